@@ -1,0 +1,1 @@
+"""The daemon: log, transactions, groups and the API handlers over them."""

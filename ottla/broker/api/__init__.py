@@ -1,0 +1,1 @@
+"""One file per API: unpack the request, call the domain, pack the reply."""

@@ -1,0 +1,1 @@
+"""Who leads what: topics, ids, features and producer-id blocks."""

@@ -1,0 +1,1 @@
+"""The group coordinator: states, machine, shell, log, offsets."""

@@ -1,0 +1,1 @@
+"""Segment files, their indexes, recovery and the producer state of a partition."""

@@ -1,0 +1,1 @@
+"""The only calls for time and files."""

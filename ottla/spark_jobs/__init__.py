@@ -1,0 +1,1 @@
+"""The Spark data source over segment files, and the audit jobs."""

@@ -1,0 +1,1 @@
+"""Tools for tests: an independent scanner of segment files."""
