@@ -1,0 +1,26 @@
+"""Where a transaction marker goes: the seam between the transaction coordinator and the leaders of partitions. pure
+
+The transaction coordinator must reach logs and groups, and groups must not import it, so the seam stands here and
+`server.py` injects the implementation.
+"""
+
+from typing import NamedTuple, Protocol
+
+from ottla.protocol.errors import ErrorCode
+
+
+class TransactionMarker(NamedTuple):
+    """One decision for one producer, as WriteTxnMarkers carries it (KIP-98; `transaction_version` from KIP-1228)."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int
+
+
+class MarkerSink(Protocol):
+    """The leaders of partitions, as the coordinator's marker fan-out sees them."""
+
+    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
+        """Append the marker to one partition (a `__consumer_offsets` partition also applies its pending offsets)."""

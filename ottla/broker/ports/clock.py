@@ -1,0 +1,55 @@
+"""The time port: wall clock, monotonic clock, timers. shell"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """A pending call."""
+
+    def cancel(self) -> None:
+        """Take the call back; harmless when it has run."""
+
+
+class Clock(Protocol):
+    """All that the broker knows of time. Every callback runs as an event of its own turn."""
+
+    def now_ms(self) -> int:
+        """Wall-clock milliseconds since 1970 (record timestamps, transaction starts)."""
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds that never go back (budgets, intervals)."""
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Run `callback` once after `delay_ms`."""
+
+    def next_turn(self, callback: Callable[[], None]) -> None:
+        """Run `callback` as the next event."""
+
+
+class LoopClock:
+    """The real clock, on an asyncio event loop. `enter` is `Turns.event` of the broker that it serves."""
+
+    __slots__ = ("_loop", "enter")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.enter: Callable[[Callable[[], None]], None] = _not_connected
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        return time.monotonic_ns() / 1_000_000
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        return self._loop.call_later(delay_ms / 1000, self.enter, callback)
+
+    def next_turn(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(self.enter, callback)
+
+
+def _not_connected(callback: Callable[[], None]) -> None:
+    raise RuntimeError("the clock is not connected to a broker's turns yet")

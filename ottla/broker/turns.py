@@ -1,0 +1,180 @@
+"""The run-to-completion core: one event is one turn. pure
+
+Rules
+
+1. Everything that happens to the broker (bytes arrived, a timer fired, a sync ended) enters through `Turns.event`.
+2. A turn runs the event, then all work that it woke, in the order in which it was woken, then the end-of-turn hooks:
+   at most one sync start, one write per connection. Nothing else runs in between.
+3. A handler is a coroutine driven by hand with `send(None)`. It may suspend on a `Wait` and on nothing else, so a
+   request that need not wait costs one call, no task and no future.
+4. `Wait.wake` never resumes its handler inline: the continuation is queued, so the waker finishes its own step first.
+5. A handler whose connection is gone is discarded. It does no work while it is discarded; what it registered
+   elsewhere is taken back by `Wait.on_discard`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Handler = Coroutine["Wait[Any]", None, R]
+
+
+class Wait(Generic[T]):
+    """Something a handler waits for, once. `await wait` returns the value given to `wake`."""
+
+    __slots__ = ("_activity", "_turns", "_value", "done", "on_discard")
+
+    def __init__(self, turns: "Turns", on_discard: Callable[[], None] | None = None) -> None:
+        self._turns = turns
+        self._activity: Activity[Any] | None = None
+        self._value: T | None = None
+        self.done = False
+        self.on_discard = on_discard
+
+    def wake(self, value: T) -> None:
+        """Queue the waiting handler with `value`; the first call counts, later ones do nothing."""
+        if self.done:
+            return
+        self.done = True
+        self._value = value
+        if self._activity is not None:
+            self._turns.later(self._activity.step)
+
+    def __await__(self) -> Generator["Wait[Any]", None, T]:
+        if not self.done:
+            yield self
+        return self._value  # type: ignore[return-value]
+
+    def attach(self, activity: "Activity[Any]") -> None:
+        """Name the handler that is suspended here; called by the driver alone."""
+        self._activity = activity
+
+    def discard(self) -> None:
+        """Forget the handler and take back what it registered."""
+        self.done = True
+        self._activity = None
+        if self.on_discard is not None:
+            self.on_discard()
+
+
+class Activity(Generic[R]):
+    """A handler that has suspended at least once."""
+
+    __slots__ = ("_coroutine", "_on_bug", "_on_result", "_wait")
+
+    def __init__(
+        self,
+        coroutine: Handler[R],
+        wait: Wait[Any],
+        on_result: Callable[[R], None],
+        on_bug: Callable[[Exception], None],
+    ) -> None:
+        self._coroutine = coroutine
+        self._on_result = on_result
+        self._on_bug = on_bug
+        self._wait: Wait[Any] | None = wait
+        wait.attach(self)
+
+    def step(self) -> None:
+        """Resume the handler; to its end, or to its next `Wait`."""
+        if self._wait is None:
+            return
+        try:
+            wait = self._coroutine.send(None)
+        except StopIteration as stop:
+            self._wait = None
+            self._on_result(stop.value)
+        except Exception as error:
+            self._wait = None
+            self._on_bug(error)
+        else:
+            self._wait = wait
+            wait.attach(self)
+
+    def discard(self) -> None:
+        """Drop the handler where it stands; it must not do work in a `finally`."""
+        wait, self._wait = self._wait, None
+        if wait is not None:
+            wait.discard()
+            self._coroutine.close()
+
+
+class Turns:
+    """The queue of one broker's turn.
+
+    `next_turn(callback)` must run the callback as a later event of its own (the clock port provides it); `on_bug`
+    gets exceptions of queued work: they are bugs or failed IO, never a client's doing.
+    """
+
+    __slots__ = ("_at_end", "_next_turn", "_on_bug", "_ready", "_running")
+
+    def __init__(self, next_turn: Callable[[Callable[[], None]], None], on_bug: Callable[[Exception], None]) -> None:
+        self._next_turn = next_turn
+        self._on_bug = on_bug
+        self._ready: deque[Callable[[], None]] = deque()
+        self._at_end: list[Callable[[], None]] = []
+        self._running = False
+
+    def event(self, work: Callable[[], None]) -> None:
+        """Run one event to completion. An event raised inside a turn (a transport that calls back) joins it."""
+        if self._running:
+            self._ready.append(work)
+            return
+        self._running = True
+        try:
+            self._guarded(work)
+            ready, at_end = self._ready, self._at_end
+            while ready or at_end:
+                while ready:
+                    self._guarded(ready.popleft())
+                if at_end:
+                    hooks = at_end[:]
+                    at_end.clear()
+                    for hook in hooks:
+                        self._guarded(hook)
+        finally:
+            self._running = False
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Queue work behind what is already queued in this turn."""
+        self._ready.append(work)
+        if not self._running:
+            self._next_turn(self._resume)
+
+    def at_end(self, hook: Callable[[], None]) -> None:
+        """Run `hook` once when the turn's work is done (a sync to start, a connection to write)."""
+        self._at_end.append(hook)
+        if not self._running:
+            self._next_turn(self._resume)
+
+    def start(
+        self, coroutine: Handler[R], on_result: Callable[[R], None], on_bug: Callable[[Exception], None]
+    ) -> Activity[R] | None:
+        """Drive a handler to its end or its first `Wait`; returns the activity in the second case."""
+        try:
+            wait = coroutine.send(None)
+        except StopIteration as stop:
+            on_result(stop.value)
+            return None
+        except Exception as error:
+            on_bug(error)
+            return None
+        return Activity(coroutine, wait, on_result, on_bug)
+
+    async def pause(self) -> None:
+        """Let other events run: the handler goes on in a later turn (long work is cut into slices by this)."""
+        wait: Wait[None] = Wait(self)
+        self._next_turn(lambda: wait.wake(None))
+        await wait
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self._on_bug(error)
+
+    def _resume(self) -> None:
+        """An event without work of its own: it runs what was queued outside a turn."""
