@@ -1,0 +1,58 @@
+# The environment is made once and used by every target; a change of pyproject.toml brings it up to date.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help env test lint types contracts tests docs format demo conformance bench clean
+
+help:
+	@echo "make demo         play the stories on a broker of its own and audit its files on Spark"
+	@echo "make test         lint, types, import contracts, tests"
+	@echo "make conformance  the scenario against Apache Kafka too (needs Java 17 and Maven)"
+	@echo "make bench        the broker's and the scan's figures"
+	@echo "make format       let ruff rewrite what it can"
+	@echo "make clean        remove the environment and the caches"
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or later is needed, {sys.executable} is {v.major}.{v.minor}: make PYTHON=python3.12 ...")'
+	@echo "making the environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,test]'
+	@touch $(STAMP)
+
+env: $(STAMP)
+
+test: lint types contracts tests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+contracts: $(STAMP)
+	$(BIN)/lint-imports
+
+tests: $(STAMP)
+	$(BIN)/python -m pytest
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(STAMP)
+	@$(BIN)/python -m ottla.testkit.demo
+
+conformance: $(STAMP)
+	@command -v java >/dev/null || { echo "make conformance needs Java 17: no java on the path"; exit 1; }
+	@command -v mvn >/dev/null || { echo "make conformance needs Maven, which fetches Apache Kafka: no mvn on the path"; exit 1; }
+	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest tests/conformance
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/broker.py
+	$(BIN)/python benchmarks/scan.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

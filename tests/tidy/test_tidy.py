@@ -1,0 +1,232 @@
+"""The hard ends of the house rules, over every file of the project."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("ottla", "tests", "benchmarks", "docs", ".ci")
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".sh", ".java", ".xml", ""}
+
+FILE_LINES = 500
+FUNCTION_LINES = 70
+LINE_WIDTH = 120
+
+KINDS = {"pure", "shell", "frozen", "free"}
+IMPURE_IMPORTS = {"asyncio", "os", "random", "time"}
+SHELVES = {"util", "utils", "helper", "helpers", "misc", "common"}
+
+# In the broker, time, files and the event loop are reached in these places alone, so that a simulation can own them.
+PORTS_ONLY_IMPORTS = {
+    "asyncio",
+    "os",
+    "pathlib",
+    "random",
+    "shutil",
+    "socket",
+    "tempfile",
+    "threading",
+    "time",
+    "uvloop",
+}
+PORTS_ONLY_CALLS = {"open", "call_later", "call_at", "call_soon"}
+OUTSIDE_THE_CORE = ("ottla/broker/ports/", "ottla/broker/connection.py", "ottla/broker/server.py")
+
+# Written in two parts so that this file passes its own test.
+MACHINE_PATHS = re.compile("|".join("/" + name for name in ("home/", "root/", "work/", "Users/")))
+
+
+def relative(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def python_files(*folders):
+    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return found + ([ROOT / "pyspark_ottla.py"] if folders == FOLDERS and (ROOT / "pyspark_ottla.py").exists() else [])
+
+
+def text_files():
+    inside = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if "data" not in path.parts]
+    loose = [path for path in ROOT.iterdir() if not path.name.startswith(".")]
+    return sorted(p for p in inside + loose if p.is_file() and p.suffix in TEXT_SUFFIXES and p.name != "LICENSE")
+
+
+@cache
+def tree_of(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports_of(path):
+    """The modules that a file imports, with every name of a `from` import as a possible submodule."""
+    package = [*path.relative_to(ROOT).with_suffix("").parts][:-1]
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield name.name
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*start, *([node.module] if node.module else [])])
+            yield module
+            for name in node.names:
+                yield f"{module}.{name.name}"
+
+
+def roots_of_imports(path):
+    return {name.split(".")[0] for name in imports_of(path)}
+
+
+def kinds_of(path):
+    """The words from KINDS at the end of the first docstring line."""
+    doc = ast.get_docstring(tree_of(path))
+    words = doc.splitlines()[0].split() if doc else []
+    kinds = set()
+    while words and words[-1] in KINDS:
+        kinds.add(words.pop())
+    return kinds
+
+
+def is_only_a_docstring(path):
+    return all(isinstance(node, (ast.Expr, ast.Assign)) for node in tree_of(path).body)
+
+
+def faults(found):
+    """Fail with one line per fault."""
+    lines = sorted(set(found))
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+def test_no_file_is_longer_than_500_lines():
+    lengths = ((path, len(path.read_text(encoding="utf-8").splitlines())) for path in python_files(*FOLDERS))
+    faults(f"{relative(path)}: {lines} lines" for path, lines in lengths if lines > FILE_LINES)
+
+
+def test_no_function_is_longer_than_70_lines():
+    def long_ones():
+        for path in python_files(*FOLDERS):
+            for node in ast.walk(tree_of(path)):
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    lines = node.end_lineno - node.lineno + 1
+                    if lines > FUNCTION_LINES:
+                        yield f"{relative(path)}:{node.lineno}: {node.name} has {lines} lines"
+
+    faults(long_ones())
+
+
+def test_no_line_of_code_is_wider_than_120():
+    faults(
+        f"{relative(path)}:{number}: {len(line)} wide"
+        for path in python_files(*FOLDERS)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > LINE_WIDTH
+    )
+
+
+def test_every_module_says_its_kind():
+    def silent():
+        for path in python_files("ottla"):
+            if path.name == "__init__.py" and is_only_a_docstring(path):
+                continue
+            if not kinds_of(path):
+                yield f"{relative(path)}: the first docstring line must end with one of {sorted(KINDS)}"
+
+    faults(silent())
+
+
+def test_pure_modules_import_no_clock_no_files_no_loop_no_chance():
+    faults(
+        f"{relative(path)}: pure, but imports {name}"
+        for path in python_files("ottla")
+        if "pure" in kinds_of(path)
+        for name in roots_of_imports(path) & IMPURE_IMPORTS
+    )
+
+
+def core_files():
+    return [path for path in python_files("ottla/broker") if not relative(path).startswith(OUTSIDE_THE_CORE)]
+
+
+def test_in_the_broker_time_files_and_loop_are_imported_by_the_ports_alone():
+    faults(
+        f"{relative(path)}: imports {name}; use a port"
+        for path in core_files()
+        for name in roots_of_imports(path) & PORTS_ONLY_IMPORTS
+    )
+
+
+def test_in_the_broker_files_and_timers_are_called_by_the_ports_alone():
+    def called():
+        for path in core_files():
+            for node in ast.walk(tree_of(path)):
+                # A method named `open` or a timer port's own `call_later` is a call on a port; the builtin is not.
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in PORTS_ONLY_CALLS:
+                    yield f"{relative(path)}:{node.lineno}: calls {node.func.id}; use a port"
+                if isinstance(node, ast.Call) and ast.unparse(node.func).startswith(
+                    ("loop.", "self.loop.", "self._loop.")
+                ):
+                    yield f"{relative(path)}:{node.lineno}: calls {ast.unparse(node.func)}; use a port"
+
+    faults(called())
+
+
+def test_the_library_does_not_print():
+    library = python_files("ottla/protocol", "ottla/broker", "ottla/client")
+    faults(
+        f"{relative(path)}:{node.lineno}: prints"
+        for path in library
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    )
+
+
+def test_the_second_scanner_shares_no_code_with_what_it_checks():
+    faults(
+        f"{relative(path)}: imports {name}"
+        for path in python_files("ottla/testkit")
+        if path.name == "scanner.py"
+        for name in imports_of(path)
+        if name.startswith("ottla")
+    )
+
+
+def test_no_file_is_a_shelf_for_odds_and_ends():
+    faults(f"{relative(path)}: name it after what it does" for path in python_files(*FOLDERS) if path.stem in SHELVES)
+
+
+def test_no_file_names_a_path_of_one_machine():
+    faults(
+        f"{relative(path)}:{number}: {line.strip()[:80]}"
+        for path in text_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if MACHINE_PATHS.search(line)
+    )
+
+
+def test_no_text_has_tabs_or_blanks_at_the_end_of_a_line():
+    faults(
+        f"{relative(path)}:{number}"
+        for path in text_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
+        if ("\t" in line and path.name != "Makefile") or line != line.rstrip()
+    )
+
+
+def test_no_module_is_dead():
+    """Each module is imported by another of ours or named as a program; a module that only its test imports is dead."""
+    modules = {
+        relative(p).removesuffix(".py").removesuffix("/__init__").replace("/", "."): p for p in python_files("ottla")
+    }
+    users = [*python_files("ottla", "benchmarks", "docs"), ROOT / "pyspark_ottla.py"]
+    used = {name for path in users if path.exists() for name in imports_of(path) if modules.get(name) != path}
+    used |= {name for path in python_files("tests") for name in imports_of(path) if name.startswith("ottla.testkit")}
+    programs = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "Makefile"))
+    programs += "".join(path.read_text(encoding="utf-8") for path in python_files("ottla/cli"))
+    programs = programs.replace("/", ".")
+    faults(
+        f"{relative(path)}: nothing uses it"
+        for name, path in modules.items()
+        if path.name != "__init__.py" and name not in used and not re.search(rf"\b{re.escape(name)}\b", programs)
+    )
