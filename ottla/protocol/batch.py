@@ -1,0 +1,195 @@
+"""Record batch v2: the one place to import its parts from, and the builders of batches and markers. pure frozen
+
+Source: `org.apache.kafka.common.record.MemoryRecordsBuilder`, `EndTransactionMarker`, `ControlRecordType`.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.protocol.batch_header import (
+    COMPRESSION_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    MAGIC,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+    BatchHeader,
+    assemble,
+    assign_offsets,
+    crc_is_valid,
+    decrement_sequence,
+    increment_sequence,
+    iter_batches,
+    read_header,
+    seal,
+    set_append_time,
+    set_max_timestamp,
+    write_header,
+)
+from ottla.protocol.compression import TooLarge, compress, decompress
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.records import Headers, NewRecord, Record, encode_record, iter_records
+from ottla.protocol.varints import Buffer
+
+__all__ = [
+    "ABORT",
+    "COMMIT",
+    "COMPRESSION_MASK",
+    "CONTROL",
+    "DELETE_HORIZON",
+    "HEADER_SIZE",
+    "MAGIC",
+    "MARKER_SIZE",
+    "NO_PARTITION_LEADER_EPOCH",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "TIMESTAMP_TYPE",
+    "TRANSACTIONAL",
+    "BatchHeader",
+    "Marker",
+    "NewRecord",
+    "Record",
+    "TooLarge",
+    "assemble",
+    "assign_offsets",
+    "build_batch",
+    "build_marker",
+    "compress",
+    "crc_is_valid",
+    "decompress",
+    "decrement_sequence",
+    "increment_sequence",
+    "iter_batches",
+    "iter_records",
+    "read_header",
+    "read_marker",
+    "seal",
+    "set_append_time",
+    "set_max_timestamp",
+    "write_header",
+]
+
+# Control record types (`ControlRecordType`).
+ABORT = 0
+COMMIT = 1
+LEADER_CHANGE = 2
+SNAPSHOT_HEADER = 3
+SNAPSHOT_FOOTER = 4
+KRAFT_VERSION = 5
+KRAFT_VOTERS = 6
+
+MARKER_SIZE = 78
+_CONTROL_KEY = Struct(">hh")
+_MARKER_VALUE = Struct(">hi")
+
+RecordLike = NewRecord | tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, Headers]
+
+
+class Marker(NamedTuple):
+    """The end of a transaction: `control_type` is ABORT or COMMIT (other control types have coordinator epoch -1)."""
+
+    control_type: int
+    coordinator_epoch: int
+
+
+def build_batch(
+    records: Sequence[RecordLike],
+    *,
+    base_offset: int = 0,
+    timestamp_ms: int = NO_TIMESTAMP,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    compression: int = 0,
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    offset_deltas: Sequence[int] | None = None,
+    last_offset_delta: int | None = None,
+) -> bytearray:
+    """One CreateTime batch of `records`, each (key, value[, headers[, timestamp_ms]]).
+
+    `timestamp_ms` is the time of records that carry none. `offset_deltas` and `last_offset_delta` leave gaps, as
+    compaction does; without them the deltas are 0..n-1. Attributes beyond these flags: change the header and `seal`.
+    """
+    new = [NewRecord(*record) for record in records]
+    times = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in new]
+    deltas = range(len(new)) if offset_deltas is None else offset_deltas
+    base_timestamp = times[0] if times else NO_TIMESTAMP
+    payload = bytearray()
+    for record, time, delta in zip(new, times, deltas, strict=True):
+        encode_record(payload, delta, time - base_timestamp, record.key, record.value, record.headers)
+    if last_offset_delta is None:
+        last_offset_delta = deltas[-1] if new else 0
+    attributes = compression | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+    compressed = compress(payload, compression) if new else b""
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=partition_leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(times, default=NO_TIMESTAMP),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(new),
+    )
+    return assemble(header, compressed)
+
+
+def build_marker(
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    commit: bool,
+    timestamp_ms: int,
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+) -> bytearray:
+    """The 78-byte control batch that ends a transaction in a partition; the base offset is assigned on append."""
+    record = (_CONTROL_KEY.pack(0, COMMIT if commit else ABORT), _MARKER_VALUE.pack(0, coordinator_epoch))
+    return build_batch(
+        [record],
+        timestamp_ms=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+        partition_leader_epoch=partition_leader_epoch,
+    )
+
+
+def read_marker(buffer: Buffer, header: BatchHeader, position: int = 0) -> Marker | None:
+    """The marker in the control batch at `position`; None if compaction left the batch empty.
+
+    A cleaned marker may be longer than it was written, so the record is parsed. Higher key and value versions are read
+    as version 0 (`ControlRecordType.parse`); a negative version or a short key raises ProtocolError.
+    """
+    record = next(iter_records(buffer, header, position), None)
+    if record is None:
+        return None
+    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+        raise ProtocolError(f"control record at offset {record.offset} has no type")
+    version, control_type = _CONTROL_KEY.unpack_from(record.key)
+    if version < 0:
+        raise ProtocolError(f"control record at offset {record.offset} has version {version}")
+    if control_type not in (ABORT, COMMIT):
+        return Marker(control_type, -1)
+    if record.value is None or len(record.value) < _MARKER_VALUE.size:
+        raise ProtocolError(f"marker at offset {record.offset} has no coordinator epoch")
+    value_version, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    if value_version < 0:
+        raise ProtocolError(f"marker at offset {record.offset} has value version {value_version}")
+    return Marker(control_type, coordinator_epoch)

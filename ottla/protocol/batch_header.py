@@ -1,0 +1,194 @@
+"""The 61-byte header of a record batch v2: reading it, its CRC, and rewriting it in place. pure frozen
+
+Source: `org.apache.kafka.common.record.DefaultRecordBatch`. All integers are big endian. The CRC-32C covers everything
+from the attributes on, so base offset and leader epoch (which the broker assigns) lie outside it.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.varints import Buffer
+
+HEADER_SIZE = 61
+# The size field counts the bytes behind itself: total size = LOG_OVERHEAD + batch_length.
+LOG_OVERHEAD = 12
+MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+MAGIC = 2
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+NO_PARTITION_LEADER_EPOCH = -1
+MAX_SEQUENCE = 2**31 - 1
+
+CRC_OFFSET = 17
+ATTRIBUTES_OFFSET = 21
+MAX_TIMESTAMP_OFFSET = 35
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_OFFSET_AND_SIZE = Struct(">qi")
+_OFFSET = Struct(">q")
+_LEADER_EPOCH = Struct(">i")
+_CRC = Struct(">I")
+_ATTRIBUTES = Struct(">h")
+_TIMESTAMP = Struct(">q")
+
+
+class BatchHeader(NamedTuple):
+    """The header fields in file order. Times are ms since 1970; -1 means "none" for producer id, epoch and sequence."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the whole batch, header included."""
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, -1 if there is none; compaction keeps the delta, so it survives cleaning."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def compression(self) -> int:
+        """Codec id: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are invalid."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & TIMESTAMP_TYPE != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return self.attributes & DELETE_HORIZON != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """Time from which compaction may drop the tombstones or the marker in here (it reuses base_timestamp)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+
+def increment_sequence(sequence: int, count: int) -> int:
+    """`sequence + count` modulo 2^31 (`DefaultRecordBatch.incrementSequence`)."""
+    return (sequence + count) & MAX_SEQUENCE
+
+
+def decrement_sequence(sequence: int, count: int) -> int:
+    """`sequence - count` modulo 2^31 (`DefaultRecordBatch.decrementSequence`)."""
+    return (sequence - count) & MAX_SEQUENCE
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`, unchecked. Raises ProtocolError if fewer than 61 bytes are left there."""
+    try:
+        return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    except StructError:
+        raise ProtocolError(f"batch header cut short at position {position} of {len(buffer)} bytes") from None
+
+
+def write_header(buffer: bytearray | memoryview, header: BatchHeader, position: int = 0) -> None:
+    """Write the fields of `header` at `position`, the CRC as given (`seal` computes it)."""
+    _HEADER.pack_into(buffer, position, *header)
+
+
+def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool:
+    """Whether the batch at `position` is complete and its CRC-32C is the one in `header`."""
+    end = position + LOG_OVERHEAD + header.batch_length
+    if end > len(buffer) or header.batch_length < MIN_BATCH_LENGTH:
+        return False
+    return bool(crc32c(memoryview(buffer)[position + ATTRIBUTES_OFFSET : end]) == header.crc)
+
+
+def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each complete batch. Ends at a cut batch; a size below the minimum raises ProtocolError."""
+    unpack_from = _HEADER.unpack_from
+    make = BatchHeader._make
+    length = len(buffer)
+    while position + LOG_OVERHEAD <= length:
+        size = _OFFSET_AND_SIZE.unpack_from(buffer, position)[1]
+        if size < MIN_BATCH_LENGTH:
+            raise ProtocolError(f"batch of {size} bytes at position {position} is smaller than a header")
+        end = position + LOG_OVERHEAD + size
+        if end > length:
+            return
+        yield position, make(unpack_from(buffer, position))
+        position = end
+
+
+def assign_offsets(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:
+    """Give the batch at `position` its place in the log, in place. Both fields are outside the CRC."""
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, position + LOG_OVERHEAD, leader_epoch)
+
+
+def set_max_timestamp(buffer: bytearray | memoryview, max_timestamp_ms: int, position: int = 0) -> None:
+    """Replace the largest timestamp (CreateTime: recomputed from the records) and rewrite the CRC if it changed."""
+    at = position + MAX_TIMESTAMP_OFFSET
+    if _TIMESTAMP.unpack_from(buffer, at)[0] != max_timestamp_ms:
+        _TIMESTAMP.pack_into(buffer, at, max_timestamp_ms)
+        seal(buffer, position)
+
+
+def set_append_time(buffer: bytearray | memoryview, timestamp_ms: int, position: int = 0) -> None:
+    """Mark the batch LogAppendTime: every record now has `timestamp_ms`. The CRC is rewritten."""
+    at = position + ATTRIBUTES_OFFSET
+    _ATTRIBUTES.pack_into(buffer, at, _ATTRIBUTES.unpack_from(buffer, at)[0] | TIMESTAMP_TYPE)
+    _TIMESTAMP.pack_into(buffer, position + MAX_TIMESTAMP_OFFSET, timestamp_ms)
+    seal(buffer, position)
+
+
+def seal(buffer: bytearray | memoryview, position: int = 0) -> None:
+    """Compute the CRC of the batch at `position` from its size field and write it."""
+    end = position + LOG_OVERHEAD + _OFFSET_AND_SIZE.unpack_from(buffer, position)[1]
+    _CRC.pack_into(buffer, position + CRC_OFFSET, crc32c(memoryview(buffer)[position + ATTRIBUTES_OFFSET : end]))
+
+
+def assemble(header: BatchHeader, payload: Buffer) -> bytearray:
+    """A batch of `header`'s fields and the (already compressed) record bytes; size and CRC are computed."""
+    batch = bytearray(HEADER_SIZE + len(payload))
+    write_header(batch, header._replace(batch_length=MIN_BATCH_LENGTH + len(payload)))
+    batch[HEADER_SIZE:] = payload
+    seal(batch)
+    return batch

@@ -1,0 +1,129 @@
+"""Compress and decompress the record section of a batch, into a capped buffer. pure frozen
+
+Source: `org.apache.kafka.common.compress`: gzip stream, snappy in xerial framing (librdkafka: one raw block), LZ4
+frame, zstd frame. What would grow beyond the cap raises TooLarge without more than the cap being held; garbage raises
+ProtocolError.
+"""
+
+from struct import Struct
+from types import ModuleType
+
+import cramjam
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.varints import Buffer
+
+NONE = 0
+GZIP = 1
+SNAPPY = 2
+LZ4 = 3
+ZSTD = 4
+NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+
+_STREAMS: dict[int, ModuleType] = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
+# Levels of `CompressionType`'s defaults in Kafka; cramjam's own are up to ten times slower.
+_LEVELS = {GZIP: 6, LZ4: 0, ZSTD: 3}
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK_SIZE = 32 * 1024
+_INT32 = Struct(">i")
+
+# How cramjam (Rust's io::ErrorKind::WriteZero) says that the output buffer is full.
+_FULL = "failed to write whole buffer"
+_FIRST_RATIO = 4
+_GROWTH = 4
+
+
+class TooLarge(ProtocolError):
+    """The decompressed records exceed the cap."""
+
+
+def compress(payload: Buffer, compression: int) -> bytes:
+    """`payload` in codec `compression`, framed as Kafka's own clients frame it."""
+    if compression == NONE:
+        return bytes(payload)
+    if compression == SNAPPY:
+        return _compress_xerial(memoryview(payload))
+    if compression not in _STREAMS:
+        raise ProtocolError(f"unknown compression type {compression}")
+    return bytes(_STREAMS[compression].compress(payload, level=_LEVELS[compression]))
+
+
+def decompress(payload: Buffer, compression: int, *, limit_bytes: int) -> bytes:
+    """The decompressed bytes of `payload` (the section behind a batch header), `limit_bytes` at most.
+
+    Raises TooLarge beyond the limit and ProtocolError for an unknown codec or bytes that are not of that codec.
+    """
+    if compression == NONE:
+        if len(payload) > limit_bytes:
+            raise TooLarge(f"{len(payload)} bytes of records, the limit is {limit_bytes}")
+        return bytes(payload)
+    try:
+        if compression == SNAPPY:
+            return _decompress_snappy(memoryview(payload), limit_bytes)
+        if compression in _STREAMS:
+            return _decompress_stream(payload, compression, limit_bytes)
+    except cramjam.DecompressionError as broken:
+        raise ProtocolError(f"{NAMES[compression]} does not decompress: {broken}") from None
+    raise ProtocolError(f"unknown compression type {compression}")
+
+
+def _decompress_stream(payload: Buffer, compression: int, limit_bytes: int) -> bytes:
+    """Decompress into a buffer that grows to the limit: a stream need not state its size, and a stated one may lie."""
+    decompress_into = _STREAMS[compression].decompress_into
+    size = min(limit_bytes, max(4096, _FIRST_RATIO * len(payload)))
+    while True:
+        out = bytearray(size)
+        try:
+            written = decompress_into(payload, out)
+        except cramjam.DecompressionError as error:
+            if str(error) != _FULL:
+                raise
+            if size >= limit_bytes:
+                raise TooLarge(f"{NAMES[compression]} records exceed {limit_bytes} bytes") from None
+            size = min(limit_bytes, size * _GROWTH)
+        else:
+            return bytes(memoryview(out)[:written])
+
+
+def _decompress_snappy(payload: memoryview, limit_bytes: int) -> bytes:
+    if payload[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+        blocks = _xerial_blocks(payload)
+    else:
+        blocks = [payload]
+    raw_len = cramjam.snappy.decompress_raw_len
+    sizes = [raw_len(block) for block in blocks]
+    total = sum(sizes)
+    if total > limit_bytes:
+        raise TooLarge(f"snappy records of {total} bytes exceed {limit_bytes}")
+    out = memoryview(bytearray(total))
+    at = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        cramjam.snappy.decompress_raw_into(block, out[at : at + size])
+        at += size
+    return bytes(out)
+
+
+def _xerial_blocks(payload: memoryview) -> list[memoryview]:
+    at, end = len(_XERIAL_HEADER), len(payload)
+    blocks = []
+    while at < end:
+        if at + _INT32.size > end:
+            raise ProtocolError("snappy block size is cut short")
+        size = _INT32.unpack_from(payload, at)[0]
+        at += _INT32.size
+        if size <= 0 or at + size > end:
+            raise ProtocolError(f"snappy block of {size} bytes overruns its stream")
+        blocks.append(payload[at : at + size])
+        at += size
+    return blocks
+
+
+def _compress_xerial(payload: memoryview) -> bytes:
+    out = bytearray(_XERIAL_HEADER)
+    for at in range(0, len(payload), _XERIAL_BLOCK_SIZE):
+        block = bytes(cramjam.snappy.compress_raw(payload[at : at + _XERIAL_BLOCK_SIZE]))
+        out += _INT32.pack(len(block))
+        out += block
+    return bytes(out)

@@ -1,0 +1,54 @@
+"""Variable-length integers of records (zig-zag) and of flexible messages (unsigned). pure frozen
+
+Source: `org.apache.kafka.common.utils.ByteUtils`. Readers are strict: at most 5 bytes for 32 bits and 10 for 64, and no
+bit beyond the width; a cut or overlong varint raises ProtocolError.
+"""
+
+from ottla.protocol.errors import ProtocolError
+
+Buffer = bytes | bytearray | memoryview
+
+MAX_VARINT_SIZE = 5
+MAX_VARLONG_SIZE = 10
+
+
+def read_unsigned_varint(buffer: Buffer, position: int, max_size: int = MAX_VARINT_SIZE) -> tuple[int, int]:
+    """(value, position after it) of the unsigned varint at `position`; `max_size` bytes at most."""
+    value = shift = 0
+    try:
+        for at in range(position, position + max_size):
+            byte = buffer[at]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >> (32 if max_size == MAX_VARINT_SIZE else 64):
+                    break
+                return value, at + 1
+            shift += 7
+    except IndexError:
+        raise ProtocolError(f"varint cut short at position {position}") from None
+    raise ProtocolError(f"varint at position {position} does not fit {max_size} bytes")
+
+
+def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """(value, position after it) of the zig-zag int32 at `position`."""
+    raw, position = read_unsigned_varint(buffer, position, MAX_VARINT_SIZE)
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
+    """(value, position after it) of the zig-zag int64 at `position`."""
+    raw, position = read_unsigned_varint(buffer, position, MAX_VARLONG_SIZE)
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def write_unsigned_varint(out: bytearray, value: int) -> None:
+    """Append `value` (not negative) to `out`."""
+    while value >= 0x80:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Append a zig-zag integer (int32 or int64: the bytes are the same) to `out`."""
+    write_unsigned_varint(out, (value << 1) ^ (value >> 63))
