@@ -1,0 +1,166 @@
+"""What can become of a transaction, as typed errors that say why and what to do next. pure
+
+The classification follows `TransactionManager.TxnRequestHandler` of Kafka's own client and
+KIP-360, KIP-588 and KIP-890: what fences or breaks the producer is fatal, everything else aborts and leaves it usable.
+"""
+
+import re
+
+from ottla.protocol.errors import ErrorCode
+
+_FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+
+# Running the same records again would fail the same way: somebody has to change a permission, a record or a setting.
+_HOPELESS = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.INVALID_RECORD,
+    }
+)
+
+_REASONS = {
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "the broker did not get, or no longer has, a record that came before",
+    ErrorCode.UNKNOWN_PRODUCER_ID: "the broker has forgotten this producer's records",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the broker has forgotten this transactional id: it was idle for longer "
+    "than transactional.id.expiration.ms, or the broker's data is gone",
+    ErrorCode.INVALID_TXN_STATE: "producer and coordinator disagree about the state of the transaction",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "no permission to write with this transactional id",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "no permission for idempotent writes",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "no permission to write to a topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "no permission to commit offsets for the group",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout_ms is above the broker's transaction.max.timeout.ms",
+    ErrorCode.MESSAGE_TOO_LARGE: "a record is above the topic's max.message.bytes",
+    ErrorCode.ILLEGAL_GENERATION: "the consumer group rebalanced meanwhile",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the consumer is no longer a member of its group",
+    ErrorCode.FENCED_INSTANCE_ID: "another consumer took over this group.instance.id",
+}
+
+_ANEW = (
+    "The producer is closed. Make a new one and call init_transactions(), which aborts or finishes what is left; "
+    "then go on from what is committed"
+)
+
+
+class TransactionError(Exception):
+    """A transaction that did not end in a known commit.
+
+    `code` is the broker's error code where there was one; `retriable` says whether the same block may be run again with
+    the same producer. The client's own exception is the `__cause__`.
+    """
+
+    retriable = False
+
+    def __init__(self, message: str, *, code: ErrorCode | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class TransactionAborted(TransactionError):
+    """Nothing of the transaction is visible, and the producer is usable.
+
+    `retriable` is false where the same records would fail again (too large, not permitted, invalid).
+    """
+
+    def __init__(self, message: str, *, code: ErrorCode | None = None, retriable: bool = True) -> None:
+        super().__init__(message, code=code)
+        self.retriable = retriable
+
+
+class TransactionFatal(TransactionError):
+    """The producer cannot go on and was closed. What it had not committed will not become visible."""
+
+
+class ProducerFenced(TransactionFatal):
+    """A newer producer has this transactional id, or the transaction outlived its timeout. The producer was closed."""
+
+
+class CommitUnknown(TransactionError):
+    """The commit was sent and no answer came: it may have happened or not. The producer was closed."""
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """kafka-python wraps errors as `KafkaError(error)` and `KafkaError("...", error)`; return the innermost."""
+    for argument in error.args:
+        if isinstance(argument, BaseException):
+            return root_cause(argument)
+    return error
+
+
+def code_of(error: BaseException) -> ErrorCode | None:
+    """The broker's error code behind an exception of kafka-python, which keeps some only as text `[Error 49] ...`."""
+    innermost = root_cause(error)
+    if not type(innermost).__module__.startswith("kafka."):
+        return None  # an OSError has an errno too
+    number = getattr(innermost, "errno", None)
+    if number is None:
+        found = re.search(r"\[Error (-?\d+)\]", str(innermost))
+        number = int(found[1]) if found else None
+    if not isinstance(number, int):
+        return None
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return None
+
+
+def _why(error: BaseException, code: ErrorCode | None) -> str:
+    if code is None:
+        return str(root_cause(error))
+    reason = _REASONS.get(code)
+    return f"{reason} ({code.name})" if reason else code.name
+
+
+def aborted(transactional_id: str, error: BaseException) -> TransactionAborted:
+    """The transaction was aborted because of `error`; the producer goes on."""
+    code = code_of(error)
+    retriable = code not in _HOPELESS
+    advice = "Run it again" if retriable else "Running it again would fail again"
+    return TransactionAborted(
+        f"the transaction of {transactional_id!r} was aborted: {_why(error, code)}. {advice}; the producer is usable.",
+        code=code,
+        retriable=retriable,
+    )
+
+
+def fatal(transactional_id: str, error: BaseException) -> TransactionFatal:
+    """The producer is beyond repair because of `error`, and is closed by the caller."""
+    code = code_of(error)
+    if code in _FENCED:
+        return ProducerFenced(
+            f"the producer {transactional_id!r} was fenced ({code.name}): a newer producer with the same transactional "
+            "id has taken over, or a transaction outlived its transaction_timeout_ms and the broker aborted it. "
+            "The producer is closed. If another instance runs, stop this one; if it was the timeout, make a new "
+            "producer, call init_transactions() and go on from what is committed.",
+            code=code,
+        )
+    return TransactionFatal(f"the producer {transactional_id!r} cannot go on: {_why(error, code)}. {_ANEW}.", code=code)
+
+
+def unconfirmed_abort(transactional_id: str, timeout_ms: int) -> TransactionFatal:
+    """No answer to the abort: nothing becomes visible, since an unfinished transaction ends in an abort."""
+    return TransactionFatal(
+        f"the coordinator of {transactional_id!r} did not confirm the abort within {timeout_ms} ms. The records stay "
+        f"invisible to read_committed; the broker aborts the transaction when its timeout ends. {_ANEW}."
+    )
+
+
+def commit_unknown(transactional_id: str, timeout_ms: int) -> CommitUnknown:
+    """No answer to the commit."""
+    return CommitUnknown(
+        f"the coordinator of {transactional_id!r} did not confirm the commit within {timeout_ms} ms: it may have "
+        f"happened or not. Do not send the records again before you know. {_ANEW} (the committed offsets of the "
+        "group, or the last record a read_committed consumer finds, tell which it was)."
+    )
