@@ -1,0 +1,146 @@
+"""A TCP proxy in front of one broker that loses what it is told to lose. shell
+
+Clients stay on it: the broker's address in Metadata, FindCoordinator and DescribeCluster responses is replaced by the
+proxy's, byte for byte of equal length, so the broker must advertise the host that the proxy is given.
+"""
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from functools import partial
+
+_SIZE = struct.Struct(">i")
+_REQUEST = struct.Struct(">hhi")  # api_key, api_version, correlation_id
+_MAX_FRAME_BYTES = 128 * 1024 * 1024
+_METADATA, _FIND_COORDINATOR, _DESCRIBE_CLUSTER = 3, 10, 60
+_NAMES_BROKERS = frozenset({_METADATA, _FIND_COORDINATOR, _DESCRIBE_CLUSTER})
+
+
+class Fault:
+    """One loss that is waiting to happen. `happened` is set when it did, so that no test passes without it."""
+
+    def __init__(self, api_key: int, disconnect: bool) -> None:
+        self.api_key = api_key
+        self.disconnect = disconnect
+        self.happened = threading.Event()
+
+
+class Proxy:
+    """Forwards 127.0.0.1:`port` to a broker, frame by frame. Close it, or use it as a context manager."""
+
+    def __init__(self, broker_host: str, broker_port: int) -> None:
+        self._broker = (broker_host, broker_port)
+        self._faults: list[Fault] = []
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
+        self._closing = False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        host = broker_host.encode()
+        self._old_address = host + _SIZE.pack(broker_port)
+        self._new_address = host + _SIZE.pack(self.port)
+        threading.Thread(target=self._accept, name="proxy-accept", daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """What to give a client as bootstrap server."""
+        return f"{self._broker[0]}:{self.port}"
+
+    def lose_response(self, api_key: int, *, disconnect: bool = True) -> Fault:
+        """Lose the next response to such a request, which the broker has carried out.
+
+        With `disconnect` the client's connection is closed instead, and it finds out at once; without, it waits.
+        """
+        fault = Fault(api_key, disconnect)
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def close(self) -> None:
+        self._closing = True
+        with self._lock:
+            sockets = [self._listener, *self._sockets]
+        for sock in sockets:
+            _shut(sock)
+
+    def __enter__(self) -> "Proxy":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while not self._closing:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(self._broker)
+            except OSError:
+                _shut(client)
+                continue
+            with self._lock:
+                self._sockets |= {client, broker}
+            asked: dict[int, int] = {}
+            self._start(client, broker, partial(_note_request, asked=asked))
+            self._start(broker, client, partial(self._response, asked=asked))
+
+    def _start(self, source: socket.socket, target: socket.socket, change: Callable[[bytes], bytes | None]) -> None:
+        for sock in (source, target):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        pump = threading.Thread(target=self._pump, args=(source, target, change), name="proxy-pump", daemon=True)
+        pump.start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, change: Callable[[bytes], bytes | None]) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                (size,) = _SIZE.unpack(_read(source, 4))
+                if not 0 <= size <= _MAX_FRAME_BYTES:
+                    break
+                frame = change(_read(source, size))
+                if frame is not None:
+                    target.sendall(_SIZE.pack(len(frame)) + frame)
+        for sock in (source, target):
+            _shut(sock)
+        with self._lock:
+            self._sockets -= {source, target}
+
+    def _response(self, frame: bytes, asked: dict[int, int]) -> bytes | None:
+        """The frame to pass on; None to lose it quietly; EOFError to lose it and the connection."""
+        api_key = asked.pop(_SIZE.unpack_from(frame)[0], None)
+        with self._lock:
+            fault = next((fault for fault in self._faults if fault.api_key == api_key), None)
+            if fault is not None:
+                self._faults.remove(fault)
+        if fault is not None:
+            fault.happened.set()
+            if fault.disconnect:
+                raise EOFError
+            return None
+        return frame.replace(self._old_address, self._new_address) if api_key in _NAMES_BROKERS else frame
+
+
+def _note_request(frame: bytes, asked: dict[int, int]) -> bytes:
+    api_key, _version, correlation_id = _REQUEST.unpack_from(frame)
+    asked[correlation_id] = api_key
+    return frame
+
+
+def _read(sock: socket.socket, size: int) -> bytes:
+    buffer = bytearray(size)
+    view, done = memoryview(buffer), 0
+    while done < size:
+        count = sock.recv_into(view[done:])
+        if count == 0:
+            raise EOFError
+        done += count
+    return bytes(buffer)
+
+
+def _shut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
