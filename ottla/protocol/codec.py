@@ -1,0 +1,186 @@
+"""Messages to bytes and back: the one importer of kafka-python's codecs. pure
+
+    decode_request(api_key, version, body)  -> message       strict (see `walker`); ProtocolError for anything else
+    read_request(api_key, version, body)    -> (message, trailing bytes)   the same, for who counts trailing bytes
+    encode_response(message, api_key, version, correlation_id) -> bytes    frame size, header and body in one piece
+    encode_request(message, version, correlation_id, client_id) / decode_response(api_key, version, frame)   for clients
+    request_class(api_key) / response_class(api_key)          kafka-python's own classes, to build messages from
+
+Messages are kafka-python's objects: attributes in snake_case, nested structs as classes on the message class
+(`codec.response_class(METADATA).MetadataResponseBroker(...)`), ids as `uuid.UUID` (None for the zero id). Build them
+with `version=` where speed matters: it sets the defaults once instead of looking each up while encoding.
+
+Produce bodies and Fetch responses have their own zero-copy codecs in `produce_wire` and `fetch_wire`; these work too.
+The library is imported on the first use of a message (about 0.15 s), so that `ottla --help` never pays for it.
+Readers and encoders are compiled on the first use of a version (1-2 ms each) and kept for the process.
+"""
+
+from functools import cache
+from importlib import import_module
+from struct import Struct
+from typing import Any, Final
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.frames import (
+    MAX_SMALL_REQUEST_BYTES,
+    RequestHeader,
+    encode_request_header,
+    is_flexible,
+    response_header_size,
+    response_prefix,
+    skip_tags,
+)
+from ottla.protocol.walker import Reader, compile_reader
+
+__all__ = [
+    "decode_request",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+    "encode_unsupported_api_versions",
+    "is_flexible",
+    "read_request",
+    "request_class",
+    "response_class",
+    "schema_versions",
+]
+
+_CONSUMER: Final = frozenset((1, 2, 8, 9, 11, 12, 13, 14, 23, 47))
+_PRODUCER: Final = frozenset((0, 22, 24, 25, 26, 27, 28))
+_METADATA: Final = frozenset((3, 10, 18))
+_SASL: Final = frozenset((17, 36))
+
+_SIZE_AND_CORRELATION: Final = Struct(">ii")
+_UNSUPPORTED: Final = Struct(">hihhh")
+_UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+
+
+def _module(api_key: int) -> str:
+    """The library's module with the messages of this API."""
+    groups = {"consumer": _CONSUMER, "producer": _PRODUCER, "metadata": _METADATA, "sasl": _SASL}
+    return next((name for name, api_keys in groups.items() if api_key in api_keys), "admin")
+
+
+def _title(api_key: int) -> str:
+    try:
+        return ApiKey(api_key).title
+    except ValueError:
+        raise ProtocolError(f"no messages are known for API key {api_key}") from None
+
+
+@cache
+def _message_class(api_key: int, suffix: str) -> Any:
+    title = _title(api_key)
+    return getattr(import_module(f"kafka.protocol.{_module(api_key)}"), title + suffix)
+
+
+def request_class(api_key: int) -> Any:
+    """kafka-python's request class; ProtocolError for keys without one."""
+    return _message_class(api_key, "Request")
+
+
+def response_class(api_key: int) -> Any:
+    """kafka-python's response class; ProtocolError for keys without one."""
+    return _message_class(api_key, "Response")
+
+
+@cache
+def schema_versions(api_key: int) -> tuple[int, int]:
+    """Lowest and highest version for which both messages of the API have a schema."""
+    lowest, highest = request_class(api_key).valid_versions
+    return int(lowest), int(highest)
+
+
+@cache
+def _reader(api_key: int, version: int, suffix: str) -> Reader:
+    _check_version(api_key, version)
+    return compile_reader(_message_class(api_key, suffix), version, flexible=is_flexible(api_key, version))
+
+
+@cache
+def _encoder(api_key: int, version: int) -> Any:
+    _check_version(api_key, version)
+    flexible = is_flexible(api_key, version)
+    struct = response_class(api_key)._struct
+    return struct.compiled_encode_into(version, compact=flexible, tagged=flexible)
+
+
+@cache
+def _buffer_pool() -> Any:
+    return import_module("kafka.protocol.schemas.fields.codecs.encode_buffer").EncodeBufferPool
+
+
+def _check_version(api_key: int, version: int) -> None:
+    lowest, highest = schema_versions(api_key)
+    if not lowest <= version <= highest:
+        raise ProtocolError(f"{_title(api_key)} v{version} is not in {lowest}..{highest}")
+
+
+def read_request(
+    api_key: int, version: int, body: memoryview | bytes, limit_bytes: int = MAX_SMALL_REQUEST_BYTES
+) -> tuple[Any, int]:
+    """The request message and the number of bytes behind it, which Kafka ignores.
+
+    The message owns its data: the frame may be released at once. ProtocolError for an unknown key or version, a body
+    that is not what the schema says, or one above `limit_bytes` (not applied to Produce).
+    """
+    if len(body) > limit_bytes and api_key != ApiKey.PRODUCE:
+        raise ProtocolError(f"body of {len(body)} bytes for API {api_key} exceeds {limit_bytes}")
+    message, taken = _reader(api_key, version, "Request")(bytes(body))
+    return message, len(body) - taken
+
+
+def decode_request(
+    api_key: int, version: int, body: memoryview | bytes, limit_bytes: int = MAX_SMALL_REQUEST_BYTES
+) -> Any:
+    """`read_request` without the count of trailing bytes."""
+    return read_request(api_key, version, body, limit_bytes)[0]
+
+
+def encode_response(message: Any, api_key: int, version: int, correlation_id: int) -> bytes:
+    """The framed response: size, header, body. A message that does not fit its schema is our bug and raises."""
+    encode = _encoder(api_key, version)
+    framed: bytearray
+    with _buffer_pool().acquire() as out:
+        header_size = response_header_size(api_key, version)
+        out.pos = 4 + header_size
+        encode(message, out)
+        _SIZE_AND_CORRELATION.pack_into(out.buf, 0, out.pos - 4, correlation_id)
+        if header_size == 5:
+            out.buf[8] = 0
+        framed = out.result()
+    return bytes(framed)
+
+
+def encode_unsupported_api_versions(correlation_id: int, lowest: int, highest: int) -> bytes:
+    """The reply to an ApiVersions request that is too new: header and body v0, with our range for the API itself."""
+    body = _UNSUPPORTED.pack(ErrorCode.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, lowest, highest)
+    return response_prefix(ApiKey.API_VERSIONS, 0, correlation_id, len(body)) + body
+
+
+def encode_request(message: Any, version: int, correlation_id: int, client_id: str) -> bytes:
+    """The framed request: size, header, body."""
+    api_key = message.API_KEY
+    _check_version(api_key, version)
+    header = encode_request_header(RequestHeader(api_key, version, correlation_id, client_id))
+    body: bytearray = message.encode(version=version)
+    return (len(header) + len(body)).to_bytes(4, "big") + header + body
+
+
+def decode_response(api_key: int, version: int, frame: memoryview | bytes) -> tuple[int, Any]:
+    """(correlation id, response message) of a frame without its size; ProtocolError if it is not exactly that."""
+    data = bytes(frame)
+    if len(data) < 4:
+        raise ProtocolError(f"response header cut short: {len(data)} bytes")
+    correlation_id = int.from_bytes(data[:4], "big", signed=True)
+    start = 4
+    if response_header_size(api_key, version) == 5:
+        start = skip_tags(memoryview(data), 4)
+    body = data[start:]
+    if api_key == ApiKey.API_VERSIONS and body[:2] == _UNSUPPORTED_VERSION:
+        version = 0  # this reply comes in version 0, whatever was asked (KIP-511)
+    message, taken = _reader(api_key, version, "Response")(body)
+    if taken != len(body):
+        raise ProtocolError(f"{_title(api_key)} v{version}: {len(body) - taken} bytes behind the response")
+    return correlation_id, message

@@ -1,0 +1,263 @@
+"""Frames and headers: buffer in, frames out, request headers by hand. pure
+
+A frame is an int32 size (which excludes itself) and a payload. `ReceiveBuffer` is the memory behind an
+`asyncio.BufferedProtocol` or a blocking socket:
+
+    buffer.get_buffer() -> writable memoryview      receive into it, then
+    buffer.commit(nbytes)                           then, until None,
+    buffer.next_frame() -> memoryview | None        handle it, then
+    buffer.release()                                once per frame, when nothing refers to its bytes any more
+
+Memory: a frame and what is sliced from it stay valid until `release()`, however many bytes arrive meanwhile: bytes are
+only moved while no frame is out, otherwise the receive buffer goes on in fresh memory. Nothing is ever resized in place
+(the event loop still exports the old memory when it calls `buffer_updated`). A frame's size is believed only as far as
+`EAGER_BYTES`; beyond it the buffer doubles as bytes arrive: four bytes cannot make us allocate 100 MiB.
+Memory above `RETAINED_BYTES` is given back with the frame that needed it, memory above `INITIAL_BYTES` after
+`SHRINK_AFTER_FRAMES` small frames in a row or by `trim()`.
+
+Header rules: KIP-482 and `org.apache.kafka.common.requests.RequestHeader`. Version 1 of the request header ends with a
+client id of int16 length; version 2 (for flexible requests) appends tagged fields, and its client id keeps the int16
+length. Responses of flexible versions have one byte of (empty) tagged fields behind the correlation id, those of
+ApiVersions never (KIP-511).
+"""
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.varints import read_unsigned_varint
+
+MAX_FRAME_BYTES: Final = 104_857_600
+"""Kafka's default of `socket.request.max.bytes`."""
+MAX_SMALL_REQUEST_BYTES: Final = 1_048_576
+"""Limit for every request but Produce, whose body is the only one with records."""
+MAX_TAGS: Final = 64
+"""Most tagged fields that one struct may carry."""
+
+INITIAL_BYTES: Final = 65_536
+EAGER_BYTES: Final = 1_310_720
+RETAINED_BYTES: Final = 2_097_152
+SHRINK_AFTER_FRAMES: Final = 32
+
+_KEYS_BY_FIRST_FLEXIBLE: Final = (
+    (0, (45, 46, 50, 51, 52, 55, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75)),
+    (0, (80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92)),
+    (1, (27, 44, 48, 49, 53, 54, 76, 77, 78, 79)),
+    (2, (21, 22, 29, 30, 31, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 56)),
+    (3, (10, 16, 18, 24, 25, 26, 28)),
+    (4, (12, 13, 14, 20, 23, 32)),
+    (5, (15, 19)),
+    (6, (2, 9, 11)),
+    (8, (8,)),
+    (9, (0, 3)),
+    (12, (1,)),
+)
+FIRST_FLEXIBLE_VERSION: Final[Mapping[int, int]] = {
+    api_key: version for version, api_keys in _KEYS_BY_FIRST_FLEXIBLE for api_key in api_keys
+}
+"""API key to the first version with compact types and tagged fields (Kafka 4.3.1); 17 and 47 have none."""
+
+_SIZE: Final = Struct(">i")
+_SIZE_AND_KEY: Final = Struct(">ih")
+_HEADER: Final = Struct(">hhih")
+_RESPONSE: Final = Struct(">ii")
+_NEVER: Final = 32_768
+
+
+class RequestHeader(NamedTuple):
+    """What precedes every request body; a null client id is read as the empty string, as Kafka does."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str
+
+
+def is_flexible(api_key: int, api_version: int) -> bool:
+    """Whether this version has compact types and tagged fields; False for keys that Kafka does not have."""
+    return api_version >= FIRST_FLEXIBLE_VERSION.get(api_key, _NEVER)
+
+
+def parse_request_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:
+    """The header of a frame and the body behind it (a slice, not a copy).
+
+    Keys and versions are not judged here: an unknown one parses as far as its header rule is known, so that the caller
+    can name it when it closes the connection. ProtocolError if the header is cut short, has a client id that is not
+    UTF-8, or too many tags.
+    """
+    size = len(frame)
+    if size < 10:
+        raise ProtocolError(f"request header cut short: {size} bytes")
+    api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
+    position = 10
+    client_id = ""
+    if length > 0:
+        position += length
+        if position > size:
+            raise ProtocolError(f"client id of {length} bytes exceeds the request (API {api_key} v{api_version})")
+        try:
+            client_id = str(frame[10:position], "utf-8")
+        except UnicodeDecodeError:
+            raise ProtocolError(f"client id is not UTF-8 (API {api_key} v{api_version})") from None
+    elif length < -1:
+        raise ProtocolError(f"client id has length {length} (API {api_key} v{api_version})")
+    if api_version >= FIRST_FLEXIBLE_VERSION.get(api_key, _NEVER):
+        if position < size and frame[position] == 0:
+            position += 1
+        else:
+            position = skip_tags(frame, position)
+    return RequestHeader(api_key, api_version, correlation_id, client_id), frame[position:]
+
+
+def skip_tags(buffer: memoryview, position: int) -> int:
+    """Position behind the tagged fields at `position`; ProtocolError if they exceed the buffer or `MAX_TAGS`."""
+    count, position = read_unsigned_varint(buffer, position)
+    if count > MAX_TAGS:
+        raise ProtocolError(f"{count} tagged fields at position {position}, at most {MAX_TAGS} are allowed")
+    for _ in range(count):
+        _, position = read_unsigned_varint(buffer, position)
+        length, position = read_unsigned_varint(buffer, position)
+        if length > len(buffer) - position:
+            raise ProtocolError(f"tagged field of {length} bytes at position {position} exceeds the message")
+        position += length
+    return position
+
+
+def encode_request_header(header: RequestHeader) -> bytes:
+    """A request header with an empty tag section where the version is flexible; for clients."""
+    client_id = header.client_id.encode()
+    fixed = _HEADER.pack(header.api_key, header.api_version, header.correlation_id, len(client_id))
+    return fixed + client_id + (b"\0" if is_flexible(header.api_key, header.api_version) else b"")
+
+
+def response_header_size(api_key: int, api_version: int) -> int:
+    """4 (correlation id), or 5 with the tag section of flexible versions; ApiVersions always has 4 (KIP-511)."""
+    return 5 if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version) else 4
+
+
+def response_prefix(api_key: int, api_version: int, correlation_id: int, body_size_bytes: int) -> bytes:
+    """Frame size and response header for a body of `body_size_bytes` that is sent behind it."""
+    if response_header_size(api_key, api_version) == 5:
+        return _RESPONSE.pack(body_size_bytes + 5, correlation_id) + b"\0"
+    return _RESPONSE.pack(body_size_bytes + 4, correlation_id)
+
+
+class ReceiveBuffer:
+    """The receive side of one connection (see the module docstring). Not thread-safe.
+
+    `small_limit_bytes` bounds requests other than Produce as soon as their key has arrived; None (for clients, whose
+    frames start with a correlation id) leaves only `limit_bytes`.
+    """
+
+    __slots__ = ("_chunk", "_end", "_leased", "_limit", "_needed", "_small_limit", "_small_streak", "_start", "_view")
+
+    def __init__(self, limit_bytes: int = MAX_FRAME_BYTES, small_limit_bytes: int | None = None) -> None:
+        self._limit = limit_bytes
+        self._small_limit = small_limit_bytes
+        self._chunk = bytearray(INITIAL_BYTES)
+        self._view = memoryview(self._chunk)
+        self._start = 0  # first byte not handed out
+        self._end = 0  # first byte not received
+        self._needed = 0  # bytes from _start that the next frame takes, 0 while unknown
+        self._leased = 0  # frames handed out and not released
+        self._small_streak = 0  # frames in a row that an initial buffer would have held
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes received that are not part of a frame handed out."""
+        return self._end - self._start
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Memory held for receiving."""
+        return len(self._chunk)
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """Writable memory for the next receive, never empty. `sizehint` is what asyncio passes; it is not needed."""
+        capacity = len(self._chunk)
+        if self._start == self._end and not self._leased:
+            self._start = self._end = 0
+        elif self._end == capacity or self._start + self._needed > capacity:
+            self._make_room()
+        return self._view[self._end :]
+
+    def commit(self, nbytes: int) -> None:
+        """`nbytes` were received into the start of what `get_buffer` returned last."""
+        self._end += nbytes
+
+    def next_frame(self) -> memoryview | None:
+        """The payload of the next complete frame, without its size, or None if more bytes are needed.
+
+        ProtocolError if the size is not in 1..limit (the connection must be closed: there is no way to find the next
+        frame); it is raised before memory is allocated for the frame.
+        """
+        available = self._end - self._start
+        if available < 4:
+            return None
+        needed = self._needed or self._read_size(available)
+        if available < needed:
+            return None
+        stop = self._start + needed
+        frame = self._view[self._start + 4 : stop]
+        self._start = stop
+        self._needed = 0
+        self._leased += 1
+        self._small_streak = self._small_streak + 1 if needed <= INITIAL_BYTES else 0
+        return frame
+
+    def release(self) -> None:
+        """The oldest frame's bytes are needed no more. One call per frame, in any order."""
+        if self._leased == 0:
+            raise RuntimeError("release() without a frame")
+        self._leased -= 1
+        capacity = len(self._chunk)
+        if capacity > INITIAL_BYTES and (capacity > RETAINED_BYTES or self._small_streak >= SHRINK_AFTER_FRAMES):
+            self.trim()
+
+    def trim(self) -> None:
+        """Go back to the initial memory if nothing needs more; for idle connections."""
+        if len(self._chunk) > INITIAL_BYTES >= max(self._needed, self._end - self._start) and not self._leased:
+            self._move(INITIAL_BYTES)
+
+    def _read_size(self, available: int) -> int:
+        """Size of the next frame with its length field; 0 < payload <= limit."""
+        if available >= 6:
+            size, api_key = _SIZE_AND_KEY.unpack_from(self._chunk, self._start)
+            if self._small_limit is not None and api_key != ApiKey.PRODUCE and size > self._small_limit:
+                raise ProtocolError(f"request of {size} bytes for API {api_key} exceeds {self._small_limit}")
+        else:
+            (size,) = _SIZE.unpack_from(self._chunk, self._start)
+        if not 0 < size <= self._limit:
+            raise ProtocolError(f"frame size {size} is not in 1..{self._limit}")
+        if available >= 6:
+            self._needed = size + 4
+        return int(size) + 4
+
+    def _make_room(self) -> None:
+        """Room for at least one more byte; for the whole next frame as far as its size is believed."""
+        pending = self._end - self._start
+        wanted = max(INITIAL_BYTES, min(self._needed, max(EAGER_BYTES, 2 * pending)), pending + 1)
+        if wanted <= len(self._chunk) and not self._leased:
+            self._compact()
+            return
+        if wanted > INITIAL_BYTES:  # some slack, so that a slightly larger next frame fits as well
+            wanted = (wanted // INITIAL_BYTES + 2) * INITIAL_BYTES
+        self._move(wanted)
+
+    def _compact(self) -> None:
+        """Move what is not handed out to the front. memoryview assignment of overlapping ranges is a memmove."""
+        pending = self._end - self._start
+        if self._start:
+            self._view[:pending] = self._view[self._start : self._end]
+            self._start, self._end = 0, pending
+
+    def _move(self, capacity: int) -> None:
+        """Go on in fresh memory; frames that are out keep the old one alive."""
+        pending = self._end - self._start
+        chunk = bytearray(capacity)
+        view = memoryview(chunk)
+        view[:pending] = self._view[self._start : self._end]
+        self._chunk, self._view = chunk, view
+        self._start, self._end = 0, pending
