@@ -1,0 +1,229 @@
+"""How transactions end: EndTxn of both generations, aborts by the coordinator, the Complete record. pure
+
+The two tables say what EndTxn means in each state once producer id, epoch and pending state have been checked. The
+generation is the client's for EndTxn (version 5 is V2) and the cluster's (`transaction.version`) for aborts by the
+coordinator itself.
+
+Source: `TransactionCoordinator.endTransaction*` and `TransactionMetadata.prepare*` of Kafka 4.3.1; KIP-98, KIP-890.
+"""
+
+from enum import Enum
+from typing import Final
+
+from ottla.broker.txn.states import COMPLETION_OF, PREPARED, TransactionStatus
+from ottla.broker.txn.values import (
+    MAX_EPOCH,
+    NEED_PRODUCER_ID,
+    NO_PARTITIONS,
+    NO_PRODUCER_ID,
+    REFUSALS,
+    Decision,
+    TransactionState,
+    Volatile,
+    current_epoch,
+    is_exhausted,
+)
+from ottla.protocol.errors import ErrorCode
+
+V2: Final = 2
+
+
+class End(Enum):
+    """What EndTxn does where it is not refused."""
+
+    PREPARE = "log the Prepare record, answer, send markers"
+    EMPTY_ABORT = "log PrepareAbort without partitions: only the epoch moves"
+    DONE = "already ended this way: answer as the first time"
+
+
+_S = TransactionStatus
+_E = ErrorCode
+
+# (state, commit) -> what EndTxn 0-4 does.
+END_V1: Final[dict[tuple[TransactionStatus, bool], End | ErrorCode]] = {
+    (_S.EMPTY, True): _E.INVALID_TXN_STATE,
+    (_S.EMPTY, False): _E.INVALID_TXN_STATE,
+    (_S.ONGOING, True): End.PREPARE,
+    (_S.ONGOING, False): End.PREPARE,
+    (_S.PREPARE_COMMIT, True): _E.CONCURRENT_TRANSACTIONS,
+    (_S.PREPARE_COMMIT, False): _E.INVALID_TXN_STATE,
+    (_S.PREPARE_ABORT, True): _E.INVALID_TXN_STATE,
+    (_S.PREPARE_ABORT, False): _E.CONCURRENT_TRANSACTIONS,
+    (_S.COMPLETE_COMMIT, True): End.DONE,
+    (_S.COMPLETE_COMMIT, False): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_ABORT, True): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_ABORT, False): End.DONE,
+}
+
+# (state, repeated request, commit) -> what EndTxn 5 does. A request is a repetition when the epoch has moved on by it.
+END_V2: Final[dict[tuple[TransactionStatus, bool, bool], End | ErrorCode]] = {
+    (_S.EMPTY, False, True): _E.INVALID_TXN_STATE,
+    (_S.EMPTY, False, False): End.EMPTY_ABORT,
+    (_S.ONGOING, False, True): End.PREPARE,
+    (_S.ONGOING, False, False): End.PREPARE,
+    (_S.PREPARE_COMMIT, True, True): _E.CONCURRENT_TRANSACTIONS,
+    (_S.PREPARE_COMMIT, True, False): _E.INVALID_TXN_STATE,
+    (_S.PREPARE_ABORT, True, True): _E.INVALID_TXN_STATE,
+    (_S.PREPARE_ABORT, True, False): _E.CONCURRENT_TRANSACTIONS,
+    (_S.COMPLETE_COMMIT, True, True): End.DONE,
+    (_S.COMPLETE_COMMIT, True, False): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_COMMIT, False, True): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_COMMIT, False, False): End.EMPTY_ABORT,
+    (_S.COMPLETE_ABORT, True, True): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_ABORT, True, False): End.DONE,
+    (_S.COMPLETE_ABORT, False, True): _E.INVALID_TXN_STATE,
+    (_S.COMPLETE_ABORT, False, False): End.EMPTY_ABORT,
+}
+
+_OK = REFUSALS[ErrorCode.NONE]
+
+
+def decide_end(
+    state: TransactionState | None, volatile: Volatile, producer_id: int, epoch: int, commit: bool, now_ms: int
+) -> Decision:
+    """EndTxn 0-4. Producer id and epoch are checked before the pending state."""
+    if state is None or state.producer_id != producer_id:
+        return REFUSALS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    if epoch != current_epoch(state, volatile):
+        return REFUSALS[ErrorCode.PRODUCER_FENCED]
+    if volatile.pending is not None:
+        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+    outcome = END_V1[state.status, commit]
+    if isinstance(outcome, ErrorCode):
+        return REFUSALS[outcome]
+    if outcome is End.DONE:
+        return _OK
+    record = _prepared(state, commit, epoch, now_ms)
+    return Decision(ErrorCode.NONE, record, last_epoch=volatile.last_epoch)
+
+
+def decide_end_v2(
+    state: TransactionState | None,
+    volatile: Volatile,
+    producer_id: int,
+    epoch: int,
+    commit: bool,
+    now_ms: int,
+    fresh_producer_id: int = NO_PRODUCER_ID,
+) -> Decision:
+    """EndTxn 5: the epoch moves with each transaction; the answer carries the producer id and epoch to go on with.
+
+    The pending state is checked before producer id and epoch. NEED_PRODUCER_ID when the epoch is exhausted.
+    """
+    if volatile.pending is not None:
+        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+    if state is None:
+        return REFUSALS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    current = current_epoch(state, volatile)
+    rotated = state.previous_producer_id == producer_id and epoch == MAX_EPOCH - 1 and current == 0
+    if state.producer_id != producer_id and not rotated:
+        return REFUSALS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    repeated = current == epoch + 1 or (rotated and state.status not in PREPARED)
+    outcome = END_V2.get((state.status, repeated, commit))
+    if outcome is None or not (repeated or epoch == current):
+        return REFUSALS[ErrorCode.PRODUCER_FENCED]
+    if isinstance(outcome, ErrorCode):
+        return REFUSALS[outcome]
+    if outcome is End.DONE:
+        return Decision(ErrorCode.NONE, producer_id=state.producer_id, producer_epoch=current)
+    return _prepare_v2(state, volatile, commit, now_ms, fresh_producer_id, ErrorCode.NONE)
+
+
+def decide_abort(
+    state: TransactionState, volatile: Volatile, level: int, now_ms: int, fresh_producer_id: int, answer: ErrorCode
+) -> Decision:
+    """The coordinator aborts an open transaction itself (a new instance, a timeout) and fences its producer.
+
+    `level` is the cluster's `transaction.version`. The id passes through PrepareEpochFence and PrepareAbort in one
+    decision. At level 0 and 1 a failed append is remembered, so that the epoch does not move twice.
+    """
+    if level >= V2:
+        return _prepare_v2(state, volatile, False, now_ms, fresh_producer_id, answer)
+    fence = volatile.fenced_epoch
+    if fence < 0:
+        fence = min(state.producer_epoch + 1, MAX_EPOCH)
+    record = _prepared(state, False, fence, now_ms)
+    return Decision(answer, record, fenced_epoch=fence)
+
+
+def completion(state: TransactionState, now_ms: int) -> TransactionState:
+    """The Complete record of a prepared transaction; it switches to the next producer id if one was drawn."""
+    rotates = state.client_version >= V2 and state.next_producer_id != NO_PRODUCER_ID
+    return TransactionState(
+        state.next_producer_id if rotates else state.producer_id,
+        0 if rotates else state.producer_epoch,
+        COMPLETION_OF[state.status],
+        state.timeout_ms,
+        NO_PARTITIONS,
+        state.start_ms,
+        now_ms,
+        state.producer_id,
+        NO_PRODUCER_ID,
+        state.client_version,
+    )
+
+
+def _prepared(state: TransactionState, commit: bool, epoch: int, now_ms: int) -> TransactionState:
+    return TransactionState(
+        state.producer_id,
+        epoch,
+        _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT,
+        state.timeout_ms,
+        state.partitions,
+        state.start_ms,
+        now_ms,
+        state.producer_id,
+        NO_PRODUCER_ID,
+        0,
+    )
+
+
+def _prepare_v2(
+    state: TransactionState,
+    volatile: Volatile,
+    commit: bool,
+    now_ms: int,
+    fresh_producer_id: int,
+    answer: ErrorCode,
+) -> Decision:
+    """Prepare with the epoch moved on. Epoch 32767 stays where it is in an abort and cannot commit."""
+    current = current_epoch(state, volatile)
+    if current >= MAX_EPOCH and commit:
+        return REFUSALS[ErrorCode.UNKNOWN_SERVER_ERROR]
+    rotates = is_exhausted(current)
+    if rotates and fresh_producer_id == NO_PRODUCER_ID:
+        return NEED_PRODUCER_ID
+    bumped = min(current + 1, MAX_EPOCH)
+    record = TransactionState(
+        state.producer_id,
+        bumped,
+        _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT,
+        state.timeout_ms,
+        state.partitions,
+        state.start_ms if state.status is _S.ONGOING else now_ms,
+        now_ms,
+        state.producer_id,
+        fresh_producer_id if rotates else NO_PRODUCER_ID,
+        V2,
+    )
+    if answer:
+        return Decision(answer, record, last_epoch=current)
+    return Decision(
+        answer,
+        record,
+        last_epoch=current,
+        producer_id=fresh_producer_id if rotates else state.producer_id,
+        producer_epoch=0 if rotates else bumped,
+    )
+
+
+__all__ = [
+    "END_V1",
+    "END_V2",
+    "V2",
+    "End",
+    "completion",
+    "decide_abort",
+    "decide_end",
+    "decide_end_v2",
+]

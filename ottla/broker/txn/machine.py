@@ -1,0 +1,326 @@
+"""The transaction machine: decide, then apply. pure
+
+`decide_*` look at the durable state, the volatile part and the request, and return a `Decision`; they change nothing.
+`apply` turns a durable record into the new state, live and in recovery alike, and `effects` says what follows from it.
+The functions that return a `Volatile` are the only events that change what lives in memory alone.
+
+Source: `TransactionCoordinator`, `TransactionMetadata` of Kafka 4.3.1; KIP-98, KIP-360, KIP-890.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Final
+
+from ottla.broker.txn.ending import completion, decide_abort, decide_end, decide_end_v2
+from ottla.broker.txn.states import PREPARED, RESTING, TransactionStatus, check_move
+from ottla.broker.txn.values import (
+    CALM,
+    NEED_PRODUCER_ID,
+    NEVER_TIMES_OUT_MS,
+    NO_PARTITIONS,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    REFUSALS,
+    Decision,
+    Partitions,
+    TopicPartition,
+    TransactionState,
+    Volatile,
+    current_epoch,
+    is_exhausted,
+)
+from ottla.protocol.errors import ErrorCode
+
+_S = TransactionStatus
+_OK = REFUSALS[ErrorCode.NONE]
+
+
+class Effect(Enum):
+    """What follows from a record once it is durable."""
+
+    START_TIMEOUT = "the transaction began: it ends at start + timeout"
+    STOP_TIMEOUT = "the transaction has an outcome: it cannot time out any more"
+    SEND_MARKERS = "write the outcome to every partition, then log Complete"
+
+
+class Impossible(Exception):
+    """A record that does not follow from the state before it: a bug of the machine, found before it is logged."""
+
+
+# ---- decisions
+
+
+def decide_init_producer_id(
+    state: TransactionState | None,
+    volatile: Volatile,
+    timeout_ms: int,
+    expected_producer_id: int,
+    expected_epoch: int,
+    level: int,
+    now_ms: int,
+    fresh_producer_id: int = NO_PRODUCER_ID,
+) -> Decision:
+    """InitProducerId of a transactional id. Expected id and epoch are both >= 0 (KIP-360) or both -1.
+
+    An open transaction is aborted and the client told to come back. NEED_PRODUCER_ID for a new transactional id and
+    for one whose epoch is exhausted.
+    """
+    if volatile.pending is not None:
+        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+    if state is None:
+        if fresh_producer_id == NO_PRODUCER_ID:
+            return NEED_PRODUCER_ID
+        state = _unborn(fresh_producer_id, timeout_ms, now_ms)
+    current = current_epoch(state, volatile)
+    expects = expected_epoch != NO_PRODUCER_EPOCH
+    if expects and not _producer_id_is_valid(state, current, expected_producer_id, expected_epoch):
+        return REFUSALS[ErrorCode.PRODUCER_FENCED]
+    if state.status in PREPARED:
+        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+    if state.status is _S.ONGOING:
+        return decide_abort(state, volatile, level, now_ms, fresh_producer_id, ErrorCode.CONCURRENT_TRANSACTIONS)
+    if is_exhausted(current):
+        if not expects or expected_epoch == current:
+            return _rotated(state, timeout_ms, now_ms, fresh_producer_id, current if expects else NO_PRODUCER_EPOCH)
+        return REFUSALS[ErrorCode.UNKNOWN_SERVER_ERROR]
+    if not expects:
+        return _initialised(state, current + 1, NO_PRODUCER_EPOCH, timeout_ms, now_ms)
+    if current == NO_PRODUCER_EPOCH or expected_epoch == current:
+        return _initialised(state, current + 1, current, timeout_ms, now_ms)
+    if expected_epoch == volatile.last_epoch:
+        return _initialised(state, current, volatile.last_epoch, timeout_ms, now_ms)
+    return REFUSALS[ErrorCode.PRODUCER_FENCED]
+
+
+def decide_add_partitions(
+    state: TransactionState | None,
+    volatile: Volatile,
+    producer_id: int,
+    epoch: int,
+    partitions: Sequence[TopicPartition],
+    now_ms: int,
+    client_version: int = 0,
+) -> Decision:
+    """AddPartitionsToTxn and AddOffsetsToTxn; the first addition begins the transaction."""
+    if volatile.pending is not None:
+        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+    if state is None or state.producer_id != producer_id:
+        return REFUSALS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    if epoch != current_epoch(state, volatile):
+        return REFUSALS[ErrorCode.PRODUCER_FENCED]
+    if state.status in PREPARED:
+        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+    open_already = state.status is _S.ONGOING
+    if open_already and _all_in(partitions, state.partitions):
+        return _OK
+    added: Partitions = dict.fromkeys(partitions)
+    record = TransactionState(
+        producer_id,
+        epoch,
+        _S.ONGOING,
+        state.timeout_ms,
+        {**state.partitions, **added} if open_already else added,
+        state.start_ms if open_already else now_ms,
+        now_ms,
+        producer_id,
+        state.next_producer_id,
+        client_version,
+    )
+    return Decision(ErrorCode.NONE, record, last_epoch=volatile.last_epoch)
+
+
+def verify_partitions(
+    state: TransactionState | None,
+    volatile: Volatile,
+    producer_id: int,
+    epoch: int,
+    partitions: Sequence[TopicPartition],
+) -> list[ErrorCode]:
+    """Whether each partition belongs to the open transaction, in order. The pending state does not matter here."""
+    if state is None or state.producer_id != producer_id:
+        refusal = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    elif epoch != current_epoch(state, volatile):
+        refusal = ErrorCode.PRODUCER_FENCED
+    elif state.status in PREPARED:
+        refusal = ErrorCode.CONCURRENT_TRANSACTIONS
+    else:
+        known = state.partitions
+        return [ErrorCode.NONE if each in known else ErrorCode.TRANSACTION_ABORTABLE for each in partitions]
+    return [refusal] * len(partitions)
+
+
+def has_timed_out(state: TransactionState, volatile: Volatile, now_ms: int) -> bool:
+    """Whether the coordinator must abort the open transaction. The time runs from the first added partition."""
+    return (
+        state.status is _S.ONGOING
+        and volatile.pending is None
+        and state.timeout_ms != NEVER_TIMES_OUT_MS
+        and state.start_ms + state.timeout_ms < now_ms
+    )
+
+
+def has_expired(state: TransactionState, volatile: Volatile, now_ms: int, expiration_ms: int) -> bool:
+    """Whether the transactional id is to be forgotten."""
+    return state.status in RESTING and volatile.pending is None and state.last_update_ms <= now_ms - expiration_ms
+
+
+def dead(state: TransactionState) -> TransactionState:
+    """The pending state of an id whose tombstone is being logged."""
+    check_move(state.status, _S.DEAD)
+    return state._replace(status=_S.DEAD, partitions=NO_PARTITIONS)
+
+
+# ---- application
+
+
+def apply(states: dict[str, TransactionState], transactional_id: str, record: TransactionState | None) -> None:
+    """Make a durable record (None: a tombstone) the state of its id. The same live and in recovery."""
+    if record is None:
+        states.pop(transactional_id, None)
+    else:
+        states[transactional_id] = record
+
+
+_EFFECTS: Final[dict[tuple[TransactionStatus | None, TransactionStatus], tuple[Effect, ...]]] = {
+    (_S.EMPTY, _S.ONGOING): (Effect.START_TIMEOUT,),
+    (_S.COMPLETE_COMMIT, _S.ONGOING): (Effect.START_TIMEOUT,),
+    (_S.COMPLETE_ABORT, _S.ONGOING): (Effect.START_TIMEOUT,),
+    (_S.ONGOING, _S.PREPARE_COMMIT): (Effect.STOP_TIMEOUT, Effect.SEND_MARKERS),
+    (_S.ONGOING, _S.PREPARE_ABORT): (Effect.STOP_TIMEOUT, Effect.SEND_MARKERS),
+    (_S.EMPTY, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
+    (_S.COMPLETE_COMMIT, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
+    (_S.COMPLETE_ABORT, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
+    # A recovered id: nothing is known of the record before.
+    (None, _S.ONGOING): (Effect.START_TIMEOUT,),
+    (None, _S.PREPARE_COMMIT): (Effect.SEND_MARKERS,),
+    (None, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
+}
+
+
+def effects(before: TransactionState | None, after: TransactionState) -> tuple[Effect, ...]:
+    """What follows from the durable record `after`; `before` is None in recovery."""
+    return _EFFECTS.get((None if before is None else before.status, after.status), ())
+
+
+def check_step(before: TransactionState | None, after: TransactionState) -> None:
+    """Raise unless `after` may follow `before`: IllegalMove by its state, Impossible by its fields."""
+    if after.producer_id < 0 or after.producer_epoch < 0:
+        raise Impossible(f"a record without a producer: {after}")
+    if before is None:
+        if after.status is not _S.EMPTY:
+            raise Impossible(f"the first record of an id is {after.status.wire_name}")
+        return
+    check_move(before.status, after.status)
+    same_id = after.producer_id == before.producer_id
+    epoch_step = after.producer_epoch - before.producer_epoch
+    if after.status is _S.EMPTY:
+        sound = (after.producer_epoch == 0 or (same_id and epoch_step in (0, 1))) and after.start_ms == NO_TIMESTAMP
+        sound = sound and not after.partitions
+    elif after.status is _S.ONGOING:
+        # A fence whose append failed has moved the epoch in memory.
+        sound = same_id and epoch_step in (0, 1) and before.partitions.keys() <= after.partitions.keys()
+    elif after.status in PREPARED:
+        sound = same_id and epoch_step in (0, 1) and after.partitions == before.partitions
+    else:
+        rotated = after.producer_id == before.next_producer_id and after.producer_epoch == 0
+        sound = (rotated or (same_id and epoch_step == 0)) and not after.partitions and after.start_ms >= 0
+    if not sound or (after.status is not _S.EMPTY and after.timeout_ms != before.timeout_ms):
+        raise Impossible(f"{after} cannot follow {before}")
+
+
+# ---- events of the volatile part
+
+
+def append_began(volatile: Volatile, pending: TransactionState) -> Volatile:
+    """A record of the id is being logged: competing requests are refused."""
+    return volatile._replace(pending=pending)
+
+
+def append_failed(volatile: Volatile, decision: Decision) -> Volatile:
+    """The record was not logged. A failed fence stays in memory, so that the old producer cannot go on."""
+    if decision.fenced_epoch < 0:
+        return volatile._replace(pending=None)
+    return Volatile(fenced_epoch=decision.fenced_epoch)
+
+
+def record_applied(volatile: Volatile, last_epoch: int) -> Volatile:
+    """The record is the state now; it says what the last epoch was."""
+    if volatile.fenced_epoch < 0:
+        return CALM if last_epoch == NO_PRODUCER_EPOCH else Volatile(last_epoch=last_epoch)
+    return Volatile(last_epoch=last_epoch, fenced_epoch=volatile.fenced_epoch)
+
+
+def completion_prepared(volatile: Volatile, state: TransactionState, now_ms: int) -> Volatile:
+    """A Prepare record is the state now: its Complete record is pending until the markers are written."""
+    complete = completion(state, now_ms)
+    return Volatile(complete, volatile.last_epoch, NO_PRODUCER_EPOCH, state.partitions.copy())
+
+
+# ---- parts of InitProducerId
+
+
+def _unborn(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionState:
+    return TransactionState(producer_id, NO_PRODUCER_EPOCH, _S.EMPTY, timeout_ms, NO_PARTITIONS, NO_TIMESTAMP, now_ms)
+
+
+def _producer_id_is_valid(state: TransactionState, current: int, producer_id: int, epoch: int) -> bool:
+    return (
+        current == NO_PRODUCER_EPOCH
+        or producer_id == state.producer_id
+        or (producer_id == state.previous_producer_id and is_exhausted(epoch))
+    )
+
+
+def _initialised(state: TransactionState, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> Decision:
+    record = TransactionState(
+        state.producer_id,
+        epoch,
+        _S.EMPTY,
+        timeout_ms,
+        NO_PARTITIONS,
+        NO_TIMESTAMP,
+        now_ms,
+        state.producer_id,
+        state.next_producer_id,
+        state.client_version,
+    )
+    return Decision(ErrorCode.NONE, record, last_epoch, state.producer_id, epoch)
+
+
+def _rotated(
+    state: TransactionState, timeout_ms: int, now_ms: int, fresh_producer_id: int, last_epoch: int
+) -> Decision:
+    if fresh_producer_id == NO_PRODUCER_ID:
+        return NEED_PRODUCER_ID
+    born = _initialised(state, 0, last_epoch, timeout_ms, now_ms)
+    assert born.record is not None
+    record = born.record._replace(producer_id=fresh_producer_id)
+    return born._replace(record=record, producer_id=fresh_producer_id)
+
+
+def _all_in(partitions: Iterable[TopicPartition], known: Partitions) -> bool:
+    return all(each in known for each in partitions)
+
+
+__all__ = [
+    "Effect",
+    "Impossible",
+    "append_began",
+    "append_failed",
+    "apply",
+    "check_step",
+    "completion",
+    "completion_prepared",
+    "dead",
+    "decide_abort",
+    "decide_add_partitions",
+    "decide_end",
+    "decide_end_v2",
+    "decide_init_producer_id",
+    "effects",
+    "has_expired",
+    "has_timed_out",
+    "record_applied",
+    "verify_partitions",
+]

@@ -1,0 +1,96 @@
+"""What the transaction machine speaks in: the durable state, the volatile part, decisions. pure
+
+`TransactionState` is the last record of a transactional id in `__transaction_state` and nothing else. All that lives in
+memory only is a field of `Volatile`; recovery starts from `CALM`, and replay equality compares the rest.
+"""
+
+from typing import Final, NamedTuple
+
+from ottla.broker.txn.states import TransactionStatus
+from ottla.protocol.errors import ErrorCode
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_TIMESTAMP: Final = -1
+MAX_EPOCH: Final = 32767
+NEVER_TIMES_OUT_MS: Final = 2147483647
+
+TopicPartition = tuple[str, int]
+Partitions = dict[TopicPartition, None]
+"""A set that keeps its order (markers go out in the order of adding). Never changed once it is part of a record."""
+
+NO_PARTITIONS: Final[Partitions] = {}
+
+
+class TransactionState(NamedTuple):
+    """The durable state of a transactional id. Times in ms, -1 for none.
+
+    `previous_producer_id` is the id held before the last move (another one only after a rotation),
+    `next_producer_id` the one that the Complete record will switch to, `client_version` is 2 when the client speaks
+    transactions V2 (KIP-890), else 0.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    status: TransactionStatus
+    timeout_ms: int
+    partitions: Partitions
+    start_ms: int
+    last_update_ms: int
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    client_version: int = 0
+
+
+class Volatile(NamedTuple):
+    """What is known of a transactional id beside its last record. Lost in a restart, by design.
+
+    pending: the record being logged, or the Complete record that waits for its markers. Set when a decision's append
+        has begun and when a Prepare record is applied; cleared when the record is durable or its append has failed.
+    last_epoch: the epoch before the last bump, so that a repeated request is recognised. Set with each record.
+    fenced_epoch: the epoch that an abort by the coordinator had reached when its append failed, so that the old
+        producer stays fenced and the next attempt does not bump again. Cleared when a Complete record is prepared.
+    awaiting: the partitions of a prepared transaction whose markers are not written yet. The fan-out deletes from it
+        in place, the one change that is not a replacement.
+    """
+
+    pending: TransactionState | None = None
+    last_epoch: int = NO_PRODUCER_EPOCH
+    fenced_epoch: int = NO_PRODUCER_EPOCH
+    awaiting: Partitions = NO_PARTITIONS
+
+
+CALM: Final = Volatile()
+
+
+class Decision(NamedTuple):
+    """What a request leads to.
+
+    Without a record the answer stands at once. With one, `error` and the producer id and epoch are the answer once the
+    record is durable. What follows from the record (markers, timers) follows from it alone (`machine.effects`), so
+    that recovery does the same. `fenced_epoch` is remembered when the append fails.
+    """
+
+    error: ErrorCode
+    record: TransactionState | None = None
+    last_epoch: int = NO_PRODUCER_EPOCH
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    fenced_epoch: int = NO_PRODUCER_EPOCH
+
+
+REFUSALS: Final = {error: Decision(error) for error in ErrorCode}
+"""A refusal for every error code: nothing is logged, nothing changes."""
+
+NEED_PRODUCER_ID: Final = Decision(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+"""Not an answer: decide again with a fresh producer id (compare with `is`)."""
+
+
+def is_exhausted(epoch: int) -> bool:
+    """Whether the producer id must be replaced before another producer may use it (epoch 32767 is kept for fencing)."""
+    return epoch >= MAX_EPOCH - 1
+
+
+def current_epoch(state: TransactionState, volatile: Volatile) -> int:
+    """The epoch that requests are held against."""
+    return max(state.producer_epoch, volatile.fenced_epoch)
