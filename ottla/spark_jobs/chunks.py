@@ -1,0 +1,201 @@
+"""Segment files in chunks of whole batches, through `preadv` into a buffer that is used again. shell
+
+mmap loses to page faults here, and dies (SIGBUS) when a broker truncates the file. What does not parse is torn (the
+end of the active segment, nothing sound behind it) or damage (anything else); reading goes on at the next sound batch.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from ottla.protocol.batch_header import ATTRIBUTES_OFFSET, HEADER_SIZE, LOG_OVERHEAD
+from ottla.spark_jobs import headers
+from ottla.spark_jobs.damage import Damage, DamageLog
+from ottla.spark_jobs.kernels import Bytes, Longs, int32
+
+CHUNK_BYTES = 4 * 1024 * 1024
+ROWS_PER_CHUNK = 16_384
+
+
+class Piece(NamedTuple):
+    """The batches of one segment file that start in [start, end); `file_bytes` is its size when it was listed."""
+
+    path: str
+    base_offset: int
+    start: int
+    end: int
+    file_bytes: int
+    is_last: bool
+
+    @property
+    def offset_limit(self) -> int:
+        """A segment spans 2^31 offsets: its indexes hold them as int32 from its base."""
+        return self.base_offset + 2**31
+
+
+class Chunk(NamedTuple):
+    """Whole batches: `rows` are their headers, positions are in `buffer`, which starts at `file_position`."""
+
+    buffer: Bytes
+    rows: Longs
+    file_position: int
+
+
+class SegmentReader:
+    """Reads pieces one after the other. A chunk is valid until the next one is asked for."""
+
+    def __init__(self, log: DamageLog, *, check_crc: bool) -> None:
+        self._log = log
+        self._check_crc = check_crc
+        self._buffer: Bytes = np.empty(CHUNK_BYTES, dtype=np.uint8)
+        self._rows = headers.header_rows(ROWS_PER_CHUNK)
+        self._fd = -1
+        self._base = 0  # file position of buffer[0]
+        self._filled = 0
+
+    def chunks(self, piece: Piece, next_offset: int = 0) -> Iterator[Chunk]:
+        """The batches of `piece`, whose base offsets are at least `next_offset`. Raises OSError, DamagedSegment."""
+        next_offset = max(next_offset, piece.base_offset)
+        if piece.start >= piece.end:
+            return
+        self._fd = os.open(piece.path, os.O_RDONLY)
+        try:
+            actual = os.fstat(self._fd).st_size
+            if actual < piece.file_bytes:
+                piece = self._shortened(piece, actual)
+            yield from self._walk(piece, next_offset)
+        finally:
+            os.close(self._fd)
+
+    def _shortened(self, piece: Piece, actual: int) -> Piece:
+        """A file that lost bytes since it was listed: a recovery cut the active segment, else it is damage."""
+        lost = Damage(piece.path, actual, piece.file_bytes, "the file is shorter than when it was listed")
+        if piece.is_last:
+            self._log.add_torn(lost)
+        else:
+            self._log.add(lost)
+        return piece._replace(end=min(piece.end, actual), file_bytes=actual)
+
+    def _walk(self, piece: Piece, next_offset: int) -> Iterator[Chunk]:
+        self._base, self._filled, at = piece.start, 0, 0
+        while self._base + at < piece.end:
+            count, stopped, why, after = headers.walk_headers(
+                self._buffer,
+                at,
+                self._filled,
+                piece.file_bytes - self._base,
+                piece.end - self._base,
+                next_offset,
+                piece.offset_limit,
+                self._rows,
+            )
+            rows = self._rows[:count]
+            broken = self._first_bad_crc(rows) if self._check_crc else count
+            if broken:
+                yield Chunk(self._buffer, rows[:broken], self._base)
+                next_offset = int(rows[broken - 1, headers.LAST_OFFSET]) + 1
+            if broken < count:
+                row = rows[broken]
+                at = self._skip(
+                    piece,
+                    int(row[headers.POSITION]),
+                    next_offset,
+                    f"CRC mismatch in the batch at offset {row[headers.BASE_OFFSET]}",
+                    behind=int(row[headers.POSITION] + row[headers.SIZE]),
+                )
+                continue
+            at, next_offset = stopped, after
+            if why == headers.CUT and self._base + at < piece.end:
+                if piece.file_bytes - self._base - at < HEADER_SIZE:
+                    at = self._skip(piece, at, next_offset, "the batch header is cut short")
+                else:
+                    at = self._refill(piece, at)
+            elif why not in (headers.CUT, headers.FULL):
+                at = self._skip(piece, at, next_offset, headers.REASONS[why])
+
+    def _refill(self, piece: Piece, at: int) -> int:
+        """Move what is unread to the front and read on, in a larger buffer if the batch at `at` needs one."""
+        left = self._filled - at
+        needed = 0
+        if left >= HEADER_SIZE:
+            needed = int(int32(self._buffer, at + 8)) + LOG_OVERHEAD
+        buffer = self._buffer
+        if needed > len(buffer):
+            self._buffer = np.empty(needed, dtype=np.uint8)
+        self._buffer[:left] = buffer[at : self._filled]
+        self._base += at
+        want = min(len(self._buffer), piece.file_bytes - self._base)
+        view = self._buffer.data
+        filled = left
+        while filled < want:
+            got = os.preadv(self._fd, [view[filled:want]], self._base + filled)
+            if got == 0:
+                raise OSError(f"{piece.path}: truncated below position {self._base + want} while it was read")
+            filled += got
+        self._filled = filled
+        return 0
+
+    def _first_bad_crc(self, rows: Longs) -> int:
+        view = self._buffer.data
+        columns = rows[:, [headers.POSITION, headers.SIZE, headers.CRC]].tolist()
+        for index, (position, size, crc) in enumerate(columns):
+            if crc32c(view[position + ATTRIBUTES_OFFSET : position + size]) != crc:
+                return index
+        return len(columns)
+
+    def _skip(self, piece: Piece, at: int, next_offset: int, reason: str, behind: int | None = None) -> int:
+        """Note what is broken at `at` and return where to read on (with the buffer emptied there).
+
+        `behind` is the end that a broken batch gives itself: if a sound batch starts there, only that one is lost.
+        """
+        broken = self._base + at
+        sound = -1
+        if behind is not None and self._is_sound(piece, self._base + behind, next_offset):
+            sound = self._base + behind
+        if sound < 0:
+            sound = self._find_sound(piece, broken + 1, next_offset)
+        if sound >= 0:
+            self._log.add(Damage(piece.path, broken, sound, reason))
+        elif piece.is_last and piece.end == piece.file_bytes and self._find_sound(piece, broken, 0) < 0:
+            self._log.add_torn(Damage(piece.path, broken, piece.end, reason))
+        else:
+            self._log.add(Damage(piece.path, broken, piece.end, reason))
+        self._base, self._filled = (piece.end if sound < 0 else sound), 0
+        return 0
+
+    def _find_sound(self, piece: Piece, position: int, next_offset: int) -> int:
+        """File position of the first sound batch that starts in [position, piece.end), or -1."""
+        while position < piece.end:
+            window = np.frombuffer(os.pread(self._fd, CHUNK_BYTES, position), dtype=np.uint8)
+            if len(window) < HEADER_SIZE:
+                return -1
+            found = headers.find_header(
+                window, 0, len(window), piece.file_bytes - position, next_offset, piece.offset_limit
+            )
+            if found < 0:
+                position += len(window) - HEADER_SIZE + 1
+                continue
+            if position + found >= piece.end:
+                return -1
+            if self._is_sound(piece, position + found, next_offset):
+                return int(position + found)
+            position += found + 1
+        return -1
+
+    def _is_sound(self, piece: Piece, position: int, next_offset: int) -> bool:
+        """Whether a whole batch with a right CRC is at `position`."""
+        if position + HEADER_SIZE > piece.file_bytes or position >= piece.end:
+            return False
+        head = np.frombuffer(os.pread(self._fd, HEADER_SIZE, position), dtype=np.uint8)
+        room = piece.file_bytes - position
+        if len(head) < HEADER_SIZE:
+            return False
+        if headers.check_header(head, 0, room, next_offset, piece.offset_limit) != headers.CUT:
+            return False
+        size = int(int32(head, 8)) + LOG_OVERHEAD
+        batch = os.pread(self._fd, size, position)
+        stated = int.from_bytes(batch[17:21], "big")
+        return len(batch) == size and bool(crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]) == stated)

@@ -1,0 +1,72 @@
+"""Compiled building blocks of the scan: the decorator, big-endian integers and varints over uint8 arrays. pure
+
+Every kernel works on preallocated numpy arrays, releases the GIL and is cached on disk, so that only the first scan on
+a machine pays for the compiler.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int32]
+# An int to the caller, an int64 inside a kernel.
+Long = Any
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """Compile `function` on first use."""
+    return cast(F, numba.njit(cache=True, nogil=True, boundscheck=False)(function))
+
+
+def inlined(function: F) -> F:
+    """A helper that is compiled into the kernels that call it."""
+    return cast(F, numba.njit(cache=True, nogil=True, boundscheck=False, inline="never")(function))
+
+
+@inlined
+def int16(buffer: Bytes, at: Long) -> Long:
+    return np.int64(np.int16((np.int64(buffer[at]) << 8) | np.int64(buffer[at + 1])))
+
+
+@inlined
+def uint32(buffer: Bytes, at: Long) -> Long:
+    return (
+        (np.int64(buffer[at]) << 24)
+        | (np.int64(buffer[at + 1]) << 16)
+        | (np.int64(buffer[at + 2]) << 8)
+        | np.int64(buffer[at + 3])
+    )
+
+
+@inlined
+def int32(buffer: Bytes, at: Long) -> Long:
+    return np.int64(np.int32(uint32(buffer, at)))
+
+
+@inlined
+def int64(buffer: Bytes, at: Long) -> Long:
+    return (uint32(buffer, at) << 32) | uint32(buffer, at + 4)
+
+
+@inlined
+def varint(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
+    """(value, position behind it) of the zig-zag varint at `at`, of ten bytes at most; position -1 if it is cut."""
+    raw = np.uint64(0)
+    shift = np.uint64(0)
+    while at < end:
+        byte = np.uint64(buffer[at])
+        at += 1
+        raw |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(0x80):
+            return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), at
+        shift += np.uint64(7)
+        if shift > np.uint64(63):
+            break
+    return np.int64(0), np.int64(-1)

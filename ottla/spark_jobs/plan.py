@@ -1,0 +1,120 @@
+"""Cut partitions into ordered ranges of batches, and pack ranges into tasks. shell
+
+Ranges are cut at positions that the segment's `.index` names (batch starts), each verified against the batch there, so
+a stale or damaged index costs parallelism and nothing else.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, read_header
+from ottla.protocol.indexes import OFFSET_ENTRY
+from ottla.spark_jobs.chunks import Piece
+from ottla.spark_jobs.listing import PartitionLog, SegmentFile
+
+MIB = 1024 * 1024
+# A task costs a Python worker about 50 ms of CPU, a file a fraction of a millisecond.
+FILE_COST_BYTES = MIB
+SMALLEST_TASK_BYTES = 32 * MIB
+LARGEST_TASK_BYTES = 1024 * MIB
+
+
+class Range(NamedTuple):
+    """An ordered part of one partition; `partition` indexes the listing, `ordinal` counts the partition's ranges."""
+
+    partition: int
+    ordinal: int
+    topic: str
+    number: int
+    log_start: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def cost_bytes(self) -> int:
+        return sum(piece.end - piece.start + FILE_COST_BYTES for piece in self.pieces)
+
+
+def plan_tasks(logs: Sequence[PartitionLog], parallelism: int, largest_bytes: int) -> list[tuple[Range, ...]]:
+    """Tasks of about equal size, some per core, none above `largest_bytes` by much. Ranges keep their order."""
+    total = sum(log.size_bytes + FILE_COST_BYTES * len(log.segments) for log in logs)
+    target = min(max(total // (2 * parallelism), SMALLEST_TASK_BYTES), largest_bytes)
+    ranges = [part for index, log in enumerate(logs) for part in cut_partition(index, log, target)]
+    return pack(ranges, target)
+
+
+def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[Range]:
+    """Ranges of about `target_bytes`: small segments joined, large ones split."""
+    groups: list[list[Piece]] = [[]]
+    room = target_bytes
+    for segment in log.segments:
+        for piece in cut_segment(segment, target_bytes):
+            size = piece.end - piece.start
+            if groups[-1] and size > room:
+                groups.append([])
+                room = target_bytes
+            groups[-1].append(piece)
+            room -= size
+    return [
+        Range(index, ordinal, log.topic, log.partition, log.log_start, tuple(pieces))
+        for ordinal, pieces in enumerate(groups)
+        if pieces
+    ]
+
+
+def cut_segment(segment: SegmentFile, target_bytes: int) -> list[Piece]:
+    """The segment in pieces of at least `target_bytes`, as far as its index offers sound positions."""
+    cuts = [0]
+    if segment.size_bytes >= 2 * target_bytes:
+        cuts += _sound_cuts(segment, target_bytes)
+    edges = pairwise([*cuts, segment.size_bytes])
+    return [
+        Piece(segment.path, segment.base_offset, start, end, segment.size_bytes, segment.is_last)
+        for start, end in edges
+        if start < end
+    ]
+
+
+def pack(ranges: Iterable[Range], target_bytes: int) -> list[tuple[Range, ...]]:
+    """Consecutive ranges joined into tasks up to `target_bytes`."""
+    tasks: list[list[Range]] = []
+    room = 0
+    for part in ranges:
+        if not tasks or part.cost_bytes > room:
+            tasks.append([])
+            room = target_bytes
+        tasks[-1].append(part)
+        room -= part.cost_bytes
+    return [tuple(task) for task in tasks]
+
+
+def _sound_cuts(segment: SegmentFile, target_bytes: int) -> list[int]:
+    try:
+        index = Path(segment.path).with_suffix(".index").read_bytes()
+    except OSError:
+        return []
+    usable = len(index) - len(index) % OFFSET_ENTRY.size
+    cuts: list[int] = []
+    last = 0
+    fd = os.open(segment.path, os.O_RDONLY)
+    try:
+        for relative, position in OFFSET_ENTRY.iter_unpack(memoryview(index)[:usable]):
+            if position - last < target_bytes or segment.size_bytes - position < target_bytes:
+                continue
+            if _is_batch_start(fd, position, segment.base_offset + relative):
+                cuts.append(position)
+                last = position
+    finally:
+        os.close(fd)
+    return cuts
+
+
+def _is_batch_start(fd: int, position: int, last_offset: int) -> bool:
+    """Whether the header at `position` is that of the batch which the index entry was written for."""
+    head = os.pread(fd, HEADER_SIZE, position)
+    if len(head) < HEADER_SIZE:
+        return False
+    header = read_header(head)
+    return header.magic == MAGIC and header.last_offset == last_offset
