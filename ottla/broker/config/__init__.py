@@ -1,0 +1,42 @@
+"""The only list of options, with Kafka's own names, and how a broker comes by their values. pure"""
+
+from ottla.broker.config.broker import BROKER_OPTIONS, Config, describe_broker
+from ottla.broker.config.entry import ConfigEntry
+from ottla.broker.config.listeners import Listener
+from ottla.broker.config.load import Loaded, load_config
+from ottla.broker.config.option import ConfigError, Kind, Option, Origin, Setting
+from ottla.broker.config.sources import from_environment, from_flags, from_properties
+from ottla.broker.config.topic import (
+    NOT_ACTED_ON,
+    TOPIC_OPTIONS,
+    TopicConfig,
+    describe_topic,
+    topic_config,
+    topic_config_problem,
+    topic_defaults,
+)
+
+__all__ = [
+    "BROKER_OPTIONS",
+    "NOT_ACTED_ON",
+    "TOPIC_OPTIONS",
+    "Config",
+    "ConfigEntry",
+    "ConfigError",
+    "Kind",
+    "Listener",
+    "Loaded",
+    "Option",
+    "Origin",
+    "Setting",
+    "TopicConfig",
+    "describe_broker",
+    "describe_topic",
+    "from_environment",
+    "from_flags",
+    "from_properties",
+    "load_config",
+    "topic_config",
+    "topic_config_problem",
+    "topic_defaults",
+]

@@ -1,0 +1,153 @@
+"""The broker's options: each field of `Config` is one, and there is no other list. pure
+
+A key is the field's name with dots. Names, defaults and ranges are Kafka's (`AbstractKafkaConfig.CONFIG_DEF` of 4.3.1);
+where Ottla's default differs, the meaning says so. What Kafka knows and is not here is ignored (`kafka_names.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.broker.config.entry import DEFAULT_CONFIG, STATIC_BROKER_CONFIG, ConfigEntry
+from ottla.broker.config.listeners import LISTENER_RANGE, Listener
+from ottla.broker.config.option import (
+    DEFAULT,
+    INT32_MAX,
+    INT64_MAX,
+    Kind,
+    Option,
+    Origin,
+    boolean,
+    int32,
+    int64,
+    options_of,
+    text,
+    value_text,
+)
+
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The broker's configuration; `load_config` makes a checked one, a test may make one by hand."""
+
+    # Who and where.
+    node_id: int = int32(1, "The broker's id.", also={"broker.id": 1})
+    process_roles: str = text("broker", "Must name broker; the controller's work is part of it.", kind=Kind.LIST)
+    listeners: tuple[Listener, ...] = text(
+        (Listener("PLAINTEXT", "127.0.0.1", 9092),),
+        f"Where to listen: {LISTENER_RANGE}. An empty host is every interface (Kafka's default), port 0 a free port.",
+        kind=Kind.LIST,
+    )
+    advertised_listeners: tuple[Listener, ...] = text(
+        (), "What clients are told to connect to, if that is not where the broker listens.", kind=Kind.LIST
+    )
+    controller_listener_names: str = text("", "Listeners by these names are left out: there is no controller.")
+    listener_security_protocol_map: str = text(
+        "", "The protocol of a listener that is not named after one; only PLAINTEXT is served.", kind=Kind.LIST
+    )
+    log_dirs: str = text("ottla-data", "The data directory, exactly one.", also={"log.dir": 1})
+
+    # Connections.
+    socket_request_max_bytes: int = int32(
+        104857600, "The largest request; a larger one closes the connection.", at_least=1
+    )
+    max_request_body_bytes: int = int32(
+        1048576,
+        "Ottla's own: the largest request other than Produce; a larger one closes the connection.",
+        at_least=1024,
+    )
+    max_unsent_bytes: int = int32(
+        1048576, "Ottla's own: a connection with more unsent replies than this is not read from.", at_least=1
+    )
+    connections_max_idle_ms: int = int64(600000, "A connection idle for longer is closed; -1 keeps it.", at_least=-1)
+
+    # Topics and logs.
+    auto_create_topics_enable: bool = boolean(True, "Whether asking for a topic's metadata creates it.")
+    num_partitions: int = int32(1, "Partitions of a topic that was created without a number.", at_least=1)
+    message_max_bytes: int = int32(1048588, "The largest record batch, compressed.")
+    max_decompressed_message_bytes: int = int32(
+        104857600, "Ottla's own: the largest record batch once decompressed.", at_least=1024
+    )
+    log_segment_bytes: int = int32(1073741824, "The size at which a log segment is closed.", at_least=1048576)
+    log_roll_ms: int = int64(
+        7 * _DAY_MS, "The age at which a log segment is closed.", at_least=1, also={"log.roll.hours": _HOUR_MS}
+    )
+    log_index_interval_bytes: int = int32(4096, "The bytes of log for which the offset index gets one entry.")
+    log_index_size_max_bytes: int = int32(10485760, "The size of an index file.", at_least=4)
+    log_segment_delete_delay_ms: int = int64(60000, "How long the files of deleted segments and topics stay on disk.")
+    log_message_timestamp_type: str = text(
+        "CreateTime", "Whose clock stamps a record.", one_of=("CreateTime", "LogAppendTime")
+    )
+    log_message_timestamp_before_max_ms: int = int64(INT64_MAX, "How far a record's time may lie before the broker's.")
+    log_message_timestamp_after_max_ms: int = int64(_HOUR_MS, "How far a record's time may lie after the broker's.")
+    log_flush_interval_messages: int = int64(
+        INT64_MAX, "Records are in the page cache when acknowledged; 1, on disk, is not yet supported.", at_least=1
+    )
+    log_flush_offset_checkpoint_interval_ms: int = int32(60000, "How often recovery points are written down.")
+    replica_high_watermark_checkpoint_interval_ms: int = int64(5000, "How often high watermarks are written down.")
+
+    # Producers and transactions.
+    producer_id_expiration_ms: int = int32(_DAY_MS, "How long a partition remembers an idle producer.", at_least=1)
+    producer_id_expiration_check_interval_ms: int = int32(600000, "How often that is looked for.", at_least=1)
+    transactional_id_expiration_ms: int = int32(
+        7 * _DAY_MS, "How long a transactional id without a transaction is remembered.", at_least=1
+    )
+    transaction_max_timeout_ms: int = int32(900000, "The longest timeout a producer may ask for.", at_least=1)
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = int32(
+        10000, "How often transactions past their timeout are looked for.", at_least=1
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = int32(
+        3600000, "How often expired transactional ids are looked for.", at_least=1
+    )
+    transaction_partition_verification_enable: bool = boolean(
+        True, "Whether a transactional write is checked with the coordinator."
+    )
+    transaction_state_log_num_partitions: int = int32(
+        50, "Partitions of __transaction_state; fixed once it exists.", at_least=1
+    )
+    transaction_state_log_segment_bytes: int = int32(
+        104857600, "Segment size of __transaction_state.", at_least=1048576
+    )
+
+    # Groups and their offsets.
+    offsets_topic_num_partitions: int = int32(50, "Partitions of __consumer_offsets; fixed once it exists.", at_least=1)
+    offsets_topic_segment_bytes: int = int32(104857600, "Segment size of __consumer_offsets.", at_least=1048576)
+    offset_metadata_max_bytes: int = int32(4096, "The longest text that may go with a committed offset.")
+    group_min_session_timeout_ms: int = int32(6000, "The shortest session timeout a member may ask for.")
+    group_max_session_timeout_ms: int = int32(1800000, "The longest session timeout a member may ask for.")
+    group_initial_rebalance_delay_ms: int = int32(3000, "How long a new group waits for more members.")
+    group_max_size: int = int32(INT32_MAX, "The most members a group may have.", at_least=1)
+
+    origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False)
+
+    def origin(self, key: str) -> Origin:
+        """Where the value of an option comes from."""
+        return self.origins.get(key, DEFAULT)
+
+
+BROKER_OPTIONS: Final[tuple[Option, ...]] = options_of(Config)
+
+
+def describe_broker(config: Config) -> list[ConfigEntry]:
+    """Every option as DescribeConfigs shows it for a broker resource."""
+    entries = []
+    for option in BROKER_OPTIONS:
+        value = value_text(getattr(config, option.attribute))
+        default = value_text(option.default)
+        given = config.origin(option.key) != DEFAULT
+        synonyms = ((option.key, value, STATIC_BROKER_CONFIG),) if given else ()
+        entries.append(
+            ConfigEntry(
+                name=option.key,
+                value=value,
+                source=STATIC_BROKER_CONFIG if given else DEFAULT_CONFIG,
+                kind=option.kind,
+                read_only=True,
+                meaning=option.meaning,
+                synonyms=(*synonyms, (option.key, default, DEFAULT_CONFIG)),
+            )
+        )
+    return entries

@@ -1,0 +1,103 @@
+"""Settings from several sources to one checked configuration. pure"""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from ottla.broker.config.broker import BROKER_OPTIONS, Config
+from ottla.broker.config.kafka_names import KAFKA_NAMES
+from ottla.broker.config.listeners import LISTENER_RANGE, broker_listeners, parse_listeners, parse_protocol_map
+from ottla.broker.config.option import INT64_MAX, ConfigError, Option, Origin, Setting, value_text
+
+_BY_KEY: Final = {key: option for option in BROKER_OPTIONS for key in (option.key, *option.also)}
+
+
+class Loaded(NamedTuple):
+    """A configuration, and the keys that were given and are not in it."""
+
+    config: Config
+    ignored: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    def notes(self) -> list[str]:
+        """What the log says about those keys at start: one line for what Kafka knows, one for what nobody knows."""
+        notes = []
+        if self.ignored:
+            notes.append(f"Known to Kafka, ignored by Ottla: {', '.join(self.ignored)}")
+        if self.unknown:
+            notes.append(f"Unknown options, ignored: {', '.join(self.unknown)}")
+        return notes
+
+
+def load_config(*sources: Iterable[Setting]) -> Loaded:
+    """The configuration that the sources make, the first of them strongest; ConfigError for an impossible value.
+
+    The strongest source that names an option, under any of its keys, decides; within one source the option's own key
+    goes before its others (`log.roll.ms` before `log.roll.hours`), as in Kafka, and the last of equal keys.
+    """
+    values: dict[str, Any] = {}
+    chosen: dict[str, Setting] = {}
+    strange: dict[str, Setting] = {}
+    for source in sources:
+        given = {setting.key: setting for setting in source}
+        strange |= {key: setting for key, setting in given.items() if key not in _BY_KEY and key not in strange}
+        for option in BROKER_OPTIONS:
+            settings = [given[key] for key in (option.key, *option.also) if key in given]
+            if settings and option.key not in chosen:
+                chosen[option.key] = settings[0]
+                values[option.attribute] = _parse(option, settings[0])
+    origins = {key: setting.origin for key, setting in chosen.items()}
+    config = _check(Config(**values, origins=origins), chosen)
+    ignored = {key for key in strange if key in KAFKA_NAMES}
+    if config.log_flush_interval_messages != INT64_MAX:
+        ignored.add("log.flush.interval.messages")
+    return Loaded(config, tuple(sorted(ignored)), tuple(sorted(strange.keys() - KAFKA_NAMES)))
+
+
+def _parse(option: Option, setting: Setting) -> Any:
+    try:
+        if option.attribute in ("listeners", "advertised_listeners"):
+            return parse_listeners(setting.text)
+        return option.parse(setting.text, option.also.get(setting.key, 1))
+    except ValueError as error:
+        raise _impossible(setting, str(error)) from None
+
+
+def _impossible(setting: Setting, must_be: str) -> ConfigError:
+    shown = " ".join(setting.text.split())
+    return ConfigError(f"{setting.key}={shown} ({setting.origin}): must be {must_be}")
+
+
+def _check(config: Config, chosen: dict[str, Setting]) -> Config:
+    """What no single value shows; returns the configuration without the controller's listeners."""
+
+    def refuse(key: str, must_be: str) -> ConfigError:
+        option = _BY_KEY[key]
+        default = Setting(key, value_text(option.default), Origin("default"))
+        return _impossible(chosen.get(key, default), must_be)
+
+    if "broker" not in (role.strip() for role in config.process_roles.split(",")):
+        raise refuse("process.roles", "broker, or broker,controller")
+    if not config.log_dirs or "," in config.log_dirs:
+        raise refuse("log.dirs", "one directory")
+    if config.log_flush_interval_messages == 1:
+        raise refuse("log.flush.interval.messages", "more than 1: syncing every record is not yet supported")
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise refuse("group.min.session.timeout.ms", f"at most {config.group_max_session_timeout_ms}, the maximum")
+    try:
+        protocols = parse_protocol_map(config.listener_security_protocol_map)
+    except ValueError as error:
+        raise refuse("listener.security.protocol.map", str(error)) from None
+    try:
+        listeners = broker_listeners(config.listeners, config.controller_listener_names, protocols)
+    except ValueError as error:
+        raise refuse("listeners", str(error)) from None
+    names = {listener.name for listener in listeners}
+    controllers = {listener.name for listener in config.listeners} - names
+    controllers |= {name.strip().upper() for name in config.controller_listener_names.split(",")}
+    advertised = tuple(listener for listener in config.advertised_listeners if listener.name not in controllers)
+    if any(listener.name not in names for listener in advertised):
+        raise refuse("advertised.listeners", f"listeners named in `listeners` ({', '.join(sorted(names))})")
+    if any(listener.host in ("", "0.0.0.0", "::") for listener in advertised):
+        raise refuse("advertised.listeners", f"{LISTENER_RANGE}, with a host that clients can reach")
+    return dataclasses.replace(config, listeners=listeners, advertised_listeners=advertised)

@@ -1,0 +1,161 @@
+"""One option as a value: its key, type, default, range and meaning. pure"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_OPTION = "option"
+
+
+class ConfigError(ValueError):
+    """A value that cannot be: the message is one line with the key, the value, where it stood and the range."""
+
+
+class Kind(IntEnum):
+    """The type of an option, with the code it has in DescribeConfigs (`DescribeConfigsResponse.ConfigType`)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Origin(NamedTuple):
+    """Where a value comes from: the source by name, and the place in it (a flag, a variable, a file and line)."""
+
+    source: str
+    place: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.place}".rstrip()
+
+
+DEFAULT: Final = Origin("default")
+
+
+class Setting(NamedTuple):
+    """A key with the text somebody gave it."""
+
+    key: str
+    text: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    `attribute` is the field that holds it, `key` Kafka's name: the same with dots. `also` are other keys for the same
+    value, each with what its number is multiplied by. A topic option may name the `broker` option it defaults to.
+    What is not `acted_on` is kept and shown, and changes nothing.
+    """
+
+    attribute: str
+    kind: Kind
+    default: Any
+    meaning: str
+    at_least: float = 0
+    at_most: float = 0
+    one_of: tuple[str, ...] = ()
+    also: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    broker: str = ""
+    acted_on: bool = True
+
+    @property
+    def key(self) -> str:
+        return self.attribute.replace("_", ".")
+
+    @property
+    def range(self) -> str:
+        """What a value may be, in words."""
+        if self.kind is Kind.BOOLEAN:
+            return "true or false"
+        if self.one_of:
+            return ("a list of " if self.kind is Kind.LIST else "one of ") + ", ".join(self.one_of)
+        if self.kind in (Kind.INT, Kind.LONG):
+            return f"a whole number from {self.at_least} to {self.at_most}"
+        if self.kind is Kind.DOUBLE:
+            return f"a number from {self.at_least} to {self.at_most}"
+        return "text"
+
+    def parse(self, text: str, multiplier: int = 1) -> Any:
+        """The value that `text` stands for; ValueError if there is none in range."""
+        text = text.strip()
+        if self.kind is Kind.BOOLEAN:
+            if text.lower() not in ("true", "false"):
+                raise ValueError(self.range)
+            return text.lower() == "true"
+        if self.one_of:
+            if not set(self._items(text)) <= set(self.one_of):
+                raise ValueError(self.range)
+            return ",".join(self._items(text))
+        if self.kind in (Kind.INT, Kind.LONG):
+            if not _WHOLE_NUMBER.fullmatch(text):
+                raise ValueError(self.range)
+            return self._within(int(text) * multiplier)
+        if self.kind is Kind.DOUBLE:
+            return self._within(float(text))
+        return ",".join(self._items(text))
+
+    def _items(self, text: str) -> list[str]:
+        return [item.strip() for item in text.split(",")] if self.kind is Kind.LIST else [text]
+
+    def _within(self, number: float) -> float:
+        if not self.at_least <= number <= self.at_most:
+            raise ValueError(self.range)
+        return number
+
+
+def value_text(value: object) -> str:
+    """A value as Kafka writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+# The five below stand on the right-hand side of a dataclass field and make it an option: so the field is the one place
+# where an option is written down. They return `Any` because the field's annotation says the type.
+
+
+def int32(default: int, meaning: str, *, at_least: int = 0, at_most: int = INT32_MAX, **more: Any) -> Any:
+    return _option(Kind.INT, default, meaning, at_least=at_least, at_most=at_most, **more)
+
+
+def int64(default: int, meaning: str, *, at_least: int = 0, at_most: int = INT64_MAX, **more: Any) -> Any:
+    return _option(Kind.LONG, default, meaning, at_least=at_least, at_most=at_most, **more)
+
+
+def ratio(default: float, meaning: str, **more: Any) -> Any:
+    return _option(Kind.DOUBLE, default, meaning, at_least=0, at_most=1, **more)
+
+
+def boolean(default: bool, meaning: str, **more: Any) -> Any:
+    return _option(Kind.BOOLEAN, default, meaning, **more)
+
+
+def text(default: object, meaning: str, *, kind: Kind = Kind.STRING, **more: Any) -> Any:
+    return _option(kind, default, meaning, **more)
+
+
+def _option(kind: Kind, default: object, meaning: str, **more: Any) -> Any:
+    return dataclasses.field(default=default, metadata={_OPTION: {"kind": kind, "meaning": meaning, **more}})
+
+
+def options_of(table: type) -> tuple[Option, ...]:
+    """The options that the fields of a dataclass define, in their order."""
+    return tuple(
+        Option(attribute=field.name, default=field.default, **field.metadata[_OPTION])
+        for field in dataclasses.fields(table)
+        if _OPTION in field.metadata
+    )

@@ -1,0 +1,158 @@
+"""The configs of a topic: each field of `TopicConfig` is one. pure
+
+Names, ranges and broker synonyms are Kafka's (`LogConfig` and `ServerTopicConfigSynonyms` of 4.3.1).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ottla.broker.config.broker import BROKER_OPTIONS, Config
+from ottla.broker.config.entry import DEFAULT_CONFIG, STATIC_BROKER_CONFIG, TOPIC_CONFIG, ConfigEntry
+from ottla.broker.config.option import (
+    DEFAULT,
+    INT64_MAX,
+    Kind,
+    Option,
+    boolean,
+    int32,
+    int64,
+    options_of,
+    ratio,
+    text,
+    value_text,
+)
+
+_DAY_MS = 86_400_000
+_CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The configs in force for one topic; `topic_config` makes them from the broker's and the topic's own."""
+
+    segment_bytes: int = int32(
+        1073741824, "The size at which a segment is closed.", at_least=1048576, broker="log.segment.bytes"
+    )
+    segment_ms: int = int64(7 * _DAY_MS, "The age at which a segment is closed.", at_least=1, broker="log.roll.ms")
+    segment_index_bytes: int = int32(
+        10485760, "The size of an index file.", at_least=4, broker="log.index.size.max.bytes"
+    )
+    index_interval_bytes: int = int32(
+        4096, "The bytes of log for which the offset index gets one entry.", broker="log.index.interval.bytes"
+    )
+    max_message_bytes: int = int32(1048588, "The largest record batch, compressed.", broker="message.max.bytes")
+    message_timestamp_type: str = text(
+        "CreateTime",
+        "Whose clock stamps a record.",
+        one_of=("CreateTime", "LogAppendTime"),
+        broker="log.message.timestamp.type",
+    )
+    message_timestamp_before_max_ms: int = int64(
+        INT64_MAX,
+        "How far a record's time may lie before the broker's.",
+        broker="log.message.timestamp.before.max.ms",
+    )
+    message_timestamp_after_max_ms: int = int64(
+        3600000, "How far a record's time may lie after the broker's.", broker="log.message.timestamp.after.max.ms"
+    )
+    file_delete_delay_ms: int = int64(
+        60000, "How long the files of deleted segments stay on disk.", broker="log.segment.delete.delay.ms"
+    )
+    # Only produced batches of a compacted topic are held to having keys; nothing is compacted or deleted yet.
+    cleanup_policy: str = text(
+        "delete", "What becomes of old segments.", kind=Kind.LIST, one_of=("compact", "delete"), acted_on=False
+    )
+    retention_ms: int = int64(7 * _DAY_MS, "The age at which a segment is deleted.", at_least=-1, acted_on=False)
+    retention_bytes: int = int64(
+        -1, "The size of the log above which segments are deleted.", at_least=-(2**63), acted_on=False
+    )
+    delete_retention_ms: int = int64(_DAY_MS, "How long a compacted log keeps tombstones.", acted_on=False)
+    min_cleanable_dirty_ratio: float = ratio(0.5, "The dirty share at which a log is compacted.", acted_on=False)
+    min_compaction_lag_ms: int = int64(0, "The age below which a record is not compacted.", acted_on=False)
+    max_compaction_lag_ms: int = int64(
+        INT64_MAX, "The age above which a record must be compacted.", at_least=1, acted_on=False
+    )
+    compression_type: str = text(
+        "producer", "The codec on disk; Ottla keeps the producer's.", one_of=_CODECS, acted_on=False
+    )
+    compression_gzip_level: str = text(
+        "-1", "The level of gzip.", one_of=("-1", *map(str, range(1, 10))), kind=Kind.INT, acted_on=False
+    )
+    compression_lz4_level: int = int32(9, "The level of lz4.", at_least=1, at_most=17, acted_on=False)
+    compression_zstd_level: int = int32(3, "The level of zstd.", at_least=-131072, at_most=22, acted_on=False)
+    flush_messages: int = int64(INT64_MAX, "The records after which the log is synced.", at_least=1, acted_on=False)
+    flush_ms: int = int64(INT64_MAX, "The time after which the log is synced.", acted_on=False)
+    segment_jitter_ms: int = int64(0, "A random part of segment.ms.", acted_on=False)
+    preallocate: bool = boolean(False, "Whether segments are created at full size.", acted_on=False)
+    min_insync_replicas: int = int32(1, "Replicas needed for acks=all; there is one.", at_least=1, acted_on=False)
+    unclean_leader_election_enable: bool = boolean(False, "There is no election.", acted_on=False)
+    leader_replication_throttled_replicas: str = text("", "There is no replication.", kind=Kind.LIST, acted_on=False)
+    follower_replication_throttled_replicas: str = text("", "There is no replication.", kind=Kind.LIST, acted_on=False)
+
+
+TOPIC_OPTIONS: Final[tuple[Option, ...]] = options_of(TopicConfig)
+
+# What a topic may set and Ottla keeps and shows, but does not act on: the one place that lists it.
+NOT_ACTED_ON: Final = tuple(option.key for option in TOPIC_OPTIONS if not option.acted_on)
+
+_BY_KEY: Final = {option.key: option for option in TOPIC_OPTIONS}
+_BROKER_BY_KEY: Final = {option.key: option for option in BROKER_OPTIONS}
+
+
+def _inherited(config: Config, option: Option) -> Any:
+    """What a topic has that sets nothing: the broker's value, or the default."""
+    synonym = _BROKER_BY_KEY.get(option.broker)
+    return getattr(config, synonym.attribute) if synonym else option.default
+
+
+def topic_defaults(config: Config) -> dict[str, str]:
+    """What each topic config is on this broker when the topic does not set it."""
+    return {option.key: value_text(_inherited(config, option)) for option in TOPIC_OPTIONS}
+
+
+def topic_config(config: Config, own: Mapping[str, str]) -> TopicConfig:
+    """The configs in force for a topic whose `own` configs were checked with `topic_config_problem`.
+
+    Unknown keys are passed over: a log directory that a Kafka wrote may hold configs of features that are not here.
+    """
+    values = {option.attribute: _inherited(config, option) for option in TOPIC_OPTIONS}
+    values |= {_BY_KEY[key].attribute: _BY_KEY[key].parse(text) for key, text in own.items() if key in _BY_KEY}
+    return TopicConfig(**values)
+
+
+def topic_config_problem(own: Mapping[str, str | None]) -> str:
+    """Why these configs cannot be a topic's (INVALID_CONFIG), or an empty string."""
+    for key, given in own.items():
+        option = _BY_KEY.get(key)
+        if option is None:
+            return f"Unknown topic config name: {key}"
+        if given is None:
+            return f"Null value not supported for topic configs: {key}"
+        try:
+            value = option.parse(given)
+        except ValueError:
+            return f"Invalid value {given} for configuration {key}: must be {option.range}"
+        if option.key == "flush.messages" and value == 1:
+            return "Invalid value 1 for configuration flush.messages: syncing every record is not yet supported"
+    lags = topic_config(Config(), {key: text for key, text in own.items() if text is not None})
+    if lags.min_compaction_lag_ms > lags.max_compaction_lag_ms:
+        return (
+            f"conflict topic config setting min.compaction.lag.ms ({lags.min_compaction_lag_ms}) > "
+            f"max.compaction.lag.ms ({lags.max_compaction_lag_ms})"
+        )
+    return ""
+
+
+def describe_topic(config: Config, own: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every topic config as DescribeConfigs shows it: the topic's own value, then the broker's, then the default."""
+    entries = []
+    for option in TOPIC_OPTIONS:
+        synonyms = [(option.key, own[option.key], TOPIC_CONFIG)] if option.key in own else []
+        if option.broker and config.origin(option.broker) != DEFAULT:
+            synonyms.append((option.broker, value_text(_inherited(config, option)), STATIC_BROKER_CONFIG))
+        synonyms.append((option.broker or option.key, value_text(option.default), DEFAULT_CONFIG))
+        _, value, source = synonyms[0]
+        meaning = option.meaning if option.acted_on else f"{option.meaning} Kept and shown, not acted on."
+        entries.append(ConfigEntry(option.key, value, source, option.kind, False, meaning, tuple(synonyms)))
+    return entries

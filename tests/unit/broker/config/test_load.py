@@ -1,0 +1,216 @@
+import pytest
+
+from ottla.broker.config import (
+    Config,
+    ConfigError,
+    Listener,
+    from_environment,
+    from_flags,
+    from_properties,
+    load_config,
+)
+
+# What Kafka 4.3.1 ships as config/server.properties, without its comments.
+KAFKA_SERVER_PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def loaded(flags=(), environment=None, properties=""):
+    return load_config(
+        from_flags(flags), from_environment(environment or {}), from_properties(properties, "server.properties")
+    )
+
+
+def refusal(*flags):
+    with pytest.raises(ConfigError) as caught:
+        loaded(flags)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_nothing_given_makes_the_defaults():
+    assert loaded().config == Config()
+    assert loaded().notes() == []
+    assert str(loaded().config.origin("num.partitions")) == "default"
+
+
+def test_flag_goes_before_environment_before_file():
+    properties = "\n\nnum.partitions=2\nmessage.max.bytes=2000\ngroup.max.size=20"
+    environment = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_MESSAGE_MAX_BYTES": "3000"}
+    config = loaded(["num.partitions=4"], environment, properties).config
+    assert (config.num_partitions, config.message_max_bytes, config.group_max_size) == (4, 3000, 20)
+    assert str(config.origin("num.partitions")) == "flag --override"
+    assert str(config.origin("message.max.bytes")) == "environment KAFKA_MESSAGE_MAX_BYTES"
+    assert str(config.origin("group.max.size")) == "file server.properties:5"
+
+
+def test_the_last_of_two_equal_flags_counts():
+    assert loaded(["num.partitions=4", "num.partitions=5"]).config.num_partitions == 5
+
+
+def test_hours_count_as_milliseconds_and_yield_to_them_in_one_source():
+    assert loaded(["log.roll.hours=2"]).config.log_roll_ms == 7_200_000
+    assert loaded(["log.roll.ms=5", "log.roll.hours=2"]).config.log_roll_ms == 5
+
+
+def test_a_stronger_source_decides_under_any_of_an_options_names():
+    assert loaded(["log.dir=mine"], properties="log.dirs=theirs").config.log_dirs == "mine"
+    assert loaded(["broker.id=7"], properties="node.id=1").config.node_id == 7
+
+
+def test_an_environment_of_kafkas_container_image_is_read_as_it_reads_it():
+    environment = {
+        "KAFKA_NODE_ID": "3",
+        "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://localhost:9093",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker:9092",
+        "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+        "KAFKA_LOG_SEGMENT_BYTES": "2097152",
+        "KAFKA_HEAP_OPTS": "-Xmx1g",
+        "KAFKA_OPTS": "-Da=b",
+        "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseG1GC",
+        "KAFKA_LOG4J_LOGGERS": "kafka=WARN",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL": "WARN",
+        "KAFKA_JMX_PORT": "9999",
+        "KAFKA_HOME": "/opt/kafka",
+        "KAFKA_VERSION": "4.3.1",
+        "KAFKA_LISTENER_NAME_SASL__SSL_OAUTH___X": "1",
+        "PATH": "/bin",
+    }
+    result = loaded(environment=environment)
+    assert result.config.node_id == 3
+    assert result.config.log_segment_bytes == 2097152
+    assert result.config.listeners == (Listener("PLAINTEXT", "0.0.0.0", 9092),)
+    assert result.config.advertised_listeners == (Listener("PLAINTEXT", "broker", 9092),)
+    assert result.ignored == ("offsets.topic.replication.factor",)
+    assert result.unknown == ("listener.name.sasl_ssl.oauth-x",)
+
+
+def test_kafkas_own_server_properties_starts_it():
+    result = loaded(properties=KAFKA_SERVER_PROPERTIES)
+    assert result.config.listeners == (Listener("PLAINTEXT", "", 9092),)
+    assert result.config.advertised_listeners == (Listener("PLAINTEXT", "localhost", 9092),)
+    assert result.config.log_dirs == "/tmp/kraft-combined-logs"
+    assert result.unknown == ()
+    (note,) = result.notes()
+    assert note.startswith("Known to Kafka, ignored by Ottla: controller.quorum.bootstrap.servers, ")
+    assert "log.retention.hours" in note and "listeners" not in result.ignored
+
+
+def test_what_nobody_knows_is_one_line_of_its_own():
+    result = loaded(["no.such.option=1", "num.io.threads=8", "log.segment.byte=5"])
+    assert result.notes() == [
+        "Known to Kafka, ignored by Ottla: num.io.threads",
+        "Unknown options, ignored: log.segment.byte, no.such.option",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "must_be"),
+    [
+        ("log.segment.bytes=1048575", "a whole number from 1048576 to 2147483647"),
+        ("log.segment.bytes=2147483648", "a whole number from 1048576 to 2147483647"),
+        ("num.partitions=0", "a whole number from 1 to 2147483647"),
+        ("num.partitions=many", "a whole number from 1 to 2147483647"),
+        ("num.partitions=1_0", "a whole number from 1 to 2147483647"),
+        ("num.partitions=", "a whole number from 1 to 2147483647"),
+        ("log.roll.hours=0", "a whole number from 1 to 9223372036854775807"),
+        ("auto.create.topics.enable=yes", "true or false"),
+        ("log.message.timestamp.type=Never", "one of CreateTime, LogAppendTime"),
+        ("listeners=127.0.0.1:9092", "NAME://HOST:PORT with a port from 0 to 65535, comma separated"),
+        ("listeners=PLAINTEXT://127.0.0.1:65536", "NAME://HOST:PORT with a port from 0 to 65535, comma separated"),
+        ("listeners=PLAINTEXT://a:1,PLAINTEXT://b:2", "listeners with different names"),
+        ("listeners=SSL://a:1", "PLAINTEXT listeners (SSL is not yet supported)"),
+        ("listeners=INSIDE://a:1", "a protocol for the listener INSIDE in listener.security.protocol.map"),
+        ("log.dirs=a,b", "one directory"),
+        ("log.dirs=", "one directory"),
+        ("process.roles=controller", "broker, or broker,controller"),
+        ("log.flush.interval.messages=1", "more than 1: syncing every record is not yet supported"),
+        ("advertised.listeners=OUTSIDE://a:1", "listeners named in `listeners` (PLAINTEXT)"),
+        (
+            "advertised.listeners=PLAINTEXT://0.0.0.0:1",
+            "NAME://HOST:PORT with a port from 0 to 65535, comma separated, with a host that clients can reach",
+        ),
+        ("group.min.session.timeout.ms=1800001", "at most 1800000, the maximum"),
+    ],
+)
+def test_an_impossible_value_is_one_line_with_key_value_and_range(flag, must_be):
+    assert refusal(flag) == f"{flag} (flag --override): must be {must_be}"
+
+
+def test_a_refusal_names_the_place_that_decided():
+    with pytest.raises(ConfigError, match=r"^num\.partitions=x \(environment KAFKA_NUM_PARTITIONS\): must be "):
+        loaded(environment={"KAFKA_NUM_PARTITIONS": "x"})
+
+
+def test_a_value_that_a_stronger_source_overrides_is_not_judged():
+    assert loaded(["num.partitions=2"], properties="num.partitions=x").config.num_partitions == 2
+
+
+def test_a_listener_by_any_name_is_served_when_the_map_makes_it_plaintext():
+    flags = [
+        "listeners=INSIDE://a:1,OUTSIDE://[::1]:2",
+        "listener.security.protocol.map=inside:plaintext,OUTSIDE:PLAINTEXT",
+    ]
+    listeners = loaded(flags).config.listeners
+    assert listeners == (Listener("INSIDE", "a", 1), Listener("OUTSIDE", "::1", 2))
+    assert [str(listener) for listener in listeners] == ["INSIDE://a:1", "OUTSIDE://[::1]:2"]
+
+
+def test_a_flush_interval_that_has_no_effect_is_said_to_be_ignored():
+    assert loaded(["log.flush.interval.messages=10000"]).ignored == ("log.flush.interval.messages",)
+
+
+@pytest.mark.parametrize("pair", ["num.partitions", "=3", ""])
+def test_an_override_that_is_no_pair_is_refused(pair):
+    assert refusal(pair) == f"--override {pair}: must be key=value"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=1", [("a", "1")]),
+        ("  a : 1  ", [("a", "1  ")]),
+        ("a 1", [("a", "1")]),
+        ("a", [("a", "")]),
+        ("# a=1\n! b=2\n\n \nc=3", [("c", "3")]),
+        ("a=1,\\\n   2,\\\n   3\nb=4", [("a", "1,2,3"), ("b", "4")]),
+        ("a=1\\\\\nb=2", [("a", "1\\"), ("b", "2")]),
+        ("a\\=b=\\u00e9\\t.", [("a=b", "é\t.")]),
+        ("a=1\r\nb=2\rc=3", [("a", "1"), ("b", "2"), ("c", "3")]),
+        ("a=1\\", [("a", "1")]),
+        ("a==1", [("a", "=1")]),
+    ],
+)
+def test_a_properties_file_is_read_as_java_reads_it(text, expected):
+    assert [(setting.key, setting.text) for setting in from_properties(text, "f")] == expected
+
+
+def test_a_continued_line_has_the_number_of_its_first_line():
+    settings = from_properties("a=1\\\n2\n#\nb=3", "f")
+    assert [str(setting.origin) for setting in settings] == ["file f:1", "file f:4"]

@@ -1,0 +1,121 @@
+import pytest
+
+from ottla.broker.config import (
+    BROKER_OPTIONS,
+    NOT_ACTED_ON,
+    TOPIC_OPTIONS,
+    Config,
+    describe_broker,
+    describe_topic,
+    from_flags,
+    load_config,
+    topic_config,
+    topic_config_problem,
+    topic_defaults,
+)
+from ottla.broker.config.kafka_names import KAFKA_NAMES
+
+OURS = {"max.request.body.bytes", "max.unsent.bytes", "max.decompressed.message.bytes"}
+
+
+def broker(*flags):
+    return load_config(from_flags(flags)).config
+
+
+def entry_of(entries, name):
+    (entry,) = [entry for entry in entries if entry.name == name]
+    return entry
+
+
+def test_every_option_is_kafkas_or_said_to_be_our_own():
+    keys = {option.key for option in BROKER_OPTIONS}
+    assert keys - KAFKA_NAMES == OURS
+    assert {option.key for option in BROKER_OPTIONS if option.meaning.startswith("Ottla's own")} == OURS
+
+
+def test_every_default_is_in_its_own_range():
+    for option in (*BROKER_OPTIONS, *TOPIC_OPTIONS):
+        if not isinstance(option.default, tuple):
+            assert option.parse(str(option.default)) == option.default, option.key
+
+
+def test_a_topic_config_has_the_default_and_range_of_its_broker_synonym():
+    brokers = {option.key: option for option in BROKER_OPTIONS}
+    for option in TOPIC_OPTIONS:
+        if option.broker:
+            synonym = brokers[option.broker]
+            assert (option.default, option.range, option.kind) == (synonym.default, synonym.range, synonym.kind)
+
+
+def test_a_topic_takes_the_brokers_values_until_it_sets_its_own():
+    config = broker("log.segment.bytes=2097152", "message.max.bytes=5000")
+    in_force = topic_config(config, {"max.message.bytes": "6000", "cleanup.policy": "compact"})
+    assert (in_force.segment_bytes, in_force.max_message_bytes, in_force.cleanup_policy) == (2097152, 6000, "compact")
+    assert topic_defaults(config)["segment.bytes"] == "2097152"
+    assert topic_defaults(config)["retention.ms"] == "604800000"
+
+
+def test_configs_of_features_that_are_not_here_do_not_stop_a_directory_from_loading():
+    assert topic_config(Config(), {"remote.storage.enable": "true"}) == topic_config(Config(), {})
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        ({}, ""),
+        ({"segment.bytes": "1048576", "retention.ms": "-1", "cleanup.policy": "compact, delete"}, ""),
+        ({"no.such": "1"}, "Unknown topic config name: no.such"),
+        ({"segment.bytes": None}, "Null value not supported for topic configs: segment.bytes"),
+        (
+            {"segment.bytes": "100"},
+            "Invalid value 100 for configuration segment.bytes: must be a whole number from 1048576 to 2147483647",
+        ),
+        (
+            {"cleanup.policy": "burn"},
+            "Invalid value burn for configuration cleanup.policy: must be a list of compact, delete",
+        ),
+        (
+            {"min.cleanable.dirty.ratio": "nan"},
+            "Invalid value nan for configuration min.cleanable.dirty.ratio: must be a number from 0 to 1",
+        ),
+        (
+            {"flush.messages": "1"},
+            "Invalid value 1 for configuration flush.messages: syncing every record is not yet supported",
+        ),
+        (
+            {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"},
+            "conflict topic config setting min.compaction.lag.ms (5) > max.compaction.lag.ms (4)",
+        ),
+    ],
+)
+def test_topic_configs_are_checked_and_the_problem_is_named(own, problem):
+    assert topic_config_problem(own) == problem
+
+
+def test_what_is_not_acted_on_is_kept_shown_and_said():
+    assert "retention.ms" in NOT_ACTED_ON and "segment.bytes" not in NOT_ACTED_ON
+    entry = entry_of(describe_topic(Config(), {"retention.ms": "5"}), "retention.ms")
+    assert (entry.value, entry.source) == ("5", 1)
+    assert entry.meaning.endswith("Kept and shown, not acted on.")
+
+
+def test_a_topic_config_is_described_with_every_place_it_could_come_from():
+    config = broker("log.segment.bytes=2097152")
+    own = entry_of(describe_topic(config, {"segment.bytes": "3000000"}), "segment.bytes")
+    assert own.synonyms == (
+        ("segment.bytes", "3000000", 1),
+        ("log.segment.bytes", "2097152", 4),
+        ("log.segment.bytes", "1073741824", 5),
+    )
+    inherited = entry_of(describe_topic(config, {}), "segment.bytes")
+    assert (inherited.value, inherited.source) == ("2097152", 4)
+    default = entry_of(describe_topic(config, {}), "segment.ms")
+    assert (default.value, default.source) == ("604800000", 5)
+
+
+def test_a_broker_option_is_described_with_its_origin():
+    entries = describe_broker(broker("listeners=PLAINTEXT://127.0.0.1:0", "auto.create.topics.enable=FALSE"))
+    assert len(entries) == len(BROKER_OPTIONS)
+    assert entry_of(entries, "listeners")[1:3] == ("PLAINTEXT://127.0.0.1:0", 4)
+    assert entry_of(entries, "auto.create.topics.enable")[1:3] == ("false", 4)
+    assert entry_of(entries, "num.partitions")[1:3] == ("1", 5)
