@@ -1,0 +1,196 @@
+"""Read and write the field types of Kafka's messages, as the records of the internal topics use them. pure frozen
+
+Source: `org.apache.kafka.common.protocol.Readable`, `Writable`. `flexible` picks compact lengths (unsigned varint of
+length + 1, 0 is null) over int16 and int32 lengths (-1 is null). Whatever does not fit raises ProtocolError.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import TypeVar
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.varints import Buffer, read_unsigned_varint, write_unsigned_varint
+
+_INT8 = Struct(">b")
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+UUID_SIZE = 16
+MAX_TAGS = 64
+
+T = TypeVar("T")
+
+
+class Reader:
+    """A position in `buffer`; each method reads one field and moves behind it."""
+
+    __slots__ = ("_buffer", "flexible", "position")
+
+    def __init__(self, buffer: Buffer, position: int = 0, *, flexible: bool = False) -> None:
+        self._buffer = bytes(buffer)
+        self.position = position
+        self.flexible = flexible
+
+    def _number(self, kind: Struct) -> int:
+        try:
+            value: int = kind.unpack_from(self._buffer, self.position)[0]
+        except StructError:
+            raise ProtocolError(f"field cut short at position {self.position}") from None
+        self.position += kind.size
+        return value
+
+    def int8(self) -> int:
+        return self._number(_INT8)
+
+    def int16(self) -> int:
+        return self._number(_INT16)
+
+    def int32(self) -> int:
+        return self._number(_INT32)
+
+    def int64(self) -> int:
+        return self._number(_INT64)
+
+    def unsigned_varint(self) -> int:
+        value, self.position = read_unsigned_varint(self._buffer, self.position)
+        return value
+
+    def raw(self, size: int) -> bytes:
+        end = self.position + size
+        if size < 0 or end > len(self._buffer):
+            raise ProtocolError(f"field of {size} bytes at position {self.position} overruns its message")
+        value = self._buffer[self.position : end]
+        self.position = end
+        return value
+
+    def uuid(self) -> bytes:
+        return self.raw(UUID_SIZE)
+
+    def _length(self, classic: Struct) -> int:
+        return self.unsigned_varint() - 1 if self.flexible else self._number(classic)
+
+    def nullable_string(self) -> str | None:
+        size = self._length(_INT16)
+        if size == -1:
+            return None
+        try:
+            return self.raw(size).decode()
+        except UnicodeDecodeError:
+            raise ProtocolError(f"string before position {self.position} is not UTF-8") from None
+
+    def string(self) -> str:
+        value = self.nullable_string()
+        if value is None:
+            raise ProtocolError(f"null string before position {self.position}")
+        return value
+
+    def blob(self) -> bytes:
+        size = self._length(_INT32)
+        if size < 0:
+            raise ProtocolError(f"bytes of length {size} before position {self.position}")
+        return self.raw(size)
+
+    def nullable_array(self, element: Callable[[], T], min_size: int) -> tuple[T, ...] | None:
+        """`element()` as often as the count says; each takes `min_size` bytes at least, so a lying count ends here."""
+        count = self._length(_INT32)
+        if count == -1:
+            return None
+        if count < 0 or count * min_size > len(self._buffer) - self.position:
+            raise ProtocolError(f"array of {count} elements before position {self.position}")
+        return tuple([element() for _ in range(count)])
+
+    def array(self, element: Callable[[], T], min_size: int) -> tuple[T, ...]:
+        value = self.nullable_array(element, min_size)
+        if value is None:
+            raise ProtocolError(f"null array before position {self.position}")
+        return value
+
+    def tags(self) -> dict[int, "Reader"]:
+        """Readers of the tagged fields by tag; none where the message is not flexible. Tags must ascend."""
+        found: dict[int, Reader] = {}
+        if not self.flexible:
+            return found
+        count = self.unsigned_varint()
+        if count > MAX_TAGS:
+            raise ProtocolError(f"{count} tagged fields")
+        last = -1
+        for _ in range(count):
+            tag = self.unsigned_varint()
+            if tag <= last:
+                raise ProtocolError(f"tag {tag} behind tag {last}")
+            found[tag] = Reader(self.raw(self.unsigned_varint()), flexible=True)
+            last = tag
+        return found
+
+    def end(self) -> None:
+        """Raises ProtocolError unless everything has been read."""
+        if self.position != len(self._buffer):
+            raise ProtocolError(f"{len(self._buffer) - self.position} bytes behind the end of the message")
+
+
+class Writer:
+    """Appends fields to `out`."""
+
+    __slots__ = ("flexible", "out")
+
+    def __init__(self, *, flexible: bool = False) -> None:
+        self.out = bytearray()
+        self.flexible = flexible
+
+    def int8(self, value: int) -> None:
+        self.out += _INT8.pack(value)
+
+    def int16(self, value: int) -> None:
+        self.out += _INT16.pack(value)
+
+    def int32(self, value: int) -> None:
+        self.out += _INT32.pack(value)
+
+    def int64(self, value: int) -> None:
+        self.out += _INT64.pack(value)
+
+    def unsigned_varint(self, value: int) -> None:
+        write_unsigned_varint(self.out, value)
+
+    def uuid(self, value: bytes) -> None:
+        if len(value) != UUID_SIZE:
+            raise ValueError(f"an id of {len(value)} bytes")
+        self.out += value
+
+    def _length(self, classic: Struct, size: int) -> None:
+        if self.flexible:
+            write_unsigned_varint(self.out, size + 1)
+        else:
+            self.out += classic.pack(size)
+
+    def string(self, value: str | None) -> None:
+        if value is None:
+            self._length(_INT16, -1)
+        else:
+            content = value.encode()
+            self._length(_INT16, len(content))
+            self.out += content
+
+    def blob(self, value: bytes) -> None:
+        self._length(_INT32, len(value))
+        self.out += value
+
+    def array(self, values: Sequence[T] | None, element: Callable[[T], None]) -> None:
+        if values is None:
+            self._length(_INT32, -1)
+        else:
+            self._length(_INT32, len(values))
+            for value in values:
+                element(value)
+
+    def tags(self, *fields: tuple[int, bytes] | None) -> None:
+        """The tagged fields that are not None, in ascending order; nothing where the message is not flexible."""
+        if not self.flexible:
+            return
+        present = [field for field in fields if field is not None]
+        write_unsigned_varint(self.out, len(present))
+        for tag, content in present:
+            write_unsigned_varint(self.out, tag)
+            write_unsigned_varint(self.out, len(content))
+            self.out += content

@@ -1,0 +1,103 @@
+"""Entries of `.index`, `.timeindex` and `.txnindex` files. pure frozen
+
+Source: `org.apache.kafka.storage.internals.log.OffsetIndex`, `TimeIndex`, `AbortedTxn`. All integers are big endian.
+After a crash the first two files still have their preallocated size: `iter_offset_entries` and `iter_time_entries` end
+where the entries stop ascending, which is where the zero tail starts.
+"""
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.varints import Buffer
+
+OFFSET_ENTRY = Struct(">ii")
+TIME_ENTRY = Struct(">qi")
+TXN_ENTRY = Struct(">hqqqq")
+TXN_VERSION = 0
+
+
+class OffsetEntry(NamedTuple):
+    """Last offset of a batch (minus the segment's base offset) and the position of that batch in the segment."""
+
+    relative_offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    """The largest timestamp (ms) up to here and the last offset (minus base) of the batch that holds it."""
+
+    timestamp: int
+    relative_offset: int
+
+
+class AbortedTxn(NamedTuple):
+    """An aborted transaction: offsets of its first record and of its marker, and the LSO when that was written."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def pack_offset_entry(entry: OffsetEntry) -> bytes:
+    """8 bytes."""
+    return OFFSET_ENTRY.pack(*entry)
+
+
+def pack_time_entry(entry: TimeEntry) -> bytes:
+    """12 bytes."""
+    return TIME_ENTRY.pack(*entry)
+
+
+def pack_aborted(entry: AbortedTxn) -> bytes:
+    """34 bytes."""
+    return TXN_ENTRY.pack(TXN_VERSION, *entry)
+
+
+def pack_all_aborted(entries: Iterable[AbortedTxn]) -> bytes:
+    """The content of a `.txnindex` file."""
+    return b"".join(map(pack_aborted, entries))
+
+
+def iter_offset_entries(buffer: Buffer) -> Iterator[OffsetEntry]:
+    """Entries until their offsets or positions stop ascending (the first may be 0) or an entry is cut short."""
+    whole = len(buffer) - len(buffer) % OFFSET_ENTRY.size
+    last_offset, last_position = -1, -1
+    for offset, position in OFFSET_ENTRY.iter_unpack(memoryview(buffer)[:whole]):
+        if offset <= last_offset or position <= last_position or (offset == 0 and position == 0):
+            return
+        yield OffsetEntry(offset, position)
+        last_offset, last_position = offset, position
+
+
+def iter_time_entries(buffer: Buffer) -> Iterator[TimeEntry]:
+    """Entries until timestamps stop ascending, offsets descend, or an entry is cut short."""
+    whole = len(buffer) - len(buffer) % TIME_ENTRY.size
+    last_timestamp, last_offset = -(2**63), 0
+    for timestamp, offset in TIME_ENTRY.iter_unpack(memoryview(buffer)[:whole]):
+        if timestamp <= last_timestamp or offset < last_offset or (timestamp == 0 and offset == 0):
+            return
+        yield TimeEntry(timestamp, offset)
+        last_timestamp, last_offset = timestamp, offset
+
+
+def iter_aborted(buffer: Buffer) -> Iterator[AbortedTxn]:
+    """All entries of a `.txnindex`, which is never preallocated.
+
+    Raises ProtocolError for a cut entry, an unknown version, or marker offsets that do not ascend: the file is damaged
+    and recovery rebuilds it from the segment.
+    """
+    if len(buffer) % TXN_ENTRY.size:
+        raise ProtocolError(f"transaction index of {len(buffer)} bytes ends inside an entry")
+    last = -1
+    for at in range(0, len(buffer), TXN_ENTRY.size):
+        version, *fields = TXN_ENTRY.unpack_from(buffer, at)
+        entry = AbortedTxn._make(fields)
+        if version != TXN_VERSION:
+            raise ProtocolError(f"transaction index entry at {at} has version {version}")
+        if entry.last_offset <= last or not 0 <= entry.first_offset <= entry.last_offset:
+            raise ProtocolError(f"transaction index entry at {at} is out of order: {entry}")
+        last = entry.last_offset
+        yield entry

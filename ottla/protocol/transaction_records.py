@@ -1,0 +1,124 @@
+"""Keys and values of `__transaction_state`. pure frozen
+
+Source: `TransactionLogKey.json`, `TransactionLogValue.json` and `TransactionLog` of Kafka's transaction coordinator.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import Reader, Writer
+from ottla.protocol.varints import Buffer
+
+TRANSACTION_KEY_TYPE = 0
+MAX_TRANSACTION_VALUE_VERSION = 1
+
+TopicPartitions = tuple[tuple[str, tuple[int, ...]], ...]
+
+_INT64 = Struct(">q")
+_INT16 = Struct(">h")
+_PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
+
+
+class UnknownVersion(ProtocolError):
+    """A value of a version that we cannot read. Kafka's coordinators warn and skip such a record."""
+
+
+class TransactionValue(NamedTuple):
+    """The durable state of a transactional id.
+
+    `status` is the state's number (0 Empty to 5 CompleteAbort). `partitions` is None in Empty, else ((topic,
+    (partition, ...)), ...). Times are in ms, -1 none. `client_version` is the client's transaction version (KIP-890).
+    Version 0 does not hold the last three.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    status: int
+    partitions: TopicPartitions | None
+    last_update_ms: int
+    start_ms: int
+    previous_producer_id: int = -1
+    next_producer_id: int = -1
+    client_version: int = 0
+
+
+def transaction_key(transactional_id: str) -> bytes:
+    writer = Writer()
+    writer.int16(TRANSACTION_KEY_TYPE)
+    writer.string(transactional_id)
+    return bytes(writer.out)
+
+
+def read_transaction_key(key: Buffer) -> str | None:
+    """The transactional id, or None if the key is of an unknown type (skip the record)."""
+    reader = Reader(key)
+    if reader.int16() != TRANSACTION_KEY_TYPE:
+        return None
+    transactional_id = reader.string()
+    reader.end()
+    return transactional_id
+
+
+def encode_transaction_value(value: TransactionValue, version: int = 1) -> bytes:
+    """Version 1, or 0 where the feature level `transaction.version` is 0.
+
+    Raises ValueError if version 0 would lose the client version; it drops the other two tagged fields as Kafka does.
+    """
+    if not 0 <= version <= MAX_TRANSACTION_VALUE_VERSION:
+        raise ValueError(f"no version {version} of a transaction value")
+    if version == 0 and value.client_version:
+        raise ValueError("version 0 cannot hold a client transaction version")
+    writer = Writer(flexible=version > 0)
+    writer.int16(version)
+    writer.int64(value.producer_id)
+    writer.int16(value.producer_epoch)
+    writer.int32(value.timeout_ms)
+    writer.int8(value.status)
+
+    def topic(element: tuple[str, tuple[int, ...]]) -> None:
+        writer.string(element[0])
+        writer.array(element[1], writer.int32)
+        writer.tags()
+
+    writer.array(value.partitions, topic)
+    writer.int64(value.last_update_ms)
+    writer.int64(value.start_ms)
+    writer.tags(
+        None if value.previous_producer_id == -1 else (_PREVIOUS_PRODUCER_ID, _INT64.pack(value.previous_producer_id)),
+        None if value.next_producer_id == -1 else (_NEXT_PRODUCER_ID, _INT64.pack(value.next_producer_id)),
+        None if value.client_version == 0 else (_CLIENT_VERSION, _INT16.pack(value.client_version)),
+    )
+    return bytes(writer.out)
+
+
+def decode_transaction_value(content: Buffer) -> TransactionValue:
+    """Raises UnknownVersion for versions above 1, ProtocolError for bytes that are no such value."""
+    reader = Reader(content)
+    version = reader.int16()
+    if not 0 <= version <= MAX_TRANSACTION_VALUE_VERSION:
+        raise UnknownVersion(f"transaction value of version {version}")
+    reader.flexible = version > 0
+
+    def topic() -> tuple[str, tuple[int, ...]]:
+        element = (reader.string(), reader.array(reader.int32, 4))
+        reader.tags()
+        return element
+
+    value = TransactionValue(
+        producer_id=reader.int64(),
+        producer_epoch=reader.int16(),
+        timeout_ms=reader.int32(),
+        status=reader.int8(),
+        partitions=reader.nullable_array(topic, 3),
+        last_update_ms=reader.int64(),
+        start_ms=reader.int64(),
+    )
+    tags = reader.tags()
+    reader.end()
+    return value._replace(
+        previous_producer_id=tags[_PREVIOUS_PRODUCER_ID].int64() if _PREVIOUS_PRODUCER_ID in tags else -1,
+        next_producer_id=tags[_NEXT_PRODUCER_ID].int64() if _NEXT_PRODUCER_ID in tags else -1,
+        client_version=tags[_CLIENT_VERSION].int16() if _CLIENT_VERSION in tags else 0,
+    )

@@ -1,0 +1,133 @@
+import pytest
+
+from ottla.protocol import state_records as s
+from ottla.protocol.errors import ProtocolError
+
+TS = 1700000000000
+ONGOING = s.TransactionValue(4000, 3, 60000, 1, (("foo", (1,)),), TS + 1, TS)
+EMPTY = s.TransactionValue(4000, 0, 60000, 0, None, TS + 1, -1)
+TRANSACTION_VECTORS = [
+    (
+        0,
+        ONGOING,
+        "0000 0000000000000fa0 0003 0000ea60 01 00000001 0003666f6f 00000001 00000001 0000018bcfe568010000018bcfe56800",
+    ),
+    (
+        1,
+        ONGOING._replace(previous_producer_id=4000, client_version=2),
+        "0001 0000000000000fa0 0003 0000ea60 01 02 04666f6f 02 00000001 00 0000018bcfe56801 0000018bcfe56800 02 0008"
+        "0000000000000fa0 0202 0002",
+    ),
+    (0, EMPTY, "0000 0000000000000fa0 0000 0000ea60 00 ffffffff 0000018bcfe56801 ffffffffffffffff"),
+    (
+        1,
+        EMPTY._replace(previous_producer_id=4000),
+        "0001 0000000000000fa0 0000 0000ea60 00 00 0000018bcfe56801 ffffffffffffffff 01 0008 0000000000000fa0",
+    ),
+]
+COMMITTED = s.OffsetValue(42, 5, "m", TS)
+TOPIC_ID = bytes(range(16))
+OFFSET_VECTORS = [
+    (3, COMMITTED, "0003 000000000000002a 00000005 00016d 0000018bcfe56800"),
+    (4, COMMITTED, "0004 000000000000002a 00000005 026d 0000018bcfe56800 00"),
+    (
+        4,
+        COMMITTED._replace(topic_id=TOPIC_ID),
+        "0004 000000000000002a 00000005 026d 0000018bcfe56800 01 00 10" + TOPIC_ID.hex(),
+    ),
+    (1, s.OffsetValue(42, -1, "m", TS, TS + 1), "0001 000000000000002a 00016d 0000018bcfe56800 0000018bcfe56801"),
+]
+GROUP = s.GroupValue(
+    "consumer", 7, "range", "m-1", TS, (s.GroupMember("m-1", "static", "c", "/127.0.0.1", 300000, 10000, b"s", b"a"),)
+)
+
+
+def test_transaction_key_has_the_bytes_that_kafka_writes():
+    assert s.transaction_key("my-txn").hex() == "000000066d792d74786e"
+    assert s.read_transaction_key(s.transaction_key("my-txn")) == "my-txn"
+    assert s.read_transaction_key(b"\0\1rest") is None
+
+
+@pytest.mark.parametrize(("version", "value", "kafka"), TRANSACTION_VECTORS)
+def test_transaction_value_has_the_bytes_that_kafka_writes(version, value, kafka):
+    assert s.encode_transaction_value(value, version).hex() == kafka.replace(" ", "")
+    assert s.decode_transaction_value(bytes.fromhex(kafka)) == value
+
+
+def test_next_producer_id_survives():
+    value = ONGOING._replace(previous_producer_id=1, next_producer_id=2, client_version=2)
+    assert s.decode_transaction_value(s.encode_transaction_value(value)) == value
+
+
+def test_client_version_cannot_be_written_at_version_0():
+    with pytest.raises(ValueError, match="version 0"):
+        s.encode_transaction_value(ONGOING._replace(client_version=2), 0)
+
+
+def test_newer_value_versions_are_told_apart_from_damage():
+    for decode in (s.decode_transaction_value, s.decode_offset_value, s.decode_group_value):
+        with pytest.raises(s.UnknownVersion):
+            decode(b"\0\5" + bytes(50))
+
+
+@pytest.mark.parametrize(("version", "value", "kafka"), OFFSET_VECTORS)
+def test_offset_value_has_the_bytes_that_kafka_writes(version, value, kafka):
+    assert s.encode_offset_value(value, version).hex() == kafka.replace(" ", "")
+    assert s.decode_offset_value(bytes.fromhex(kafka)) == value
+
+
+def test_offset_value_is_written_at_version_4_or_1_with_an_expiry():
+    assert s.encode_offset_value(COMMITTED)[:2] == b"\0\4"
+    assert s.encode_offset_value(COMMITTED._replace(leader_epoch=-1, expire_ms=TS))[:2] == b"\0\1"
+    with pytest.raises(ValueError, match="expiry"):
+        s.encode_offset_value(COMMITTED._replace(expire_ms=TS), 4)
+
+
+def test_offsets_keys_read_back_and_unknown_types_are_none():
+    assert s.offset_key("g", "foo", 1).hex() == "00010001670003666f6f00000001"
+    assert s.read_offsets_key(s.offset_key("g", "foo", 1)) == s.OffsetKey("g", "foo", 1)
+    assert s.read_offsets_key(b"\0\0" + s.offset_key("g", "foo", 1)[2:]) == s.OffsetKey("g", "foo", 1)
+    assert s.group_key("g").hex() == "0002000167"
+    assert s.read_offsets_key(s.group_key("g")) == s.GroupKey("g")
+    assert s.read_offsets_key(b"\0\x10\0\1g") is None
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_group_value_reads_back(version):
+    assert s.decode_group_value(s.encode_group_value(GROUP, version)) == GROUP
+
+
+def test_old_group_values_take_kafkas_defaults():
+    value = s.decode_group_value(s.encode_group_value(GROUP, 0))
+    assert value.state_timestamp_ms == -1
+    assert (value.members[0].group_instance_id, value.members[0].rebalance_timeout_ms) == (None, 10000)
+    assert s.decode_group_value(s.encode_group_value(GROUP, 2)).state_timestamp_ms == TS
+
+
+def test_empty_group_has_neither_protocol_nor_leader():
+    empty = s.GroupValue("consumer", 8, None, None, TS, ())
+    assert s.decode_group_value(s.encode_group_value(empty)) == empty
+
+
+@pytest.mark.parametrize(
+    ("decode", "content"),
+    [
+        (s.decode_transaction_value, s.encode_transaction_value(TRANSACTION_VECTORS[1][1])),
+        (s.decode_transaction_value, s.encode_transaction_value(ONGOING, 0)),
+        (s.decode_offset_value, s.encode_offset_value(COMMITTED)),
+        (s.decode_group_value, s.encode_group_value(GROUP)),
+        (s.decode_group_value, s.encode_group_value(GROUP, 4)),
+        (s.read_transaction_key, s.transaction_key("my-txn")),
+        (s.read_offsets_key, s.offset_key("g", "foo", 1)),
+    ],
+)
+def test_cut_or_longer_records_are_refused(decode, content):
+    for broken in [content[:cut] for cut in range(len(content))] + [content + b"\0"]:
+        with pytest.raises(ProtocolError):
+            decode(broken)
+
+
+def test_lying_array_count_is_refused_before_anything_is_allocated():
+    head = bytes.fromhex("0000 0000000000000fa0 0003 0000ea60 01 7fffffff")
+    with pytest.raises(ProtocolError, match="array of 2147483647"):
+        s.decode_transaction_value(head + bytes(100))
