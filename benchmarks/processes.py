@@ -1,0 +1,142 @@
+"""The broker side of the benchmark: start one, or attach to one, and read its CPU time and memory. shell"""
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+KAFKA_SCRIPT = ROOT / "tests" / "conformance" / "apache-kafka" / "kafka.sh"
+START_TIMEOUT_S = 60
+
+
+class Broker:
+    """A broker under test. `ready_s` is the time from its start to its first answer, None when it ran already."""
+
+    def __init__(self, name: str, bootstrap: str, pid: int | None, ready_s: float | None = None) -> None:
+        self.name = name
+        self.bootstrap = bootstrap
+        self.pid = pid
+        self.ready_s = ready_s
+
+    def cpu_s(self) -> float | None:
+        """User and system time so far; None when the process is not known."""
+        if self.pid is None:
+            return None
+        stat = Path(f"/proc/{self.pid}/stat")
+        if stat.exists():
+            fields = stat.read_text().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return _clock_to_seconds(_ps("cputime", self.pid))
+
+    def resident_mb(self) -> float | None:
+        """Resident memory in MB (10^6 bytes)."""
+        if self.pid is None:
+            return None
+        status = Path(f"/proc/{self.pid}/status")
+        if status.exists():
+            line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+            return int(line.split()[1]) * 1024 / 1e6
+        return int(_ps("rss", self.pid)) * 1024 / 1e6
+
+
+def _ps(field: str, pid: int) -> str:
+    return subprocess.run(
+        ["ps", "-o", f"{field}=", "-p", str(pid)], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def _clock_to_seconds(text: str) -> float:
+    """`[[days-]hours:]minutes:seconds` of ps."""
+    days, _, clock = text.rpartition("-")
+    seconds = 0.0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + float(part)
+    return seconds + 86_400 * int(days or 0)
+
+
+@contextlib.contextmanager
+def attached(bootstrap: str, pid: int | None) -> Iterator[Broker]:
+    yield Broker("broker", bootstrap, pid)
+
+
+@contextlib.contextmanager
+def ottla() -> Iterator[Broker]:
+    """Our broker on a free port with an empty data directory."""
+    with tempfile.TemporaryDirectory(prefix="ottla-benchmark-") as directory:
+        ready_file = Path(directory) / "ready"
+        command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]
+        command += ["--data-dir", f"{directory}/data", "--ready-file", str(ready_file)]
+        with _running(command, Path(directory) / "log") as (process, began):
+            while not (line := ready_file.read_text() if ready_file.exists() else "").endswith("\n"):
+                _check(process, Path(directory) / "log", began)
+                time.sleep(0.002)
+            bootstrap = line.split()[1].rpartition("//")[2]
+            yield _answering("ottla", bootstrap, process, Path(directory) / "log", began)
+
+
+@contextlib.contextmanager
+def apache_kafka(script: Path) -> Iterator[Broker]:
+    """Apache Kafka, one KRaft node; the format of its directory is not counted."""
+    port = _two_free_ports()
+    with tempfile.TemporaryDirectory(prefix="kafka-benchmark-") as directory:
+        subprocess.run(["bash", str(script), "format", directory, str(port)], check=True, stdin=subprocess.DEVNULL)
+        with _running(["bash", str(script), "start", directory], Path(directory) / "log") as (process, began):
+            yield _answering("kafka", f"127.0.0.1:{port}", process, Path(directory) / "log", began)
+
+
+@contextlib.contextmanager
+def _running(command: list[str], log: Path) -> Iterator[tuple["subprocess.Popen[bytes]", float]]:
+    with log.open("wb") as output:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, start_new_session=True)
+        try:
+            yield process, began
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _check(process: "subprocess.Popen[bytes]", log: Path, began: float) -> None:
+    if process.poll() is not None:
+        raise SystemExit(f"the broker ended with code {process.returncode}:\n{log.read_text()[-2000:]}")
+    if time.perf_counter() - began > START_TIMEOUT_S:
+        raise SystemExit(f"the broker was not ready after {START_TIMEOUT_S} s:\n{log.read_text()[-2000:]}")
+
+
+def _answering(name: str, bootstrap: str, process: "subprocess.Popen[bytes]", log: Path, began: float) -> Broker:
+    while not _answers_api_versions(bootstrap):
+        _check(process, log, began)
+        time.sleep(0.005)
+    return Broker(name, bootstrap, process.pid, ready_s=time.perf_counter() - began)
+
+
+def _answers_api_versions(bootstrap: str) -> bool:
+    host, _, port = bootstrap.rpartition(":")
+    request = struct.pack(">hhih", 18, 0, 1, -1)
+    try:
+        with socket.create_connection((host, int(port)), timeout=1) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            return len(connection.recv(10, socket.MSG_WAITALL)) == 10
+    except OSError:
+        return False
+
+
+def _two_free_ports() -> int:
+    """A port whose successor is free too (the controller listens there)."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first:
+            port: int = first.getsockname()[1]
+            with contextlib.suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", port + 1)):
+                return port
