@@ -1,0 +1,241 @@
+"""Produce requests in and Produce responses out, versions 3-13, by hand and without copying records. pure
+
+The decoded request refers to the frame: its records are slices of the receive buffer, so the frame must not be released
+before they are written. Strict like `walker`: whatever exceeds the body, is null where it may not be, or has more than
+`MAX_TAGS` tagged fields in one struct is a ProtocolError.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.frames import response_prefix, skip_tags
+from ottla.protocol.primitives import (
+    NO_TOPIC_ID,
+    NodeEndpoint,
+    write_count,
+    write_endpoint_tags,
+    write_string,
+    write_tagged_leader,
+)
+from ottla.protocol.varints import read_unsigned_varint
+
+LOWEST_VERSION: Final = 3
+HIGHEST_VERSION: Final = 13
+_FLEXIBLE: Final = 9
+_TOPIC_IDS: Final = 13
+
+_INT16: Final = Struct(">h").unpack_from
+_INT32: Final = Struct(">i").unpack_from
+_ACKS_AND_TIMEOUT: Final = Struct(">hi").unpack_from
+_ACKS_TIMEOUT_COUNT: Final = Struct(">hii").unpack_from
+_INDEX_AND_SIZE: Final = Struct(">ii").unpack_from
+_PACK_INT32: Final = Struct(">i").pack
+_ROW_V3: Final = Struct(">ihqq").pack
+_ROW_V5: Final = Struct(">ihqqq").pack
+
+Partitions = list[tuple[int, memoryview | None]]
+
+
+class ProduceBody(NamedTuple):
+    """A Produce request. `topics` is [(name, [(partition, records or None)])]; from version 13 names are empty and
+    `topic_ids` has the 16 bytes of each topic's id instead."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[str, Partitions]]
+    topic_ids: list[bytes]
+    trailing_bytes: int
+
+
+class PartitionResponse(NamedTuple):
+    """One partition of a Produce response; rows of one topic stand together. `record_errors` are (batch index,
+    message) from version 8; `current_leader` is (node id, leader epoch) from version 10."""
+
+    topic: str
+    partition: int
+    error: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    record_errors: Sequence[tuple[int, str | None]] = ()
+    message: str | None = None
+    topic_id: bytes = NO_TOPIC_ID
+    current_leader: tuple[int, int] | None = None
+
+
+def decode_produce_request(version: int, body: memoryview) -> ProduceBody:
+    """The request in `body` (without its header); ProtocolError for anything else."""
+    if not LOWEST_VERSION <= version <= HIGHEST_VERSION:
+        raise ProtocolError(f"Produce v{version} is not in {LOWEST_VERSION}..{HIGHEST_VERSION}")
+    try:
+        return _decode_flexible(body, version >= _TOPIC_IDS) if version >= _FLEXIBLE else _decode_plain(body)
+    except (IndexError, StructError):
+        raise ProtocolError(f"Produce v{version}: cut short, {len(body)} bytes") from None
+    except UnicodeDecodeError:
+        raise ProtocolError(f"Produce v{version}: a string is not UTF-8") from None
+
+
+def _decode_plain(body: memoryview) -> ProduceBody:
+    transactional_id, position = _plain_string(body, 0)
+    acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT(body, position)
+    position += 10
+    end = len(body)
+    _check_count(topic_count, end - position, 6, "topics")
+    topics = []
+    for _ in range(topic_count):
+        name, position = _plain_string(body, position)
+        if name is None:
+            raise ProtocolError("a topic name is null")
+        (count,) = _INT32(body, position)
+        position += 4
+        _check_count(count, end - position, 8, "partitions")
+        partitions: Partitions = []
+        for _ in range(count):
+            index, size = _INDEX_AND_SIZE(body, position)
+            position += 8
+            if size >= 0:
+                if size > end - position:
+                    raise ProtocolError(f"{size} bytes of records exceed the request")
+                partitions.append((index, body[position : position + size]))
+                position += size
+            elif size == -1:
+                partitions.append((index, None))
+            else:
+                raise ProtocolError(f"records have size {size}")
+        topics.append((name, partitions))
+    return ProduceBody(transactional_id, acks, timeout_ms, topics, [], end - position)
+
+
+def _decode_flexible(body: memoryview, by_id: bool) -> ProduceBody:
+    transactional_id, position = _compact_string(body, 0)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT(body, position)
+    topic_count, position = _varint(body, position + 6)
+    end = len(body)
+    _check_count(topic_count - 1, end - position, 18 if by_id else 3, "topics")
+    topics: list[tuple[str, Partitions]] = []
+    topic_ids: list[bytes] = []
+    for _ in range(topic_count - 1):
+        name: str | None = ""
+        if by_id:
+            topic_ids.append(bytes(body[position : position + 16]))
+            position += 16
+        else:
+            name, position = _compact_string(body, position)
+        if name is None:
+            raise ProtocolError("a topic name is null")
+        count, position = _varint(body, position)
+        _check_count(count - 1, end - position, 6, "partitions")
+        partitions: Partitions = []
+        for _ in range(count - 1):
+            (index,) = _INT32(body, position)
+            size, position = _varint(body, position + 4)
+            if size == 0:
+                partitions.append((index, None))
+            else:
+                stop = position + size - 1
+                if stop > end:
+                    raise ProtocolError(f"{size - 1} bytes of records exceed the request")
+                partitions.append((index, body[position:stop]))
+                position = stop
+            position = _tags(body, position)
+        topics.append((name, partitions))
+        position = _tags(body, position)
+    position = _tags(body, position)
+    return ProduceBody(transactional_id, acks, timeout_ms, topics, topic_ids, end - position)
+
+
+def _plain_string(body: memoryview, position: int) -> tuple[str | None, int]:
+    (length,) = _INT16(body, position)
+    position += 2
+    if length < 0:
+        if length != -1:
+            raise ProtocolError(f"a string has length {length}")
+        return None, position
+    return _text(body, position, position + length)
+
+
+def _compact_string(body: memoryview, position: int) -> tuple[str | None, int]:
+    length, position = _varint(body, position)
+    if length == 0:
+        return None, position
+    return _text(body, position, position + length - 1)
+
+
+def _text(body: memoryview, start: int, stop: int) -> tuple[str, int]:
+    if stop > len(body):
+        raise ProtocolError(f"a string of {stop - start} bytes exceeds the request")
+    return str(body[start:stop], "utf-8"), stop
+
+
+def _varint(body: memoryview, position: int) -> tuple[int, int]:
+    byte = body[position]
+    return (byte, position + 1) if byte < 0x80 else read_unsigned_varint(body, position)
+
+
+def _tags(body: memoryview, position: int) -> int:
+    return position + 1 if body[position] == 0 else skip_tags(body, position)
+
+
+def _check_count(count: int, remaining: int, smallest: int, what: str) -> None:
+    """`smallest` is the size in bytes of the smallest entry. None of Produce's arrays may be null."""
+    if not 0 <= count <= remaining // smallest:
+        raise ProtocolError(f"{count} {what} do not fit {remaining} bytes")
+
+
+def encode_produce_response(
+    rows: Sequence[PartitionResponse],
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
+) -> bytes:
+    """The framed response with one row per partition, in the order of `rows`."""
+    flexible = version >= _FLEXIBLE
+    groups = [list(group) for _, group in groupby(rows, _topic_of)] if len(rows) > 1 else [rows] if rows else []
+    body = bytearray()
+    write_count(body, len(groups), flexible)
+    for group in groups:
+        if version >= _TOPIC_IDS:
+            body += group[0].topic_id
+        else:
+            write_string(body, group[0].topic, flexible)
+        write_count(body, len(group), flexible)
+        for row in group:
+            _write_row(body, row, version, flexible)
+        if flexible:
+            body.append(0)
+    body += _PACK_INT32(throttle_time_ms)
+    if flexible:
+        write_endpoint_tags(body, node_endpoints if version >= 10 else ())
+    return response_prefix(ApiKey.PRODUCE, version, correlation_id, len(body)) + body
+
+
+def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:
+    return row.topic, row.topic_id
+
+
+def _write_row(body: bytearray, row: PartitionResponse, version: int, flexible: bool) -> None:
+    if version < 5:
+        body += _ROW_V3(row.partition, row.error, row.base_offset, row.log_append_time_ms)
+        return
+    body += _ROW_V5(row.partition, row.error, row.base_offset, row.log_append_time_ms, row.log_start_offset)
+    if version >= 8:
+        write_count(body, len(row.record_errors), flexible)
+        for batch_index, message in row.record_errors:
+            body += _PACK_INT32(batch_index)
+            write_string(body, message, flexible)
+            if flexible:
+                body.append(0)
+        write_string(body, row.message, flexible)
+    if flexible:
+        if version >= 10 and row.current_leader is not None:
+            body.append(1)
+            write_tagged_leader(body, 0, row.current_leader)
+        else:
+            body.append(0)
