@@ -1,0 +1,290 @@
+"""The small driver interface of the scenario: a client library in a process of its own, spoken to in JSON lines.
+
+The scenario is written against these classes once; `drivers/` holds one program per client library (see `jsonl.py`
+for the lines). A process each keeps a library's threads, event loops and crashes out of the test process.
+"""
+
+import base64
+import itertools
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+PYTHON_DRIVERS = {
+    "kafka-python": "kafka_python_driver.py",
+    "aiokafka": "aiokafka_driver.py",
+    "confluent-kafka": "confluent_driver.py",
+}
+FENCED_CODES = {47, 90, -144}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, librdkafka's own _FENCED
+
+
+class DriverError(Exception):
+    """What the client library raised: its exception type, Kafka's error code (or None), its message."""
+
+    def __init__(self, kind, code, message):
+        super().__init__(f"{kind} (code {code}): {message}")
+        self.kind, self.code, self.message = kind, code, message
+
+    @property
+    def is_fenced(self):
+        return self.code in FENCED_CODES or "Fenced" in self.kind or "ProducerEpoch" in self.kind
+
+
+class Record(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list
+
+
+def _bytes(text):
+    return None if text is None else base64.b64decode(text)
+
+
+def _text(data):
+    if data is None:
+        return None
+    return base64.b64encode(data.encode() if isinstance(data, str) else data).decode()
+
+
+def _record(raw):
+    headers = [(name, _bytes(data)) for name, data in raw["headers"]]
+    key, value = _bytes(raw["key"]), _bytes(raw["value"])
+    return Record(raw["topic"], raw["partition"], raw["offset"], key, value, headers)
+
+
+class Client:
+    """One client library against one broker."""
+
+    def __init__(self, name, command, bootstrap, log_file):
+        self.name, self.bootstrap, self.log_file = name, bootstrap, log_file
+        self._ids = itertools.count()
+        self._log = log_file.open("ab")
+        self._process = subprocess.Popen(
+            [*command, bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
+        )
+        self._answers = queue.SimpleQueue()
+        threading.Thread(target=self._read_answers, daemon=True).start()
+        hello = self.call("hello")
+        self.version, self.missing = hello["version"], hello["missing"]
+
+    def _read_answers(self):
+        for line in self._process.stdout:
+            self._answers.put(line)
+        self._answers.put(None)
+
+    def call(self, op, timeout_s=60, **args):
+        """The driver's answer; raises DriverError with what the library raised, or AssertionError when it is stuck."""
+        self._process.stdin.write((json.dumps({"op": op, "args": args}) + "\n").encode())
+        self._process.stdin.flush()
+        try:
+            line = self._answers.get(timeout=timeout_s)
+        except queue.Empty:
+            self._process.kill()
+            raise AssertionError(f"{self.name} did not answer {op} within {timeout_s} s, see {self.log_file}") from None
+        if line is None:
+            raise AssertionError(f"the driver of {self.name} ended during {op}:\n{self._tail()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise DriverError(answer["error"]["type"], answer["error"]["code"], answer["error"]["message"])
+        return answer["ok"]
+
+    def _tail(self):
+        return self.log_file.read_text(errors="replace")[-2000:]
+
+    @property
+    def is_alive(self):
+        return self._process.poll() is None
+
+    def close(self):
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+    def create_topics(self, names, partitions=1, **configs):
+        rows = [{"name": name, "partitions": partitions, "configs": configs} for name in names]
+        self.call("create_topics", topics=rows)
+        eventually(lambda: set(names) <= set(self.topics()), f"topics {names} are listed")
+
+    def delete_topics(self, names):
+        self.call("delete_topics", names=names)
+
+    def topics(self):
+        return self.call("list_topics")
+
+    def producer(self, transactional_id=None, **options):
+        return ProducerHandle(self, f"p{next(self._ids)}", transactional_id, **options)
+
+    def member(self, group, topics, isolation="read_committed"):
+        return MemberHandle(self, f"m{next(self._ids)}", group, topics, isolation)
+
+    def read(self, topics, isolation="read_committed"):
+        """Every record from the beginning to the end that this isolation level sees now, as a fresh consumer."""
+        return [_record(raw) for raw in self.call("read", topics=topics, isolation=isolation)]
+
+    def values(self, topics, isolation="read_committed"):
+        """The sorted values of `read`, as text."""
+        return sorted(record.value.decode() for record in self.read(topics, isolation))
+
+    def committed(self, group, topic, partitions=(0,), isolation="read_uncommitted"):
+        """The group's positions, None where there is none."""
+        return self.call("committed", group=group, partitions=[[topic, p] for p in partitions], isolation=isolation)
+
+
+class ProducerHandle:
+    def __init__(
+        self,
+        client,
+        id,
+        transactional_id,
+        acks="all",
+        compression="none",
+        idempotent=True,
+        transaction_timeout_ms=30_000,
+        bootstrap=None,
+    ):
+        self._client, self._id = client, id
+        client.call(
+            "producer_open",
+            id=id,
+            transactional_id=transactional_id,
+            acks=str(acks),
+            compression=compression,
+            idempotent=idempotent,
+            transaction_timeout_ms=transaction_timeout_ms,
+            bootstrap=bootstrap,
+        )
+        if transactional_id:
+            self.init()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if self._client.is_alive:
+            try:
+                self.close()
+            except DriverError as closing:
+                # Some libraries try to abort while they close, which a fenced producer may not.
+                if error is None and not closing.is_fenced:
+                    raise
+
+    def init(self):
+        self._client.call("init", id=self._id)
+
+    def begin(self):
+        self._client.call("begin", id=self._id)
+
+    def send(self, topic, *values, partition=0, key=None, headers=()):
+        """Sends the values to one partition and waits for all acknowledgements; their offsets."""
+        return self.send_records([(topic, partition, key, value, headers) for value in values])
+
+    def send_records(self, records):
+        """The same for rows of (topic, partition, key, value, headers)."""
+        rows = [
+            {
+                "topic": topic,
+                "partition": partition,
+                "key": _text(key),
+                "value": _text(value),
+                "headers": [[name, _text(data)] for name, data in headers],
+            }
+            for topic, partition, key, value, headers in records
+        ]
+        return self._client.call("send", id=self._id, records=rows)
+
+    def send_offsets(self, group, topic, positions, member=None):
+        """Adds the group's positions, `{partition: next offset}`, to the transaction."""
+        rows = [[topic, partition, offset] for partition, offset in positions.items()]
+        member_id = member._id if member else None
+        self._client.call("send_offsets", id=self._id, group=group, offsets=rows, member=member_id)
+
+    def commit(self):
+        self._client.call("commit", id=self._id)
+
+    def abort(self):
+        self._client.call("abort", id=self._id)
+
+    def close(self):
+        self._client.call("producer_close", id=self._id)
+
+
+class MemberHandle:
+    """A member of a group that polls and commits by itself until it is closed."""
+
+    def __init__(self, client, id, group, topics, isolation):
+        self._client, self._id = client, id
+        client.call("member_open", id=id, group=group, topics=topics, isolation=isolation)
+
+    def assignment(self):
+        return {(topic, partition) for topic, partition in self._state()["assignment"]}
+
+    def records(self):
+        return [_record(raw) for raw in self._state()["records"]]
+
+    def _state(self):
+        return self._client.call("member_state", id=self._id)
+
+    def close(self):
+        self._client.call("member_close", id=self._id)
+
+
+def eventually(check, what, timeout_s=30, pause_s=0.05):
+    """Waits until `check()` is true; its value. Answers of a coordinator come before their effects (markers)."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = check()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s} s: {what}; last seen {value!r}")
+        time.sleep(pause_s)
+
+
+def eventually_equal(read, expected, timeout_s=30, pause_s=0.1):
+    """Waits until `read()` equals `expected`, and shows the difference when it never does."""
+    deadline = time.monotonic() + timeout_s
+    while (value := read()) != expected and time.monotonic() < deadline:
+        time.sleep(pause_s)
+    assert value == expected
+
+
+def java_is_missing():
+    """Why the Java client cannot run here, or None."""
+    absent = [tool for tool in ("java", "javac", "mvn", "bash") if shutil.which(tool) is None]
+    return f"{' and '.join(absent)} not on the PATH" if absent else None
+
+
+def kafka_jars():
+    """The folder of Apache Kafka's jars, fetched with Maven on first use."""
+    command = ["bash", str(HERE / "apache-kafka" / "kafka.sh"), "libs"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout.strip()
+
+
+def start_client(name, bootstrap, directory):
+    """Starts the driver of a client library; files go to `directory`."""
+    log_file = directory / f"{name}.log"
+    if name != "java":
+        driver = HERE / "drivers" / PYTHON_DRIVERS[name]
+        return Client(name, [sys.executable, str(driver)], bootstrap, log_file)
+    classpath = f"{kafka_jars()}/*"
+    source = str(HERE / "drivers" / "JavaDriver.java")
+    compiled = directory / "classes"
+    if not compiled.exists():
+        subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(compiled), source], check=True, timeout=120)
+    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    return Client(name, [*command, "-cp", f"{compiled}{os.pathsep}{classpath}", "JavaDriver"], bootstrap, log_file)

@@ -1,0 +1,185 @@
+"""The conformance driver of confluent-kafka (librdkafka)."""
+
+import time
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from jsonl import Driver, Member, record, serve, to_bytes
+
+
+def check(error):
+    if error is not None:
+        raise KafkaException(error)
+
+
+def record_of(message):
+    check(message.error())
+    return record(
+        message.topic(), message.partition(), message.offset(), message.key(), message.value(), message.headers()
+    )
+
+
+class GroupMember(Member):
+    def __init__(self, bootstrap, group, topics, isolation):
+        super().__init__()
+        self.options = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 10_000,
+            "heartbeat.interval.ms": 300,
+        }
+        self.topics = topics
+
+    def open(self):
+        self.consumer = Consumer(self.options)
+        self.consumer.subscribe(self.topics)
+
+    def poll_once(self):
+        messages = self.consumer.consume(100, timeout=0.1)
+        self.group_metadata = self.consumer.consumer_group_metadata()
+        return [record_of(message) for message in messages]
+
+    def assignment_now(self):
+        return [[tp.topic, tp.partition] for tp in self.consumer.assignment()]
+
+    def commit_now(self):
+        self.consumer.commit(asynchronous=False)
+
+    def shut(self):
+        self.consumer.close()
+
+
+class ConfluentDriver(Driver):
+    def __init__(self, bootstrap):
+        super().__init__(bootstrap)
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def op_hello(self):
+        version = f"{confluent_kafka.__version__} (librdkafka {confluent_kafka.libversion()[0]})"
+        return {"client": "confluent-kafka", "version": version, "missing": {}}
+
+    def describe(self, error):
+        inner = error.args[0] if isinstance(error, KafkaException) and error.args else None
+        if not isinstance(inner, KafkaError):
+            return super().describe(error)
+        return {"type": inner.name(), "code": inner.code(), "message": inner.str()}
+
+    def op_create_topics(self, topics):
+        new = [NewTopic(t["name"], t["partitions"], 1, config=t["configs"]) for t in topics]
+        for future in self.admin.create_topics(new, operation_timeout=20).values():
+            future.result()
+
+    def op_delete_topics(self, names):
+        for future in self.admin.delete_topics(names, operation_timeout=20).values():
+            future.result()
+
+    def op_list_topics(self):
+        return sorted(self.admin.list_topics(timeout=20).topics)
+
+    def op_producer_open(self, id, transactional_id, acks, compression, idempotent, transaction_timeout_ms, bootstrap):
+        options = {
+            "bootstrap.servers": bootstrap or self.bootstrap,
+            "acks": acks,
+            "compression.type": compression,
+            "enable.idempotence": idempotent,
+            "linger.ms": 1,
+            "reconnect.backoff.ms": 50,
+        }
+        if transactional_id:
+            options["transactional.id"] = transactional_id
+            options["transaction.timeout.ms"] = transaction_timeout_ms
+            options["message.timeout.ms"] = transaction_timeout_ms
+        self.producers[id] = Producer(options)
+
+    def op_init(self, id):
+        self.producers[id].init_transactions(30)
+
+    def op_begin(self, id):
+        self.producers[id].begin_transaction()
+
+    def op_send(self, id, records):
+        producer, offsets, errors = self.producers[id], [None] * len(records), []
+
+        def delivered(index, error, message):
+            offsets[index] = message.offset()
+            if error is not None:
+                errors.append(error)
+
+        for index, r in enumerate(records):
+            producer.produce(
+                r["topic"],
+                partition=r["partition"],
+                key=to_bytes(r["key"]),
+                value=to_bytes(r["value"]),
+                headers=[(name, to_bytes(data)) for name, data in r["headers"]],
+                on_delivery=lambda error, message, index=index: delivered(index, error, message),
+            )
+        producer.flush(30)
+        check(errors[0] if errors else None)
+        return offsets
+
+    def op_send_offsets(self, id, group, offsets, member):
+        if member:
+            metadata = self.members[member].group_metadata
+        else:
+            consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
+            metadata = consumer.consumer_group_metadata()
+            consumer.close()
+        positions = [TopicPartition(topic, partition, offset) for topic, partition, offset in offsets]
+        self.producers[id].send_offsets_to_transaction(positions, metadata, 30)
+
+    def op_commit(self, id):
+        self.producers[id].commit_transaction(30)
+
+    def op_abort(self, id):
+        self.producers[id].abort_transaction(30)
+
+    def op_producer_close(self, id):
+        self.producers.pop(id).flush(5)
+
+    def op_read(self, topics, isolation):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "reader-without-a-group",
+                "isolation.level": isolation,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        partitions = [
+            TopicPartition(topic, partition, 0)
+            for topic in topics
+            for partition in consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        ]
+        consumer.assign(partitions)
+        found, at_end, deadline = [], set(), time.monotonic() + 30
+        while len(at_end) < len(partitions):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"only {at_end} reached the end")
+            for message in consumer.consume(500, timeout=0.2):
+                if message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF:
+                    at_end.add((message.topic(), message.partition()))
+                else:
+                    found.append(record_of(message))
+        consumer.close()
+        return found
+
+    def op_committed(self, group, partitions, isolation):
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "isolation.level": isolation})
+        answers = consumer.committed([TopicPartition(topic, partition) for topic, partition in partitions], 20)
+        consumer.close()
+        for answer in answers:
+            check(answer.error)
+        return [None if answer.offset < 0 else answer.offset for answer in answers]
+
+    def new_member(self, group, topics, isolation):
+        return GroupMember(self.bootstrap, group, topics, isolation)
+
+
+if __name__ == "__main__":
+    serve(ConfluentDriver)

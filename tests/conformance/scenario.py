@@ -1,0 +1,434 @@
+"""The scenario: what transactions, idempotence, isolation and groups must look like from outside, written once.
+
+Each step takes a `Stage`: a client library (clients.py), a broker's address, and names of its own. The same steps run
+against Ottla and against a real Apache Kafka, so what they assert is Kafka's behaviour and not our reading of it.
+A step that needs something a client library lacks names it with `@needs`, and is skipped visibly for that client.
+"""
+
+import random
+
+from clients import Client, DriverError, eventually, eventually_equal
+from lossy_proxy import LossyProxy
+
+STEPS = []
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Stage:
+    """What a step works with: the client, and topic, group and transactional ids that no other step uses."""
+
+    def __init__(self, client: Client, step: str):
+        self.client, self.prefix = client, f"{client.name}.{step}"
+
+    def name(self, name):
+        return f"{self.prefix}.{name}"
+
+    def topics(self, *names, partitions=1, **configs):
+        full = [self.name(name) for name in names]
+        self.client.create_topics(full, partitions, **configs)
+        return full if len(full) > 1 else full[0]
+
+    def producer(self, transactional_id=None, **options):
+        return self.client.producer(transactional_id and self.name(transactional_id), **options)
+
+
+def step(function=None, *, needs=None):
+    """Registers a step; `needs` is a feature that a driver may list as missing."""
+
+    def register(function):
+        function.needs = needs
+        STEPS.append(function)
+        return function
+
+    return register(function) if function else register
+
+
+def refused(call, *args, **options):
+    """The DriverError that the call raises."""
+    try:
+        call(*args, **options)
+    except DriverError as error:
+        return error
+    raise AssertionError(f"{call.__name__} was accepted")
+
+
+@step
+def topics_are_created_and_deleted(stage):
+    kept, dropped = stage.topics("kept", "dropped", partitions=3)
+    with stage.producer() as producer:
+        producer.send(dropped, "before deletion", partition=2)
+    stage.client.delete_topics([dropped])
+    eventually(lambda: dropped not in stage.client.topics(), "the deleted topic is gone")
+    assert kept in stage.client.topics()
+    assert stage.client.values([kept]) == []
+
+
+@step
+def a_topic_created_again_starts_empty(stage):
+    topic = stage.topics("again")
+    with stage.producer() as producer:
+        producer.send(topic, "first life", "first life too")
+    stage.client.delete_topics([topic])
+    eventually(lambda: topic not in stage.client.topics(), "the deleted topic is gone")
+    stage.client.create_topics([topic])
+    with stage.producer() as producer:
+        assert producer.send(topic, "second life") == [0]
+    assert stage.client.values([topic]) == ["second life"]
+
+
+@step
+def a_commit_shows_both_topics_or_neither(stage):
+    ledger, audit = stage.topics("financial-ledger", "audit-log", partitions=2)
+    with stage.producer("order-processor-01") as producer:
+        producer.begin()
+        offsets = producer.send(ledger, "debit 100", "credit 100", key="Account-123", partition=1)
+        offsets += producer.send(audit, "transfer 100", key="Account-123", partition=0)
+        assert offsets == [0, 1, 0]
+        assert stage.client.values([ledger, audit]) == []
+        producer.commit()
+        expected = ["credit 100", "debit 100", "transfer 100"]
+        eventually_equal(lambda: stage.client.values([ledger, audit]), expected)
+        records = stage.client.read([ledger])
+        assert [(r.partition, r.offset, r.key) for r in records] == [(1, 0, b"Account-123"), (1, 1, b"Account-123")]
+
+
+@step
+def an_abort_shows_nothing(stage):
+    ledger, audit = stage.topics("financial-ledger", "audit-log")
+    with stage.producer("order-processor-01") as producer:
+        producer.begin()
+        producer.send(ledger, "never")
+        producer.send(audit, "never")
+        producer.abort()
+        producer.begin()
+        # Each partition holds the aborted record and its marker first.
+        eventually_equal(lambda: stage.client.values([ledger, audit], "read_uncommitted"), ["never", "never"])
+        assert producer.send(ledger, "after the abort") == [2]
+        producer.commit()
+    eventually_equal(lambda: stage.client.values([ledger, audit]), ["after the abort"])
+
+
+@step
+def open_aborted_and_committed_records_in_both_views(stage):
+    views = stage.topics("view-open", "view-aborted", "view-committed")
+    producers = [stage.producer(f"viewer-{index}") for index in range(3)]
+    for producer, topic in zip(producers, views, strict=True):
+        producer.begin()
+        producer.send(topic, "one record")
+    producers[1].abort()
+    producers[2].commit()
+
+    def chart(isolation):
+        return [len(stage.client.read([topic], isolation)) for topic in views]
+
+    eventually_equal(lambda: (chart("read_uncommitted"), chart("read_committed")), ([1, 1, 1], [0, 0, 1]))
+    producers[0].abort()
+    for producer in producers:
+        producer.close()
+
+
+@step
+def an_open_transaction_holds_readers_back(stage):
+    topic = stage.topics("ledger")
+    with stage.producer("slow") as slow, stage.producer("quick") as quick, stage.producer() as plain:
+        plain.send(topic, "1 plain")
+        slow.begin()
+        slow.send(topic, "2 slow")
+        quick.begin()
+        quick.send(topic, "3 quick")
+        quick.commit()
+        quick.begin()
+        quick.send(topic, "4 quick, aborted")
+        quick.abort()
+        plain.send(topic, "5 plain")
+        everything = ["1 plain", "2 slow", "3 quick", "4 quick, aborted", "5 plain"]
+        assert stage.client.values([topic], "read_uncommitted") == everything
+        assert stage.client.values([topic]) == ["1 plain"]
+        slow.commit()
+        eventually_equal(lambda: stage.client.values([topic]), ["1 plain", "2 slow", "3 quick", "5 plain"])
+
+
+@step
+def a_second_instance_fences_the_first(stage):
+    topic = stage.topics("financial-ledger")
+    with stage.producer("order-processor-01") as zombie:
+        zombie.begin()
+        zombie.send(topic, "by the first instance")
+        with stage.producer("order-processor-01") as successor:
+            successor.begin()
+            successor.send(topic, "by the second instance")
+            successor.commit()
+            error = refused(lambda: (zombie.send(topic, "by the zombie"), zombie.commit()))
+            assert error.is_fenced, error
+            successor.begin()
+            successor.send(topic, "by the second instance again")
+            successor.commit()
+        committed = ["by the second instance", "by the second instance again"]
+        eventually_equal(lambda: stage.client.values([topic]), committed)
+        uncommitted = stage.client.values([topic], "read_uncommitted")
+        assert uncommitted == ["by the first instance", *committed]
+
+
+@step(needs="quiet-zombie")
+def a_zombie_does_not_disturb_the_open_transaction_of_its_successor(stage):
+    topic = stage.topics("financial-ledger")
+    with stage.producer("order-processor-01") as zombie:
+        zombie.begin()
+        zombie.send(topic, "by the first instance")
+        with stage.producer("order-processor-01") as successor:
+            successor.begin()
+            successor.send(topic, "by the second instance")
+            error = refused(lambda: (zombie.send(topic, "by the zombie"), zombie.commit()))
+            assert error.is_fenced, error
+            successor.commit()
+    eventually_equal(lambda: stage.client.values([topic]), ["by the second instance"])
+
+
+@step
+def a_fenced_producer_cannot_commit(stage):
+    topic = stage.topics("financial-ledger")
+    with stage.producer("order-processor-01") as zombie:
+        zombie.begin()
+        zombie.send(topic, "by the first instance")
+        with stage.producer("order-processor-01"):
+            error = refused(zombie.commit)
+            assert error.is_fenced, error
+    assert stage.client.values([topic]) == []
+
+
+@step
+def positions_become_visible_with_the_commit(stage):
+    orders, receipts = stage.topics("orders", "receipts")
+    group = stage.name("billing")
+    with stage.producer() as feeder, stage.producer("biller") as biller:
+        feeder.send(orders, *(f"order {n}" for n in range(10)))
+        orders_read = stage.client.read([orders])
+        assert len(orders_read) == 10
+
+        def attempt(upto, outcome):
+            biller.begin()
+            biller.send(receipts, *(f"receipt of {r.value.decode()}" for r in orders_read[:upto]))
+            biller.send_offsets(group, orders, {0: upto})
+            outcome()
+
+        attempt(4, biller.abort)
+        assert stage.client.committed(group, orders) == [None]
+        attempt(6, lambda: None)
+        assert stage.client.committed(group, orders) == [None]
+        biller.commit()
+        eventually_equal(lambda: stage.client.committed(group, orders), [6])
+        attempt(9, biller.abort)
+        assert stage.client.committed(group, orders, isolation="read_committed") == [6]
+        attempt(10, biller.commit)
+        eventually_equal(lambda: stage.client.committed(group, orders), [10])
+    expected = [f"receipt of order {n}" for n in (*range(6), *range(10))]
+    eventually_equal(lambda: stage.client.values([receipts]), sorted(expected))
+
+
+@step(needs="group-metadata")
+def positions_of_a_live_member_commit_in_its_transaction(stage):
+    orders, receipts = stage.topics("orders", "receipts")
+    group = stage.name("billing")
+    with stage.producer() as feeder, stage.producer("biller") as biller:
+        member = stage.client.member(group, [orders])
+        eventually(lambda: member.assignment() == {(orders, 0)}, "the member is assigned")
+        feeder.send(receipts, "not an order")
+        biller.begin()
+        biller.send(receipts, "receipt")
+        biller.send_offsets(group, orders, {0: 0}, member)
+        biller.commit()
+        eventually_equal(lambda: stage.client.committed(group, orders), [0])
+        member.close()
+
+
+@step
+def a_transaction_that_outlives_its_timeout_is_fenced(stage):
+    topic = stage.topics("ledger")
+    with stage.producer("expires-01", transaction_timeout_ms=2000) as late, stage.producer() as plain:
+        late.begin()
+        late.send(topic, "too slow")
+        plain.send(topic, "behind it")
+        assert stage.client.values([topic]) == []
+        eventually_equal(lambda: stage.client.values([topic]), ["behind it"])
+        refused(late.commit)
+        assert stage.client.values([topic]) == ["behind it"]
+    with stage.producer("expires-01") as again:
+        again.begin()
+        again.send(topic, "in time")
+        again.commit()
+    eventually_equal(lambda: stage.client.values([topic]), ["behind it", "in time"])
+
+
+def _lose_one_acknowledgement(stage, idempotent):
+    """The values in the topic after one acknowledgement of `paid` got lost, and how often `paid` was sent."""
+    topic = stage.topics("payments")
+    with LossyProxy(stage.client.bootstrap) as proxy:
+        with stage.producer(idempotent=idempotent, bootstrap=proxy.bootstrap) as producer:
+            producer.send(topic, "before")
+            proxy.lose_acknowledgement_of(b"paid once")
+            producer.send(topic, "paid once")
+            producer.send(topic, "after")
+        assert proxy.lost == 1
+        return stage.client.values([topic], "read_uncommitted"), proxy.seen
+
+
+@step
+def a_lost_acknowledgement_leaves_one_copy(stage):
+    values, sent = _lose_one_acknowledgement(stage, idempotent=True)
+    assert sent >= 2, "the client did not send the batch again"
+    assert values == ["after", "before", "paid once"]
+
+
+@step
+def without_idempotence_it_leaves_two(stage):
+    values, sent = _lose_one_acknowledgement(stage, idempotent=False)
+    assert values == ["after", "before", *["paid once"] * sent]
+    assert sent >= 2, "the fault that the step before relies on did not happen"
+
+
+@step
+def a_lost_acknowledgement_inside_a_transaction_leaves_one_copy(stage):
+    topic = stage.topics("payments")
+    with LossyProxy(stage.client.bootstrap) as proxy:
+        with stage.producer("payer", bootstrap=proxy.bootstrap) as producer:
+            producer.begin()
+            proxy.lose_acknowledgement_of(b"paid once")
+            producer.send(topic, "paid once")
+            producer.commit()
+        assert proxy.lost == 1
+        assert proxy.seen >= 2
+    eventually_equal(lambda: stage.client.values([topic], "read_uncommitted"), ["paid once"])
+    eventually_equal(lambda: stage.client.values([topic]), ["paid once"])
+
+
+def _codec_step(codec):
+    def round_trip(stage):
+        topic = stage.topics("ledger")
+        dice = random.Random(codec)
+        values = [f"{n} {dice.randbytes(dice.randrange(40)).hex()} {'x' * dice.randrange(900)}" for n in range(120)]
+        with stage.producer("packer", compression=codec) as producer:
+            for part, end in (("commit", 60), ("abort", 80), ("commit", 120)):
+                producer.begin()
+                producer.send(topic, *values[(60 if end == 80 else 80) if end > 60 else 0 : end])
+                getattr(producer, part)()
+        committed = values[:60] + values[80:]
+        eventually_equal(lambda: [r.value.decode() for r in stage.client.read([topic])], committed)
+        assert [r.value.decode() for r in stage.client.read([topic], "read_uncommitted")] == values
+
+    round_trip.__name__ = f"codec_{codec}_round_trip"
+    return step(needs=f"codec-{codec}")(round_trip)
+
+
+for _codec in CODECS:
+    _codec_step(_codec)
+
+
+@step
+def every_level_of_acks_delivers(stage):
+    topic = stage.topics("orders")
+    for acks in ("0", "1", "all"):
+        with stage.producer(acks=acks, idempotent=False) as producer:
+            producer.send(topic, *(f"acks {acks} record {n}" for n in range(5)))
+    expected = sorted(f"acks {acks} record {n}" for acks in ("0", "1", "all") for n in range(5))
+    eventually_equal(lambda: stage.client.values([topic]), expected)
+
+
+def _round_trip_of_rows(stage, rows):
+    topic = stage.topics("odd")
+    with stage.producer() as producer:
+        offsets = producer.send_records([(topic, 0, *row) for row in rows])
+        assert offsets == list(range(len(rows)))
+
+    def encoded(data):
+        return data.encode() if isinstance(data, str) else data
+
+    found = [(r.key, r.value, r.headers) for r in stage.client.read([topic])]
+    assert found == [(encoded(key), encoded(value), headers) for key, value, headers in rows]
+
+
+@step
+def keys_and_values_may_be_null_or_empty(stage):
+    every_byte = bytes(range(256))
+    rows = [(None, "value only", []), ("key only", None, []), ("", "", []), (every_byte, every_byte[::-1], [])]
+    _round_trip_of_rows(stage, rows)
+
+
+@step(needs="null-record")
+def a_record_may_have_neither_key_nor_value(stage):
+    _round_trip_of_rows(stage, [(None, None, [])])
+
+
+@step
+def headers_repeat_and_may_be_empty(stage):
+    headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("\u00fc", "\u00fc".encode()), ("", b"nameless")]
+    _round_trip_of_rows(stage, [("key", "value", headers), ("key", "no headers", [])])
+
+
+@step(needs="null-header")
+def a_header_may_be_null(stage):
+    _round_trip_of_rows(stage, [("key", "value", [("null", None), ("not null", b"1")])])
+
+
+@step
+def segments_roll_under_transactions(stage):
+    topic = stage.topics("long", **{"segment.bytes": str(1 << 20)})
+    dice, kept, everything = random.Random(3), [], []
+    with stage.producer("order-processor-02") as producer:
+        for number in range(30):
+            values = [f"{number}-{n} {dice.randbytes(1200).hex()}" for n in range(50)]
+            producer.begin()
+            producer.send(topic, *values)
+            everything += values
+            if number % 3 == 2:
+                producer.abort()
+            else:
+                producer.commit()
+                kept += values
+    eventually_equal(lambda: [r.value.decode()[:10] for r in stage.client.read([topic])], [v[:10] for v in kept])
+    assert [r.value.decode() for r in stage.client.read([topic])] == kept
+    assert [r.value.decode() for r in stage.client.read([topic], "read_uncommitted")] == everything
+
+
+@step
+def a_group_of_three_comes_and_goes(stage):
+    partitions = 6
+    topic = stage.topics("orders", partitions=partitions)
+    group = stage.name("workers")
+    every = {(topic, p) for p in range(partitions)}
+    sent = []
+
+    def covered(*members):
+        """All partitions are assigned, each to one member, and no member goes without."""
+        shares = [member.assignment() for member in members]
+        return all(shares) and sum(map(len, shares)) == partitions and set().union(*shares) == every
+
+    def feed(producer, batch):
+        values = [f"{batch}-{p}-{n}" for p in range(partitions) for n in range(3)]
+        producer.send_records([(topic, p, None, f"{batch}-{p}-{n}", []) for p in range(partitions) for n in range(3)])
+        sent.extend(values)
+
+    def received(*members):
+        return {r.value.decode() for member in members for r in member.records()}
+
+    with stage.producer() as producer:
+        first = stage.client.member(group, [topic])
+        eventually(lambda: covered(first), "the first member has all partitions")
+        feed(producer, "one")
+        eventually(lambda: received(first) == set(sent), "the first member received everything")
+        second, third = (stage.client.member(group, [topic]) for _ in range(2))
+        eventually(lambda: covered(first, second, third), "three members share the partitions")
+        feed(producer, "three")
+        eventually(lambda: received(first, second, third) == set(sent), "the three received everything")
+        left = received(first)
+        first.close()
+        eventually(lambda: covered(second, third), "two members share the partitions")
+        feed(producer, "two")
+        eventually(lambda: left | received(second, third) == set(sent), "the two received everything")
+        third_heard = received(third)
+        third.close()
+        eventually(lambda: covered(second), "the last member has all partitions")
+        feed(producer, "last")
+        eventually(lambda: left | third_heard | received(second) == set(sent), "the last member received the rest")
+        second.close()
+    ends = [sum(r.partition == p for r in stage.client.read([topic])) for p in range(partitions)]
+    eventually_equal(lambda: stage.client.committed(group, topic, range(partitions)), ends)

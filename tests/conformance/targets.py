@@ -1,0 +1,153 @@
+"""The brokers that the scenario and the kill harness run against: ours, and a real Apache Kafka 4.3.1.
+
+Both are subprocesses over one directory that survives `kill` and `start`, on one port.
+"""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+KAFKA_SH = HERE / "apache-kafka" / "kafka.sh"
+# Small coordinators load quickly; the scan for timed out transactions (default 10 s) comes every half second.
+SCENARIO_OVERRIDES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "transaction.state.log.num.partitions": "4",
+}
+
+
+def free_port(span=1):
+    """A port of 127.0.0.1 that is free together with its `span - 1` successors."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        try:
+            for successor in range(port, port + span):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", successor))
+        except (OSError, OverflowError):
+            continue
+        return port
+
+
+def answers_api_versions(bootstrap):
+    """Whether a broker answers ApiVersions v0 there."""
+    host, _, port = bootstrap.rpartition(":")
+    request = struct.pack(">hhih", 18, 0, 1, -1)
+    try:
+        with socket.create_connection((host, int(port)), timeout=2) as sock:
+            sock.sendall(struct.pack(">i", len(request)) + request)
+            return len(sock.recv(16)) > 0
+    except OSError:
+        return False
+
+
+class Broker:
+    """A broker process: `start`, `kill` (-9), `stop` (SIGTERM); `bootstrap`, `data_dir`, `log_file`."""
+
+    name = "a broker"
+    start_timeout_s = 60.0
+
+    def __init__(self, directory, overrides=None):
+        self.directory = directory
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.overrides = SCENARIO_OVERRIDES | (overrides or {})
+        self.log_file = directory / "broker.log"
+        self.process = None
+
+    def start(self):
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdout=log, stderr=log, cwd=HERE.parent.parent, start_new_session=True
+            )
+        deadline = time.monotonic() + self.start_timeout_s
+        while not self.is_ready():
+            if self.process.poll() is not None:
+                raise AssertionError(f"{self.name} ended with {self.process.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"{self.name} not ready within {self.start_timeout_s} s:\n{self.log_tail()}")
+            time.sleep(0.02)
+        return self
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self, timeout_s=30):
+        """The exit code after SIGTERM; killed when it does not end in time."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return self.process.returncode
+
+    def log_tail(self):
+        return self.log_file.read_text(errors="replace")[-3000:]
+
+
+class ApacheKafka(Broker):
+    """One KRaft node; ready after about 3 s, 12 s after a crash."""
+
+    name = "Apache Kafka 4.3.1"
+
+    def __init__(self, directory, overrides=None):
+        super().__init__(directory, overrides)
+        port = free_port(span=2)
+        self.bootstrap = f"127.0.0.1:{port}"
+        self.data_dir = directory / "data"
+        properties = "".join(f"{key}={value}\n" for key, value in self.overrides.items())
+        subprocess.run(
+            ["bash", str(KAFKA_SH), "format", str(directory), str(port)],
+            input=properties,
+            text=True,
+            capture_output=True,
+            check=True,
+            timeout=900,
+        )
+
+    def command(self):
+        # kafka.sh replaces itself by the JVM, so that signals reach it.
+        return ["env", f"HEAP={os.environ.get('HEAP', '512m')}", "bash", str(KAFKA_SH), "start", str(self.directory)]
+
+    def is_ready(self):
+        return answers_api_versions(self.bootstrap)
+
+
+class Ottla(Broker):
+    """Our broker as users start it. The first start takes a free port, later ones the same."""
+
+    name = "Ottla"
+
+    def __init__(self, directory, overrides=None):
+        super().__init__(directory, overrides)
+        self.data_dir = directory / "data"
+        self.ready_file = directory / "ready"
+        self.bootstrap = "127.0.0.1:0"
+
+    def command(self):
+        self.ready_file.unlink(missing_ok=True)
+        options = [
+            *("--listen", self.bootstrap, "--data-dir", str(self.data_dir), "--ready-file", str(self.ready_file)),
+            *(part for key, value in self.overrides.items() for part in ("--override", f"{key}={value}")),
+        ]
+        return [sys.executable, "-m", "ottla.cli.main", "serve", *options]
+
+    def is_ready(self):
+        if not self.ready_file.exists() or not self.ready_file.read_text().endswith("\n"):
+            return False
+        self.bootstrap = self.ready_file.read_text().strip().rpartition("//")[2]
+        return True
+
+
+TARGETS = {"ottla": Ottla, "apache": ApacheKafka}
