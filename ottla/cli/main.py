@@ -1,0 +1,43 @@
+"""The `ottla` command. Its subcommands are imported when they are called, so that help is instant. shell"""
+
+from importlib import import_module
+from typing import Final
+
+import click
+
+from ottla import __version__
+
+# Name of the command: the module that has a function of that name, and the line that help shows for it.
+COMMANDS: Final = {
+    "serve": ("ottla.cli.serve", "Run the broker."),
+    "audit": ("ottla.cli.audit", "Audit a data directory on Spark, in place."),
+    "configs": ("ottla.cli.configs", "List every option with value, default, origin and meaning."),
+}
+
+
+class LateCommands(click.Group):
+    """A group that knows the names and help lines of its commands, and imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(module), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.command(cls=LateCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ottla")
+def main() -> None:
+    """Kafka's small sibling: the exactly-once half of Kafka in one process, on Kafka's own files."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What a command has found, as text for people or as JSON for programs: commands say it once. shell"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import click
+
+Row = Sequence[Any]
+
+
+class Output(Protocol):
+    """Takes tables, then is closed."""
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Rows of plain values under named columns; None is a value that there is none of."""
+
+    def close(self) -> None:
+        """Print what was held back."""
+
+
+class TextOutput:
+    """Aligned columns, numbers to the right."""
+
+    def __init__(self) -> None:
+        self._first = True
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        if not self._first:
+            click.echo()
+        self._first = False
+        cells = [[_cell(value) for value in row] for row in rows]
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        numeric = [all(_is_number(row[index]) for row in rows) for index in range(len(columns))]
+        click.echo(f"{name}:")
+        for line in ([*columns], ["-" * width for width in widths], *cells):
+            padded = zip(line, widths, numeric, strict=True)
+            shown = [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in padded]
+            click.echo(("  " + "  ".join(shown)).rstrip())
+
+    def close(self) -> None:
+        """Nothing was held back."""
+
+
+class JsonOutput:
+    """One object: a list of objects for each table."""
+
+    def __init__(self) -> None:
+        self._document: dict[str, list[dict[str, Any]]] = {}
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        self._document[name] = [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def close(self) -> None:
+        click.echo(json.dumps(self._document, indent=2))
+
+
+def output_for(format_name: str) -> Output:
+    """The output for text or json."""
+    return JsonOutput() if format_name == "json" else TextOutput()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else str(value)
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

@@ -1,0 +1,54 @@
+"""`ottla serve`: run the broker. shell"""
+
+import logging
+import re
+import sys
+
+import click
+
+from ottla.cli.logs import log_to_stderr
+from ottla.cli.settings import load_or_exit, takes_settings
+
+_PARTITION = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
+
+
+def _partitions(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> frozenset[str]:
+    for name in names:
+        if not _PARTITION.fullmatch(name):
+            raise click.BadParameter(f"{name} is not TOPIC-PARTITION, such as audit-log-0", context, parameter)
+    return frozenset(names)
+
+
+@click.command()
+@takes_settings
+@click.option("--ready-file", metavar="FILE", help="Gets the line that says where the broker listens.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--truncate-damaged",
+    metavar="TOPIC-PARTITION",
+    multiple=True,
+    callback=_partitions,
+    help="Cut this partition's log at its damage and serve the rest; may repeat.",
+)
+def serve(
+    properties: str | None,
+    data_dir: str | None,
+    listen: str | None,
+    override: tuple[str, ...],
+    ready_file: str | None,
+    log_format: str,
+    truncate_damaged: frozenset[str],
+) -> None:
+    """Run the broker.
+
+    Prints `ready PLAINTEXT://HOST:PORT` when it serves; logs go to stderr. SIGTERM and SIGINT drain and stop it, a
+    second signal forces. Options go from flag to environment (KAFKA_LOG_SEGMENT_BYTES) to file to default.
+    """
+    loaded = load_or_exit(properties, data_dir, listen, override)
+    log_to_stderr(log_format)
+    for note in loaded.notes():
+        logging.getLogger("ottla.config").warning("%s", note)
+
+    from ottla.broker.server import run  # the broker and kafka-python's codecs take most of the time to start
+
+    sys.exit(run(loaded.config, ready_file=ready_file, truncate_damaged=truncate_damaged))

@@ -1,0 +1,63 @@
+"""From the command line, the environment and a file to a configuration, for every command that takes one. shell"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ottla.broker.config import (
+    ConfigError,
+    Loaded,
+    Origin,
+    Setting,
+    from_environment,
+    from_flags,
+    from_properties,
+    load_config,
+)
+from ottla.broker.config.sources import FLAG
+
+IMPOSSIBLE_VALUE = 2
+
+
+def takes_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The arguments that say what the configuration is: a properties file, and flags that go before it."""
+    for decorate in (
+        click.option(
+            "--override", metavar="KEY=VALUE", multiple=True, help="Any option of `ottla configs`; may repeat."
+        ),
+        click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one."),
+        click.option("--data-dir", metavar="DIR", help="Where the log lives.  [default: ./ottla-data]"),
+        click.argument(
+            "properties", metavar="[server.properties]", required=False, type=click.Path(exists=True, dir_okay=False)
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+def load_or_exit(properties: str | None, data_dir: str | None, listen: str | None, override: tuple[str, ...]) -> Loaded:
+    """The configuration of these arguments; an impossible value is one line on stderr and exit code 2."""
+    try:
+        flags = from_flags(override)
+        if data_dir is not None:
+            flags.append(Setting("log.dirs", data_dir, Origin(FLAG, "--data-dir")))
+        if listen is not None:
+            flags.append(Setting("listeners", f"PLAINTEXT://{listen}", Origin(FLAG, "--listen")))
+        file = from_properties(_read(Path(properties)), properties) if properties else []
+        return load_config(flags, from_environment(os.environ), file)
+    except ConfigError as error:
+        click.echo(f"ottla: {error}", err=True)
+        sys.exit(IMPOSSIBLE_VALUE)
+
+
+def _read(path: Path) -> str:
+    """The text of a properties file: UTF-8, or what Java writes, Latin-1."""
+    data = path.read_bytes()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")

@@ -1,0 +1,192 @@
+import json
+import logging
+import subprocess
+import sys
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from ottla import __version__
+from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Listener
+from ottla.cli.logs import JsonFormatter, KafkaFormatter
+from ottla.cli.main import COMMANDS, main
+from ottla.cli.output import output_for
+
+
+@pytest.fixture
+def cli(monkeypatch, tmp_path):
+    """Run `ottla` in an empty folder, with no KAFKA_ variables but those given."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, **environment):
+        return CliRunner().invoke(main, arguments, env=environment, catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """Stand in for the broker: what `serve` calls it with."""
+    calls = []
+
+    def run(config, **options):
+        calls.append(SimpleNamespace(config=config, **options))
+        return 3
+
+    server = ModuleType("ottla.broker.server")
+    server.run = run
+    monkeypatch.setitem(sys.modules, "ottla.broker.server", server)
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield calls
+    logging.root.handlers[:], logging.root.level = handlers, level
+
+
+def test_help_imports_nothing_that_is_slow_to_import():
+    slow = {"asyncio", "json", "kafka", "ottla.broker", "ottla.protocol", "pyspark", "uvloop"}
+    script = (
+        "import sys; from ottla.cli.main import main; main(['--help'], standalone_mode=False); "
+        f"print(sorted({slow} & set(sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert told.splitlines()[-1] == "[]"
+    assert all(f"  {name}" in told for name in COMMANDS)
+
+
+def test_help_shows_for_each_command_the_line_that_the_command_has(cli):
+    for name, (module, line) in COMMANDS.items():
+        assert getattr(import_module(module), name).help.splitlines()[0] == line
+        assert cli(name, "--help").exit_code == 0
+
+
+def test_an_unknown_command_is_refused(cli):
+    assert cli("swerve").exit_code == 2
+    assert cli("--version").output == f"ottla, version {__version__}\n"
+
+
+def test_serve_hands_the_broker_what_was_asked_for(cli, served, tmp_path):
+    (tmp_path / "server.properties").write_text("num.partitions=2\nlog.dirs=theirs\nmessage.max.bytes=2000\n")
+    arguments = "serve server.properties --data-dir mine --listen 127.0.0.1:0 --override num.partitions=3"
+    arguments += " --ready-file ready --truncate-damaged ledger-0 --truncate-damaged audit-log-12"
+    result = cli(*arguments.split(), KAFKA_MESSAGE_MAX_BYTES="3000")
+    assert result.exit_code == 3
+    (call,) = served
+    assert (call.config.log_dirs, call.config.num_partitions, call.config.message_max_bytes) == ("mine", 3, 3000)
+    assert call.config.listeners == (Listener("PLAINTEXT", "127.0.0.1", 0),)
+    assert (call.ready_file, call.truncate_damaged) == ("ready", frozenset({"ledger-0", "audit-log-12"}))
+
+
+def test_serve_without_arguments_keeps_its_log_in_the_folder_it_was_started_in(cli, served):
+    cli("serve")
+    assert served[0].config.log_dirs == "ottla-data"
+    assert (served[0].ready_file, served[0].truncate_damaged) == (None, frozenset())
+
+
+def test_serve_says_once_what_it_ignores(cli, served):
+    result = cli(
+        "serve", "--override", "num.io.threads=8", "--override", "no.such=1", "--override", "log.cleaner.threads=1"
+    )
+    lines = result.stderr.splitlines()
+    assert [line.split("] ")[1] for line in lines] == [
+        "WARN Known to Kafka, ignored by Ottla: log.cleaner.threads, num.io.threads (ottla.config)",
+        "WARN Unknown options, ignored: no.such (ottla.config)",
+    ]
+
+
+@pytest.mark.parametrize("command", ["serve", "configs"])
+def test_an_impossible_value_is_one_line_and_exit_code_2(cli, command):
+    result = cli(command, KAFKA_NUM_PARTITIONS="0")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        "ottla: num.partitions=0 (environment KAFKA_NUM_PARTITIONS): must be a whole number from 1 to 2147483647\n"
+    )
+
+
+@pytest.mark.parametrize("listen", ["9092", "127.0.0.1", "127.0.0.1:99999", "::1:9092"])
+def test_an_address_that_is_none_is_refused(cli, listen):
+    result = cli("serve", "--listen", listen)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"ottla: listeners=PLAINTEXT://{listen} (flag --listen): must be ")
+
+
+def test_a_damaged_partition_must_be_named_by_topic_and_number(cli):
+    result = cli("serve", "--truncate-damaged", "ledger")
+    assert result.exit_code == 2
+    assert "ledger is not TOPIC-PARTITION" in result.stderr
+
+
+def test_a_properties_file_that_java_wrote_in_latin_1_is_read(cli, served, tmp_path):
+    (tmp_path / "latin.properties").write_bytes("log.dirs=caf\xe9".encode("latin-1"))
+    cli("serve", "latin.properties")
+    assert served[0].config.log_dirs == "café"
+
+
+def test_configs_lists_every_option_with_its_origin(cli):
+    result = cli("configs", "--format", "json", KAFKA_NUM_PARTITIONS="4")
+    document = json.loads(result.stdout)
+    assert [row["option"] for row in document["options"]] == [option.key for option in BROKER_OPTIONS]
+    assert [row["config"] for row in document["topic configs"]] == [option.key for option in TOPIC_OPTIONS]
+    (row,) = [row for row in document["options"] if row["option"] == "num.partitions"]
+    assert (row["value"], row["default"], row["origin"]) == ("4", "1", "environment KAFKA_NUM_PARTITIONS")
+    assert all(row["meaning"] for row in document["options"])
+    text = cli("configs").stdout
+    assert all(f"  {option.key} " in text for option in (*BROKER_OPTIONS, *TOPIC_OPTIONS))
+
+
+def test_audit_hands_directory_and_format_to_the_job(cli, monkeypatch, tmp_path):
+    calls = []
+    job = ModuleType("ottla.spark_jobs.audit")
+    job.main = lambda arguments: calls.append(arguments) or 4
+    monkeypatch.setitem(sys.modules, "ottla.spark_jobs.audit", job)
+    result = cli("audit", str(tmp_path), "--format", "json")
+    assert (result.exit_code, calls) == (4, [[str(tmp_path), "--format", "json"]])
+    assert cli("audit", str(tmp_path / "absent")).exit_code == 2
+
+
+def test_audit_says_what_to_install_when_there_is_no_spark(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr("ottla.cli.audit.find_spec", lambda name: None)
+    result = cli("audit", str(tmp_path))
+    assert (result.exit_code, result.stderr) == (1, "ottla: audit needs Spark: pip install 'ottla[spark]'\n")
+
+
+def test_log_lines_have_kafkas_pattern_or_are_json():
+    record = logging.LogRecord("ottla.server", logging.INFO, "", 0, "serving %s", ("here",), None)
+    record.created, record.msecs = 1_700_000_000.123, 123
+    assert KafkaFormatter().format(record).endswith(",123] INFO serving here (ottla.server)")
+    assert json.loads(JsonFormatter().format(record)) == {
+        "time": "2023-11-14T22:13:20.123+00:00",
+        "level": "INFO",
+        "logger": "ottla.server",
+        "message": "serving here",
+    }
+
+
+def test_a_failure_in_the_json_log_carries_its_traceback():
+    try:
+        raise OSError("disk is gone")
+    except OSError:
+        record = logging.LogRecord("ottla", logging.ERROR, "", 0, "stopped", (), sys.exc_info())
+    assert "OSError: disk is gone" in json.loads(JsonFormatter().format(record))["exception"]
+
+
+def test_a_text_table_aligns_words_left_and_numbers_right(capsys):
+    output = output_for("text")
+    output.table("partitions", ("partition", "records", "open"), [("ledger-0", 7, None), ("audit-log-0", 1200, True)])
+    output.close()
+    assert capsys.readouterr().out.splitlines() == [
+        "partitions:",
+        "  partition    records  open",
+        "  -----------  -------  ----",
+        "  ledger-0           7  -",
+        "  audit-log-0     1200  yes",
+    ]
+
+
+def test_a_json_document_has_one_list_for_each_table(capsys):
+    output = output_for("json")
+    output.table("partitions", ("partition", "lag"), [("ledger-0", None)])
+    output.table("open", ("id",), [])
+    output.close()
+    assert json.loads(capsys.readouterr().out) == {"partitions": [{"partition": "ledger-0", "lag": None}], "open": []}
