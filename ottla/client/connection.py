@@ -1,0 +1,279 @@
+"""A raw protocol connection: one core without IO, a blocking shell and an asyncio shell. shell
+
+    with BlockingConnection("localhost", 9092) as connection:
+        response = connection.send(codec.request_class(ApiKey.END_TXN)(transactional_id="t", ...))
+
+    async with await AsyncConnection.open("localhost", 9092) as connection:
+        response = await connection.send(request)
+
+Requests and responses are kafka-python's message objects (`ottla.protocol.codec`). Without `version=` a request is
+sent in the highest version that the schemas and the broker share; the broker is asked once per connection. Responses
+are read as strictly as a broker reads requests. Errors inside a response are values of the response. What raises is
+`ProtocolError` (bytes that break the protocol, or a version that the broker does not have), `ConnectionError` (closed
+by the peer) and `TimeoutError`; a connection whose responses went wrong is closed.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ottla import __version__
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.frames import ReceiveBuffer
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+DEFAULT_CLIENT_ID: Final = "ottla"
+
+Versions = dict[int, tuple[int, int]]
+"""API key to the lowest and highest version that the broker serves."""
+
+
+class Exchange:
+    """The core: requests to bytes, bytes to responses, in the order of the requests. No IO.
+
+    A Produce request with acks=0 has no response, so it leaves no trace here.
+    """
+
+    def __init__(self, client_id: str = DEFAULT_CLIENT_ID) -> None:
+        self.client_id = client_id
+        self.versions: Versions | None = None
+        self.inbox = ReceiveBuffer()
+        self._pending: deque[tuple[int, int, int]] = deque()
+        self._next_correlation_id = 0
+        self._hello: int | None = None
+
+    @property
+    def pending(self) -> int:
+        """How many responses are still to come."""
+        return len(self._pending)
+
+    def version_of(self, api_key: int) -> int:
+        """The highest version that the schemas and the broker share."""
+        lowest, highest = codec.schema_versions(api_key)
+        served = (self.versions or {}).get(api_key)
+        if served is None:
+            raise ProtocolError(f"the broker does not serve {ApiKey(api_key).title}")
+        best = min(highest, served[1])
+        if best < max(lowest, served[0]):
+            raise ProtocolError(
+                f"the broker serves {ApiKey(api_key).title} {served[0]}-{served[1]}, known are {lowest}-{highest}"
+            )
+        return best
+
+    def request(self, message: Any, version: int | None = None) -> tuple[bytes, bool]:
+        """(bytes to send, whether a response will come)."""
+        api_key = message.API_KEY
+        chosen = self.version_of(api_key) if version is None else version
+        correlation_id = self._next_correlation_id
+        frame = codec.encode_request(message, chosen, correlation_id, self.client_id)
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        expects = bool(message.expect_response())
+        if expects:
+            self._pending.append((correlation_id, api_key, chosen))
+        return frame, expects
+
+    def next_response(self) -> Any | None:
+        """The next response that has arrived completely, or None."""
+        frame = self.inbox.next_frame()
+        if frame is None:
+            return None
+        try:
+            if not self._pending:
+                raise ProtocolError("a response that no request asked for")
+            expected, api_key, version = self._pending.popleft()
+            correlation_id, response = codec.decode_response(api_key, version, frame)
+        finally:
+            self.inbox.release()
+        if correlation_id != expected:
+            raise ProtocolError(f"response {correlation_id} where {expected} was due")
+        return response
+
+    def hello(self) -> tuple[Any, int]:
+        """The ApiVersions request and the version to send it in: our highest, or the one that the broker asked for."""
+        request_class = codec.request_class(ApiKey.API_VERSIONS)
+        request = request_class(client_software_name="ottla", client_software_version=__version__)
+        return request, codec.schema_versions(ApiKey.API_VERSIONS)[1] if self._hello is None else self._hello
+
+    def learn(self, response: Any) -> None:
+        """Take the broker's versions from its ApiVersions response, or the version to say hello in again (KIP-511)."""
+        served = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION and self._hello is None:
+            self._hello = int(served.get(ApiKey.API_VERSIONS, (0, 0))[1])
+        elif response.error_code:
+            raise ProtocolError(f"ApiVersions answered with error {response.error_code}")
+        else:
+            self.versions = served
+
+
+class BlockingConnection:
+    """A connection for one thread. Opens in the constructor; `timeout_s` holds for connecting and for each read."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str = DEFAULT_CLIENT_ID,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        self._exchange = Exchange(client_id)
+        self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    @property
+    def versions(self) -> Versions:
+        """What the broker serves; asks it on first use."""
+        while self._exchange.versions is None:
+            message, version = self._exchange.hello()
+            self._exchange.learn(self.send(message, version))
+        return self._exchange.versions
+
+    def send(self, message: Any, version: int | None = None) -> Any:
+        """Send a request and wait for its response; None at once for a request that has no response."""
+        if self._exchange.pending:
+            raise RuntimeError("send() while responses to post() have not been received")
+        return self.receive() if self.post(message, version) else None
+
+    def post(self, message: Any, version: int | None = None) -> bool:
+        """Send a request without waiting; True if a response will come. For pipelines: `receive` once per response."""
+        if version is None:
+            _ = self.versions
+        frame, expects = self._exchange.request(message, version)
+        self.write(frame)
+        return expects
+
+    def receive(self) -> Any:
+        """The response to the oldest request that has none yet."""
+        try:
+            while (response := self._exchange.next_response()) is None:
+                self._fill()
+        except (OSError, ProtocolError):
+            self.close()
+            raise
+        return response
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes as they are; for tests that speak out of turn."""
+        self._socket.sendall(data)
+
+    def read_frame(self) -> bytes:
+        """The payload of the next frame, whatever it is; for tests. ConnectionError when the peer has closed."""
+        inbox = self._exchange.inbox
+        while (frame := inbox.next_frame()) is None:
+            self._fill()
+        payload = bytes(frame)
+        inbox.release()
+        return payload
+
+    def _fill(self) -> None:
+        inbox = self._exchange.inbox
+        received = self._socket.recv_into(inbox.get_buffer())
+        if received == 0:
+            raise ConnectionError("the broker closed the connection")
+        inbox.commit(received)
+
+
+class AsyncConnection(asyncio.BufferedProtocol):
+    """A connection for one event loop. Requests of several tasks are pipelined; each awaits its own response."""
+
+    def __init__(self, client_id: str = DEFAULT_CLIENT_ID, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        self._exchange = Exchange(client_id)
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, *, client_id: str = DEFAULT_CLIENT_ID, timeout_s: float = DEFAULT_TIMEOUT_S
+    ) -> Self:
+        """Connect; `timeout_s` holds for this and for each response."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout_s):
+            _, connection = await loop.create_connection(lambda: cls(client_id, timeout_s), host, port)
+        return connection
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close and wait until the transport is closed; requests that wait get ConnectionError."""
+        if self._transport is not None:
+            self._transport.close()
+            await asyncio.shield(self._closed)
+
+    async def versions(self) -> Versions:
+        """What the broker serves; asks it on first use."""
+        while self._exchange.versions is None:
+            message, version = self._exchange.hello()
+            self._exchange.learn(await self.send(message, version))
+        return self._exchange.versions
+
+    async def send(self, message: Any, version: int | None = None) -> Any:
+        """Send a request and await its response; None at once for a request that has no response."""
+        if version is None:
+            await self.versions()
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionError("the connection is closed")
+        frame, expects = self._exchange.request(message, version)
+        self._transport.write(frame)
+        if not expects:
+            return None
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.append(future)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await future
+        except TimeoutError:
+            self._transport.abort()
+            raise
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._exchange.inbox.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._exchange.inbox.commit(nbytes)
+        try:
+            while (response := self._exchange.next_response()) is not None:
+                future = self._waiting.popleft()
+                if not future.done():
+                    future.set_result(response)
+        except ProtocolError as error:
+            self._fail(error)
+            if self._transport is not None:
+                self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(ConnectionError("the broker closed the connection"))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
