@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import queue
-import shutil
 import subprocess
 import sys
 import threading
@@ -261,12 +260,6 @@ def eventually_equal(read, expected, timeout_s=30, pause_s=0.1):
     while (value := read()) != expected and time.monotonic() < deadline:
         time.sleep(pause_s)
     assert value == expected
-
-
-def java_is_missing():
-    """Why the Java client cannot run here, or None."""
-    absent = [tool for tool in ("java", "javac", "mvn", "bash") if shutil.which(tool) is None]
-    return f"{' and '.join(absent)} not on the PATH" if absent else None
 
 
 def kafka_jars():
