@@ -1,0 +1,85 @@
+"""What a handler gets and what it may answer. pure"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.broker.turns import Wait
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata import Cluster
+    from ottla.broker.config import Config
+    from ottla.broker.group.coordinator import GroupCoordinator
+    from ottla.broker.log.manager import LogManager
+    from ottla.broker.ports.clock import Clock
+    from ottla.broker.turns import Turns
+    from ottla.broker.txn.coordinator import TransactionCoordinator
+
+
+@dataclass(slots=True)
+class Broker:
+    """The domain objects that handlers call; built by `server.py`."""
+
+    config: "Config"
+    clock: "Clock"
+    turns: "Turns"
+    logs: "LogManager"
+    cluster: "Cluster"
+    transactions: "TransactionCoordinator"
+    groups: "GroupCoordinator"
+    host: str
+    port: int
+
+
+class Request:
+    """One request: its header, its decoded body and where it came from."""
+
+    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id", "peer")
+
+    def __init__(
+        self, api_key: int, api_version: int, correlation_id: int, client_id: str, peer: str, body: Any
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.peer = peer
+        self.body = body
+
+
+class Encoded(NamedTuple):
+    """A reply that its handler encoded itself: buffers of one frame, in order, size prefix included."""
+
+    buffers: Sequence[bytes | bytearray | memoryview]
+
+
+class Close(NamedTuple):
+    """No reply: the connection is closed, and the log says why (a failed Produce with acks=0)."""
+
+    reason: str
+
+
+class NoReply:
+    """Nothing is sent and the connection stays open (Produce with acks=0)."""
+
+
+NO_REPLY: Final = NoReply()
+
+Reply = Any
+"""A kafka-python response message, `Encoded`, `Close` or `NO_REPLY`."""
+
+Handle = Callable[[Broker, Request], Coroutine[Wait[Any], None, Reply]]
+
+
+
+class Api(NamedTuple):
+    """One served API: the versions that are answered, and the handler."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    handle: Handle
+
+
+__all__ = ["NO_REPLY", "Api", "Broker", "Close", "Encoded", "Handle", "NoReply", "Reply", "Request"]

@@ -1,0 +1,133 @@
+"""CreateTopics 2-7: names, partition counts, configs. free
+
+Version notes: 4 allows -1 for partitions and replication factor (the broker's defaults); 5 is flexible and returns the
+configs in force; 7 returns the topic id. The replication factor is -1 or 1: there is one broker.
+"""
+
+import uuid
+from collections import Counter
+from typing import Any, NamedTuple
+
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.cluster.image import INTERNAL_TOPICS
+from ottla.broker.cluster.metadata import Topic
+from ottla.broker.config import describe_topic, topic_config_problem
+from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode
+
+CREATE_TOPICS = 19
+MAX_PARTITIONS = 10_000
+
+
+class Refused(NamedTuple):
+    """Why a topic is not created."""
+
+    error: ErrorCode
+    message: str
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Create each topic, or only check it when `validate_only`."""
+    version, body = request.api_version, request.body
+    response = codec.response_class(CREATE_TOPICS)
+    times = Counter(asked.name for asked in body.topics)
+    rows = []
+    for name in times:
+        asked = next(item for item in body.topics if item.name == name)
+        if times[name] > 1:
+            refused: Refused | None = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        else:
+            refused = _refuse(broker, version, asked)
+        rows.append(_row(broker, version, asked, refused, body.validate_only))
+    return response(version=version, throttle_time_ms=0, topics=rows)
+
+
+def _refuse(broker: Broker, version: int, asked: Any) -> Refused | None:
+    if asked.name in INTERNAL_TOPICS and asked.name not in broker.cluster.topics:
+        return Refused(ErrorCode.INVALID_REQUEST, f"The internal topic {asked.name} is created when it is needed")
+    problem = broker.cluster.name_problem(asked.name)
+    if problem is not None:
+        return Refused(*problem)
+    refused = _refuse_assignment(broker, asked) if asked.assignments else _refuse_counts(version, asked)
+    if refused is None:
+        message = topic_config_problem(_configs(asked))
+        if message:
+            return Refused(ErrorCode.INVALID_CONFIG, message)
+    return refused
+
+
+def _refuse_counts(version: int, asked: Any) -> Refused | None:
+    if asked.num_partitions == -1 and version < 4:
+        return Refused(ErrorCode.INVALID_PARTITIONS, "The default number of partitions needs CreateTopics version 4")
+    if asked.num_partitions != -1 and not 1 <= asked.num_partitions <= MAX_PARTITIONS:
+        return Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Number of partitions was set to an invalid value: {asked.num_partitions} is not in 1..{MAX_PARTITIONS}",
+        )
+    if asked.replication_factor not in (-1, 1) or (asked.replication_factor == -1 and version < 4):
+        return Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {asked.replication_factor} time(s): only 1 broker(s) are registered.",
+        )
+    return None
+
+
+def _refuse_assignment(broker: Broker, asked: Any) -> Refused | None:
+    if asked.num_partitions != -1 or asked.replication_factor != -1:
+        return Refused(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, so partitions and replication factor must be -1.",
+        )
+    indexes = sorted(row.partition_index for row in asked.assignments)
+    if indexes != list(range(len(indexes))) or len(indexes) > MAX_PARTITIONS:
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The partitions must be numbered from 0 without a gap.")
+    if any(list(row.broker_ids) != [broker.cluster.node_id] for row in asked.assignments):
+        return Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"The only broker is {broker.cluster.node_id}: every partition has it as its one replica.",
+        )
+    return None
+
+
+def _configs(asked: Any) -> dict[str, str | None]:
+    return {config.name: config.value for config in asked.configs or ()}
+
+
+def _row(broker: Broker, version: int, asked: Any, refused: Refused | None, validate_only: bool) -> Any:
+    result = codec.response_class(CREATE_TOPICS).CreatableTopicResult
+    if refused is not None:
+        return result(
+            version=version,
+            name=asked.name,
+            topic_id=None,
+            error_code=refused.error,
+            error_message=refused.message,
+            configs=None if version >= 5 else [],
+        )
+    own = {name: value for name, value in _configs(asked).items() if value is not None}
+    count = len(asked.assignments) or (broker.cluster.default_partitions if asked.num_partitions == -1 else asked.num_partitions)
+    topic = None if validate_only else broker.cluster.create_topic(asked.name, count, own)
+    return result(
+        version=version,
+        name=asked.name,
+        topic_id=_id(topic),
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=count,
+        replication_factor=1,
+        configs=[
+            result.CreatableTopicConfigs(
+                version=version,
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+            for entry in describe_topic(broker.config, own)
+        ],
+    )
+
+
+def _id(topic: Topic | None) -> uuid.UUID | None:
+    return None if topic is None else uuid.UUID(bytes=topic.topic_id)

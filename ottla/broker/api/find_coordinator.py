@@ -1,0 +1,39 @@
+"""FindCoordinator 0-6: this broker coordinates every group and every transactional id. free
+
+Version notes: 1 adds the key type; 3 is flexible; 4 asks for several keys; 6 adds share groups (key type 2), which are
+not served: INVALID_REQUEST, as for every unknown type. The internal topic behind a coordinator is created when
+somebody asks for it first.
+"""
+
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode
+
+FIND_COORDINATOR = 10
+_TOPIC_OF_TYPE = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Name the coordinator of each key."""
+    version, body = request.api_version, request.body
+    response = codec.response_class(FIND_COORDINATOR)
+    topic = _TOPIC_OF_TYPE.get(body.key_type if version >= 1 else 0)
+    error, message = ErrorCode.NONE, None
+    if topic is None:
+        error, message = ErrorCode.INVALID_REQUEST, f"Key type {body.key_type} is not served"
+    else:
+        broker.cluster.ensure_internal_topic(topic)
+    place = {
+        "node_id": -1 if error else broker.cluster.node_id,
+        "host": "" if error else broker.host,
+        "port": -1 if error else broker.port,
+        "error_code": error,
+        "error_message": message if error or version < 4 else "",
+    }
+    if version >= 4:
+        rows = [response.Coordinator(version=version, key=key, **place) for key in body.coordinator_keys]
+        return response(version=version, throttle_time_ms=0, coordinators=rows)
+    if version < 1:
+        del place["error_message"]
+    return response(version=version, throttle_time_ms=0, **place)

@@ -1,0 +1,51 @@
+"""JoinGroup 0-9: become a member, and wait for the group's next generation. free
+
+Version notes: 1 adds the rebalance timeout (before, the session timeout serves); 4 tells a new member its id first
+(KIP-394); 5 adds static members (KIP-345); 6 is flexible; 7 names the protocol type; 9 can skip the assignment
+(KIP-814).
+"""
+
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.group.coordinator import JoinAsk
+from ottla.protocol import codec
+
+JOIN_GROUP = 11
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Answer when the generation is known."""
+    version, body = request.api_version, request.body
+    rebalance_timeout_ms = body.rebalance_timeout_ms if version >= 1 else -1
+    reply = await broker.groups.join(
+        JoinAsk(
+            group_id=body.group_id,
+            member_id=body.member_id,
+            group_instance_id=body.group_instance_id if version >= 5 else None,
+            client_id=request.client_id,
+            client_host=f"/{request.peer.rpartition(':')[0]}",
+            rebalance_timeout_ms=body.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
+            session_timeout_ms=body.session_timeout_ms,
+            protocol_type=body.protocol_type,
+            protocols=tuple((item.name, bytes(item.metadata)) for item in body.protocols),
+            known_id_needed=version >= 4,
+            can_skip_assignment=version >= 9,
+        )
+    )
+    response = codec.response_class(JOIN_GROUP)
+    return response(
+        version=version,
+        throttle_time_ms=0,
+        error_code=reply.error,
+        generation_id=reply.generation,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol if version >= 7 else reply.protocol or "",
+        leader=reply.leader,
+        skip_assignment=reply.skip_assignment,
+        member_id=reply.member_id,
+        members=[
+            response.JoinGroupResponseMember(
+                version=version, member_id=member_id, group_instance_id=instance_id, metadata=subscription
+            )
+            for member_id, instance_id, subscription in reply.members
+        ],
+    )

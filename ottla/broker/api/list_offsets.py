@@ -1,0 +1,88 @@
+"""ListOffsets 1-8: the ends of a log and the offset of a time. free
+
+Version notes: 2 isolation level; 4 leader epoch; 6 flexible; 7 max timestamp (-3, KIP-734); 8 local start (-4).
+A partition named twice is INVALID_REQUEST; a special timestamp that the version does not know UNSUPPORTED_VERSION.
+"""
+
+from typing import Any, NamedTuple
+
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.fetch import READ_COMMITTED, leader_epoch_error
+from ottla.broker.log.partition import Limit, Partition
+from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode
+
+LIST_OFFSETS = 2
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+_FIRST_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8}
+
+
+class Found(NamedTuple):
+    """The answer for one partition; offset and timestamp are -1 when there is none."""
+
+    error: ErrorCode
+    offset: int = -1
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Look up one offset per partition."""
+    version, body = request.api_version, request.body
+    response = codec.response_class(LIST_OFFSETS)
+    isolation = body.isolation_level if version >= 2 else 0
+    limit = Limit.STABLE if isolation == READ_COMMITTED else Limit.HIGH_WATERMARK
+    names = [(topic.name, row.partition_index) for topic in body.topics for row in topic.partitions]
+    repeated = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+    topics = []
+    for topic in body.topics:
+        rows = []
+        for row in topic.partitions:
+            if (topic.name, row.partition_index) in repeated:
+                found = Found(ErrorCode.INVALID_REQUEST)
+            else:
+                found = _find(broker, version, topic.name, row, limit)
+            rows.append(
+                response.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
+                    version=version,
+                    partition_index=row.partition_index,
+                    error_code=found.error,
+                    timestamp=found.timestamp,
+                    offset=found.offset,
+                    leader_epoch=found.leader_epoch,
+                )
+            )
+        topics.append(response.ListOffsetsTopicResponse(version=version, name=topic.name, partitions=rows))
+    return response(version=version, throttle_time_ms=0, topics=topics)
+
+
+def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit) -> Found:
+    partition = broker.cluster.partition(topic, row.partition_index)
+    if partition is None:
+        return Found(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.offline is not None:
+        return Found(ErrorCode.KAFKA_STORAGE_ERROR)
+    if version >= 4:
+        error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)
+        if error:
+            return Found(error)
+    if row.timestamp < 0:
+        if version < _FIRST_VERSION.get(row.timestamp, version + 1):
+            return Found(ErrorCode.UNSUPPORTED_VERSION)
+        return _end(partition, row.timestamp, limit)
+    offset, timestamp, epoch = partition.offset_for_timestamp(row.timestamp, limit)
+    return Found(ErrorCode.NONE, offset, timestamp, epoch)
+
+
+def _end(partition: Partition, timestamp: int, limit: Limit) -> Found:
+    if timestamp == MAX_TIMESTAMP:
+        offset, found, epoch = partition.max_timestamp_offset(limit)
+        return Found(ErrorCode.NONE, offset, found, epoch)
+    if timestamp == LATEST:
+        end = partition.last_stable_offset if limit is Limit.STABLE else partition.high_watermark
+        return Found(ErrorCode.NONE, end, -1, partition.leader_epoch)
+    start = partition.log_start_offset
+    return Found(ErrorCode.NONE, start, -1, partition.epoch_at(start))

@@ -1,0 +1,99 @@
+"""Metadata 0-12: this broker, the topics, the leader of each partition. free
+
+Version notes: 0 has no null list, so an empty list asks for all topics; 4 adds auto-creation; 7 leader epochs; 9 is
+flexible; 10 topic ids; 12 looks topics up by id. Authorized operations (8-10) are not computed (no authorizer).
+"""
+
+import uuid
+from typing import Any
+
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.cluster.image import INTERNAL_TOPICS
+from ottla.broker.cluster.metadata import Topic
+from ottla.broker.cluster.names import topic_name_problem
+from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode
+
+METADATA = 3
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Describe the cluster and the topics that were asked for, creating absent ones when both sides allow it."""
+    version, body = request.api_version, request.body
+    response = codec.response_class(METADATA)
+    asked = body.topics
+    if asked is None or (version == 0 and not asked):
+        topics = [_topic_row(broker, version, topic) for topic in broker.cluster.topics.values()]
+    else:
+        create = broker.config.auto_create_topics_enable and (version < 4 or body.allow_auto_topic_creation)
+        topics = [_asked_row(broker, version, item, create) for item in asked]
+    me = response.MetadataResponseBroker(
+        version=version, node_id=broker.cluster.node_id, host=broker.host, port=broker.port, rack=None
+    )
+    return response(
+        version=version,
+        throttle_time_ms=0,
+        brokers=[me],
+        cluster_id=broker.logs.cluster_id,
+        controller_id=broker.cluster.node_id,
+        topics=topics,
+    )
+
+
+def _asked_row(broker: Broker, version: int, item: Any, create: bool) -> Any:
+    name = item.name
+    topic_id = item.topic_id if version >= 10 else None
+    if not name and topic_id is not None:
+        by_id = broker.cluster.topics_by_id.get(topic_id.bytes)
+        if by_id is not None:
+            return _topic_row(broker, version, by_id)
+        return _error_row(version, None if version >= 12 else "", ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
+    if topic_name_problem(name) is not None:
+        return _error_row(version, name or "", ErrorCode.INVALID_TOPIC_EXCEPTION)
+    topic = broker.cluster.topics.get(name)
+    if topic is None and create:
+        topic = _create(broker, name)
+        if topic is None:
+            return _error_row(version, name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if topic is None:
+        return _error_row(version, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return _topic_row(broker, version, topic)
+
+
+def _create(broker: Broker, name: str) -> Topic | None:
+    if name in INTERNAL_TOPICS:
+        return broker.cluster.ensure_internal_topic(name)
+    if broker.cluster.name_problem(name) is not None:
+        return None
+    return broker.cluster.create_topic(name, broker.cluster.default_partitions, {})
+
+
+def _topic_row(broker: Broker, version: int, topic: Topic) -> Any:
+    row = codec.response_class(METADATA).MetadataResponseTopic
+    me = broker.cluster.node_id
+    partitions = [
+        row.MetadataResponsePartition(
+            version=version,
+            error_code=ErrorCode.NONE,
+            partition_index=index,
+            leader_id=me,
+            leader_epoch=epoch,
+            replica_nodes=[me],
+            isr_nodes=[me],
+            offline_replicas=[],
+        )
+        for index, epoch in enumerate(topic.leader_epochs)
+    ]
+    return row(
+        version=version,
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=uuid.UUID(bytes=topic.topic_id),
+        is_internal=topic.internal,
+        partitions=partitions,
+    )
+
+
+def _error_row(version: int, name: str | None, error: ErrorCode, topic_id: uuid.UUID | None = None) -> Any:
+    row = codec.response_class(METADATA).MetadataResponseTopic
+    return row(version=version, error_code=error, name=name, topic_id=topic_id, is_internal=False, partitions=[])

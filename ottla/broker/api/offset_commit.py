@@ -1,0 +1,87 @@
+"""OffsetCommit 2-9: where a group has got to. free
+
+Version notes: 2-4 carry a retention time; 6 leader epochs; 7 static members; 8 is flexible; 9 is the consumer protocol,
+whose groups are not served. Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.group.commits import CommitRow
+from ottla.broker.group.members import Caller
+from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode
+
+OFFSET_COMMIT = 8
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Commit each offset; one row per partition."""
+    version, body = request.api_version, request.body
+    response = codec.response_class(OFFSET_COMMIT)
+    caller = Caller(
+        body.group_id,
+        body.generation_id_or_member_epoch,
+        body.member_id,
+        body.group_instance_id if version >= 7 else None,
+    )
+    retention_ms = body.retention_time_ms if version <= 4 else -1
+    expire_ms = broker.clock.now_ms() + retention_ms if retention_ms >= 0 else -1
+
+    def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
+        return broker.groups.offsets.commit(caller, rows)
+
+    topics = commit_rows(broker, body.topics, version >= 6, expire_ms, commit)
+    return response(
+        version=version,
+        throttle_time_ms=0,
+        topics=[
+            response.OffsetCommitResponseTopic(
+                version=version,
+                name=name,
+                partitions=[
+                    response.OffsetCommitResponseTopic.OffsetCommitResponsePartition(
+                        version=version, partition_index=index, error_code=error
+                    )
+                    for index, error in rows
+                ],
+            )
+            for name, rows in topics
+        ],
+    )
+
+
+def commit_rows(
+    broker: Broker,
+    topics: Sequence[Any],
+    with_epochs: bool,
+    expire_ms: int,
+    commit: Callable[[Sequence[CommitRow]], list[ErrorCode]],
+) -> list[tuple[str, list[tuple[int, ErrorCode]]]]:
+    """Commit the rows whose partition exists; (topic, [(partition, error)]) in the order of the request."""
+    known = [
+        CommitRow(
+            topic.name,
+            row.partition_index,
+            row.committed_offset,
+            row.committed_leader_epoch if with_epochs else -1,
+            row.committed_metadata or "",
+            expire_ms,
+        )
+        for topic in topics
+        for row in topic.partitions
+        if broker.cluster.has_partition(topic.name, row.partition_index)
+    ]
+    errors = dict(zip([(row.topic, row.partition) for row in known], commit(known) if known else [], strict=True))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return [
+        (
+            topic.name,
+            [
+                (row.partition_index, errors.get((topic.name, row.partition_index), unknown))
+                for row in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,194 @@
+"""Produce 3-11: check the batches, verify the transaction, append. free
+
+Version notes: 3 carries the transactional id and only batch v2; 5 adds the log start offset; 7 allows zstd; 8 adds
+record errors; 9 is flexible; 10 adds leader hints (empty here: one broker leads everything); 11 may answer
+TRANSACTION_ABORTABLE. 12 and 13 (implicit AddPartitions, topic ids) are not served.
+
+A batch is checked before the transaction is verified, and verification and append share one step without a
+suspension, so a marker cannot come between them (KIP-890).
+"""
+
+from typing import NamedTuple
+
+from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
+from ottla.broker.cluster.image import INTERNAL_TOPICS
+from ottla.broker.cluster.names import topic_name_problem
+from ottla.broker.log.partition import AppendResult, Partition
+from ottla.broker.turns import Wait
+from ottla.protocol.batch import BatchHeader
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
+from ottla.protocol.produced import BatchCheck, check_produced_batch_sliced
+
+ZSTD = 4
+FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_ABORTABLE = 11
+ACKS_ALL = -1
+
+# What the coordinator says of a transaction, as Produce reports it (AddPartitionsToTxnManager, ReplicaManager 4.3.1).
+_VERIFICATION_ERRORS = {
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
+
+
+class Write(NamedTuple):
+    """One partition of the request; `partition` is None and `error` set when it is refused before the append."""
+
+    topic: str
+    index: int
+    records: memoryview | None
+    partition: Partition | None
+    check: BatchCheck | None
+    error: ErrorCode
+    message: str | None
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Append every partition's batch; one row per partition with its error or its base offset."""
+    body: ProduceBody = request.body
+    if body.acks not in (-1, 0, 1):
+        return _reply(request, _refuse_all(body, ErrorCode.INVALID_REQUIRED_ACKS))
+    writes = [
+        await _check(broker, request.api_version, topic, index, records)
+        for topic, partitions in body.topics
+        for index, records in partitions
+    ]
+    refused = _refuse_repeated(writes) or _refuse_foreign_transactions(body, writes)
+    if refused:
+        return _reply(request, _refuse_all(body, refused))
+    results = _append_all(broker, request, writes)
+    if body.acks == ACKS_ALL:
+        for write, result in zip(writes, results, strict=True):
+            await _durable(broker, write.partition, result)
+    return _reply(request, [_row(write, result) for write, result in zip(writes, results, strict=True)])
+
+
+async def _check(broker: Broker, version: int, topic: str, index: int, records: memoryview | None) -> Write:
+    """Check one partition's batch; more than 2,000 records are checked over several turns."""
+    if topic in INTERNAL_TOPICS or topic_name_problem(topic) is not None:
+        return Write(topic, index, records, None, None, ErrorCode.INVALID_TOPIC_EXCEPTION, None)
+    partition = broker.cluster.partition(topic, index)
+    if partition is None:
+        return Write(topic, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+    if records is None:
+        return Write(topic, index, None, None, None, ErrorCode.INVALID_RECORD, "The records of a partition are null")
+    slices = check_produced_batch_sliced(records, max_decompressed_bytes=broker.config.max_decompressed_message_bytes)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as stop:
+            check: BatchCheck = stop.value
+            break
+        await broker.turns.pause()
+    error, message = check.error, check.message
+    if not error and check.header is not None and check.header.compression == ZSTD:
+        if version < FIRST_VERSION_WITH_ZSTD:
+            error, message = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or above"
+    return Write(topic, index, records, partition, check, error, message)
+
+
+def _refuse_repeated(writes: list[Write]) -> ErrorCode | None:
+    """A partition named twice would lose one of its batches, so the request is refused."""
+    if len(writes) > 1 and len({(write.topic, write.index) for write in writes}) < len(writes):
+        return ErrorCode.INVALID_REQUEST
+    return None
+
+
+def _refuse_foreign_transactions(body: ProduceBody, writes: list[Write]) -> ErrorCode | None:
+    """Transactional batches need a transactional id, and one producer id and epoch for the whole request."""
+    owners = {
+        (header.producer_id, header.producer_epoch)
+        for header in map(_transactional_header, writes)
+        if header is not None
+    }
+    if not owners:
+        return None
+    if not body.transactional_id:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if len(owners) > 1:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return None
+
+
+def _transactional_header(write: Write) -> BatchHeader | None:
+    check = write.check
+    if check is None or check.error or check.header is None or not check.header.is_transactional:
+        return None
+    return check.header
+
+
+def _append_all(broker: Broker, request: Request, writes: list[Write]) -> list[AppendResult]:
+    results = []
+    for write in writes:
+        error, message = write.error, write.message
+        if not error:
+            error = _verify(broker, request, write)
+        if error:
+            results.append(AppendResult(error, message=message))
+            continue
+        assert write.partition is not None and write.check is not None and write.records is not None
+        results.append(write.partition.append_produced(write.check, write.records))
+    return results
+
+
+def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
+    """Ask the coordinator whether the partition belongs to the open transaction, unless the log already knows."""
+    header = _transactional_header(write)
+    if header is None or not broker.config.transaction_partition_verification_enable:
+        return ErrorCode.NONE
+    partition = write.partition
+    assert partition is not None
+    producer_id, epoch = header.producer_id, header.producer_epoch
+    if partition.transaction_is_open(producer_id, epoch):
+        return ErrorCode.NONE
+    known_epoch = partition.producer_epoch_of(producer_id)
+    if known_epoch is not None and epoch < known_epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    error = broker.transactions.verify(
+        request.body.transactional_id, producer_id, epoch, write.topic, write.index
+    )
+    if error is ErrorCode.TRANSACTION_ABORTABLE and request.api_version < FIRST_VERSION_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    return _VERIFICATION_ERRORS.get(error, error)
+
+
+async def _durable(broker: Broker, partition: Partition | None, result: AppendResult) -> None:
+    """Wait until the batch is as durable as the log promises; a duplicate waits for the original's."""
+    if partition is None or result.error or result.last_offset < partition.high_watermark:
+        return
+    wait: Wait[None] = Wait(broker.turns)
+    partition.when_durable(result.last_offset, lambda: wait.wake(None))
+    await wait
+
+
+def _refuse_all(body: ProduceBody, error: ErrorCode) -> list[PartitionResponse]:
+    return [
+        PartitionResponse(topic, index, error) for topic, partitions in body.topics for index, _records in partitions
+    ]
+
+
+def _row(write: Write, result: AppendResult) -> PartitionResponse:
+    return PartitionResponse(
+        write.topic,
+        write.index,
+        result.error,
+        result.base_offset,
+        result.log_append_time_ms,
+        result.log_start_offset,
+        result.record_errors,
+        result.message,
+    )
+
+
+def _reply(request: Request, rows: list[PartitionResponse]) -> Reply:
+    """acks=0 has no reply; a failure then closes the connection, which is all that such a client can notice."""
+    if request.body.acks == 0:
+        failed = next((row for row in rows if row.error), None)
+        if failed is None:
+            return NO_REPLY
+        return Close(f"acks=0 and {failed.topic}-{failed.index} failed with {ErrorCode(failed.error).name}")
+    return Encoded([encode_produce_response(rows, request.api_version, request.correlation_id)])

@@ -1,0 +1,29 @@
+"""SyncGroup 0-5: the leader brings the assignment, everybody gets a share. free
+
+Version notes: 3 adds static members; 4 is flexible; 5 names protocol type and protocol, which must match the group's.
+"""
+
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.group.members import Caller
+from ottla.protocol import codec
+
+SYNC_GROUP = 14
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Answer when the leader's assignment is logged."""
+    version, body = request.api_version, request.body
+    caller = Caller(
+        body.group_id, body.generation_id, body.member_id, body.group_instance_id if version >= 3 else None
+    )
+    protocol = (body.protocol_type, body.protocol_name) if version >= 5 else (None, None)
+    assignments = [(item.member_id, bytes(item.assignment)) for item in body.assignments]
+    reply = await broker.groups.sync(caller, protocol, assignments)
+    return codec.response_class(SYNC_GROUP)(
+        version=version,
+        throttle_time_ms=0,
+        error_code=reply.error,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol,
+        assignment=reply.assignment,
+    )

@@ -1,0 +1,70 @@
+"""What is served: the only list of APIs, versions and handlers. frozen
+
+Produce is advertised from version 0 although 0-2 are refused, because librdkafka reads feature support from it
+(KAFKA-18659).
+"""
+
+from typing import Final
+
+from ottla.broker.api import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    api_versions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    end_txn,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    produce,
+    sync_group,
+    txn_offset_commit,
+    write_txn_markers,
+)
+from ottla.broker.api.context import Api
+
+_APIS: Final = (
+    Api(0, "Produce", 3, 11, produce.handle),
+    Api(1, "Fetch", 4, 12, fetch.handle),
+    Api(2, "ListOffsets", 1, 8, list_offsets.handle),
+    Api(3, "Metadata", 0, 12, metadata.handle),
+    Api(8, "OffsetCommit", 2, 9, offset_commit.handle),
+    Api(9, "OffsetFetch", 1, 8, offset_fetch.handle),
+    Api(10, "FindCoordinator", 0, 6, find_coordinator.handle),
+    Api(11, "JoinGroup", 0, 9, join_group.handle),
+    Api(12, "Heartbeat", 0, 4, heartbeat.handle),
+    Api(13, "LeaveGroup", 0, 5, leave_group.handle),
+    Api(14, "SyncGroup", 0, 5, sync_group.handle),
+    Api(15, "DescribeGroups", 0, 5, describe_groups.handle),
+    Api(16, "ListGroups", 0, 4, list_groups.handle),
+    Api(18, "ApiVersions", 0, 4, api_versions.handle),
+    Api(19, "CreateTopics", 2, 7, create_topics.handle),
+    Api(20, "DeleteTopics", 1, 6, delete_topics.handle),
+    Api(22, "InitProducerId", 0, 4, init_producer_id.handle),
+    Api(24, "AddPartitionsToTxn", 0, 3, add_partitions_to_txn.handle),
+    Api(25, "AddOffsetsToTxn", 0, 3, add_offsets_to_txn.handle),
+    Api(26, "EndTxn", 0, 3, end_txn.handle),
+    Api(27, "WriteTxnMarkers", 1, 1, write_txn_markers.handle),
+    Api(28, "TxnOffsetCommit", 0, 3, txn_offset_commit.handle),
+    Api(32, "DescribeConfigs", 1, 4, describe_configs.handle),
+    Api(60, "DescribeCluster", 0, 1, describe_cluster.handle),
+)
+_ADVERTISED_FROM: Final = {0: 0}
+
+TABLE: Final = {api.key: api for api in _APIS}
+
+
+def advertised() -> list[tuple[int, int, int]]:
+    """(API key, lowest, highest version) of every API, as ApiVersions lists them."""
+    return [(api.key, _ADVERTISED_FROM.get(api.key, api.min_version), api.max_version) for api in _APIS]

@@ -1,0 +1,99 @@
+"""What `__cluster_metadata-0` says: topics, configs, features, producer ids. pure
+
+`MetadataImage.apply` is the only thing that changes it, live and in recovery, so the image is always the log replayed.
+"""
+
+from dataclasses import dataclass, field
+
+from ottla.protocol.metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC})
+LEADER_UNCHANGED = -2
+
+
+@dataclass(slots=True)
+class Topic:
+    """One topic. `leader_epochs[i]` is the leader epoch of partition i; a topic has partitions 0..n-1."""
+
+    name: str
+    topic_id: bytes
+    leader_epochs: list[int] = field(default_factory=list)
+    configs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.leader_epochs)
+
+    @property
+    def internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(slots=True)
+class MetadataImage:
+    """The metadata log, replayed. `next_producer_id` is the first id of the block after the last one handed out."""
+
+    topics: dict[str, Topic] = field(default_factory=dict)
+    topics_by_id: dict[bytes, Topic] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    def apply(self, record: MetadataRecord) -> None:
+        """Apply one record; records that a one-broker server has no use for are not given to this."""
+        match record:
+            case TopicRecord():
+                topic = Topic(record.name, record.topic_id)
+                self.topics[record.name] = topic
+                self.topics_by_id[record.topic_id] = topic
+            case PartitionRecord():
+                self._set_partition(record)
+            case PartitionChangeRecord():
+                changed = self.topics_by_id.get(record.topic_id)
+                if changed is not None and record.leader != LEADER_UNCHANGED:
+                    changed.leader_epochs[record.partition_id] += 1
+            case ConfigRecord():
+                self._set_config(record)
+            case RemoveTopicRecord():
+                removed = self.topics_by_id.pop(record.topic_id, None)
+                if removed is not None:
+                    del self.topics[removed.name]
+            case FeatureLevelRecord():
+                self.features[record.name] = record.feature_level
+            case ProducerIdsRecord():
+                self.next_producer_id = record.next_producer_id
+
+    def _set_partition(self, record: PartitionRecord) -> None:
+        topic = self.topics_by_id[record.topic_id]
+        epochs = topic.leader_epochs
+        while len(epochs) <= record.partition_id:
+            epochs.append(0)
+        epochs[record.partition_id] = record.leader_epoch
+
+    def _set_config(self, record: ConfigRecord) -> None:
+        if record.resource_type == TOPIC_RESOURCE:
+            topic = self.topics.get(record.resource_name)
+            target = topic.configs if topic is not None else None
+        elif record.resource_type == BROKER_RESOURCE:
+            target = self.broker_configs.setdefault(record.resource_name, {})
+        else:
+            target = None
+        if target is None:
+            return
+        if record.value is None:
+            target.pop(record.name, None)
+        else:
+            target[record.name] = record.value

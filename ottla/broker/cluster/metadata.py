@@ -1,0 +1,269 @@
+"""Who leads what: the image of `__cluster_metadata-0` and the partitions of this broker. shell
+
+One broker leads every partition. A change is appended to the metadata log first and then applied to the image; the
+partition directories follow, a few milliseconds of them per turn, or at once when somebody asks for one.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+from uuid import UUID
+
+from ottla.broker.cluster.image import (
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    TOPIC_RESOURCE,
+    TRANSACTION_STATE_TOPIC,
+    MetadataImage,
+    Topic,
+)
+from ottla.broker.cluster.names import collision_key, topic_name_problem
+from ottla.broker.log.partition import Partition
+from ottla.broker.ports.clock import Clock
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    decode_metadata_record,
+    encode_metadata_record,
+)
+from ottla.protocol.records import iter_records
+
+log = logging.getLogger("ottla.cluster")
+
+METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC_ID = UUID(int=1).bytes
+METADATA_EPOCH = 1
+METADATA_VERSION = 30
+TRANSACTION_VERSION = 1
+PRODUCER_ID_BLOCK = 1000
+OPEN_BUDGET_MS = 3.0
+
+
+class PartitionStore(Protocol):
+    """What the cluster needs of the log manager."""
+
+    clean_start: bool
+
+    def open_partition(
+        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, configs: dict[str, str]
+    ) -> Partition:
+        """Open or create one partition of this broker."""
+
+    def delete_partition(self, topic: str, index: int) -> None:
+        """Schedule one partition directory for deletion."""
+
+
+class Cluster:
+    """The metadata of one broker and the partitions that it leads."""
+
+    def __init__(
+        self,
+        store: PartitionStore,
+        clock: Clock,
+        node_id: int,
+        new_topic_id: Callable[[], bytes],
+        internal_topics: dict[str, tuple[int, dict[str, str]]],
+        default_partitions: int,
+    ) -> None:
+        """`internal_topics` gives partition count and forced configs of each; `new_topic_id` draws a fresh id."""
+        self.node_id = node_id
+        self.default_partitions = default_partitions
+        self.image = MetadataImage()
+        self.on_topic_deleted: list[Callable[[Topic], None]] = []
+        self._store = store
+        self._clock = clock
+        self._new_topic_id = new_topic_id
+        self._internal_topics = internal_topics
+        self._partitions: dict[str, list[Partition | None]] = {}
+        self._unopened: list[tuple[str, int]] = []
+        self._free_producer_ids = iter(range(0))
+        self._log: Partition
+
+    @property
+    def topics(self) -> dict[str, Topic]:
+        return self.image.topics
+
+    @property
+    def topics_by_id(self) -> dict[bytes, Topic]:
+        return self.image.topics_by_id
+
+    @property
+    def metadata_offset(self) -> int:
+        """End of the metadata log: the epoch of the finalized features."""
+        return self._log.log_end_offset
+
+    def feature(self, name: str) -> int:
+        """The finalized level of a feature, 0 when it is not finalized."""
+        return self.image.features.get(name, 0)
+
+    def open(self) -> None:
+        """Replay the metadata log and open every partition that it names."""
+        self._log = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_EPOCH, {})
+        for header, batch in self._log.scan(self._log.log_start_offset):
+            if header.is_control:
+                continue
+            for record in iter_records(batch, header):
+                value = decode_metadata_record(record.value) if record.value is not None else None
+                if value is not None:
+                    self.image.apply(value)
+        if not self.image.features:
+            self._commit(
+                [
+                    FeatureLevelRecord("metadata.version", METADATA_VERSION),
+                    FeatureLevelRecord("transaction.version", TRANSACTION_VERSION),
+                ]
+            )
+        if not self._store.clean_start:
+            self._elect_again()
+        for topic in self.image.topics.values():
+            self._partitions[topic.name] = [None] * topic.partition_count
+            for index in range(topic.partition_count):
+                self._open(topic, index)
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """The partition, or None when the cluster has no such topic or index."""
+        partitions = self._partitions.get(topic)
+        if partitions is None or not 0 <= index < len(partitions):
+            return None
+        partition = partitions[index]
+        if partition is None:
+            partition = self._open(self.image.topics[topic], index)
+        return partition
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Whether the cluster has such a partition; opens nothing."""
+        known = self.image.topics.get(topic)
+        return known is not None and 0 <= index < known.partition_count
+
+    def partitions(self) -> Iterable[Partition]:
+        """Every open partition."""
+        for partitions in self._partitions.values():
+            for partition in partitions:
+                if partition is not None:
+                    yield partition
+
+    def next_producer_id(self) -> int:
+        """A producer id that was never handed out before: blocks are logged before their first id is used."""
+        free = next(self._free_producer_ids, None)
+        if free is None:
+            start = self.image.next_producer_id
+            self._commit([ProducerIdsRecord(self.node_id, 0, start + PRODUCER_ID_BLOCK)])
+            self._free_producer_ids = iter(range(start, start + PRODUCER_ID_BLOCK))
+            free = next(self._free_producer_ids)
+        return free
+
+    def name_problem(self, name: str | None) -> tuple[ErrorCode, str] | None:
+        """Why a topic called `name` cannot be created, or None."""
+        problem = topic_name_problem(name)
+        if problem is not None:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
+        assert name is not None
+        if name in self.image.topics:
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
+        key = collision_key(name)
+        for other in self.image.topics:
+            if collision_key(other) == key:
+                return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+        return None
+
+    def create_topic(self, name: str, partition_count: int, configs: dict[str, str]) -> Topic:
+        """Create a topic whose name and configs were checked; its directories follow in this and later turns."""
+        topic_id = self._new_topic_id()
+        records: list[MetadataRecord] = [TopicRecord(name, topic_id)]
+        records += [ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items()]
+        records += [self._new_partition(topic_id, index) for index in range(partition_count)]
+        self._commit(records)
+        self._partitions[name] = [None] * partition_count
+        if not self._unopened:
+            self._clock.next_turn(self._open_more)
+        self._unopened += [(name, index) for index in reversed(range(partition_count))]
+        log.info("Created topic %s with %d partitions", name, partition_count)
+        return self.image.topics[name]
+
+    def ensure_internal_topic(self, name: str) -> Topic:
+        """The internal topic, created on first use with its forced configs."""
+        topic = self.image.topics.get(name)
+        if topic is None:
+            partition_count, configs = self._internal_topics[name]
+            topic = self.create_topic(name, partition_count, configs)
+        return topic
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Remove a topic: its metadata now, its files after `file.delete.delay.ms`."""
+        self._commit([RemoveTopicRecord(topic.topic_id)])
+        for index, partition in enumerate(self._partitions.pop(topic.name)):
+            if partition is not None:
+                self._store.delete_partition(topic.name, index)
+        log.info("Deleted topic %s", topic.name)
+        for listener in self.on_topic_deleted:
+            listener(topic)
+
+    def _new_partition(self, topic_id: bytes, index: int) -> PartitionRecord:
+        me = (self.node_id,)
+        return PartitionRecord(
+            partition_id=index,
+            topic_id=topic_id,
+            replicas=me,
+            isr=me,
+            removing_replicas=(),
+            adding_replicas=(),
+            leader=self.node_id,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=(),
+        )
+
+    def _elect_again(self) -> None:
+        """After an unclean stop every partition gets a new leader epoch, so clients can detect lost offsets."""
+        changes: list[MetadataRecord] = [
+            PartitionChangeRecord(index, topic.topic_id, leader=self.node_id)
+            for topic in self.image.topics.values()
+            for index in range(topic.partition_count)
+        ]
+        for start in range(0, len(changes), 5000):
+            self._commit(changes[start : start + 5000])
+
+    def _commit(self, records: list[MetadataRecord]) -> None:
+        batch = build_batch(
+            [(None, encode_metadata_record(record), ()) for record in records], timestamp_ms=self._clock.now_ms()
+        )
+        result = self._log.append_own(batch)
+        if result.error:
+            raise OSError(f"the metadata log refused a record: {result.error.name}")
+        for record in records:
+            self.image.apply(record)
+
+    def _open(self, topic: Topic, index: int) -> Partition:
+        partition = self._store.open_partition(
+            topic.name, index, topic.topic_id, topic.leader_epochs[index], topic.configs
+        )
+        self._partitions[topic.name][index] = partition
+        return partition
+
+    def _open_more(self) -> None:
+        """Create directories of new topics for a few milliseconds, the rest in the next turn."""
+        deadline = self._clock.monotonic_ms() + OPEN_BUDGET_MS
+        while self._unopened:
+            self.partition(*self._unopened.pop())
+            if self._clock.monotonic_ms() > deadline:
+                break
+        if self._unopened:
+            self._clock.next_turn(self._open_more)
+
+
+__all__ = [
+    "CONSUMER_OFFSETS_TOPIC",
+    "INTERNAL_TOPICS",
+    "TRANSACTION_STATE_TOPIC",
+    "Cluster",
+    "PartitionStore",
+    "Topic",
+]

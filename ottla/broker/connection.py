@@ -1,0 +1,185 @@
+"""One client connection: framing, order, backpressure, limits. shell
+
+One request at a time, as Kafka: the next frame is looked at when the reply of the one before is queued, so replies
+leave in request order and a parked Fetch holds what was pipelined behind it. Replies of a turn leave in one write.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.turns import Activity, Turns
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.frames import ReceiveBuffer
+
+log = logging.getLogger("ottla.connection")
+
+MAX_UNSENT_BYTES = 1024 * 1024
+MAX_HELD_BYTES = 1024 * 1024
+"""A client that pipelines more than this behind a request that waits is not read until the reply is queued."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one accepted socket."""
+
+    __slots__ = (
+        "_activity",
+        "_broken",
+        "_busy",
+        "_connections",
+        "_dispatcher",
+        "_inbox",
+        "_outbox",
+        "_paused_reading",
+        "_paused_writing",
+        "_transport",
+        "_turns",
+        "draining",
+        "idle_sweeps",
+        "peer",
+    )
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        turns: Turns,
+        connections: "set[Connection]",
+        max_frame_bytes: int,
+        max_small_request_bytes: int,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._turns = turns
+        self._connections = connections
+        self._inbox = ReceiveBuffer(max_frame_bytes, max_small_request_bytes)
+        self._outbox: list[bytes | bytearray | memoryview] = []
+        self._transport: asyncio.Transport
+        self._activity: Activity[Any] | None = None
+        self._busy = False
+        self._broken = False
+        self._paused_reading = False
+        self._paused_writing = False
+        self.draining = False
+        self.idle_sweeps = 0
+        self.peer = "?"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
+        self._transport = transport  # type: ignore[assignment]
+        self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if name else "?"
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._broken = True
+        self._connections.discard(self)
+        activity, self._activity = self._activity, None
+        if activity is not None:
+            activity.discard()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._inbox.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._inbox.commit(nbytes)
+        self.idle_sweeps = 0
+        if not self._busy:
+            self._turns.event(self._serve)
+        elif self._inbox.buffered_bytes > MAX_HELD_BYTES:
+            self._pause_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._paused_writing = True
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        self._paused_writing = False
+        if not self._broken:
+            self._turns.event(self._go_on)
+
+    def drain(self) -> None:
+        """Serve what is in progress, then close: nothing new is read."""
+        self.draining = True
+        if not self._busy:
+            self.close()
+
+    def sweep(self, most_sweeps: int) -> None:
+        """Called at intervals: close when nothing arrived during `most_sweeps` of them (connections.max.idle.ms)."""
+        self.idle_sweeps += 1
+        if self.idle_sweeps > most_sweeps and not self._busy:
+            self.close()
+
+    def close(self) -> None:
+        """Close after what is queued was written."""
+        if not self._broken:
+            self._broken = True
+            self._transport.close()
+
+    def _go_on(self) -> None:
+        self._resume_reading()
+        self._serve()
+
+    def _serve(self) -> None:
+        """Start requests until one waits, the input ends, or too much is unsent."""
+        while not self._busy and not self._broken and not self._paused_writing:
+            if self.draining:
+                self._turns.at_end(self.close)
+                return
+            try:
+                frame = self._inbox.next_frame()
+            except ProtocolError as error:
+                self._refuse(str(error))
+                return
+            if frame is None:
+                return
+            self._busy = True
+            self._activity = self._dispatcher.start(frame, self.peer, self._send, self._refuse)
+
+    def _send(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
+        """The reply of the current request. Runs inside `_serve` or in a later turn."""
+        resumed = self._activity is not None
+        self._activity = None
+        self._busy = False
+        self._inbox.release()
+        if self._broken:
+            return
+        if buffers:
+            if not self._outbox:
+                self._turns.at_end(self._flush)
+            self._outbox += buffers
+        if resumed:
+            self._turns.later(self._go_on)
+
+    def _flush(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        if self._broken:
+            return
+        if len(outbox) == 1:
+            self._transport.write(outbox[0])
+        else:
+            self._transport.writelines(outbox)
+
+    def _refuse(self, reason: str) -> None:
+        """Close because of what the peer sent; replies already queued still leave."""
+        self._activity = None
+        if self._broken:
+            return
+        log.warning("Closing the connection of %s: %s", self.peer, reason)
+        if self._outbox:
+            self._flush()
+        self.close()
+
+    def _pause_reading(self) -> None:
+        if not self._paused_reading and not self._broken:
+            self._paused_reading = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._paused_reading and not self._paused_writing and not self._broken:
+            self._paused_reading = False
+            self._transport.resume_reading()

@@ -1,0 +1,85 @@
+"""From a frame to a reply: header, table, body, handler, encoding. free
+
+A frame that cannot be understood closes the connection with one log line that names the peer, the API and the reason,
+as Kafka does; only ApiVersions gets a typed answer to a version that is not served (KIP-511).
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request
+from ottla.broker.turns import Activity, Handler
+from ottla.protocol import codec
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.frames import parse_request_header
+from ottla.protocol.produce_wire import decode_produce_request
+
+log = logging.getLogger("ottla.dispatch")
+
+PRODUCE: Final = 0
+API_VERSIONS: Final = 18
+
+
+Send = Callable[[Sequence[bytes | bytearray | memoryview]], None]
+Refuse = Callable[[str], None]
+
+
+class Dispatcher:
+    """Starts the handler of each request of one broker."""
+
+    __slots__ = ("_broker", "_table")
+
+    def __init__(self, broker: Broker, table: Mapping[int, Api]) -> None:
+        self._broker = broker
+        self._table = table
+
+    def start(self, frame: memoryview, peer: str, send: Send, refuse: Refuse) -> "Activity[Reply] | None":
+        """Serve one frame.
+
+        `send` gets the reply's buffers (none for acks=0), now or in a later turn; `refuse` the reason why the
+        connection must be closed. Returns the activity when the handler waits.
+        """
+        try:
+            header, body = parse_request_header(frame)
+        except ProtocolError as error:
+            refuse(f"bad request header: {error}")
+            return None
+        key, version, correlation_id, client_id = header
+        api = self._table.get(key)
+        if api is None:
+            refuse(f"API {key} v{version} is not served")
+            return None
+        if not api.min_version <= version <= api.max_version:
+            if key == API_VERSIONS and version > api.max_version:
+                send([codec.encode_unsupported_api_versions(correlation_id, api.min_version, api.max_version)])
+            else:
+                refuse(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
+            return None
+        try:
+            message = decode_produce_request(version, body) if key == PRODUCE else codec.decode_request(key, version, body)
+        except ProtocolError as error:
+            refuse(f"{api.name} v{version}: {error}")
+            return None
+        request = Request(key, version, correlation_id, client_id, peer, message)
+
+        def finish(reply: Reply) -> None:
+            _finish(reply, request, send, refuse)
+
+        def bug(error: Exception) -> None:
+            log.error("%s v%d from %s failed", api.name, version, peer, exc_info=error)
+            refuse(f"{api.name} v{version} failed: {error!r}")
+
+        coroutine: Handler[Any] = api.handle(self._broker, request)
+        return self._broker.turns.start(coroutine, finish, bug)
+
+
+def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
+    if isinstance(reply, Encoded):
+        send(reply.buffers)
+    elif reply is NO_REPLY:
+        send(())
+    elif isinstance(reply, Close):
+        refuse(reply.reason)
+    else:
+        send([codec.encode_response(reply, request.api_key, request.api_version, request.correlation_id)])

@@ -1,0 +1,119 @@
+"""Records of groups in `__consumer_offsets`: batches out, state in. pure"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ottla.broker.log.partition import Partition
+from ottla.protocol.batch import BatchHeader, build_batch, read_marker
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records import iter_records
+from ottla.protocol.state_records import (
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    UnknownVersion,
+    decode_group_value,
+    decode_offset_value,
+    encode_group_value,
+    encode_offset_value,
+    group_key,
+    offset_key,
+    read_offsets_key,
+)
+
+COMMIT_MARKER = 1
+
+# What a refused append means to a client of the coordinator (`CoordinatorOperationExceptionHelper` of Kafka 4.3.1).
+_APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_TXN_STATE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class Producer(NamedTuple):
+    """The producer of a transactional commit."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Replayed(NamedTuple):
+    """One thing that a log of groups says, in log order.
+
+    `producer_id` is -1 outside of transactions. `key` None is a marker: `committed` says which. `value` None is a
+    tombstone.
+    """
+
+    producer_id: int
+    record_offset: int
+    key: OffsetKey | GroupKey | None
+    value: OffsetValue | GroupValue | None
+    committed: bool = False
+
+
+def client_error(error: ErrorCode) -> ErrorCode:
+    """The error of an append, as the clients of a coordinator are told."""
+    return _APPEND_ERRORS.get(error, error)
+
+
+def offsets_batch(
+    rows: Sequence[tuple[OffsetKey, OffsetValue | None]], now_ms: int, producer: Producer | None
+) -> bytearray:
+    """One batch of commits (or tombstones); transactional when a producer is given."""
+    records = [
+        (offset_key(*key), None if value is None else encode_offset_value(value), ()) for key, value in rows
+    ]
+    if producer is None:
+        return build_batch(records, timestamp_ms=now_ms)
+    return build_batch(
+        records,
+        timestamp_ms=now_ms,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+
+
+def group_batch(group_id: str, value: GroupValue, now_ms: int) -> bytearray:
+    """One batch with the group's metadata."""
+    return build_batch([(group_key(group_id), encode_group_value(value), ())], timestamp_ms=now_ms)
+
+
+def replay(partition: Partition) -> Iterator[Replayed]:
+    """Everything in the log of one offsets partition; record types and versions that we do not know are skipped."""
+    for header, batch in partition.scan(partition.log_start_offset):
+        yield from replay_batch(header, batch)
+
+
+def replay_batch(header: BatchHeader, batch: memoryview) -> Iterator[Replayed]:
+    """What one batch says."""
+    if header.is_control:
+        marker = read_marker(batch, header)
+        if marker is not None:
+            committed = marker.control_type == COMMIT_MARKER
+            yield Replayed(header.producer_id, header.base_offset, None, None, committed)
+        return
+    producer_id = header.producer_id if header.is_transactional else -1
+    for record in iter_records(batch, header):
+        key = read_offsets_key(record.key) if record.key is not None else None
+        if key is None:
+            continue
+        try:
+            value = _value(key, record.value)
+        except UnknownVersion:
+            continue
+        yield Replayed(producer_id, record.offset, key, value)
+
+
+def _value(key: OffsetKey | GroupKey, value: bytes | None) -> OffsetValue | GroupValue | None:
+    if value is None:
+        return None
+    return decode_offset_value(value) if isinstance(key, OffsetKey) else decode_group_value(value)

@@ -1,0 +1,45 @@
+"""The states of a classic consumer group, in one table. pure
+
+Rules
+
+1. A group is created Empty. It is Empty again whenever its last member is gone; only then may it be deleted.
+2. The first member, a new member, a member that leaves or changes its protocols: PreparingRebalance. Members join.
+3. All members have joined, or the rebalance timeout has passed: a new generation, CompletingRebalance. The leader
+   computes the assignment.
+4. The leader's SyncGroup is logged: Stable.
+5. Dead is the end: the group was deleted, and whoever still holds it is told to look for the coordinator again.
+
+Source: `org.apache.kafka.coordinator.group.classic.ClassicGroupState`.
+"""
+
+from enum import Enum
+from typing import Final
+
+
+class GroupState(Enum):
+    """A state, with the name that DescribeGroups shows."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+ALLOWED_PREVIOUS: Final = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_REBALANCE}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+"""Target state to the states from which it may be entered."""
+
+
+def check_transition(group_id: str, current: GroupState, target: GroupState) -> GroupState:
+    """`target` if the move is legal; an illegal move is a bug and raises RuntimeError."""
+    if current not in ALLOWED_PREVIOUS[target]:
+        raise RuntimeError(f"group {group_id}: illegal transition {current.value} -> {target.value}")
+    return target

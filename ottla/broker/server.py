@@ -1,0 +1,205 @@
+"""The daemon's life: build the object graph, open, be ready, drain, stop. shell"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import uvloop
+
+from ottla.broker.api.context import Broker
+from ottla.broker.api.table import TABLE
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.cluster.leaders import Leaders
+from ottla.broker.cluster.metadata import Cluster
+from ottla.broker.config import Config
+from ottla.broker.connection import Connection
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.group.coordinator import GroupCoordinator
+
+from ottla.broker.log.manager import LogManager
+from ottla.broker.ports.clock import LoopClock
+from ottla.broker.ports.disk import LockHeld, RealDisk
+from ottla.broker.turns import Turns
+from ottla.broker.txn.coordinator import TransactionCoordinator
+
+log = logging.getLogger("ottla.server")
+
+DRAIN_SECONDS = 1.0
+IDLE_SWEEPS = 4
+
+
+class Server:
+    """One broker on one event loop."""
+
+    def __init__(self, config: Config, truncate_damaged: frozenset[str] = frozenset()) -> None:
+        self.config = config
+        self._truncate_damaged = truncate_damaged
+        self._connections: set[Connection] = set()
+        self._listener: asyncio.Server | None = None
+        self.broker: Broker
+
+    async def start(self) -> str:
+        """Open the data directory and listen; returns the address that clients are given."""
+        loop = asyncio.get_running_loop()
+        clock = LoopClock(loop)
+        turns = Turns(clock.next_turn, _log_bug)
+        clock.enter = turns.event
+        self._clock, self._turns = clock, turns
+        logs = LogManager(RealDisk(), clock, turns, self.config.log_settings(), self._truncate_damaged)
+        logs.open()
+        cluster = Cluster(logs, clock, logs.node_id, _random_id, _internal_topics(self.config), self.config.num_partitions)
+        cluster.open()
+        sink = Leaders(cluster)
+        transactions = TransactionCoordinator(cluster, sink, turns, clock, self.config)
+        groups = GroupCoordinator(cluster, turns, clock, self.config)
+        sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
+        self.broker = Broker(self.config, clock, turns, logs, cluster, transactions, groups, "", 0)
+        turns.event(groups.open)
+        turns.event(transactions.open)
+        address = await self._listen(loop)
+        self._every(self.config.replica_high_watermark_checkpoint_interval_ms, logs.checkpoint)
+        self._every(self.config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        self._every(self.config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
+        gc.collect()
+        gc.freeze()
+        return address
+
+    async def stop(self) -> None:
+        """Stop listening, let requests in progress end, close the logs cleanly."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.drain()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + DRAIN_SECONDS
+        while self._connections and loop.time() < deadline:
+            await asyncio.sleep(0.02)
+        for connection in list(self._connections):
+            connection.close()
+        self._turns.event(self.broker.transactions.close)
+        self._turns.event(self.broker.groups.close)
+        self.broker.logs.close()
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop) -> str:
+        dispatcher = Dispatcher(self.broker, TABLE)
+        config = self.config
+
+        def accept() -> Connection:
+            return Connection(
+                dispatcher, self._turns, self._connections, config.socket_request_max_bytes, config.small_request_max_bytes
+            )
+
+        listener = config.listener
+        self._listener = await loop.create_server(
+            accept, listener.host or None, listener.port, family=socket.AF_UNSPEC, backlog=1024
+        )
+        port = self._listener.sockets[0].getsockname()[1]
+        advertised = config.advertised_listener
+        self.broker.host = advertised.host
+        self.broker.port = advertised.port or port
+        return f"PLAINTEXT://{self.broker.host}:{self.broker.port}"
+
+    def _every(self, interval_ms: float, work: Callable[[], None]) -> None:
+        def run() -> None:
+            self._clock.call_later(interval_ms, run)
+            work()
+
+        self._clock.call_later(interval_ms, run)
+
+    def _expire_producers(self) -> None:
+        now_ms = self._clock.now_ms()
+        for partition in self.broker.cluster.partitions():
+            partition.expire_producers(now_ms)
+
+    def _sweep_connections(self) -> None:
+        for connection in list(self._connections):
+            connection.sweep(IDLE_SWEEPS)
+
+
+def run(
+    config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()
+) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code.
+
+    Prints `ready PLAINTEXT://host:port` to stdout (and into `ready_file`) when clients can connect. 0 after a clean
+    stop, 1 when the directory or the port cannot be had.
+    """
+    _raise_file_limit()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(Server(config, truncate_damaged), ready_file))
+    except (LockHeld, OSError) as error:
+        log.error("%s", error)
+        return 1
+
+
+async def _serve(server: Server, ready_file: str | None) -> int:
+    stopping = asyncio.Event()
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            log.warning("Second signal: leaving without a clean shutdown")
+            os._exit(1)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    line = f"ready {await server.start()}\n"
+    if ready_file is not None:
+        Path(ready_file).write_text(line)
+    sys.stdout.write(line)
+    sys.stdout.flush()
+    await stopping.wait()
+    log.info("Stopping")
+    await server.stop()
+    log.info("Stopped")
+    return 0
+
+
+def _raise_file_limit() -> None:
+    """A broker holds a few descriptors per partition: take what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _random_id() -> bytes:
+    return uuid4().bytes
+
+
+def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
+    """Partition counts and forced configs (`TransactionStateManager`, `GroupCoordinatorService` of Kafka 4.3.1)."""
+    return {
+        TRANSACTION_STATE_TOPIC: (
+            config.transaction_state_log_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
+        ),
+        CONSUMER_OFFSETS_TOPIC: (
+            config.offsets_topic_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        ),
+    }
+
+
+def _log_bug(error: Exception) -> None:
+    log.error("A queued step failed", exc_info=error)
