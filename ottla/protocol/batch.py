@@ -35,6 +35,7 @@ from ottla.protocol.batch_header import (
 )
 from ottla.protocol.compression import TooLarge, compress, decompress
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.produced import BatchCheck, check_produced_batch, check_produced_batch_sliced
 from ottla.protocol.records import Headers, NewRecord, Record, encode_record, iter_records
 from ottla.protocol.varints import Buffer
 
@@ -54,6 +55,7 @@ __all__ = [
     "NO_TIMESTAMP",
     "TIMESTAMP_TYPE",
     "TRANSACTIONAL",
+    "BatchCheck",
     "BatchHeader",
     "Marker",
     "NewRecord",
@@ -63,6 +65,8 @@ __all__ = [
     "assign_offsets",
     "build_batch",
     "build_marker",
+    "check_produced_batch",
+    "check_produced_batch_sliced",
     "compress",
     "crc_is_valid",
     "decompress",

@@ -1,0 +1,291 @@
+"""The checks of a batch that a client produced: everything that needs no topic configuration. pure
+
+Source: `LogValidator`, `UnifiedLog.analyzeAndValidateRecords`, `ProduceRequest.validateRecords` of Kafka 4.3.1. Where
+Kafka lets broken frames into the log (wrong offset deltas, a key of length -2, a producer id without an epoch), this
+check does not: consumers would stop on them.
+"""
+
+from collections.abc import Generator
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.protocol.batch_header import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MIN_BATCH_LENGTH,
+    BatchHeader,
+    crc_is_valid,
+    read_header,
+)
+from ottla.protocol.compression import NAMES, NONE, TooLarge, decompress
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.varints import MAX_VARLONG_SIZE, read_unsigned_varint
+
+DEFAULT_MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
+# Records checked in one go, about 1 ms: whoever drives the sliced form serves others in between.
+SLICE_RECORDS = 2000
+
+# Length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each.
+_MIN_RECORD_SIZE = 7
+# Smallest size field of the oldest format, and where the magic stands in all of them (`LegacyRecord`, `Records`).
+_MIN_LEGACY_LENGTH = 14
+_UP_TO_MAGIC = 17
+_SIZE = Struct(">i")
+_MAX_INT64 = 2**63 - 1
+
+
+class BatchCheck(NamedTuple):
+    """The verdict. With `error` NONE the batch may be appended as `buffer[:header.size_bytes]`.
+
+    Timestamps are in ms, over all records (those of a LogAppendTime batch all have the header's maximum); -1 is a
+    record without timestamp. `first_null_key` is the index of the first record without key, -1 if all have one.
+    """
+
+    error: ErrorCode
+    message: str
+    header: BatchHeader | None
+    max_timestamp: int = -1
+    min_timestamp: int = -1
+    first_null_key: int = -1
+
+    @property
+    def has_null_key(self) -> bool:
+        return self.first_null_key >= 0
+
+
+class _Frames(NamedTuple):
+    max_timestamp_delta: int
+    min_timestamp_delta: int
+    first_null_key: int
+
+
+def check_produced_batch(
+    buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> BatchCheck:
+    """Check the one batch that a Produce request carries for a partition, without a pause.
+
+    The topic's own rules (maximum size, timestamps, keys, whether zstd is allowed) are the caller's.
+    """
+    steps = check_produced_batch_sliced(buffer, max_decompressed_bytes=max_decompressed_bytes)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            verdict: BatchCheck = done.value
+            return verdict
+
+
+def check_produced_batch_sliced(
+    buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> Generator[None, None, BatchCheck]:
+    """`check_produced_batch` that yields after every 2,000 records and returns the verdict (StopIteration.value).
+
+    A batch that needs no pause yields nothing: the first `next` ends it. `buffer` must not change meanwhile.
+    """
+    refused = _check_envelope(buffer)
+    if refused is not None:
+        return refused
+    header = read_header(buffer)
+    refused = _check_header(buffer, header)
+    if refused is not None:
+        return refused
+    payload = buffer[HEADER_SIZE : header.size_bytes]
+    raw: memoryview | bytes
+    try:
+        if header.compression == NONE:
+            raw = payload
+        else:
+            raw = decompress(payload, header.compression, limit_bytes=max_decompressed_bytes)
+        frames = yield from _check_frames(raw, header.record_count)
+    except TooLarge as error:
+        return _refuse(ErrorCode.MESSAGE_TOO_LARGE, str(error), header)
+    except ProtocolError as error:
+        return _refuse(ErrorCode.INVALID_RECORD, str(error), header)
+    except IndexError:
+        return _refuse(ErrorCode.INVALID_RECORD, "the last record overruns the batch", header)
+    if header.is_log_append_time:
+        high = low = header.max_timestamp
+    else:
+        high = header.base_timestamp + frames.max_timestamp_delta
+        low = header.base_timestamp + frames.min_timestamp_delta
+        if high > _MAX_INT64 or low < -_MAX_INT64 - 1:
+            return _refuse(ErrorCode.INVALID_RECORD, "a timestamp does not fit 64 bits", header)
+    return BatchCheck(ErrorCode.NONE, "", header, high, low, frames.first_null_key)
+
+
+def _refuse(error: ErrorCode, message: str, header: BatchHeader | None = None) -> BatchCheck:
+    return BatchCheck(error, message, header)
+
+
+def _check_envelope(buffer: memoryview) -> BatchCheck | None:
+    """Exactly one complete batch of magic 2. A cut batch behind it does not count, as in `ByteBufferLogInputStream`."""
+    error, magic, end = _next_batch(buffer, 0)
+    if error is not None:
+        return _refuse(ErrorCode.CORRUPT_MESSAGE, error)
+    if end < 0:
+        return _refuse(ErrorCode.INVALID_RECORD, f"no complete batch in {len(buffer)} bytes")
+    if magic != MAGIC:
+        return _refuse(ErrorCode.INVALID_RECORD, f"magic {magic}: only version 2 is served")
+    if end < HEADER_SIZE:
+        return _refuse(ErrorCode.CORRUPT_MESSAGE, f"batch of {end} bytes is smaller than its header")
+    if end != len(buffer):
+        error, _, second_end = _next_batch(buffer, end)
+        if error is not None:
+            return _refuse(ErrorCode.CORRUPT_MESSAGE, error)
+        if second_end >= 0:
+            return _refuse(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
+    return None
+
+
+def _next_batch(buffer: memoryview, position: int) -> tuple[str | None, int, int]:
+    """(what is corrupt or None, magic, end) of the batch at `position`; end -1 if it is not complete."""
+    remaining = len(buffer) - position
+    if remaining < LOG_OVERHEAD:
+        return None, MAGIC, -1
+    length = _SIZE.unpack_from(buffer, position + 8)[0]
+    if length < _MIN_LEGACY_LENGTH:
+        return f"batch length {length}", MAGIC, -1
+    if remaining < _UP_TO_MAGIC:
+        return None, MAGIC, -1
+    magic = buffer[position + _UP_TO_MAGIC - 1]
+    if magic > MAGIC:
+        return f"magic {magic}", magic, -1
+    if remaining < LOG_OVERHEAD + length:
+        return None, magic, -1
+    return None, magic, position + LOG_OVERHEAD + length
+
+
+def _check_header(buffer: memoryview, header: BatchHeader) -> BatchCheck | None:
+    """The fields of a complete batch, cheapest first but for the CRC, which decides whether they mean anything."""
+    if header.base_offset != 0:
+        return _refuse(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset} instead of 0", header)
+    if header.batch_length < MIN_BATCH_LENGTH or not crc_is_valid(buffer, header):
+        return _refuse(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match", header)
+    count = header.record_count
+    if count <= 0 or count != header.last_offset_delta + 1:
+        message = f"{count} records with last offset delta {header.last_offset_delta}"
+        return _refuse(ErrorCode.INVALID_RECORD, message, header)
+    if header.is_control:
+        return _refuse(ErrorCode.INVALID_RECORD, "clients may not write control batches", header)
+    if header.producer_id >= 0:
+        if header.producer_epoch < 0 or header.base_sequence < 0:
+            message = f"producer epoch {header.producer_epoch}, sequence {header.base_sequence}"
+            return _refuse(ErrorCode.INVALID_RECORD, message, header)
+    elif header.is_transactional:
+        return _refuse(ErrorCode.INVALID_RECORD, "a transactional batch without producer id", header)
+    if header.compression not in NAMES:
+        message = f"compression type {header.compression}"
+        return _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message, header)
+    return None
+
+
+def _check_frames(raw: memoryview | bytes, count: int) -> Generator[None, None, _Frames]:
+    """Walk the `count` records of the decompressed section; raises ProtocolError or IndexError if they do not fit."""
+    if count * _MIN_RECORD_SIZE > len(raw):
+        raise ProtocolError(f"{count} records cannot be in {len(raw)} bytes")
+    at, frames = _check_slice(raw, 0, 0, min(SLICE_RECORDS, count))
+    for start in range(SLICE_RECORDS, count, SLICE_RECORDS):
+        yield
+        at, more = _check_slice(raw, at, start, min(start + SLICE_RECORDS, count))
+        frames = _Frames(
+            max(frames.max_timestamp_delta, more.max_timestamp_delta),
+            min(frames.min_timestamp_delta, more.min_timestamp_delta),
+            frames.first_null_key if frames.first_null_key >= 0 else more.first_null_key,
+        )
+    if at != len(raw):
+        raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
+    return frames
+
+
+def _check_slice(raw: memoryview | bytes, at: int, first: int, behind: int) -> tuple[int, _Frames]:
+    """Walk the records of index `first` to `behind - 1` from position `at` on; returns the position behind them.
+
+    The hot loop of Produce: varints of one or two bytes are read in place and compared in zig-zag form (even is not
+    negative, 1 is -1), longer ones by a call. Lengths are never negative here, so the position only grows and the one
+    comparison with `stop` bounds every field of a record.
+    """
+    end = len(raw)
+    high, low, first_null_key = -(1 << 70), 1 << 70, -1  # the first two are twice the timestamp deltas
+    for index in range(first, behind):
+        x = raw[at]
+        at += 1
+        if x > 127:
+            if (y := raw[at]) < 128:
+                x += (y << 7) - 128
+                at += 1
+            else:
+                x, at = read_unsigned_varint(raw, at - 1)
+        stop = at + (x >> 1)
+        if x & 1 or stop > end:
+            raise ProtocolError(f"record {index} overruns the batch")
+        x = raw[at + 1]  # behind the attributes, which mean nothing yet
+        at += 2
+        if x > 127:
+            x, at = _timestamp_delta(raw, at - 1)
+        if x & 1:
+            x = -x - 1
+        if x > high:
+            high = x
+        if x < low:
+            low = x
+        x = raw[at]
+        at += 1
+        if x > 127:
+            if (y := raw[at]) < 128:
+                x += (y << 7) - 128
+                at += 1
+            else:
+                x, at = read_unsigned_varint(raw, at - 1)
+        if x != index << 1:
+            raise ProtocolError(f"record {index} has another offset delta")
+        x = raw[at]
+        at += 1
+        if x > 127:
+            x, at = read_unsigned_varint(raw, at - 1)
+        if not x & 1:
+            at += x >> 1
+        elif x != 1:
+            raise ProtocolError(f"record {index} has a negative key length")
+        elif first_null_key < 0:
+            first_null_key = index
+        x = raw[at]
+        at += 1
+        if x > 127:
+            if (y := raw[at]) < 128:
+                x += (y << 7) - 128
+                at += 1
+            else:
+                x, at = read_unsigned_varint(raw, at - 1)
+        if not x & 1:
+            at += x >> 1
+        elif x != 1:
+            raise ProtocolError(f"record {index} has a negative value length")
+        x = raw[at]
+        at += 1
+        if x:
+            at = _check_headers(raw, at - 1, stop)
+        if at != stop:
+            raise ProtocolError(f"record {index} is not as long as its fields")
+    return at, _Frames(high >> 1, low >> 1, first_null_key)
+
+
+def _timestamp_delta(raw: memoryview | bytes, at: int) -> tuple[int, int]:
+    return read_unsigned_varint(raw, at, MAX_VARLONG_SIZE)
+
+
+def _check_headers(raw: memoryview | bytes, at: int, stop: int) -> int:
+    """The position behind the headers of the record that ends at `stop`."""
+    count, at = read_unsigned_varint(raw, at)
+    if count & 1 or count >> 1 > stop - at:
+        raise ProtocolError("a record with an impossible number of headers")
+    for _ in range(count >> 1):
+        size, at = read_unsigned_varint(raw, at)
+        if size & 1:
+            raise ProtocolError("a header without key")
+        size, at = read_unsigned_varint(raw, at + (size >> 1))
+        if not size & 1:
+            at += size >> 1
+        elif size != 1:
+            raise ProtocolError("a header with a negative value length")
+    return at

@@ -1,0 +1,74 @@
+import struct
+import tracemalloc
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+
+from ottla.protocol import compression as c
+from ottla.protocol.errors import ProtocolError
+
+TEXT = b"the castle, the trial, the burrow. " * 3000
+CODECS = [c.GZIP, c.SNAPPY, c.LZ4, c.ZSTD]
+
+
+@pytest.mark.parametrize("codec", [c.NONE, *CODECS])
+@pytest.mark.parametrize("content", [b"", b"a", TEXT])
+def test_content_survives(codec, content):
+    assert c.decompress(c.compress(content, codec), codec, limit_bytes=len(content)) == content
+
+
+@pytest.mark.parametrize("codec", [c.NONE, *CODECS])
+def test_one_byte_above_the_limit_is_too_large(codec):
+    with pytest.raises(c.TooLarge):
+        c.decompress(c.compress(TEXT, codec), codec, limit_bytes=len(TEXT) - 1)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_bomb_never_holds_much_more_than_the_limit(codec):
+    bomb = c.compress(bytes(50_000_000), codec)
+    tracemalloc.start()
+    try:
+        with pytest.raises(c.TooLarge):
+            c.decompress(bomb, codec, limit_bytes=1_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 2_500_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_raw_snappy_as_librdkafka_sends_it_is_read():
+    assert c.decompress(bytes(cramjam.snappy.compress_raw(TEXT)), c.SNAPPY, limit_bytes=len(TEXT)) == TEXT
+
+
+def test_snappy_that_claims_gigabytes_is_refused_by_its_claim():
+    with pytest.raises(c.TooLarge):
+        c.decompress(b"\xff\xff\xff\xff\x0fabc", c.SNAPPY, limit_bytes=1000)
+    block = b"\xff\xff\xff\xff\x0fabc"
+    xerial = c.compress(b"", c.SNAPPY) + struct.pack(">i", len(block)) + block
+    with pytest.raises(c.TooLarge):
+        c.decompress(xerial, c.SNAPPY, limit_bytes=1000)
+
+
+def test_zstd_that_lies_about_its_size_is_garbage_or_too_large():
+    frame = bytearray(zstandard.ZstdCompressor(write_content_size=True).compress(TEXT))
+    assert zstandard.frame_content_size(bytes(frame)) == len(TEXT)
+    at = bytes(frame).index(struct.pack("<I", len(TEXT)))
+    frame[at : at + 4] = struct.pack("<I", 10)
+    with pytest.raises(ProtocolError):
+        c.decompress(frame, c.ZSTD, limit_bytes=len(TEXT))
+
+
+def test_streams_of_other_libraries_are_read():
+    sizeless = zstandard.ZstdCompressor(write_content_size=False).compress(TEXT)
+    assert c.decompress(sizeless, c.ZSTD, limit_bytes=len(TEXT)) == TEXT
+    assert c.decompress(lz4.frame.compress(TEXT, block_linked=False), c.LZ4, limit_bytes=len(TEXT)) == TEXT
+    assert lz4.frame.decompress(c.compress(TEXT, c.LZ4)) == TEXT
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_unknown_codec_is_a_protocol_error(codec):
+    with pytest.raises(ProtocolError, match=f"compression type {codec}"):
+        c.decompress(b"", codec, limit_bytes=10)
+    with pytest.raises(ProtocolError, match=f"compression type {codec}"):
+        c.compress(b"", codec)

@@ -1,0 +1,202 @@
+import struct
+import zlib
+
+import pytest
+
+from ottla.protocol import batch as b
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.produced import SLICE_RECORDS
+
+TS = 1700000000000
+RECORDS = [b.NewRecord(b"k%d" % i, b"v" * i * 40, timestamp_ms=TS + i * 7) for i in range(5)]
+
+
+def check(batch, **options):
+    return b.check_produced_batch(memoryview(bytes(batch)), **options)
+
+
+def refused(batch, **options):
+    verdict = check(batch, **options)
+    assert verdict.error != ErrorCode.NONE
+    assert verdict.message
+    return verdict.error
+
+
+def changed(batch=None, *, payload=None, **fields):
+    """A batch with a valid CRC whose header or record bytes say something else."""
+    batch = b.build_batch(RECORDS) if batch is None else batch
+    header = b.read_header(batch)._replace(**fields)
+    return b.assemble(header, batch[b.HEADER_SIZE :] if payload is None else payload)
+
+
+def raw_batch(payload, count=1, **fields):
+    return changed(payload=bytes.fromhex(payload), record_count=count, last_offset_delta=count - 1, **fields)
+
+
+@pytest.mark.parametrize("compression", range(5))
+def test_sound_batch_is_accepted_with_its_times_in_every_codec(compression):
+    batch = b.build_batch(RECORDS, compression=compression, producer_id=7, producer_epoch=0, base_sequence=0)
+    verdict = check(batch)
+    assert (verdict.error, verdict.message) == (ErrorCode.NONE, "")
+    assert verdict.header == b.read_header(batch)
+    assert (verdict.min_timestamp, verdict.max_timestamp, verdict.has_null_key) == (TS, TS + 28, False)
+
+
+def test_times_are_those_of_the_records_not_of_the_header():
+    records = [b.NewRecord(b"", b"", timestamp_ms=TS + delta) for delta in (0, -90000, 70, 5)]
+    verdict = check(changed(b.build_batch(records), max_timestamp=1))
+    assert (verdict.min_timestamp, verdict.max_timestamp) == (TS - 90000, TS + 70)
+
+
+def test_append_time_batch_has_the_header_time():
+    batch = b.build_batch(RECORDS)
+    b.set_append_time(batch, TS + 1000)
+    verdict = check(batch)
+    assert (verdict.min_timestamp, verdict.max_timestamp) == (TS + 1000, TS + 1000)
+
+
+def test_first_record_without_key_is_reported():
+    assert check(b.build_batch([(b"k", None), (None, b"v"), (None, None)])).first_null_key == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 8191, 8192, 1 << 20, 1 << 21])
+def test_every_varint_width_of_keys_and_values_is_accepted(size):
+    assert check(b.build_batch([(bytes(size), None), (None, bytes(size))])).error == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("delta", [63, 64, 8191, 8192, 2**31, 2**60])
+def test_every_varint_width_of_timestamps_is_accepted(delta):
+    batch = b.build_batch([b.NewRecord(b"", b"", timestamp_ms=t) for t in (0, delta, -delta)])
+    verdict = check(batch)
+    assert (verdict.error, verdict.min_timestamp, verdict.max_timestamp) == (ErrorCode.NONE, -delta, delta)
+
+
+def test_headers_are_walked():
+    headers = [("h" * 70, None), ("", b""), ("x", bytes(9000))]
+    assert check(b.build_batch([(b"k", b"v", headers)])).error == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("count", [1, SLICE_RECORDS, SLICE_RECORDS + 1, 2 * SLICE_RECORDS, 5 * SLICE_RECORDS - 1])
+def test_long_batches_are_checked_in_slices(count):
+    records = [b.NewRecord(b"k", b"", timestamp_ms=TS - i) for i in range(count - 1)]
+    records.append(b.NewRecord(None, b"", timestamp_ms=TS - 5))
+    steps = b.check_produced_batch_sliced(memoryview(b.build_batch(records)))
+    pauses = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            verdict = done.value
+            break
+        pauses += 1
+    assert pauses == (count - 1) // SLICE_RECORDS
+    assert verdict.error == ErrorCode.NONE
+    assert (verdict.first_null_key, verdict.max_timestamp) == (count - 1, TS if count > 1 else TS - 5)
+
+
+def test_partial_batch_behind_the_batch_is_not_counted():
+    batch = b.build_batch(RECORDS)
+    verdict = check(batch + batch[:-1])
+    assert verdict.error == ErrorCode.NONE
+    assert verdict.header.size_bytes == len(batch)
+
+
+@pytest.mark.parametrize(
+    ("batch", "error"),
+    [
+        (b"", ErrorCode.INVALID_RECORD),
+        (b.build_batch(RECORDS)[:-1], ErrorCode.INVALID_RECORD),
+        (b.build_batch(RECORDS) * 2, ErrorCode.INVALID_RECORD),
+        (b.build_batch(RECORDS) + bytes(20), ErrorCode.CORRUPT_MESSAGE),
+        (changed(base_offset=5), ErrorCode.INVALID_RECORD),
+        (changed(magic=1), ErrorCode.INVALID_RECORD),
+        (changed(magic=0), ErrorCode.INVALID_RECORD),
+        (changed(magic=3), ErrorCode.CORRUPT_MESSAGE),
+        (changed(magic=-1), ErrorCode.CORRUPT_MESSAGE),
+        (bytes(8) + struct.pack(">i", 13) + bytes(60), ErrorCode.CORRUPT_MESSAGE),
+        (bytes(8) + struct.pack(">i", -1) + bytes(60), ErrorCode.CORRUPT_MESSAGE),
+        (bytes(8) + struct.pack(">i", 20) + bytes(4) + b"\2" + bytes(60), ErrorCode.CORRUPT_MESSAGE),
+        (bytes(8) + struct.pack(">i", 2**31 - 1) + bytes(4) + b"\2" + bytes(60), ErrorCode.INVALID_RECORD),
+        (b.build_batch(RECORDS)[:-1] + b"\7", ErrorCode.CORRUPT_MESSAGE),
+        (changed(record_count=4), ErrorCode.INVALID_RECORD),
+        (changed(last_offset_delta=5), ErrorCode.INVALID_RECORD),
+        (changed(record_count=0, last_offset_delta=-1), ErrorCode.INVALID_RECORD),
+        (changed(record_count=-5, last_offset_delta=-6), ErrorCode.INVALID_RECORD),
+        (changed(record_count=6, last_offset_delta=5), ErrorCode.INVALID_RECORD),
+        (changed(record_count=2**31 - 1, last_offset_delta=2**31 - 2), ErrorCode.INVALID_RECORD),
+        (changed(attributes=b.CONTROL | b.TRANSACTIONAL, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
+        (changed(producer_id=1, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
+        (changed(producer_id=1, producer_epoch=-1, base_sequence=0), ErrorCode.INVALID_RECORD),
+        (changed(attributes=b.TRANSACTIONAL), ErrorCode.INVALID_RECORD),
+        (changed(attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (changed(attributes=7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (b.build_batch(RECORDS, offset_deltas=[0, 1, 2, 4, 3], last_offset_delta=4), ErrorCode.INVALID_RECORD),
+        (b.build_batch(RECORDS[:2], offset_deltas=[1, 2], last_offset_delta=1), ErrorCode.INVALID_RECORD),
+        (changed(payload=b.build_batch(RECORDS)[b.HEADER_SIZE :] + b"\0"), ErrorCode.INVALID_RECORD),
+    ],
+)
+def test_broken_batch_gets_its_error(batch, error):
+    assert refused(batch) == error
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "0e 00 00 00 01 01 00",  # length one more than there is
+        "0a 00 00 00 01 01 00",  # length one less than its fields
+        "0b 00 00 00 01 01 00 00",  # negative length
+        "0c 00 00 00 03 01 00",  # key of length -2
+        "0c 00 00 00 01 03 00",  # value of length -2
+        "0c 00 00 00 04 01 00",  # key longer than the record
+        "0c 00 00 00 01 40 00",  # value longer than the record
+        "0c 00 00 00 01 01 05",  # header count -3
+        "14 00 00 00 01 01 8080808004",  # header count 2^30
+        "10 00 00 00 01 01 02 03 00",  # header key of length -2
+        "10 00 00 00 01 01 02 01 01",  # header without key
+        "10 00 00 00 01 01 02 00 03",  # header value of length -2
+        "10 00 00 00 01 01 02 00 04",  # header value longer than the record
+        "0e 00 00 00 01 01 02 00",  # header without value
+        "16 00 00 00 808080808001 01 00",  # six-byte varint
+        "14 00 00 00 8080808020 01 00",  # five-byte varint beyond 32 bits
+        "22 00 8080808080808080808001 00 01 01 00",  # eleven-byte varlong
+        "0c 00 00 80",  # cut inside a varint
+        "0c 00 00",
+        "ff ff ff ff 0f 00 00",  # length -2^31
+    ],
+)
+def test_broken_frame_is_an_invalid_record(payload):
+    assert refused(raw_batch(payload)) == ErrorCode.INVALID_RECORD
+    packed = zlib.compressobj(wbits=31)
+    gzip = packed.compress(bytes.fromhex(payload)) + packed.flush()
+    assert refused(raw_batch(gzip.hex(), attributes=1)) == ErrorCode.INVALID_RECORD
+
+
+def test_smallest_record_is_sound():
+    assert check(raw_batch("0c 00 00 00 01 01 00")).error == ErrorCode.NONE
+
+
+def test_timestamp_beyond_64_bits_is_an_invalid_record():
+    assert refused(raw_batch("0c 00 02 00 01 01 00", base_timestamp=2**63 - 1)) == ErrorCode.INVALID_RECORD
+    assert refused(raw_batch("0c 00 01 00 01 01 00", base_timestamp=-(2**63))) == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("compression", range(1, 5))
+def test_garbage_in_a_codec_is_an_invalid_record(compression):
+    for payload in (
+        b"\x1enot compressed at all",
+        b"",
+        b"\x28\xb5\x2f\xfd",
+        b"\x82SNAPPY\x00" + bytes(20),
+        b"\x82SNAPPY\x00",
+    ):
+        assert refused(changed(payload=payload, attributes=compression)) == ErrorCode.INVALID_RECORD
+    whole = b.build_batch(RECORDS, compression=compression)
+    for cut in range(1, len(whole) - b.HEADER_SIZE):
+        assert refused(changed(whole, payload=whole[b.HEADER_SIZE : -cut])) == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("compression", range(1, 5))
+def test_bomb_stops_at_the_cap(compression):
+    bomb = b.build_batch([(b"k", bytes(20_000_000))], compression=compression)
+    assert refused(bomb, max_decompressed_bytes=1_000_000) == ErrorCode.MESSAGE_TOO_LARGE
+    assert check(bomb, max_decompressed_bytes=20_000_100).error == ErrorCode.NONE
