@@ -123,6 +123,16 @@ class Config:
 
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False)
 
+    @property
+    def listener(self) -> Listener:
+        """The address to listen on."""
+        return self.listeners[0]
+
+    @property
+    def advertised_listener(self) -> Listener:
+        """The address for clients: an empty host is this machine's name, port 0 the port that was bound."""
+        return self.advertised_listeners[0] if self.advertised_listeners else self.listener
+
     def origin(self, key: str) -> Origin:
         """Where the value of an option comes from."""
         return self.origins.get(key, DEFAULT)

@@ -48,7 +48,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 def broker_listeners(
     listeners: Iterable[Listener], controller_names: str, protocols: Mapping[str, str]
 ) -> tuple[Listener, ...]:
-    """The listeners without the controller's; ValueError if none is left or one needs more than PLAINTEXT."""
+    """The listener that is not the controller's; ValueError if there is none, or two, or one that is not PLAINTEXT."""
     controllers = {name.strip().upper() for name in controller_names.split(",")}
     found = tuple(listener for listener in listeners if listener.name not in controllers)
     for listener in found:
@@ -57,6 +57,6 @@ def broker_listeners(
             raise ValueError(f"a protocol for the listener {listener.name} in listener.security.protocol.map")
         if protocol != "PLAINTEXT":
             raise ValueError(f"PLAINTEXT listeners ({protocol} is not yet supported)")
-    if not found:
-        raise ValueError("at least one listener that is not a controller's")
+    if len(found) != 1:
+        raise ValueError("one listener beside the controller's (several are not yet supported)")
     return found

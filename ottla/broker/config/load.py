@@ -98,6 +98,7 @@ def _check(config: Config, chosen: dict[str, Setting]) -> Config:
     advertised = tuple(listener for listener in config.advertised_listeners if listener.name not in controllers)
     if any(listener.name not in names for listener in advertised):
         raise refuse("advertised.listeners", f"listeners named in `listeners` ({', '.join(sorted(names))})")
-    if any(listener.host in ("", "0.0.0.0", "::") for listener in advertised):
+    reached = advertised or tuple(listener for listener in listeners if listener.host)
+    if any(listener.host in ("", "0.0.0.0", "::") for listener in reached):
         raise refuse("advertised.listeners", f"{LISTENER_RANGE}, with a host that clients can reach")
     return dataclasses.replace(config, listeners=listeners, advertised_listeners=advertised)

@@ -147,6 +147,11 @@ def test_what_nobody_knows_is_one_line_of_its_own():
         ("listeners=PLAINTEXT://a:1,PLAINTEXT://b:2", "listeners with different names"),
         ("listeners=SSL://a:1", "PLAINTEXT listeners (SSL is not yet supported)"),
         ("listeners=INSIDE://a:1", "a protocol for the listener INSIDE in listener.security.protocol.map"),
+        (
+            "listeners=PLAINTEXT://a:1,INSIDE://b:2",
+            "a protocol for the listener INSIDE in listener.security.protocol.map",
+        ),
+        ("listeners=", "one listener beside the controller's (several are not yet supported)"),
         ("log.dirs=a,b", "one directory"),
         ("log.dirs=", "one directory"),
         ("process.roles=controller", "broker, or broker,controller"),
@@ -173,13 +178,29 @@ def test_a_value_that_a_stronger_source_overrides_is_not_judged():
 
 
 def test_a_listener_by_any_name_is_served_when_the_map_makes_it_plaintext():
-    flags = [
-        "listeners=INSIDE://a:1,OUTSIDE://[::1]:2",
-        "listener.security.protocol.map=inside:plaintext,OUTSIDE:PLAINTEXT",
-    ]
-    listeners = loaded(flags).config.listeners
-    assert listeners == (Listener("INSIDE", "a", 1), Listener("OUTSIDE", "::1", 2))
-    assert [str(listener) for listener in listeners] == ["INSIDE://a:1", "OUTSIDE://[::1]:2"]
+    flags = ["listeners=INSIDE://[::1]:2", "listener.security.protocol.map=inside:plaintext,OUTSIDE:SSL"]
+    config = loaded(flags).config
+    assert config.listeners == (Listener("INSIDE", "::1", 2),)
+    assert str(config.listener) == "INSIDE://[::1]:2"
+
+
+def test_two_listeners_are_refused_rather_than_one_of_them_dropped():
+    flags = ["listeners=PLAINTEXT://a:1,OUTSIDE://a:2", "listener.security.protocol.map=OUTSIDE:PLAINTEXT"]
+    with pytest.raises(ConfigError, match=r"must be one listener beside the controller's \(several are not yet supp"):
+        loaded(flags)
+
+
+def test_clients_are_sent_where_the_broker_listens_unless_it_says_otherwise():
+    assert loaded(["listeners=PLAINTEXT://a:1"]).config.advertised_listener == Listener("PLAINTEXT", "a", 1)
+    flags = ["listeners=PLAINTEXT://0.0.0.0:1", "advertised.listeners=PLAINTEXT://b:2"]
+    assert loaded(flags).config.advertised_listener == Listener("PLAINTEXT", "b", 2)
+
+
+def test_an_address_that_no_client_can_reach_is_not_advertised():
+    with pytest.raises(
+        ConfigError, match=r"^advertised\.listeners= \(default\): must be .* a host that clients can reach"
+    ):
+        loaded(["listeners=PLAINTEXT://0.0.0.0:9092"])
 
 
 def test_a_flush_interval_that_has_no_effect_is_said_to_be_ignored():
