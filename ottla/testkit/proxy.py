@@ -8,6 +8,7 @@ import contextlib
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -34,6 +35,7 @@ class Proxy:
         self._broker = (broker_host, broker_port)
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
+        self.requests: Counter[int] = Counter()  # by api_key, as they were passed on
         self._sockets: set[socket.socket] = set()
         self._closing = False
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -85,7 +87,7 @@ class Proxy:
             with self._lock:
                 self._sockets |= {client, broker}
             asked: dict[int, int] = {}
-            self._start(client, broker, partial(_note_request, asked=asked))
+            self._start(client, broker, partial(self._request, asked=asked))
             self._start(broker, client, partial(self._response, asked=asked))
 
     def _start(self, source: socket.socket, target: socket.socket, change: Callable[[bytes], bytes | None]) -> None:
@@ -108,6 +110,13 @@ class Proxy:
         with self._lock:
             self._sockets -= {source, target}
 
+    def _request(self, frame: bytes, asked: dict[int, int]) -> bytes:
+        api_key, _version, correlation_id = _REQUEST.unpack_from(frame)
+        asked[correlation_id] = api_key
+        with self._lock:
+            self.requests[api_key] += 1
+        return frame
+
     def _response(self, frame: bytes, asked: dict[int, int]) -> bytes | None:
         """The frame to pass on; None to lose it quietly; EOFError to lose it and the connection."""
         api_key = asked.pop(_SIZE.unpack_from(frame)[0], None)
@@ -121,12 +130,6 @@ class Proxy:
                 raise EOFError
             return None
         return frame.replace(self._old_address, self._new_address) if api_key in _NAMES_BROKERS else frame
-
-
-def _note_request(frame: bytes, asked: dict[int, int]) -> bytes:
-    api_key, _version, correlation_id = _REQUEST.unpack_from(frame)
-    asked[correlation_id] = api_key
-    return frame
 
 
 def _read(sock: socket.socket, size: int) -> bytes:

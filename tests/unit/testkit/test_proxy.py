@@ -70,6 +70,7 @@ def test_frames_pass_both_ways(proxy, broker):
             ask(client, PRODUCE, number)
             assert read(client) == struct.pack(">i", number) + b"answer"
     assert broker.seen == [PRODUCE] * 3
+    assert proxy.requests == {PRODUCE: 3}
 
 
 def test_a_lost_response_was_carried_out_and_ends_the_connection(proxy, broker):
