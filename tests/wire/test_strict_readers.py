@@ -1,0 +1,117 @@
+"""The strict readers: they read what the library writes, and refuse what is broken, in every API and version."""
+
+import random
+
+import pytest
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.frames import MAX_TAGS, is_flexible
+from ottla.protocol.walker import compile_reader
+from tests.wire.messages import MessageMaker, every_message, library_bytes, library_message
+
+MESSAGES = list(every_message())
+SEEDS = range(4)
+
+
+def reader_of(message_class, api_key, version):
+    return compile_reader(message_class, version, flexible=is_flexible(api_key, version))
+
+
+def samples(message_class, version):
+    for seed in SEEDS:
+        message = MessageMaker(random.Random(f"{message_class.__name__} {version} {seed}"), version).make(message_class)
+        yield library_bytes(message, message_class, version)
+
+
+def test_flexible_versions_are_those_of_the_schemas():
+    for message_class, api_key, version in MESSAGES:
+        assert message_class.flexible_version_q(version) == is_flexible(api_key, version), (api_key, version)
+
+
+def test_readers_agree_with_the_library_on_sound_bodies():
+    for message_class, api_key, version in MESSAGES:
+        read = reader_of(message_class, api_key, version)
+        for body in samples(message_class, version):
+            message, taken = read(body + b"tail")
+            expected, _ = library_message(body, message_class, version)
+            assert taken == len(body)
+            assert message.to_dict(json=False) == expected.to_dict(json=False)
+            assert library_bytes(message, message_class, version) == body
+
+
+def test_every_cut_of_a_sound_body_is_refused():
+    cuts = 0
+    for message_class, api_key, version in MESSAGES:
+        read = reader_of(message_class, api_key, version)
+        for body in list(samples(message_class, version))[:2]:
+            for cut in range(len(body)):
+                cuts += 1
+                with pytest.raises(ProtocolError):
+                    read(body[:cut])
+    assert cuts > 50_000
+
+
+def test_null_in_a_field_that_has_none_is_refused():
+    nulls = 0
+    for message_class, api_key, version in MESSAGES:
+        read = reader_of(message_class, api_key, version)
+        name = f"{message_class.__name__} {version}"
+        sites = MessageMaker(random.Random(name), version)
+        sites.make(message_class)
+        for site in range(sites.sites):
+            maker = MessageMaker(random.Random(name), version, null_at=site)
+            body = library_bytes(maker.make(message_class), message_class, version)
+            nulls += 1
+            with pytest.raises(ProtocolError):
+                read(body)
+    assert nulls > 1_000
+
+
+def test_damaged_bodies_give_a_message_or_a_protocol_error():
+    rng = random.Random(5)
+    refused = 0
+    for message_class, api_key, version in MESSAGES:
+        read = reader_of(message_class, api_key, version)
+        for body in samples(message_class, version):
+            damaged = bytearray(body)
+            for _ in range(rng.choice((1, 2, 5))):
+                if damaged:
+                    damaged[rng.randrange(len(damaged))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            try:
+                _, taken = read(bytes(damaged))
+            except ProtocolError:
+                refused += 1
+            else:
+                assert taken <= len(damaged)
+    assert refused > 100
+
+
+def test_noise_gives_a_message_or_a_protocol_error():
+    rng = random.Random(6)
+    for message_class, api_key, version in MESSAGES:
+        read = reader_of(message_class, api_key, version)
+        for _ in range(20):
+            noise = rng.randbytes(rng.randrange(60))
+            try:
+                _, taken = read(noise)
+            except ProtocolError:
+                continue
+            assert taken <= len(noise)
+
+
+def test_unknown_tags_are_skipped_up_to_the_limit():
+    for message_class, api_key, version in MESSAGES:
+        if not is_flexible(api_key, version):
+            continue
+        read = reader_of(message_class, api_key, version)
+        message = MessageMaker(random.Random(1), version, tags=False).make(message_class)
+        plain = library_bytes(message, message_class, version)
+        assert plain[-1] == 0
+        most = plain[:-1] + bytes([MAX_TAGS]) + b"\xe8\x07\x02hi" * MAX_TAGS
+        message, taken = read(most)
+        assert taken == len(most)
+        assert library_bytes(message, message_class, version) == plain
+        with pytest.raises(ProtocolError, match="tagged fields"):
+            read(plain[:-1] + bytes([MAX_TAGS + 1]) + b"\xe8\x07\x02hi" * (MAX_TAGS + 1))
+        with pytest.raises(ProtocolError):
+            read(plain[:-1] + b"\xff\xff\xff\xff\x07")
