@@ -1,0 +1,191 @@
+"""Commands in the docs, the compose file and the Dockerfile exist, with every option and argument they are given."""
+
+import ast
+import importlib.util
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from ottla.broker.config import from_environment, from_flags, load_config
+from ottla.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(language):
+    for page in PAGES:
+        for match in FENCE.finditer(page.read_text(encoding="utf-8")):
+            if match[1] == language:
+                yield pytest.param(match[2], id=f"{name(page)}:{page.read_text()[: match.start()].count(chr(10)) + 1}")
+
+
+def documented_commands():
+    for block in blocks("console"):
+        for line in block.values[0].splitlines():
+            if line.startswith("$ "):
+                yield pytest.param(line.removeprefix("$ "), id=f"{block.id} {line}")
+
+
+def check_ottla(arguments):
+    """Parse as click would, without running the command or asking whether its files exist; check option values too."""
+    context = click.Context(main, info_name="ottla")
+    command = main.get_command(context, arguments[0])
+    assert command is not None, f"ottla has no command {arguments[0]}"
+    context = click.Context(command, info_name=arguments[0], parent=context)
+    given, rest, _ = command.make_parser(context).parse_args(arguments[1:])
+    assert not rest, f"ottla {arguments[0]} takes no {rest}"
+    for parameter in command.params:
+        assert not (parameter.required and given.get(parameter.name) is None), f"{parameter.name} is missing"
+        if isinstance(parameter.type, click.Choice) and given.get(parameter.name):
+            assert given[parameter.name] in parameter.type.choices
+    overrides = given.get("override") or []
+    loaded = load_config(from_flags(overrides))
+    assert not loaded.unknown and not loaded.ignored
+
+
+def check_environment(variables):
+    # An address to listen on is a flag, so what is advertised is checked against one that any name fits.
+    loaded = load_config(from_environment({key: str(value) for key, value in variables.items()}))
+    assert not loaded.unknown and not loaded.ignored
+
+
+def check_make(arguments):
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {word for word in arguments if "=" not in word} <= set(targets)
+
+
+def check_pip(arguments):
+    assert arguments[0] == "install"
+    for extras in re.findall(r"\[([\w,]+)\]", " ".join(arguments)):
+        assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
+
+
+def check_spark_submit(arguments):
+    """Checks the script and hands what follows to the parser of `ottla audit`, which takes the same arguments."""
+    script = next(word for word in arguments if word.endswith(".py"))
+    assert (ROOT / script).is_file(), f"{script} does not exist"
+    if script == "ottla/spark_jobs/audit.py":
+        check_ottla(["audit", *arguments[arguments.index(script) + 1 :]])
+
+
+def check_docker(arguments):
+    assert arguments[0] == "compose" and arguments[1] in {"up", "run", "down"}
+    assert {word for word in arguments[2:] if not word.startswith("-")} <= set(COMPOSE["services"])
+
+
+def check_python(arguments):
+    if arguments[0] == "-m":
+        assert importlib.util.find_spec(arguments[1]), f"no module {arguments[1]}"
+    else:
+        assert (ROOT / arguments[0]).is_file(), f"{arguments[0]} does not exist"
+
+
+CHECKS = {
+    "docker": check_docker,
+    "make": check_make,
+    "ottla": check_ottla,
+    "pip": check_pip,
+    "python": check_python,
+    "spark-submit": check_spark_submit,
+}
+
+
+@pytest.mark.parametrize("command", list(documented_commands()))
+def test_a_command_in_the_docs_exists_with_its_options(command):
+    words = shlex.split(command)
+    variables = {}
+    while "=" in words[0]:
+        key, _, value = words.pop(0).partition("=")
+        variables[key] = value
+    check_environment(variables)
+    CHECKS[words[0]](words[1:])
+
+
+def test_python_in_the_docs_compiles_and_imports_what_exists():
+    for block in blocks("python"):
+        for node in ast.walk(ast.parse(block.values[0], filename=block.id)):
+            if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "ottla":
+                module = importlib.import_module(node.module)
+                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == [], block.id
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_link_in_the_docs_leads_somewhere(page):
+    targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_every_page_is_reached_from_the_index_of_its_folder():
+    for index in (ROOT / "docs/README.md", ROOT / "docs/decisions/README.md"):
+        text = index.read_text(encoding="utf-8")
+        assert [page.name for page in index.parent.glob("*.md") if page != index and f"({page.name})" not in text] == []
+
+
+def dockerfile_stages():
+    """Stage name to its instructions, with those of the stage it builds on in front."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    stages = {}
+    for line in text.splitlines():
+        if line.startswith("FROM "):
+            _, base, _, stage = line.split()
+            stages[stage] = list(stages.get(base, []))
+        elif line.strip() and not line.startswith("#"):
+            stages[stage].append(line.split(maxsplit=1))
+    return stages
+
+
+def last(stage, instruction):
+    found = [text for word, text in dockerfile_stages()[stage] if word == instruction]
+    return json.loads(found[-1]) if found else []
+
+
+def check_container_command(words):
+    if words[0] == "spark-class":
+        assert words[1].startswith("org.apache.spark.deploy.")
+    else:
+        CHECKS[words[0]](words[1:])
+
+
+@pytest.mark.parametrize("stage", dockerfile_stages())
+def test_the_command_of_an_image_exists(stage):
+    check_container_command([*last(stage, "ENTRYPOINT"), *last(stage, "CMD")])
+
+
+@pytest.mark.parametrize("stage", dockerfile_stages())
+def test_an_image_copies_what_exists_and_sets_options_that_exist(stage):
+    for instruction, text in dockerfile_stages()[stage]:
+        if instruction == "COPY":
+            *sources, _ = text.split()
+            assert [source for source in sources if not (ROOT / source).exists()] == []
+        if instruction == "ENV":
+            check_environment(dict(pair.split("=", 1) for pair in shlex.split(text)))
+
+
+@pytest.mark.parametrize("service", COMPOSE["services"])
+def test_a_service_runs_a_command_that_exists(service):
+    described = COMPOSE["services"][service]
+    stage = described["build"]["target"]
+    check_container_command([*last(stage, "ENTRYPOINT"), *described["command"]])
+    check_environment(described.get("environment", {}))
+
+
+def test_services_depend_on_and_mount_what_the_file_defines():
+    for service in COMPOSE["services"].values():
+        assert set(service.get("depends_on", {})) <= set(COMPOSE["services"])
+        assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= set(COMPOSE["volumes"])
+        for other, wanted in service.get("depends_on", {}).items():
+            assert wanted["condition"] != "service_healthy" or "healthcheck" in COMPOSE["services"][other]
