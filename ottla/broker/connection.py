@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
@@ -16,7 +17,6 @@ from ottla.protocol.frames import ReceiveBuffer
 
 log = logging.getLogger("ottla.connection")
 
-MAX_UNSENT_BYTES = 1024 * 1024
 MAX_HELD_BYTES = 1024 * 1024
 """A client that pipelines more than this behind a request that waits is not read until the reply is queued."""
 
@@ -31,6 +31,7 @@ class Connection(asyncio.BufferedProtocol):
         "_connections",
         "_dispatcher",
         "_inbox",
+        "_max_unsent_bytes",
         "_outbox",
         "_paused_reading",
         "_paused_writing",
@@ -46,13 +47,13 @@ class Connection(asyncio.BufferedProtocol):
         dispatcher: Dispatcher,
         turns: Turns,
         connections: "set[Connection]",
-        max_frame_bytes: int,
-        max_small_request_bytes: int,
+        config: Config,
     ) -> None:
         self._dispatcher = dispatcher
         self._turns = turns
         self._connections = connections
-        self._inbox = ReceiveBuffer(max_frame_bytes, max_small_request_bytes)
+        self._inbox = ReceiveBuffer(config.socket_request_max_bytes, config.max_request_body_bytes)
+        self._max_unsent_bytes = config.max_unsent_bytes
         self._outbox: list[bytes | bytearray | memoryview] = []
         self._transport: asyncio.Transport
         self._activity: Activity[Any] | None = None
@@ -67,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
-        self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
+        self._transport.set_write_buffer_limits(high=self._max_unsent_bytes)
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
         self._connections.add(self)

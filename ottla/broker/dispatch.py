@@ -57,7 +57,9 @@ class Dispatcher:
                 refuse(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
             return None
         try:
-            message = decode_produce_request(version, body) if key == PRODUCE else codec.decode_request(key, version, body)
+            message = (
+                decode_produce_request(version, body) if key == PRODUCE else codec.decode_request(key, version, body)
+            )
         except ProtocolError as error:
             refuse(f"{api.name} v{version}: {error}")
             return None

@@ -11,7 +11,6 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import uvloop
@@ -21,21 +20,22 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.leaders import Leaders
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.config import Config
+from ottla.broker.config import Config, topic_config
 from ottla.broker.connection import Connection
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
-
 from ottla.broker.log.manager import LogManager
+from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.clock import LoopClock
 from ottla.broker.ports.disk import LockHeld, RealDisk
 from ottla.broker.turns import Turns
-from ottla.broker.txn.coordinator import TransactionCoordinator
+from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
 
 log = logging.getLogger("ottla.server")
 
 DRAIN_SECONDS = 1.0
 IDLE_SWEEPS = 4
+ACCEPT_BACKLOG = 1024
 
 
 class Server:
@@ -45,7 +45,7 @@ class Server:
         self.config = config
         self._truncate_damaged = truncate_damaged
         self._connections: set[Connection] = set()
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self.broker: Broker
 
     async def start(self) -> str:
@@ -55,29 +55,39 @@ class Server:
         turns = Turns(clock.next_turn, _log_bug)
         clock.enter = turns.event
         self._clock, self._turns = clock, turns
-        logs = LogManager(RealDisk(), clock, turns, self.config.log_settings(), self._truncate_damaged)
+        config = self.config
+        logs = LogManager(RealDisk(), clock, turns, _log_settings(config, self._truncate_damaged))
         logs.open()
-        cluster = Cluster(logs, clock, logs.node_id, _random_id, _internal_topics(self.config), self.config.num_partitions)
+        cluster = Cluster(
+            logs,
+            clock,
+            logs.node_id,
+            _random_id,
+            lambda own: _partition_settings(config, own),
+            _internal_topics(config),
+            config.num_partitions,
+        )
         cluster.open()
         sink = Leaders(cluster)
-        transactions = TransactionCoordinator(cluster, sink, turns, clock, self.config)
-        groups = GroupCoordinator(cluster, turns, clock, self.config)
+        transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
+        groups = GroupCoordinator(cluster, turns, clock, config)
         sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
-        self.broker = Broker(self.config, clock, turns, logs, cluster, transactions, groups, "", 0)
+        self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0)
         turns.event(groups.open)
-        turns.event(transactions.open)
+        turns.event(transactions.start)
         address = await self._listen(loop)
-        self._every(self.config.replica_high_watermark_checkpoint_interval_ms, logs.checkpoint)
-        self._every(self.config.producer_id_expiration_check_interval_ms, self._expire_producers)
-        self._every(self.config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
+        self._every(config.replica_high_watermark_checkpoint_interval_ms, logs.checkpoint)
+        self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        if config.connections_max_idle_ms > 0:
+            self._every(config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
         gc.collect()
         gc.freeze()
         return address
 
     async def stop(self) -> None:
         """Stop listening, let requests in progress end, close the logs cleanly."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in list(self._connections):
             connection.drain()
         loop = asyncio.get_running_loop()
@@ -86,8 +96,7 @@ class Server:
             await asyncio.sleep(0.02)
         for connection in list(self._connections):
             connection.close()
-        self._turns.event(self.broker.transactions.close)
-        self._turns.event(self.broker.groups.close)
+        self._turns.event(self.broker.transactions.stop)
         self.broker.logs.close()
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> str:
@@ -95,19 +104,17 @@ class Server:
         config = self.config
 
         def accept() -> Connection:
-            return Connection(
-                dispatcher, self._turns, self._connections, config.socket_request_max_bytes, config.small_request_max_bytes
-            )
+            return Connection(dispatcher, self._turns, self._connections, config)
 
-        listener = config.listener
-        self._listener = await loop.create_server(
-            accept, listener.host or None, listener.port, family=socket.AF_UNSPEC, backlog=1024
-        )
-        port = self._listener.sockets[0].getsockname()[1]
-        advertised = config.advertised_listener
-        self.broker.host = advertised.host
-        self.broker.port = advertised.port or port
-        return f"PLAINTEXT://{self.broker.host}:{self.broker.port}"
+        for listener in config.listeners:
+            self._listeners.append(
+                await loop.create_server(accept, listener.host or None, listener.port, backlog=ACCEPT_BACKLOG)
+            )
+        port = self._listeners[0].sockets[0].getsockname()[1]
+        first = (config.advertised_listeners or config.listeners)[0]
+        self.broker.host = first.host or socket.gethostname()
+        self.broker.port = first.port or port
+        return str(first._replace(name="PLAINTEXT", host=self.broker.host, port=self.broker.port))
 
     def _every(self, interval_ms: float, work: Callable[[], None]) -> None:
         def run() -> None:
@@ -119,16 +126,14 @@ class Server:
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
         for partition in self.broker.cluster.partitions():
-            partition.expire_producers(now_ms)
+            partition.expire_producers(now_ms, self.config.producer_id_expiration_ms)
 
     def _sweep_connections(self) -> None:
         for connection in list(self._connections):
             connection.sweep(IDLE_SWEEPS)
 
 
-def run(
-    config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()
-) -> int:
+def run(config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code.
 
     Prints `ready PLAINTEXT://host:port` to stdout (and into `ready_file`) when clients can connect. 0 after a clean
@@ -199,6 +204,40 @@ def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
             },
         ),
     }
+
+
+def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogSettings:
+    return LogSettings(
+        directory=config.log_dirs,
+        node_id=config.node_id,
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
+        file_delete_delay_ms=config.log_segment_delete_delay_ms,
+        truncate_damaged=truncate_damaged,
+    )
+
+
+def _partition_settings(config: Config, own: dict[str, str]) -> PartitionSettings:
+    topic = topic_config(config, own)
+    return PartitionSettings(
+        segment_bytes=topic.segment_bytes,
+        segment_ms=topic.segment_ms,
+        segment_index_bytes=topic.segment_index_bytes,
+        index_interval_bytes=topic.index_interval_bytes,
+        max_message_bytes=topic.max_message_bytes,
+        log_append_time=topic.message_timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
+        cleanup_compact="compact" in topic.cleanup_policy,
+    )
+
+
+def _transaction_settings(config: Config) -> TransactionSettings:
+    return TransactionSettings(
+        max_timeout_ms=config.transaction_max_timeout_ms,
+        id_expiration_ms=config.transactional_id_expiration_ms,
+        abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        expire_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+    )
 
 
 def _log_bug(error: Exception) -> None:

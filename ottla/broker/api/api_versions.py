@@ -39,7 +39,9 @@ def _answer(broker: Broker, version: int) -> Reply:
             ],
             "finalized_features_epoch": broker.cluster.metadata_offset,
             "finalized_features": [
-                response.FinalizedFeatureKey(version=version, name=name, max_version_level=level, min_version_level=level)
+                response.FinalizedFeatureKey(
+                    version=version, name=name, max_version_level=level, min_version_level=level
+                )
                 for name, level in broker.cluster.image.features.items()
                 if level > 0
             ],

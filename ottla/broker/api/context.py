@@ -71,7 +71,6 @@ Reply = Any
 Handle = Callable[[Broker, Request], Coroutine[Wait[Any], None, Reply]]
 
 
-
 class Api(NamedTuple):
     """One served API: the versions that are answered, and the handler."""
 

@@ -105,7 +105,9 @@ def _row(broker: Broker, version: int, asked: Any, refused: Refused | None, vali
             configs=None if version >= 5 else [],
         )
     own = {name: value for name, value in _configs(asked).items() if value is not None}
-    count = len(asked.assignments) or (broker.cluster.default_partitions if asked.num_partitions == -1 else asked.num_partitions)
+    count = len(asked.assignments) or (
+        broker.cluster.default_partitions if asked.num_partitions == -1 else asked.num_partitions
+    )
     topic = None if validate_only else broker.cluster.create_topic(asked.name, count, own)
     return result(
         version=version,

@@ -24,7 +24,7 @@ MAX_RESPONSE_BYTES = 55 * 1024 * 1024
 class Ask(NamedTuple):
     """One partition of the request; `partition` is None when `error` says why."""
 
-    index: int
+    partition_index: int
     offset: int
     max_bytes: int
     partition: Partition | None
@@ -87,25 +87,29 @@ def _enough(asks: Asks, limit: Limit, min_bytes: int) -> bool:
 async def _wait_for_data(broker: Broker, asks: Asks, limit: Limit, min_bytes: int, max_wait_ms: int) -> None:
     partitions = [ask.partition for _topic, rows in asks for ask in rows if ask.partition is not None]
     deadline = broker.clock.monotonic_ms() + max_wait_ms
-    while True:
+    left_ms = float(max_wait_ms)
+    while left_ms > 0:
+        await _parked(broker, partitions, left_ms)
+        if _enough(asks, limit, min_bytes):
+            return
         left_ms = deadline - broker.clock.monotonic_ms()
-        if left_ms <= 0:
-            return
-        wait: Wait[bool] = Wait(broker.turns)
-        timer = broker.clock.call_later(left_ms, lambda wait=wait: wait.wake(False))  # type: ignore[misc]
 
-        def leave(wait: Wait[bool] = wait, timer: object = timer) -> None:
-            timer.cancel()  # type: ignore[attr-defined]
-            for partition in partitions:
-                partition.unpark(wait)
 
-        wait.on_discard = leave
+async def _parked(broker: Broker, partitions: Sequence[Partition], limit_ms: float) -> None:
+    """Wait until one of the partitions moves or the time is over."""
+    wait: Wait[None] = Wait(broker.turns)
+    timer = broker.clock.call_later(limit_ms, lambda: wait.wake(None))
+
+    def leave() -> None:
+        timer.cancel()
         for partition in partitions:
-            partition.park(wait)
-        moved = await wait
-        leave()
-        if not moved or _enough(asks, limit, min_bytes):
-            return
+            partition.unpark(wait)
+
+    wait.on_discard = leave
+    for partition in partitions:
+        partition.park(wait)
+    await wait
+    leave()
 
 
 def _read(asks: Asks, limit: Limit, max_bytes: int) -> list[FetchedTopic]:
@@ -116,7 +120,7 @@ def _read(asks: Asks, limit: Limit, max_bytes: int) -> list[FetchedTopic]:
         fetched = []
         for ask in rows:
             row = _read_one(ask, limit, left, first)
-            size_bytes = len(row.records)
+            size_bytes = len(row.records or b"")
             first = first and size_bytes == 0
             left = max(0, left - size_bytes)
             fetched.append(row)
@@ -128,12 +132,12 @@ def _read_one(ask: Ask, limit: Limit, left: int, first: bool) -> FetchedPartitio
     """`first`: nothing was read yet, so one batch is returned even when it is larger than every limit."""
     partition = ask.partition
     if ask.error or partition is None:
-        return FetchedPartition(ask.index, ask.error, -1, -1, -1, None, b"")
+        return FetchedPartition(ask.partition_index, ask.error, -1, -1, -1, None, b"")
     taken = partition.read(ask.offset, min(ask.max_bytes, left), limit=limit, min_one_batch=first)
     if taken.error:
-        return FetchedPartition(ask.index, taken.error, -1, -1, -1, None, b"")
+        return FetchedPartition(ask.partition_index, taken.error, -1, -1, -1, None, b"")
     return FetchedPartition(
-        ask.index,
+        ask.partition_index,
         ErrorCode.NONE,
         partition.high_watermark,
         partition.last_stable_offset,

@@ -85,4 +85,4 @@ def _end(partition: Partition, timestamp: int, limit: Limit) -> Found:
         end = partition.last_stable_offset if limit is Limit.STABLE else partition.high_watermark
         return Found(ErrorCode.NONE, end, -1, partition.leader_epoch)
     start = partition.log_start_offset
-    return Found(ErrorCode.NONE, start, -1, partition.epoch_at(start))
+    return Found(ErrorCode.NONE, start, -1, partition.epoch_of(start))

@@ -78,10 +78,7 @@ def commit_rows(
     return [
         (
             topic.name,
-            [
-                (row.partition_index, errors.get((topic.name, row.partition_index), unknown))
-                for row in topic.partitions
-            ],
+            [(row.partition_index, errors.get((topic.name, row.partition_index), unknown)) for row in topic.partitions],
         )
         for topic in topics
     ]

@@ -39,7 +39,7 @@ class Write(NamedTuple):
     """One partition of the request; `partition` is None and `error` set when it is refused before the append."""
 
     topic: str
-    index: int
+    partition_index: int
     records: memoryview | None
     partition: Partition | None
     check: BatchCheck | None
@@ -85,15 +85,15 @@ async def _check(broker: Broker, version: int, topic: str, index: int, records: 
             break
         await broker.turns.pause()
     error, message = check.error, check.message
-    if not error and check.header is not None and check.header.compression == ZSTD:
-        if version < FIRST_VERSION_WITH_ZSTD:
-            error, message = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or above"
+    header = check.header
+    if version < FIRST_VERSION_WITH_ZSTD and not error and header is not None and header.compression == ZSTD:
+        error, message = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or above"
     return Write(topic, index, records, partition, check, error, message)
 
 
 def _refuse_repeated(writes: list[Write]) -> ErrorCode | None:
     """A partition named twice would lose one of its batches, so the request is refused."""
-    if len(writes) > 1 and len({(write.topic, write.index) for write in writes}) < len(writes):
+    if len(writes) > 1 and len({(write.topic, write.partition_index) for write in writes}) < len(writes):
         return ErrorCode.INVALID_REQUEST
     return None
 
@@ -148,9 +148,8 @@ def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
     known_epoch = partition.producer_epoch_of(producer_id)
     if known_epoch is not None and epoch < known_epoch:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    error = broker.transactions.verify(
-        request.body.transactional_id, producer_id, epoch, write.topic, write.index
-    )
+    place = (write.topic, write.partition_index)
+    (error,) = broker.transactions.verify(request.body.transactional_id, producer_id, epoch, (place,))
     if error is ErrorCode.TRANSACTION_ABORTABLE and request.api_version < FIRST_VERSION_WITH_ABORTABLE:
         return ErrorCode.INVALID_TXN_STATE
     return _VERIFICATION_ERRORS.get(error, error)
@@ -174,7 +173,7 @@ def _refuse_all(body: ProduceBody, error: ErrorCode) -> list[PartitionResponse]:
 def _row(write: Write, result: AppendResult) -> PartitionResponse:
     return PartitionResponse(
         write.topic,
-        write.index,
+        write.partition_index,
         result.error,
         result.base_offset,
         result.log_append_time_ms,
@@ -190,5 +189,5 @@ def _reply(request: Request, rows: list[PartitionResponse]) -> Reply:
         failed = next((row for row in rows if row.error), None)
         if failed is None:
             return NO_REPLY
-        return Close(f"acks=0 and {failed.topic}-{failed.index} failed with {ErrorCode(failed.error).name}")
+        return Close(f"acks=0 and {failed.topic}-{failed.partition} failed with {ErrorCode(failed.error).name}")
     return Encoded([encode_produce_response(rows, request.api_version, request.correlation_id)])

@@ -13,9 +13,7 @@ SYNC_GROUP = 14
 async def handle(broker: Broker, request: Request) -> Reply:
     """Answer when the leader's assignment is logged."""
     version, body = request.api_version, request.body
-    caller = Caller(
-        body.group_id, body.generation_id, body.member_id, body.group_instance_id if version >= 3 else None
-    )
+    caller = Caller(body.group_id, body.generation_id, body.member_id, body.group_instance_id if version >= 3 else None)
     protocol = (body.protocol_type, body.protocol_name) if version >= 5 else (None, None)
     assignments = [(item.member_id, bytes(item.assignment)) for item in body.assignments]
     reply = await broker.groups.sync(caller, protocol, assignments)

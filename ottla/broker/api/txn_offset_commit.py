@@ -78,9 +78,8 @@ def _verify(broker: Broker, request: Request) -> ErrorCode:
     known_epoch = partition.producer_epoch_of(body.producer_id)
     if known_epoch is not None and body.producer_epoch < known_epoch:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    error = broker.transactions.verify(
-        body.transactional_id, body.producer_id, body.producer_epoch, CONSUMER_OFFSETS_TOPIC, index
-    )
+    place = (CONSUMER_OFFSETS_TOPIC, index)
+    (error,) = broker.transactions.verify(body.transactional_id, body.producer_id, body.producer_epoch, (place,))
     return _VERIFICATION_ERRORS.get(error, error)
 
 

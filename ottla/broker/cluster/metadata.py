@@ -19,6 +19,7 @@ from ottla.broker.cluster.image import (
 )
 from ottla.broker.cluster.names import collision_key, topic_name_problem
 from ottla.broker.log.partition import Partition
+from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.clock import Clock
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
@@ -50,10 +51,12 @@ OPEN_BUDGET_MS = 3.0
 class PartitionStore(Protocol):
     """What the cluster needs of the log manager."""
 
-    clean_start: bool
+    @property
+    def clean_start(self) -> bool:
+        """Whether the last broker on this directory stopped cleanly."""
 
     def open_partition(
-        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, configs: dict[str, str]
+        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
     ) -> Partition:
         """Open or create one partition of this broker."""
 
@@ -70,10 +73,12 @@ class Cluster:
         clock: Clock,
         node_id: int,
         new_topic_id: Callable[[], bytes],
+        settings_of: Callable[[dict[str, str]], PartitionSettings],
         internal_topics: dict[str, tuple[int, dict[str, str]]],
         default_partitions: int,
     ) -> None:
-        """`internal_topics` gives partition count and forced configs of each; `new_topic_id` draws a fresh id."""
+        """`new_topic_id` draws a fresh id; `settings_of` gives what a topic's configs mean for its logs;
+        `internal_topics` has the partition count and the forced configs of each."""
         self.node_id = node_id
         self.default_partitions = default_partitions
         self.image = MetadataImage()
@@ -81,6 +86,7 @@ class Cluster:
         self._store = store
         self._clock = clock
         self._new_topic_id = new_topic_id
+        self._settings_of = settings_of
         self._internal_topics = internal_topics
         self._partitions: dict[str, list[Partition | None]] = {}
         self._unopened: list[tuple[str, int]] = []
@@ -106,7 +112,9 @@ class Cluster:
 
     def open(self) -> None:
         """Replay the metadata log and open every partition that it names."""
-        self._log = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_EPOCH, {})
+        self._log = self._store.open_partition(
+            METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_EPOCH, self._settings_of({})
+        )
         for header, batch in self._log.scan(self._log.log_start_offset):
             if header.is_control:
                 continue
@@ -243,7 +251,7 @@ class Cluster:
 
     def _open(self, topic: Topic, index: int) -> Partition:
         partition = self._store.open_partition(
-            topic.name, index, topic.topic_id, topic.leader_epochs[index], topic.configs
+            topic.name, index, topic.topic_id, topic.leader_epochs[index], self._settings_of(topic.configs)
         )
         self._partitions[topic.name][index] = partition
         return partition

@@ -61,7 +61,9 @@ class OffsetCommits:
         error = self._append(entry, kept, producer) if kept else ErrorCode.NONE
         return [ErrorCode.OFFSET_METADATA_TOO_LARGE if long else error for long in too_long]
 
-    def fetch(self, group_id: str, keys: Sequence[Key] | None, require_stable: bool) -> tuple[ErrorCode, dict[Key, FetchedOffset]]:
+    def fetch(
+        self, group_id: str, keys: Sequence[Key] | None, require_stable: bool
+    ) -> tuple[ErrorCode, dict[Key, FetchedOffset]]:
         """The committed offsets of `keys`, or of all keys when None.
 
         With `require_stable` a key that an open transaction covers is UNSTABLE_OFFSET_COMMIT.

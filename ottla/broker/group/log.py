@@ -67,9 +67,7 @@ def offsets_batch(
     rows: Sequence[tuple[OffsetKey, OffsetValue | None]], now_ms: int, producer: Producer | None
 ) -> bytearray:
     """One batch of commits (or tombstones); transactional when a producer is given."""
-    records = [
-        (offset_key(*key), None if value is None else encode_offset_value(value), ()) for key, value in rows
-    ]
+    records = [(offset_key(*key), None if value is None else encode_offset_value(value), ()) for key, value in rows]
     if producer is None:
         return build_batch(records, timestamp_ms=now_ms)
     return build_batch(

@@ -1,8 +1,8 @@
 """A classic consumer group: who is in it, and how a rebalance goes. pure
 
-Every method takes the monotonic time as an argument and returns what must happen: replies to members that wait, and a record to
-log. `next_deadline_ms` and `tick` are its timers. Membership between two generations lives in memory only; what is
-durable is the group's last record (`value`).
+Every method takes the monotonic time as an argument and returns what must happen: replies to members that wait, and a
+record to log. `next_deadline_ms` and `tick` are its timers. Membership between two generations lives in memory only;
+what is durable is the group's last record (`value`).
 
 Source: `org.apache.kafka.coordinator.group.classic.ClassicGroup`, `GroupMetadataManager` of Kafka 4.3.1.
 """

@@ -71,7 +71,7 @@ def common_protocols(members: Iterable[Member]) -> set[str]:
 
 
 def choose_protocol(members: Iterable[Member]) -> str:
-    """Each member votes for the first of its protocols that all know; most votes win (`ClassicGroup.selectProtocol`)."""
+    """The one with most votes: each member's is the first of its own that all know (`ClassicGroup.selectProtocol`)."""
     everyone = list(members)
     candidates = common_protocols(everyone)
     votes = Counter(next(name for name, _metadata in member.protocols if name in candidates) for member in everyone)
