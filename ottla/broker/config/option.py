@@ -107,7 +107,8 @@ class Option:
         return ",".join(self._items(text))
 
     def _items(self, text: str) -> list[str]:
-        return [item.strip() for item in text.split(",")] if self.kind is Kind.LIST else [text]
+        """The items of a list without blanks and repetitions, as Kafka reads lists; else the text itself."""
+        return list(dict.fromkeys(filter(None, map(str.strip, text.split(","))))) if self.kind is Kind.LIST else [text]
 
     def _within(self, number: float) -> float:
         if not self.at_least <= number <= self.at_most:

@@ -92,6 +92,35 @@ def test_topic_configs_are_checked_and_the_problem_is_named(own, problem):
     assert topic_config_problem(own) == problem
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "sound"),
+    [
+        ("cleanup.policy", "", True),
+        ("cleanup.policy", "compact,compact", True),
+        ("cleanup.policy", "delete,burn", False),
+        ("segment.bytes", " 1048576 ", True),
+        ("segment.bytes", "+1048576", True),
+        ("segment.bytes", "1_048_576", False),
+        ("segment.bytes", "x", False),
+        ("segment.ms", "99999999999999999999", False),
+        ("retention.ms", "-1", True),
+        ("retention.ms", "-2", False),
+        ("retention.bytes", "-5", True),
+        ("compression.gzip.level", "0", False),
+        ("compression.gzip.level", "-1", True),
+        ("compression.type", "gzipp", False),
+        ("preallocate", "yes", False),
+        ("preallocate", "TRUE", True),
+        ("message.timestamp.type", "createtime", False),
+        ("min.cleanable.dirty.ratio", "1.5", False),
+        ("leader.replication.throttled.replicas", "*", True),
+    ],
+)
+def test_a_topic_config_is_accepted_where_kafka_accepts_it(key, text, sound):
+    """The verdicts are those of `LogConfig.validate` of Kafka 4.3.1."""
+    assert (topic_config_problem({key: text}) == "") == sound
+
+
 def test_what_is_not_acted_on_is_kept_shown_and_said():
     assert "retention.ms" in NOT_ACTED_ON and "segment.bytes" not in NOT_ACTED_ON
     entry = entry_of(describe_topic(Config(), {"retention.ms": "5"}), "retention.ms")
