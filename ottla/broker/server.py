@@ -24,10 +24,10 @@ from ottla.broker.config import Config, topic_config
 from ottla.broker.connection import Connection
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
-from ottla.broker.log.manager import LogManager
+from ottla.broker.log.manager import LogDirectoryError, LogManager
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.clock import LoopClock
-from ottla.broker.ports.disk import LockHeld, RealDisk
+from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
 
@@ -126,7 +126,7 @@ class Server:
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
         for partition in self.broker.cluster.partitions():
-            partition.expire_producers(now_ms, self.config.producer_id_expiration_ms)
+            partition.expire_producers(now_ms)
 
     def _sweep_connections(self) -> None:
         for connection in list(self._connections):
@@ -143,7 +143,7 @@ def run(config: Config, *, ready_file: str | None = None, truncate_damaged: froz
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(Server(config, truncate_damaged), ready_file))
-    except (LockHeld, OSError) as error:
+    except (LogDirectoryError, OSError) as error:
         log.error("%s", error)
         return 1
 

@@ -7,11 +7,11 @@ loggers, client metrics) have no configs here: INVALID_REQUEST.
 from typing import Any
 
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ottla.broker.cluster.names import topic_name_problem
 from ottla.broker.config import ConfigEntry, describe_broker, describe_topic
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.metadata_records import BROKER_RESOURCE, TOPIC_RESOURCE
 
 DESCRIBE_CONFIGS = 32
 

@@ -6,6 +6,9 @@
 from dataclasses import dataclass, field
 
 from ottla.protocol.metadata_records import (
+    BROKER_RESOURCE,
+    NO_LEADER_CHANGE,
+    TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -16,12 +19,9 @@ from ottla.protocol.metadata_records import (
     TopicRecord,
 )
 
-TOPIC_RESOURCE = 2
-BROKER_RESOURCE = 4
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC})
-LEADER_UNCHANGED = -2
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class MetadataImage:
                 self._set_partition(record)
             case PartitionChangeRecord():
                 changed = self.topics_by_id.get(record.topic_id)
-                if changed is not None and record.leader != LEADER_UNCHANGED:
+                if changed is not None and record.leader != NO_LEADER_CHANGE:
                     changed.leader_epochs[record.partition_id] += 1
             case ConfigRecord():
                 self._set_config(record)

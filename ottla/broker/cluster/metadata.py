@@ -12,7 +12,6 @@ from uuid import UUID
 from ottla.broker.cluster.image import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
-    TOPIC_RESOURCE,
     TRANSACTION_STATE_TOPIC,
     MetadataImage,
     Topic,
@@ -24,6 +23,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
+    TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,

@@ -1,0 +1,166 @@
+"""The run-to-completion core: order of work, suspension, discarding."""
+
+import pytest
+
+from ottla.broker.turns import Turns, Wait
+
+
+class Loop:
+    """A next-turn queue that is run by hand."""
+
+    def __init__(self):
+        self.queue = []
+        self.bugs = []
+        self.turns = Turns(self.queue.append, self.bugs.append)
+
+    def run(self):
+        while self.queue:
+            self.turns.event(self.queue.pop(0))
+
+
+@pytest.fixture
+def loop():
+    return Loop()
+
+
+def test_handler_that_does_not_wait_ends_inside_start(loop):
+    results = []
+
+    async def handler():
+        return 7
+
+    assert loop.turns.start(handler(), results.append, loop.bugs.append) is None
+    assert results == [7]
+
+
+def test_wake_queues_the_handler_behind_the_waker(loop):
+    seen = []
+    wait = Wait(loop.turns)
+
+    async def handler():
+        seen.append(await wait)
+
+    def waker():
+        wait.wake("woken")
+        seen.append("waker done")
+
+    loop.turns.start(handler(), lambda _: None, loop.bugs.append)
+    loop.turns.event(waker)
+    assert seen == ["waker done", "woken"]
+
+
+def test_first_wake_counts(loop):
+    seen = []
+    wait = Wait(loop.turns)
+
+    async def handler():
+        seen.append(await wait)
+
+    loop.turns.start(handler(), lambda _: None, loop.bugs.append)
+    loop.turns.event(lambda: (wait.wake(1), wait.wake(2)))
+    assert seen == [1]
+
+
+def test_wait_that_was_woken_before_it_is_awaited_does_not_suspend(loop):
+    wait = Wait(loop.turns)
+    wait.wake(3)
+    results = []
+
+    async def handler():
+        return await wait
+
+    assert loop.turns.start(handler(), results.append, loop.bugs.append) is None
+    assert results == [3]
+
+
+def test_end_hooks_run_after_all_woken_work(loop):
+    seen = []
+
+    def event():
+        loop.turns.at_end(lambda: seen.append("flush"))
+        loop.turns.later(lambda: seen.append("later"))
+        seen.append("event")
+
+    loop.turns.event(event)
+    assert seen == ["event", "later", "flush"]
+
+
+def test_event_raised_inside_a_turn_joins_it(loop):
+    seen = []
+
+    def outer():
+        loop.turns.event(lambda: seen.append("inner"))
+        seen.append("outer")
+
+    loop.turns.event(outer)
+    assert seen == ["outer", "inner"]
+
+
+def test_discarded_handler_takes_back_what_it_registered_and_never_resumes(loop):
+    registered = {"here"}
+    wait = Wait(loop.turns, on_discard=registered.clear)
+    seen = []
+
+    async def handler():
+        seen.append(await wait)
+
+    activity = loop.turns.start(handler(), seen.append, loop.bugs.append)
+    activity.discard()
+    loop.turns.event(lambda: wait.wake(1))
+    assert (registered, seen, loop.bugs) == (set(), [], [])
+
+
+def test_handler_woken_and_discarded_in_one_turn_does_not_resume(loop):
+    wait = Wait(loop.turns)
+    seen = []
+
+    async def handler():
+        seen.append(await wait)
+
+    activity = loop.turns.start(handler(), seen.append, loop.bugs.append)
+    loop.turns.event(lambda: (wait.wake(1), activity.discard()))
+    assert seen == []
+
+
+def test_pause_lets_other_events_run_first(loop):
+    seen = []
+
+    async def handler():
+        seen.append("first half")
+        await loop.turns.pause()
+        seen.append("second half")
+
+    loop.turns.start(handler(), lambda _: None, loop.bugs.append)
+    loop.turns.event(lambda: seen.append("other"))
+    loop.run()
+    assert seen == ["first half", "other", "second half"]
+
+
+def test_bug_in_queued_work_does_not_stop_the_turn(loop):
+    seen = []
+
+    def event():
+        loop.turns.later(lambda: 1 / 0)
+        loop.turns.later(lambda: seen.append("still here"))
+
+    loop.turns.event(event)
+    assert seen == ["still here"]
+    assert isinstance(loop.bugs[0], ZeroDivisionError)
+
+
+def test_bug_in_a_handler_is_reported_and_not_a_result(loop):
+    results, bugs = [], []
+
+    async def handler():
+        raise KeyError("x")
+
+    loop.turns.start(handler(), results.append, bugs.append)
+    assert results == [] and isinstance(bugs[0], KeyError)
+
+
+def test_work_queued_outside_a_turn_runs_in_the_next(loop):
+    seen = []
+    loop.turns.later(lambda: seen.append(1))
+    assert seen == []
+    loop.run()
+    assert seen == [1]
