@@ -1,0 +1,76 @@
+"""What is installed is what is needed: dependencies, extras, the entry point, the type marker, the licence."""
+
+import ast
+import importlib
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def names(requirements):
+    return {normal(re.match(r"[\w.-]+", requirement)[0]) for requirement in requirements}
+
+
+def foreign_imports(folder):
+    """The distributions that the modules of a folder import, at any depth of their code."""
+    found = set()
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                found.add(node.module.split(".")[0])
+    distributions = packages_distributions()
+    foreign = found - sys.stdlib_module_names - {"ottla"}
+    return {normal(distributions.get(module, [module])[0]) for module in foreign}
+
+
+@pytest.mark.parametrize("folder", ["ottla/protocol", "ottla/broker", "ottla/client", "ottla/cli"])
+def test_the_core_imports_what_a_plain_install_brings(folder):
+    assert foreign_imports(folder) - names(PROJECT["dependencies"]) == set()
+
+
+@pytest.mark.parametrize("folder", ["ottla/spark_jobs", "ottla/testkit"])
+def test_spark_jobs_and_testkit_import_what_the_spark_extra_brings(folder):
+    allowed = names([*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["spark"], "pytest"])
+    assert foreign_imports(folder) - allowed == set()
+
+
+@pytest.mark.parametrize("requirement", PROJECT["dependencies"])
+def test_every_core_dependency_is_imported(requirement):
+    used = set().union(*(foreign_imports(f"ottla/{part}") for part in ("protocol", "broker", "client", "cli")))
+    assert names([requirement]) <= used
+
+
+def test_the_codecs_are_pinned_to_the_series_they_were_measured_on():
+    assert "kafka-python>=3.0.12,<3.1" in PROJECT["dependencies"]
+
+
+def test_the_command_is_a_function_that_exists():
+    module, _, function = PROJECT["scripts"]["ottla"].partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_the_package_says_that_it_is_typed_and_under_which_licence():
+    assert (ROOT / "ottla/py.typed").is_file()
+    assert PROJECT["license"] == "Apache-2.0"
+    assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "`crc32c`, LGPL-2.1 or later" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_wheel_has_the_module_that_spark_looks_for():
+    chosen = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    assert set(chosen) == {"ottla", "pyspark_ottla.py"}
+    assert all((ROOT / name).exists() for name in chosen)
