@@ -60,6 +60,12 @@ class Proxy:
             self._faults.append(fault)
         return fault
 
+    def cancel(self, fault: Fault) -> None:
+        """Take back a loss that has not happened."""
+        with self._lock:
+            if fault in self._faults:
+                self._faults.remove(fault)
+
     def close(self) -> None:
         self._closing = True
         with self._lock:

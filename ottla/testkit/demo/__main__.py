@@ -11,9 +11,11 @@ from pathlib import Path
 
 warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's own, at import
 
+from kafka.errors import KafkaError  # noqa: E402
+
 from ottla.testkit.demo.audit import audit  # noqa: E402
 from ottla.testkit.demo.screen import Screen  # noqa: E402
-from ottla.testkit.demo.stage import Broker, Stage, StageError, own_broker  # noqa: E402
+from ottla.testkit.demo.stage import Broker, Stage, StageError, own_broker, running_broker  # noqa: E402
 from ottla.testkit.demo.stories import STORIES, TOPICS  # noqa: E402
 
 
@@ -60,21 +62,22 @@ def main() -> int:
     screen = Screen()
     screen.title("Ottla: Kafka's transactions, to watch", "Every line with a tick was checked against the broker.")
     screen.line()
+    broker = None
     try:
         with contextlib.ExitStack() as stack:
             if options.bootstrap:
-                broker = Broker(options.bootstrap, options.data_dir)
+                broker = running_broker(options.bootstrap, options.data_dir)
             else:
                 broker = stack.enter_context(own_broker(options.keep))
             _play(broker, screen, not options.no_audit)
             if broker.process is not None:
                 screen.line()
                 screen.claim(broker.stop(), "the broker stopped in good order when it was asked to")
-    except (StageError, subprocess.TimeoutExpired) as error:
+    except (StageError, KafkaError, subprocess.TimeoutExpired) as error:
         screen.line()
         screen.claim(False, str(error))
     screen.summary()
-    if options.keep and not options.bootstrap and broker.data_dir is not None:
+    if options.keep and broker is not None and broker.process is not None:
         screen.line(f"The data is kept: ottla audit {broker.data_dir}")
     return 1 if screen.broken else 0
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,14 @@ from ottla.testkit.demo.screen import Screen
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 15
 READ_TIMEOUT_S = 10
+
+
+def _encode(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _decode(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
 
 
 class StageError(Exception):
@@ -44,6 +53,16 @@ class Broker:
             self.process.kill()
             self.process.wait()
             return False
+
+
+def running_broker(bootstrap: str, data_dir: Path | None) -> Broker:
+    """A broker that somebody else started; kafka-python would look for one that is not there for half a minute."""
+    host, _, port = bootstrap.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=3).close()
+    except (OSError, ValueError) as error:
+        raise StageError(f"no broker at {bootstrap}: {error}") from error
+    return Broker(bootstrap, data_dir)
 
 
 @contextlib.contextmanager
@@ -104,8 +123,8 @@ class Stage:
             config["transactional_id"] = transactional_id
         producer = KafkaProducer(
             bootstrap_servers=bootstrap or self.broker.bootstrap,
-            key_serializer=str.encode,
-            value_serializer=str.encode,
+            key_serializer=_encode,
+            value_serializer=_encode,
             **config,
         )
         self._clients.append(producer)
@@ -150,8 +169,8 @@ class Stage:
             isolation_level=isolation_level,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            key_deserializer=bytes.decode,
-            value_deserializer=bytes.decode,
+            key_deserializer=_decode,
+            value_deserializer=_decode,
         )
 
     def close(self) -> None:

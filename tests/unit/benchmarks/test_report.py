@@ -1,0 +1,47 @@
+"""The benchmark's table and verdicts."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).parents[3] / "benchmarks" / "report.py"
+
+
+@pytest.fixture(scope="module")
+def report():
+    spec = importlib.util.spec_from_file_location("benchmark_report", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def line_of(text, label):
+    return next(line for line in text.splitlines() if line.startswith(label))
+
+
+def test_a_target_is_reached_or_missed_in_its_own_direction(report):
+    text = report.as_text({"ottla": {"ready_s": 0.4, "tx16_per_s": 2000.0}})
+    assert line_of(text, "ready after").endswith("reached")
+    assert line_of(text, "one-record transactions, 16").endswith("MISSED")
+
+
+def test_a_ratio_counts_beside_the_figure_itself(report):
+    ours = {"tx1_cpu_ms": 0.4}
+    assert line_of(report.as_text({"ottla": ours}), "  broker CPU each").endswith("reached")
+    compared = report.as_text({"ottla": ours, "kafka": {"tx1_cpu_ms": 2.0}})
+    assert line_of(compared, "  broker CPU each").endswith("MISSED")
+    assert "0.20" in line_of(compared, "  broker CPU each")
+
+
+def test_what_was_not_measured_is_left_out_or_a_dash(report):
+    text = report.as_text({"ottla": {"ready_s": 0.4, "idle_mb": None}, "kafka": {"ready_s": None}})
+    assert "resident" not in text
+    assert " - " in line_of(text, "ready after")
+
+
+def test_json_has_the_ratios_of_one_run(report):
+    document = json.loads(report.as_json({"ottla": {"tx1_cpu_ms": 0.5}, "kafka": {"tx1_cpu_ms": 4.0}}))
+    assert document["ratios"]["tx1_cpu_ms"] == 0.125
+    assert document["ratios"]["ready_s"] is None

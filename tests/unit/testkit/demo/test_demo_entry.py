@@ -1,0 +1,26 @@
+"""The demo as a command."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run_demo(*arguments):
+    command = [sys.executable, "-m", "ottla.testkit.demo", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.slow
+def test_every_claim_holds_on_our_broker():
+    done = run_demo("--no-audit")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "claims held" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_broker_that_is_not_there_is_a_failure_without_a_traceback():
+    done = run_demo("--no-audit", "--bootstrap", "127.0.0.1:1")
+    assert done.returncode == 1
+    assert "127.0.0.1:1" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr

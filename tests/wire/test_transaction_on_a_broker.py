@@ -1,0 +1,197 @@
+"""transaction() with kafka-python over a socket: our broker, or any at OTTLA_TEST_BOOTSTRAP."""
+
+import os
+import time
+import uuid
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+
+from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, TransactionFatal, transaction
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.demo.screen import Screen
+from ottla.testkit.demo.stage import Broker, Stage, own_broker
+from ottla.testkit.proxy import Proxy
+
+END_TXN, PRODUCE = 26, 0
+
+
+@pytest.fixture(scope="module")
+def broker():
+    if "OTTLA_TEST_BOOTSTRAP" in os.environ:
+        yield Broker(os.environ["OTTLA_TEST_BOOTSTRAP"], None)
+        return
+    with own_broker(keep=False) as broker:
+        yield broker
+
+
+@pytest.fixture
+def stage(broker):
+    stage = Stage(broker, Screen())
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def proxy(broker):
+    host, _, port = broker.bootstrap.rpartition(":")
+    with Proxy(host, int(port)) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def topic(broker):
+    return make_topic(broker)
+
+
+@pytest.fixture
+def name():
+    return f"order-processor-{uuid.uuid4().hex[:8]}"
+
+
+def make_topic(broker, partitions=1, **configs):
+    topic = f"ledger-{uuid.uuid4().hex[:8]}"
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    settings = {"num_partitions": partitions, "replication_factor": 1, "configs": configs}
+    admin.create_topics({topic: settings}, wait_for_metadata=True)
+    admin.close()
+    return topic
+
+
+def values(stage, topic, isolation_level="read_committed"):
+    return [record.value for record in stage.read(topic, isolation_level)]
+
+
+def test_both_topics_or_neither(stage, broker, name):
+    ledger, audit = make_topic(broker, 2), make_topic(broker)
+    producer = stage.producer(name)
+    with transaction(producer):
+        producer.send(ledger, value="1", partition=1)
+        producer.send(audit, value="1")
+    with pytest.raises(ZeroDivisionError), transaction(producer):
+        producer.send(ledger, value="2", partition=0).get(timeout=10)
+        producer.send(audit, value="2").get(timeout=10)
+        raise ZeroDivisionError
+    assert values(stage, ledger) == values(stage, audit) == ["1"]
+    assert values(stage, audit, "read_uncommitted") == ["1", "2"]
+
+
+def test_a_record_too_large_aborts_and_the_producer_goes_on(stage, broker, name):
+    topic = make_topic(broker, **{"max.message.bytes": "2000"})
+    producer = stage.producer(name)
+    with pytest.raises(TransactionAborted) as caught, transaction(producer):
+        producer.send(topic, value="small").get(timeout=10)
+        producer.send(topic, value="x" * 5000)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    with transaction(producer):
+        producer.send(topic, value="after")
+    assert values(stage, topic) == ["after"]
+
+
+def test_a_lost_answer_to_produce_is_one_record(stage, proxy, topic, name):
+    producer = stage.producer(name, bootstrap=proxy.address)
+    with transaction(producer):
+        producer.send(topic, value="first")
+    fault = proxy.lose_response(PRODUCE)
+    with transaction(producer):
+        producer.send(topic, value="second")
+    assert fault.happened.is_set()
+    assert values(stage, topic, "read_uncommitted") == ["first", "second"]
+
+
+def test_a_lost_answer_to_the_commit_is_asked_for_again(stage, proxy, topic, name):
+    producer = stage.producer(name, bootstrap=proxy.address)
+    fault = proxy.lose_response(END_TXN)
+    with transaction(producer):
+        producer.send(topic, value="committed")
+    assert fault.happened.is_set()
+    assert proxy.requests[END_TXN] == 2
+    assert values(stage, topic) == ["committed"]
+
+
+def test_a_commit_that_is_never_answered_is_unknown(stage, proxy, topic, name):
+    producer = stage.producer(name, bootstrap=proxy.address)
+    fault = proxy.lose_response(END_TXN, disconnect=False)
+    with pytest.raises(CommitUnknown), transaction(producer, timeout_ms=500):
+        producer.send(topic, value="committed after all")
+    assert fault.happened.is_set()
+    assert producer._closed
+    stage.producer(name)  # settles what was left
+    assert values(stage, topic) == ["committed after all"]
+
+
+def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(stage, proxy, topic, name):
+    producer = stage.producer(name, bootstrap=proxy.address)
+    fault = proxy.lose_response(END_TXN, disconnect=False)
+    with pytest.raises(TransactionFatal, match="did not confirm the abort"), transaction(producer, timeout_ms=500):
+        producer.send(topic, value="aborted").get(timeout=10)
+        raise ZeroDivisionError
+    assert fault.happened.is_set()
+    stage.producer(name)
+    assert values(stage, topic) == []
+
+
+def test_records_that_run_into_the_delivery_timeout_are_not_committed_away(stage, proxy, topic, name):
+    producer = stage.producer(name, bootstrap=proxy.address, delivery_timeout_ms=900, request_timeout_ms=600)
+    with transaction(producer):
+        producer.send(topic, value="first")
+    faults = [proxy.lose_response(PRODUCE, disconnect=False) for _ in range(2)]
+    with pytest.raises(TransactionAborted, match="Expiring") as caught, transaction(producer, timeout_ms=10_000):
+        producer.send(topic, value="expired")
+    assert caught.value.retriable
+    assert faults[0].happened.is_set()
+    if not faults[1].happened.is_set():
+        proxy.cancel(faults[1])
+    with transaction(producer):
+        producer.send(topic, value="after")
+    assert values(stage, topic) == ["first", "after"]
+
+
+def test_a_second_instance_fences_the_first(stage, topic, name):
+    first = stage.producer(name)
+    with pytest.raises(ProducerFenced) as caught, transaction(first):
+        first.send(topic, value="zombie").get(timeout=10)
+        second = stage.producer(name)
+        with transaction(second):
+            second.send(topic, value="successor")
+    assert caught.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert first._closed
+    assert values(stage, topic) == ["successor"]
+
+
+def test_a_zombie_that_writes_is_fenced_too(stage, topic, name):
+    first = stage.producer(name)
+    with pytest.raises(ProducerFenced), transaction(first):
+        first.send(topic, value="zombie").get(timeout=10)
+        stage.producer(name)
+        first.send(topic, value="zombie again").get(timeout=10)
+    assert values(stage, topic) == []
+
+
+def consume_until(consumer, producer, target, count, fail_at=None):
+    done, deadline = 0, time.monotonic() + 20
+    while done < count and time.monotonic() < deadline:
+        records = [record for batch in consumer.poll(timeout_ms=300, max_records=3).values() for record in batch]
+        with transaction(producer, consumer=consumer):
+            for record in records:
+                producer.send(target, value=record.value.decode()).get(timeout=10)
+            if fail_at is not None and done + len(records) >= fail_at:
+                raise ZeroDivisionError
+        done += len(records)
+    return done
+
+
+def test_positions_are_committed_with_the_records_or_not_at_all(stage, broker, name):
+    source, target = make_topic(broker, 2), make_topic(broker)
+    feeder = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for number in range(8):
+        feeder.send(source, b"%d" % number, partition=number % 2)
+    feeder.close()
+    producer, consumer = stage.producer(name), stage.consumer(source, f"group-of-{name}")
+    with pytest.raises(ZeroDivisionError):
+        consume_until(consumer, producer, target, 8, fail_at=5)
+    committed = sum(consumer.committed(partition) or 0 for partition in consumer.assignment())
+    assert committed == len(values(stage, target)) < 5
+    assert consume_until(consumer, producer, target, 8 - committed) == 8 - committed
+    assert sorted(values(stage, target)) == [str(number) for number in range(8)]
+    assert {consumer.committed(partition) for partition in consumer.assignment()} == {4}
