@@ -1,0 +1,137 @@
+"""The small text files beside the logs: offset checkpoints, epochs, identities. pure frozen
+
+Source: Kafka's `CheckpointFile`, `PartitionMetadataFile`, `PropertiesUtils`. Malformed text raises ProtocolError.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+
+from ottla.protocol.errors import ProtocolError
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+# Only the existence of the file counts; the broker epoch is for brokers that register with a controller.
+CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+
+TopicPartition = tuple[str, int]
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """A checkpoint of one offset per partition."""
+    return _encode(f"{topic} {index} {offset}" for (topic, index), offset in offsets.items())
+
+
+def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
+    offsets: dict[TopicPartition, int] = {}
+    for fields in _decode(content, 3):
+        offsets[fields[0], _number(fields[1])] = _number(fields[2])
+    return offsets
+
+
+def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
+    """`leader-epoch-checkpoint`: (epoch, start offset), ascending."""
+    return _encode(f"{epoch} {start}" for epoch, start in epochs)
+
+
+def decode_epochs(content: bytes) -> list[tuple[int, int]]:
+    return [(_number(epoch), _number(start)) for epoch, start in _decode(content, 2)]
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    return f"version: 0\ntopic_id: {encode_id(topic_id)}".encode()
+
+
+def decode_partition_metadata(content: bytes) -> bytes:
+    """The topic id (16 bytes) of a partition directory."""
+    fields = dict(_split(line, ":") for line in _text(content).splitlines() if line.strip())
+    if fields.get("version") != "0" or "topic_id" not in fields:
+        raise ProtocolError(f"{PARTITION_METADATA} holds neither version 0 nor a topic id: {content[:80]!r}")
+    topic_id = decode_id(fields["topic_id"])
+    if topic_id == bytes(16):
+        raise ProtocolError(f"{PARTITION_METADATA} holds the zero topic id")
+    return topic_id
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    return "".join(f"{key}={value}\n" for key, value in properties.items()).encode()
+
+
+def decode_properties(content: bytes) -> dict[str, str]:
+    """A Java properties file without escapes, which `meta.properties` does not use."""
+    lines = (line.strip() for line in _text(content).splitlines())
+    return dict(_split(line, "=") for line in lines if line and line[0] not in "#!")
+
+
+def encode_id(identity: bytes) -> str:
+    """16 bytes as Kafka prints a Uuid: base64url without padding, 22 characters."""
+    return urlsafe_b64encode(identity).rstrip(b"=").decode()
+
+
+def decode_id(text: str) -> bytes:
+    try:
+        identity = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        identity = b""
+    if len(identity) != 16:
+        raise ProtocolError(f"{text!r} is not a 22-character base64url id")
+    return identity
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """(topic, partition) of a directory name; None for directories that are deleted, moving or foreign."""
+    topic, dash, index = name.rpartition("-")
+    if not topic or not dash or not index.isascii() or not index.isdigit() or str(int(index)) != index:
+        return None
+    return topic, int(index)
+
+
+def deleted_directory_name(topic: str, index: int, identity: bytes) -> str:
+    """`<topic>-<index>.<32 hex>-delete`, the topic cut so that the name has at most 255 characters."""
+    suffix = f"-{index}.{identity.hex()}-delete"
+    return topic[: 255 - len(suffix)] + suffix
+
+
+def _encode(rows: Iterable[str]) -> bytes:
+    lines = list(rows)
+    return "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode()
+
+
+def _decode(content: bytes, width: int) -> list[list[str]]:
+    lines = _text(content).splitlines()
+    if not lines:
+        return []
+    if lines[0].strip() != "0" or len(lines) < 2:
+        raise ProtocolError(f"checkpoint of unknown version {lines[0][:20]!r}")
+    rows = [line.split() for line in lines[2:] if line.strip()]
+    if len(rows) != _number(lines[1]):
+        raise ProtocolError(f"checkpoint announces {lines[1]} entries and holds {len(rows)}")
+    for row in rows:
+        if len(row) != width:
+            raise ProtocolError(f"checkpoint entry of {len(row)} fields instead of {width}: {' '.join(row)[:80]!r}")
+    return rows
+
+
+def _split(line: str, separator: str) -> tuple[str, str]:
+    key, _, value = line.partition(separator)
+    return key.strip(), value.strip()
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ProtocolError(f"{text[:40]!r} is not a number") from None
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("text file is not UTF-8") from None

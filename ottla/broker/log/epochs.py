@@ -1,0 +1,82 @@
+"""Which leader epoch began at which offset. pure
+
+Source: Kafka's `LeaderEpochFileCache`.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from operator import itemgetter
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+_EPOCH = itemgetter(0)
+_START = itemgetter(1)
+
+
+class LeaderEpochs:
+    """(epoch, start offset), both strictly ascending. `changed` is set by every change, and reset by whoever saves."""
+
+    __slots__ = ("_entries", "changed", "latest")
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._entries: list[tuple[int, int]] = []
+        self.latest = UNDEFINED_EPOCH
+        for epoch, start in entries:
+            self.assign(epoch, start)
+        self.changed = False
+
+    def __iter__(self) -> Iterable[tuple[int, int]]:
+        return iter(self._entries)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        return list(self._entries)
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """A batch of `epoch` begins at `start_offset`; entries that contradict it (higher epoch or start) go."""
+        if epoch < 0:
+            return
+        entries = self._entries
+        if entries and (entries[-1][0] == epoch and entries[-1][1] <= start_offset):
+            return
+        while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start_offset):
+            entries.pop()
+        entries.append((epoch, start_offset))
+        self._mark()
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log now ends at `end_offset`."""
+        keep = bisect_left(self._entries, end_offset, key=_START)
+        if keep < len(self._entries):
+            del self._entries[keep:]
+            self._mark()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log now begins at `start_offset`: the epoch that holds it is kept from there on."""
+        gone = bisect_right(self._entries, start_offset, key=_START)
+        if gone and self._entries[gone - 1][1] != start_offset:
+            self._entries[:gone] = [(self._entries[gone - 1][0], start_offset)]
+            self._mark()
+        elif gone > 1:
+            del self._entries[: gone - 1]
+            self._mark()
+
+    def epoch_of(self, offset: int) -> int:
+        """Epoch of the batch at `offset`, -1 if unknown."""
+        at = bisect_right(self._entries, offset, key=_START)
+        return self._entries[at - 1][0] if at else UNDEFINED_EPOCH
+
+    def end_offset_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(largest known epoch <= `epoch`, its end offset); (-1, -1) where Kafka answers "undefined"."""
+        entries = self._entries
+        if epoch < 0 or not entries or epoch > entries[-1][0]:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == entries[-1][0]:
+            return epoch, log_end_offset
+        above = bisect_right(entries, epoch, key=_EPOCH)
+        return (entries[above - 1][0] if above else epoch), entries[above][1]
+
+    def _mark(self) -> None:
+        self.latest = self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
+        self.changed = True

@@ -1,0 +1,304 @@
+"""The log directory: its identity and lock, its partitions, its checkpoints. shell
+
+Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
+"""
+
+from collections.abc import Iterator
+from logging import getLogger
+
+from ottla.broker.log import checkpoints
+from ottla.broker.log.checkpoints import TopicPartition
+from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.recovery import Start, load_log, new_log
+from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.disk import Disk, Lock, LockHeld, SyncJob
+from ottla.broker.turns import Turns
+from ottla.protocol.errors import ProtocolError
+
+_log = getLogger(__name__)
+
+
+class LogDirectoryError(Exception):
+    """The log directory cannot be used; the message is for the operator."""
+
+
+class LogManager:
+    """All logs of a broker. `clean_start` says whether the last stop was a clean one."""
+
+    def __init__(self, disk: Disk, clock: Clock, turns: Turns, settings: LogSettings) -> None:
+        self.settings = settings
+        self.directory = settings.directory
+        self.node_id = settings.node_id
+        self.cluster_id = settings.cluster_id or ""
+        self.directory_id = ""
+        self.clean_start = False
+        self.offline: str | None = None
+        self._disk = disk
+        self._clock = clock
+        self._turns = turns
+        self._lock: Lock | None = None
+        self._partitions: dict[TopicPartition, Partition] = {}
+        # As read at the start; entries of partitions that nobody opens are written back unchanged.
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._sync: tuple[SyncJob, list[tuple[Partition, int]]] | None = None
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._partitions.values())
+
+    # --- start ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Lock the directory and read what it says of itself. Raises LogDirectoryError."""
+        disk = self._disk
+        disk.make_dirs(self.directory)
+        try:
+            self._lock = disk.lock(self._path(checkpoints.LOCK))
+        except LockHeld as held:
+            raise LogDirectoryError(str(held)) from None
+        try:
+            self._identify()
+            self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINTS)
+            self._log_starts = self._read_checkpoint(checkpoints.LOG_STARTS)
+            self._high_watermarks = self._read_checkpoint(checkpoints.HIGH_WATERMARKS)
+        except LogDirectoryError:
+            self._unlock()
+            raise
+        marker = self._path(checkpoints.CLEAN_SHUTDOWN)
+        self.clean_start = disk.exists(marker)
+        if self.clean_start:
+            disk.remove(marker)
+            disk.sync_dir(self.directory)
+        else:
+            # What recovery finds counts as written, so it has to be on the device before anybody acts on it.
+            disk.sync_tree(self.directory)
+        for name in disk.list(self.directory):
+            if name.endswith("-delete"):
+                disk.remove_tree(self._path(name))
+
+    def partition_dirs(self) -> list[str]:
+        """Names of the partition directories on disk, `<topic>-<index>`."""
+        return [name for name in self._disk.list(self.directory) if checkpoints.parse_directory_name(name) is not None]
+
+    def topic_id_on_disk(self, topic: str, index: int) -> bytes | None:
+        """The topic id that a partition directory names; None if it names none."""
+        path = f"{self._path(f'{topic}-{index}')}/{checkpoints.PARTITION_METADATA}"
+        try:
+            return checkpoints.decode_partition_metadata(self._disk.read(path))
+        except (FileNotFoundError, ProtocolError):
+            return None
+
+    def _identify(self) -> None:
+        path = self._path(checkpoints.META_PROPERTIES)
+        if not self._disk.exists(path):
+            self.cluster_id = self.cluster_id or self._new_id()
+            self.directory_id = self._new_id()
+            properties = {
+                "version": "1",
+                "cluster.id": self.cluster_id,
+                "node.id": str(self.node_id),
+                "directory.id": self.directory_id,
+            }
+            self._disk.write_atomically(path, checkpoints.encode_properties(properties))
+            return
+        try:
+            found = checkpoints.decode_properties(self._disk.read(path))
+        except ProtocolError as broken:
+            raise LogDirectoryError(f"{path}: {broken}") from None
+        node_id = found.get("node.id", found.get("broker.id", ""))
+        cluster_id = found.get("cluster.id", "")
+        if node_id != str(self.node_id):
+            raise LogDirectoryError(f"{path} belongs to node {node_id or '(none)'}, this broker is {self.node_id}")
+        if not cluster_id or self.cluster_id not in ("", cluster_id):
+            raise LogDirectoryError(f"{path} belongs to cluster {cluster_id or '(none)'}, not to {self.cluster_id}")
+        self.cluster_id = cluster_id
+        self.directory_id = found.get("directory.id", "")
+
+    def _new_id(self) -> str:
+        """An id that does not begin with a dash, which command lines would take for an option (`Uuid.randomUuid`)."""
+        while (text := checkpoints.encode_id(self._disk.random_id())).startswith("-"):
+            pass
+        return text
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        path = self._path(name)
+        try:
+            return checkpoints.decode_offsets(self._disk.read(path))
+        except FileNotFoundError:
+            return {}
+        except ProtocolError as broken:
+            raise LogDirectoryError(f"{path}: {broken}") from None
+
+    # --- partitions -----------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        return self._partitions.get((topic, index))
+
+    def open_partition(
+        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
+    ) -> Partition:
+        """The partition, made if its directory is absent; offline if it is damaged. Failed IO raises OSError."""
+        key = topic, index
+        known = self._partitions.get(key)
+        if known is not None:
+            return known
+        loaded = self._make_or_load(key, topic_id, settings)
+        partition = Partition(
+            topic,
+            index,
+            topic_id,
+            leader_epoch,
+            settings,
+            loaded=loaded,
+            disk=self._disk,
+            clock=self._clock,
+            producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
+            on_failure=self._fail,
+        )
+        self._partitions[key] = partition
+        if self.offline is not None:
+            partition.take_offline(self.offline)
+        return partition
+
+    def _make_or_load(self, key: TopicPartition, topic_id: bytes, settings: PartitionSettings) -> LoadedLog:
+        topic, index = key
+        directory = self._path(f"{topic}-{index}")
+        now_ms = self._clock.now_ms()
+        try:
+            self._disk.make_dir(directory)
+        except FileExistsError:
+            start = Start(
+                recovery_point=self._recovery_points.get(key, 0),
+                log_start_offset=self._log_starts.get(key, 0),
+                clean=self.clean_start,
+                truncate_damaged=f"{topic}-{index}" in self.settings.truncate_damaged,
+                now_ms=now_ms,
+                producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
+            )
+            loaded = load_log(self._disk, directory, settings, start)
+        else:
+            loaded = new_log(self._disk, directory, settings, 0, now_ms)
+        if self.topic_id_on_disk(topic, index) is None:
+            content = checkpoints.encode_partition_metadata(topic_id)
+            self._disk.write(f"{directory}/{checkpoints.PARTITION_METADATA}", content)
+        return loaded
+
+    def delete_partition(self, topic: str, index: int) -> None:
+        """Rename the directory at once, remove its files after `file.delete.delay.ms`."""
+        partition = self._partitions.pop((topic, index), None)
+        if partition is not None:
+            partition.take_offline("the partition was deleted")
+            partition.close()
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+            offsets.pop((topic, index), None)
+        directory = self._path(f"{topic}-{index}")
+        if self._disk.exists(directory):
+            grave = self._path(checkpoints.deleted_directory_name(topic, index, self._disk.random_id()))
+            self._disk.rename(directory, grave)
+            self._clock.call_later(self.settings.file_delete_delay_ms, lambda: self._bury(grave))
+
+    def _bury(self, grave: str) -> None:
+        if self._lock is not None and self._disk.exists(grave):
+            self._disk.remove_tree(grave)
+
+    # --- checkpoints ----------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Write the offset checkpoints, and start to sync what was sealed since; called every minute or so."""
+        if self.offline is not None:
+            return
+        try:
+            self._look_after_sync()
+            self._write_checkpoints()
+        except OSError as error:
+            self._fail(error)
+        for partition in self:
+            if partition.offline is None:
+                partition.rest()
+
+    def _look_after_sync(self) -> None:
+        if self._sync is not None:
+            job, covered = self._sync
+            if not job.done:
+                return
+            self._sync = None
+            if job.error is not None:
+                # The kernel may have dropped the pages and called them clean: a second sync would prove nothing.
+                raise job.error
+            for partition, offset in covered:
+                partition.recovery_point = max(partition.recovery_point, offset)
+        dirty = [partition for partition in self if partition.unsynced and partition.offline is None]
+        if dirty:
+            paths = [path for partition in dirty for path in partition.unsynced]
+            covered = [(partition, partition.take_unsynced()) for partition in dirty]
+            self._sync = self._disk.start_sync(paths), covered
+
+    def _write_checkpoints(self) -> None:
+        for key, partition in self._partitions.items():
+            if partition.offline is not None:
+                continue
+            self._recovery_points[key] = partition.recovery_point
+            self._high_watermarks[key] = partition.high_watermark
+            self._log_starts.pop(key, None)
+            if partition.log_start_offset > partition.first_offset:
+                self._log_starts[key] = partition.log_start_offset
+        self._write_checkpoint(checkpoints.RECOVERY_POINTS, self._recovery_points)
+        self._write_checkpoint(checkpoints.LOG_STARTS, self._log_starts)
+        self._write_checkpoint(checkpoints.HIGH_WATERMARKS, self._high_watermarks)
+
+    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        self._disk.write_atomically(self._path(name), checkpoints.encode_offsets(offsets))
+
+    # --- stop and failure -----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop cleanly: everything written and synced, then checkpoints, then the marker. Without it, a crash."""
+        if self._lock is None:
+            return
+        try:
+            sound = self._save_all() if self.offline is None else False
+            if sound:
+                self._disk.write_atomically(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_CONTENT)
+        except OSError as error:
+            self._fail(error)
+        finally:
+            for partition in self:
+                partition.close()
+            self._unlock()
+
+    def abandon(self) -> None:
+        """Let go of files and lock without writing anything, as a killed process does."""
+        for partition in self:
+            partition.close()
+        self._unlock()
+
+    def _save_all(self) -> bool:
+        """Write and sync all logs; False if one is offline: its damage must be looked for again at the next start."""
+        online = [partition for partition in self if partition.offline is None]
+        for partition in online:
+            partition.save()
+        self._disk.sync([path for partition in online for path in partition.paths_to_sync()])
+        for partition in online:
+            partition.recovery_point = partition.log_end_offset
+        self._write_checkpoints()
+        return len(online) == len(self._partitions)
+
+    def _fail(self, error: OSError) -> None:
+        """IO failed: the directory is not trusted any more, and every partition in it answers so."""
+        if self.offline is not None:
+            return
+        self.offline = f"log directory {self.directory} is offline: {error}"
+        _log.error("%s; free or repair the storage and start the broker again", self.offline)
+        for partition in self:
+            partition.take_offline(self.offline)
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def _path(self, name: str) -> str:
+        return f"{self.directory}/{name}"

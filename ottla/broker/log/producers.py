@@ -1,0 +1,331 @@
+"""Producer state of one partition: who may append what, and which transactions are open. pure
+
+Rules
+
+1. `check_*` decide and change nothing; `apply_*` record what was written and decide nothing. A replay of the log
+   applies without checks, and ends in the state that the live broker had.
+2. A producer without state is accepted with any sequence: its state may have expired.
+3. The last five batches of a producer are known by (first, last) sequence: sent again at the same epoch, they are
+   duplicates. A new epoch forgets them and begins at sequence 0.
+4. A transaction is open from its first batch to its marker. A completed one holds the last stable offset back until its
+   marker is below the high watermark.
+
+Source: Kafka's `ProducerStateManager`, `ProducerAppendInfo`, `ProducerStateEntry`, `UnifiedLog` (4.3.1); KIP-98,
+KIP-360, KIP-890, KIP-1228.
+"""
+
+from bisect import insort
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.protocol.batch import BatchHeader, decrement_sequence, increment_sequence
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.indexes import AbortedTxn
+from ottla.protocol.snapshot import ProducerEntry
+
+BATCHES_KEPT = 5
+NO_EPOCH = -1
+NO_OFFSET = -1
+MAX_EPOCH = 2**15 - 1
+TRANSACTION_VERSION_2 = 2
+
+
+class Origin(Enum):
+    """Who appends: a client, one of our coordinators."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
+class KnownBatch(NamedTuple):
+    """One of the last batches of a producer. `timestamp_ms` is the batch's largest."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        return decrement_sequence(self.last_sequence, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class Producer:
+    """What a partition knows of one producer id; -1 means none in every number."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "producer_id", "transaction_start")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = NO_EPOCH
+        self.coordinator_epoch = -1
+        self.last_timestamp_ms = -1
+        self.transaction_start = NO_OFFSET
+        self.batches: list[KnownBatch] = []
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    @property
+    def last_data_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def known(self) -> tuple[object, ...]:
+        """All of it as a value, for comparing a replay with the live state."""
+        batches = tuple(self.batches)
+        return self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.transaction_start, batches
+
+
+class Verdict(NamedTuple):
+    """NONE: append. NONE with `duplicate`: answer as the original was answered. Else: refuse."""
+
+    error: ErrorCode
+    message: str | None = None
+    duplicate: KnownBatch | None = None
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker ended. `last_stable_offset` is the one that a `.txnindex` entry stores."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+    last_stable_offset: int
+
+    @property
+    def index_entry(self) -> AbortedTxn:
+        """The `.txnindex` entry, if the transaction was aborted."""
+        return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
+
+
+ACCEPTED = Verdict(ErrorCode.NONE)
+
+
+class Producers:
+    """The producers of one partition and its open transactions."""
+
+    __slots__ = ("_by_id", "_ending", "open_transactions")
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Producer] = {}
+        # First offset -> producer id. Appends come in offset order, so the first entry is the earliest.
+        self.open_transactions: OrderedDict[int, int] = OrderedDict()
+        # (first offset, marker offset) of transactions whose marker is not yet below the high watermark.
+        self._ending: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(self._by_id.values())
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._by_id.get(producer_id)
+
+    # --- decide ---------------------------------------------------------------------------------------------------
+
+    def check_batch(self, header: BatchHeader, origin: Origin) -> Verdict:
+        """Whether a data batch that carries a producer id may be appended."""
+        producer = self._by_id.get(header.producer_id)
+        if producer is None:
+            return ACCEPTED
+        epoch = header.producer_epoch
+        if epoch < producer.epoch:
+            return _stale_epoch(producer, epoch)
+        if origin is Origin.CLIENT:
+            # What continues the sequence cannot be a duplicate, so the common case looks at one batch only.
+            message = _sequence_gap(producer, epoch, header.base_sequence)
+            if message is not None:
+                duplicate = _find_duplicate(producer, header) if epoch == producer.epoch else None
+                if duplicate is not None:
+                    return Verdict(ErrorCode.NONE, None, duplicate)
+                return Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+        if producer.transaction_start >= 0 and not header.is_transactional:
+            return Verdict(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer.producer_id} has a transaction open since offset {producer.transaction_start} "
+                "and sent a batch outside of it",
+            )
+        return ACCEPTED
+
+    def check_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
+    ) -> Verdict:
+        """Whether a marker may be appended. With transaction version 2 the marker carries a bumped epoch.
+
+        An equal epoch is then the retry of a marker that was written (KIP-1228, KAFKA-19999), unless a transaction is
+        open: it belongs to the next transaction of the same epoch, which a late marker must not end.
+        """
+        producer = self._by_id.get(producer_id)
+        if producer is None:
+            return ACCEPTED
+        if producer_epoch < producer.epoch:
+            return _stale_epoch(producer, producer_epoch)
+        if (
+            transaction_version >= TRANSACTION_VERSION_2
+            and producer_epoch == producer.epoch
+            and producer.transaction_start >= 0
+            and producer_epoch != MAX_EPOCH
+        ):
+            return Verdict(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"marker epoch {producer_epoch} of producer {producer_id} is not above that of its open transaction",
+            )
+        if coordinator_epoch < producer.coordinator_epoch:
+            return Verdict(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {coordinator_epoch} for {producer_id} is below {producer.coordinator_epoch}",
+            )
+        return ACCEPTED
+
+    def transaction_is_open(self, producer_id: int, producer_epoch: int) -> bool:
+        producer = self._by_id.get(producer_id)
+        return producer is not None and producer.transaction_start >= 0 and producer.epoch == producer_epoch
+
+    # --- apply ----------------------------------------------------------------------------------------------------
+
+    def apply_batch(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
+        """A data batch with a producer id was written at `base_offset`; `timestamp_ms` is its largest as written."""
+        producer = self._by_id.get(header.producer_id)
+        if producer is None:
+            producer = self._by_id[header.producer_id] = Producer(header.producer_id)
+        _enter_epoch(producer, header.producer_epoch)
+        delta = header.last_offset_delta
+        batches = producer.batches
+        batches.append(KnownBatch(header.last_sequence, base_offset + delta, delta, timestamp_ms))
+        if len(batches) > BATCHES_KEPT:
+            del batches[0]
+        producer.last_timestamp_ms = timestamp_ms
+        if producer.transaction_start < 0 and header.is_transactional:
+            producer.transaction_start = base_offset
+            self.open_transactions[base_offset] = header.producer_id
+
+    def apply_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        offset: int,
+        timestamp_ms: int,
+    ) -> CompletedTransaction | None:
+        """A marker was written at `offset`; the transaction that it ended, if one was open."""
+        producer = self._by_id.get(producer_id)
+        if producer is None:
+            producer = self._by_id[producer_id] = Producer(producer_id)
+        completed = None
+        first_offset = producer.transaction_start
+        if first_offset >= 0:
+            del self.open_transactions[first_offset]
+            stable = next(iter(self.open_transactions), offset + 1)
+            completed = CompletedTransaction(producer_id, first_offset, offset, not commit, stable)
+            insort(self._ending, (first_offset, offset))
+        _enter_epoch(producer, producer_epoch)
+        producer.coordinator_epoch = coordinator_epoch
+        producer.last_timestamp_ms = timestamp_ms
+        producer.transaction_start = NO_OFFSET
+        return completed
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Transactions whose marker is below the high watermark no longer hold the last stable offset back."""
+        if self._ending:
+            self._ending = [ending for ending in self._ending if ending[1] >= high_watermark]
+
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the earliest transaction whose outcome is not decided and durable."""
+        opened = next(iter(self.open_transactions), None)
+        if not self._ending:
+            return opened
+        ending = self._ending[0][0]
+        return ending if opened is None else min(ending, opened)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers without an open transaction that were quiet for so long; how many. By record timestamps."""
+        limit_ms = now_ms - expiration_ms
+        expired = [p for p in self if p.transaction_start < 0 and p.last_timestamp_ms <= limit_ms]
+        for producer in expired:
+            del self._by_id[producer.producer_id]
+        return len(expired)
+
+    # --- snapshot -------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> list[ProducerEntry]:
+        """One entry per producer, with its last batch alone."""
+        return [_entry(producer) for producer in self]
+
+    def load(self, entries: Iterable[ProducerEntry], now_ms: int, expiration_ms: int) -> None:
+        """Take over a snapshot; producers that have expired since are left out."""
+        opened: list[tuple[int, int]] = []
+        for entry in entries:
+            transaction_start = entry.current_txn_first_offset
+            if transaction_start < 0 and now_ms - entry.timestamp >= expiration_ms:
+                continue
+            producer = self._by_id[entry.producer_id] = Producer(entry.producer_id)
+            producer.epoch = entry.producer_epoch
+            producer.coordinator_epoch = entry.coordinator_epoch
+            producer.last_timestamp_ms = entry.timestamp
+            producer.transaction_start = transaction_start
+            if entry.last_offset >= 0:
+                batch = KnownBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+                producer.batches.append(batch)
+            if transaction_start >= 0:
+                opened.append((transaction_start, entry.producer_id))
+        self.open_transactions.update(sorted(opened))
+
+
+def _find_duplicate(producer: Producer, header: BatchHeader) -> KnownBatch | None:
+    first, last = header.base_sequence, header.last_sequence
+    for batch in producer.batches:
+        if batch.last_sequence == last and batch.first_sequence == first:
+            return batch
+    return None
+
+
+def _sequence_gap(producer: Producer, epoch: int, first_sequence: int) -> str | None:
+    """What is wrong with the first sequence of a batch, None if nothing is."""
+    if producer.epoch == NO_EPOCH:
+        return None
+    if epoch != producer.epoch:
+        if first_sequence == 0:
+            return None
+        return f"producer {producer.producer_id} began epoch {epoch} with sequence {first_sequence} instead of 0"
+    last = producer.last_sequence
+    # A producer without batches has -1 here, so it begins at 0, as does the sequence after 2^31-1.
+    if first_sequence == increment_sequence(last, 1):
+        return None
+    return f"producer {producer.producer_id} sent sequence {first_sequence} after {last} in epoch {epoch}"
+
+
+def _stale_epoch(producer: Producer, epoch: int) -> Verdict:
+    return Verdict(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"epoch {epoch} of producer {producer.producer_id} is below {producer.epoch}",
+    )
+
+
+def _enter_epoch(producer: Producer, epoch: int) -> None:
+    if producer.epoch != epoch:
+        producer.epoch = epoch
+        producer.batches = []
+
+
+def _entry(producer: Producer) -> ProducerEntry:
+    batch = producer.batches[-1] if producer.batches else None
+    return ProducerEntry(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=-1 if batch is None else batch.last_sequence,
+        last_offset=-1 if batch is None else batch.last_offset,
+        offset_delta=0 if batch is None else batch.offset_delta,
+        timestamp=producer.last_timestamp_ms,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_first_offset=producer.transaction_start,
+    )

@@ -1,0 +1,313 @@
+"""Loading a partition directory, after a clean stop or a crash. shell
+
+After a crash every segment from the recovery point on is read: each batch's CRC is checked, and its indexes, leader
+epochs and producer state are rebuilt. A torn tail is cut off. Anything else that is wrong leaves the partition offline
+with one log line that names the file, the position and the way on.
+
+Source: Kafka's `LogLoader`, `LogSegment.recover`, `ProducerStateManager`; where ours differs, `damage.py` says why.
+"""
+
+from contextlib import suppress
+from logging import getLogger
+from typing import NamedTuple
+
+from ottla.broker.log import checkpoints
+from ottla.broker.log.batches import BadBatch, iter_file
+from ottla.broker.log.damage import Tail, classify_tail
+from ottla.broker.log.epochs import LeaderEpochs
+from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.producers import CompletedTransaction, Producers
+from ottla.broker.log.segment import Segment
+from ottla.broker.log.segments import Segments
+from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.ports.disk import Disk
+from ottla.protocol.batch import COMMIT, BatchHeader, read_marker
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.snapshot import decode_snapshot, encode_snapshot
+
+_log = getLogger(__name__)
+
+_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+
+
+class Start(NamedTuple):
+    """What is known of a partition before its directory is read."""
+
+    recovery_point: int
+    log_start_offset: int
+    clean: bool
+    truncate_damaged: bool
+    now_ms: int
+    producer_id_expiration_ms: int
+
+
+class Damaged(Exception):
+    """The log must not be used as it is."""
+
+
+def new_log(disk: Disk, directory: str, settings: PartitionSettings, start_offset: int, now_ms: int) -> LoadedLog:
+    """An empty log in a directory that exists; its files come with the first append."""
+    segment = Segment(disk, directory, start_offset, settings.index_interval_bytes, created_ms=now_ms)
+    segments = Segments(disk, directory, [segment], start_offset)
+    return LoadedLog(directory, segments, Producers(), LeaderEpochs(), start_offset, start_offset)
+
+
+def load_log(disk: Disk, directory: str, settings: PartitionSettings, start: Start) -> LoadedLog:
+    """The log in `directory`. Failed IO raises OSError; damage is in the result."""
+    loader = _Loader(disk, directory, settings, start)
+    try:
+        return loader.load()
+    except (Damaged, BadBatch, ProtocolError) as damage:
+        name = directory.rpartition("/")[2]
+        reason = f"{directory} is damaged: {damage}"
+        _log.error("%s: %s; --truncate-damaged %s gives up what follows", name, reason, name)
+        return new_log(disk, directory, settings, 0, start.now_ms)._replace(damage=reason)
+
+
+class _Loader:
+    """The steps of one load; what they share is in here."""
+
+    def __init__(self, disk: Disk, directory: str, settings: PartitionSettings, start: Start) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.settings = settings
+        self.start = start
+        self.producers = Producers()
+        self.epochs = LeaderEpochs()
+        self.segments: list[Segment] = []
+        self.snapshots: list[int] = []
+        self.end_offset = 0
+        self.snapshot_offset = -1
+
+    def load(self) -> LoadedLog:
+        self._find_files()
+        if not self.segments:
+            return new_log(
+                self.disk, self.directory, self.settings, max(self.start.log_start_offset, 0), self.start.now_ms
+            )
+        log_start = max(self.start.log_start_offset, self.segments[0].base_offset)
+        self._load_epochs()
+        sound = self._count_sound_segments()
+        self._load_producers(log_start, sound)
+        if sound < len(self.segments):
+            self._recover(sound)
+        if self.end_offset < log_start:
+            _log.warning("%s: ends at %d, before its start %d", self.directory, self.end_offset, log_start)
+            self._remove_segments(0)
+            return new_log(self.disk, self.directory, self.settings, log_start, self.start.now_ms)
+        self.epochs.truncate_from_end(self.end_offset)
+        self.epochs.truncate_from_start(log_start)
+        self._remove_stray_snapshots()
+        segments = Segments(self.disk, self.directory, self.segments, self.end_offset)
+        # What recovery wrote anew is on the device after the next sync; until then the recovery point stays.
+        unsynced = tuple(path for segment in self.segments[sound:] for path in segment.paths)
+        point = min(self.start.recovery_point, self.end_offset) if unsynced else self.end_offset
+        return LoadedLog(
+            self.directory, segments, self.producers, self.epochs, log_start, point, self.snapshot_offset, unsynced
+        )
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def _find_files(self) -> None:
+        names = self.disk.list(self.directory)
+        for name in names:
+            if name.endswith((".deleted", ".cleaned", ".tmp")):
+                self.disk.remove(f"{self.directory}/{name}")
+            elif name.endswith(".swap"):
+                raise Damaged(f"{name} is half of a compaction by Apache Kafka, which has to be started to finish it")
+        bases = [int(name[:20]) for name in names if name.endswith(".log")]
+        known = set(bases)
+        for name in names:
+            if name.endswith(_INDEX_SUFFIXES) and int(name[:20]) not in known:
+                self.disk.remove(f"{self.directory}/{name}")
+        present = set(names)
+        for base in bases:
+            path = f"{self.directory}/{base:020d}.log"
+            self.segments.append(
+                Segment(
+                    self.disk,
+                    self.directory,
+                    base,
+                    self.settings.index_interval_bytes,
+                    size_bytes=self.disk.size_bytes(path),
+                    created_ms=self.disk.modified_ms(path),
+                    has_aborted_file=f"{base:020d}.txnindex" in present,
+                )
+            )
+        self.snapshots = [int(name[:20]) for name in names if name.endswith(".snapshot")]
+
+    def _load_epochs(self) -> None:
+        path = f"{self.directory}/{checkpoints.LEADER_EPOCHS}"
+        try:
+            self.epochs = LeaderEpochs(checkpoints.decode_epochs(self.disk.read(path)))
+        except (FileNotFoundError, ProtocolError):
+            # Lost, or never written: the batches say it too. A bad one is the business of recovery.
+            with suppress(BadBatch):
+                for segment in self.segments:
+                    for _, header, _ in iter_file(segment.file, 0, segment.size_bytes):
+                        self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+
+    # --- which segments are sound ---------------------------------------------------------------------------------
+
+    def _count_sound_segments(self) -> int:
+        """How many segments, from the first on, need no recovery; sets the end offset if all are."""
+        point = self.start.recovery_point
+        last = self.segments[-1]
+        if self.start.clean or point >= last.base_offset:
+            end_offset = self._walk_tail(last)
+            # After a crash the log is as it was synced if it ends where the recovery point is.
+            if end_offset is not None and (self.start.clean or end_offset == point):
+                self.end_offset = end_offset
+                return len(self.segments)
+            if self.start.clean:
+                return len(self.segments) - 1
+        sound = 0
+        while sound < len(self.segments) - 1 and self.segments[sound + 1].base_offset <= point:
+            sound += 1
+        return sound
+
+    def _walk_tail(self, segment: Segment) -> int | None:
+        """End offset by the index and the headers behind its last entry; None if something does not fit."""
+        if segment.size_bytes == 0:
+            return segment.base_offset
+        if not segment.load_index_files():
+            return None
+        index = segment.index
+        end_offset = segment.base_offset
+        try:
+            position = index.boundary_before(segment.size_bytes)
+            for _, header, _ in iter_file(segment.file, position, segment.size_bytes, least_offset=end_offset):
+                end_offset = header.next_offset
+                if header.max_timestamp > index.max_timestamp_ms:
+                    index.max_timestamp_ms = header.max_timestamp
+                    index.max_timestamp_offset = header.last_offset
+        except BadBatch:
+            return None
+        return end_offset
+
+    # --- producers ------------------------------------------------------------------------------------------------
+
+    def _load_producers(self, log_start: int, sound: int) -> None:
+        """Newest good snapshot, then the batches between it and the first segment to recover (or the end)."""
+        upto = self.end_offset if sound == len(self.segments) else self.segments[sound].base_offset
+        replay_from = log_start
+        for offset in sorted(self.snapshots, reverse=True):
+            if offset <= upto and self._load_snapshot(offset, log_start):
+                replay_from = offset
+                break
+        for position, segment in enumerate(self.segments[:sound]):
+            behind = self.segments[position + 1].base_offset if position + 1 < len(self.segments) else upto
+            if behind <= replay_from:
+                continue
+            for _, header, batch in iter_file(segment.file, segment.find(replay_from), segment.size_bytes):
+                replay(self.producers, header, batch)
+
+    def _load_snapshot(self, offset: int, log_start: int) -> bool:
+        path = f"{self.directory}/{offset:020d}.snapshot"
+        if offset <= log_start:
+            return False
+        try:
+            entries = decode_snapshot(self.disk.read(path))
+        except ProtocolError as broken:
+            _log.warning("%s: %s; trying an older one", path, broken)
+            self.disk.remove(path)
+            self.snapshots.remove(offset)
+            return False
+        self.producers.load(entries, self.start.now_ms, self.start.producer_id_expiration_ms)
+        self.snapshot_offset = offset
+        return True
+
+    def _save_snapshot(self, offset: int) -> None:
+        content = encode_snapshot(self.producers.snapshot())
+        self.disk.write(f"{self.directory}/{offset:020d}.snapshot", content)
+        self.snapshot_offset = offset
+        if offset not in self.snapshots:
+            self.snapshots.append(offset)
+
+    def _remove_stray_snapshots(self) -> None:
+        """Keep those at the base of a segment and the newest; the rest belongs to nothing, or to what was cut off."""
+        bases = {segment.base_offset for segment in self.segments}
+        newest = max((offset for offset in self.snapshots if offset <= self.end_offset), default=-1)
+        for offset in self.snapshots:
+            if offset > self.end_offset or (offset not in bases and offset != newest):
+                self.disk.remove(f"{self.directory}/{offset:020d}.snapshot")
+
+    # --- recovery -------------------------------------------------------------------------------------------------
+
+    def _recover(self, sound: int) -> None:
+        """Read the segments from `sound` on batch by batch; cut the log where it is torn."""
+        self.end_offset = self.segments[sound].base_offset
+        for at in range(sound, len(self.segments)):
+            segment = self.segments[at]
+            if at > sound:
+                self.end_offset = max(self.end_offset, segment.base_offset)
+                self._save_snapshot(segment.base_offset)
+            bad = self._recover_segment(segment)
+            segment.save_indexes(final=True)
+            if bad is not None:
+                self._judge(bad, at)
+                segment.truncate(bad.position)
+                segment.file.sync()
+                self._remove_segments(at + 1)
+                break
+        if self.end_offset > max(self.snapshot_offset, 0):
+            self._save_snapshot(self.end_offset)
+
+    def _recover_segment(self, segment: Segment) -> BadBatch | None:
+        """Rebuild what hangs on a segment; the first batch that is not sound, if there is one."""
+        index = segment.reset_indexes()
+        batches = iter_file(segment.file, 0, segment.size_bytes, least_offset=segment.base_offset, check_crc=True)
+        try:
+            for position, header, batch in batches:
+                index.account(position, header.size_bytes, header.last_offset, header.max_timestamp)
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                completed = replay(self.producers, header, batch)
+                if completed is not None and completed.aborted:
+                    segment.add_aborted(completed.index_entry)
+                self.end_offset = header.next_offset
+        except BadBatch as bad:
+            return bad
+        return None
+
+    def _judge(self, bad: BadBatch, at: int) -> None:
+        """Return if the log may be cut at `bad`; raise Damaged if it must be left as it is."""
+        segment = self.segments[at]
+        where = f"{segment.log_path}: {bad}"
+        dropped = segment.size_bytes - bad.position + sum(later.size_bytes for later in self.segments[at + 1 :])
+        if self.start.truncate_damaged:
+            _log.warning("%s: cut as asked, %d bytes dropped", where, dropped)
+            return
+        if self.end_offset < self.start.recovery_point:
+            raise Damaged(f"{where}, below the recovery point {self.start.recovery_point}")
+        tail = classify_tail(segment.file, bad, self.end_offset)
+        if tail is Tail.TORN and any(later.size_bytes for later in self.segments[at + 1 :]):
+            tail = Tail.DAMAGE
+        if tail is Tail.DAMAGE:
+            raise Damaged(f"{where}, with sound batches behind it")
+        _log.warning("%s: %s, %d bytes dropped", where, tail.value, dropped)
+
+    def _remove_segments(self, at: int) -> None:
+        for segment in self.segments[at:]:
+            segment.delete()
+        del self.segments[at:]
+
+
+def replay(producers: Producers, header: BatchHeader, batch: memoryview) -> CompletedTransaction | None:
+    """Apply a batch of the log to the producer state; the transaction that it ended, if it is a marker."""
+    if header.producer_id < 0:
+        return None
+    if not header.is_control:
+        producers.apply_batch(header, header.base_offset, header.max_timestamp)
+        return None
+    # Compaction leaves an empty batch where it removed a marker: its transaction is gone altogether.
+    marker = read_marker(batch, header) if header.record_count else None
+    if marker is None:
+        return None
+    return producers.apply_marker(
+        header.producer_id,
+        header.producer_epoch,
+        marker.coordinator_epoch,
+        marker.control_type == COMMIT,
+        header.last_offset,
+        header.max_timestamp,
+    )

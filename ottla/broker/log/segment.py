@@ -1,0 +1,221 @@
+"""One segment: a `.log` file with its indexes. shell
+
+The indexes of the active segment live in memory. Their files are written when the segment is sealed or the log is
+closed, so an append costs one write; a crash in between costs a scan of this one segment.
+"""
+
+from bisect import bisect_left
+from operator import attrgetter
+
+from ottla.broker.log.batches import batch_size, find_boundary, find_offset, iter_file
+from ottla.broker.log.segment_index import SegmentIndex
+from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.ports.disk import Buffer, Disk, File
+from ottla.protocol.batch import HEADER_SIZE, read_header
+from ottla.protocol.indexes import AbortedTxn, iter_aborted, pack_all_aborted
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+_LAST_OFFSET = attrgetter("last_offset")
+
+
+class Segment:
+    """A segment on disk. `size_bytes` is that of its `.log`; `has_aborted_file` says whether a `.txnindex` exists."""
+
+    __slots__ = (
+        "_aborted",
+        "_disk",
+        "_file",
+        "_index",
+        "_interval_bytes",
+        "_path",
+        "_rolls_from_ms",
+        "_used",
+        "base_offset",
+        "created_ms",
+        "has_aborted_file",
+        "indexes_saved",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        interval_bytes: int,
+        *,
+        size_bytes: int = 0,
+        created_ms: int = 0,
+        has_aborted_file: bool = False,
+    ) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{base_offset:020d}"
+        self._interval_bytes = interval_bytes
+        self._file: File | None = None
+        self._index: SegmentIndex | None = SegmentIndex(base_offset, interval_bytes) if size_bytes == 0 else None
+        self._aborted: list[AbortedTxn] | None = None if has_aborted_file else []
+        self._rolls_from_ms: int | None = None
+        self._used = True
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = created_ms
+        self.has_aborted_file = has_aborted_file
+        self.indexes_saved = size_bytes > 0
+
+    @property
+    def log_path(self) -> str:
+        return f"{self._path}.log"
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that exist of this segment once its indexes are saved."""
+        suffixes = ["log", "index", "timeindex"] + (["txnindex"] if self.has_aborted_file else [])
+        return [f"{self._path}.{suffix}" for suffix in suffixes]
+
+    @property
+    def file(self) -> File:
+        """The open `.log` file; it is created by the first append or by the first look."""
+        if self._file is None:
+            self._file = self._disk.open(self.log_path, create=True)
+        return self._file
+
+    @property
+    def index(self) -> SegmentIndex:
+        if self._index is None:
+            self._load_index()
+            assert self._index is not None
+        self._used = True
+        return self._index
+
+    @property
+    def aborted(self) -> list[AbortedTxn]:
+        """Aborted transactions whose marker is in this segment, in the order of their markers."""
+        if self._aborted is None:
+            self._aborted = list(iter_aborted(self._disk.read(f"{self._path}.txnindex")))
+        self._used = True
+        return self._aborted
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def append(self, batch: Buffer, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        position = self.size_bytes
+        (self._file or self.file).append((batch,))
+        self.size_bytes = position + size_bytes
+        self.indexes_saved = False
+        self.index.account(position, size_bytes, last_offset, max_timestamp_ms)
+        if position == 0:
+            self._rolls_from_ms = max_timestamp_ms
+
+    def add_aborted(self, aborted: AbortedTxn) -> None:
+        self.aborted.append(aborted)
+        self.indexes_saved = False
+
+    def roll_is_due(
+        self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int, settings: PartitionSettings
+    ) -> bool:
+        """Whether this batch belongs into the next segment (`LogSegment.shouldRoll`)."""
+        held_bytes = self.size_bytes
+        if held_bytes == 0:
+            return False
+        if held_bytes > settings.segment_bytes - size_bytes or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        from_ms = self._rolls_from_ms
+        if from_ms is None:
+            from_ms = self._rolls_from_ms = self._first_timestamp_ms()
+        waited_ms = max_timestamp_ms - from_ms if from_ms >= 0 else now_ms - self.created_ms
+        return waited_ms > settings.segment_ms or self.index.is_full(settings.segment_index_bytes)
+
+    def save_indexes(self, final: bool) -> None:
+        """Write the index files; `final` adds the last time entry, as sealing and closing do."""
+        index = self.index
+        if final:
+            index.add_time_entry()
+        self._disk.write(f"{self._path}.index", index.offset_file())
+        self._disk.write(f"{self._path}.timeindex", index.time_file())
+        if self.aborted:
+            self._disk.write(f"{self._path}.txnindex", pack_all_aborted(self.aborted))
+            self.has_aborted_file = True
+        self.indexes_saved = final
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the `.log`; whoever cuts rebuilds the indexes."""
+        self.file.truncate(size_bytes)
+        self.size_bytes = size_bytes
+
+    def reset_indexes(self) -> SegmentIndex:
+        """Begin the indexes anew; the caller accounts every batch to what it gets."""
+        self._index = SegmentIndex(self.base_offset, self._interval_bytes)
+        self._aborted = []
+        self.indexes_saved = False
+        self._rolls_from_ms = None
+        return self._index
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> int:
+        """Position of the batch that holds `offset`, or of the next one; the size if there is none."""
+        return find_offset(self.file, self.index.position_before(offset), self.size_bytes, offset)
+
+    def boundary(self, position: int, cut: int) -> tuple[int, int]:
+        """(position, base offset) of the first batch from `position` that ends behind `cut`."""
+        start = max(position, self.index.boundary_before(cut))
+        return find_boundary(self.file, start, self.size_bytes, cut)
+
+    def batch_size(self, position: int) -> int:
+        return batch_size(self.file, position)
+
+    def aborted_from(self, offset: int) -> list[AbortedTxn]:
+        """Aborted transactions with a marker at or behind `offset`."""
+        entries = self.aborted
+        if not entries or entries[-1].last_offset < offset:
+            return []
+        return entries[bisect_left(entries, offset, key=_LAST_OFFSET) :]
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def load_index_files(self) -> bool:
+        """Read `.index` and `.timeindex`; False if they must be rebuilt."""
+        index = SegmentIndex(self.base_offset, self._interval_bytes)
+        try:
+            sound = index.load(
+                self._disk.read(f"{self._path}.index"), self._disk.read(f"{self._path}.timeindex"), self.size_bytes
+            )
+        except FileNotFoundError:
+            return False
+        if sound:
+            self._index = index
+        return sound
+
+    def rest(self) -> None:
+        """Give back descriptor and memory of a sealed segment that nobody used since the last call."""
+        if not self._used and self.indexes_saved:
+            self.close()
+            self._index = None
+            self._aborted = None if self.has_aborted_file else []
+        self._used = False
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def delete(self) -> None:
+        """Remove the files."""
+        self.close()
+        for path in (*self.paths, f"{self._path}.txnindex"):
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def _load_index(self) -> None:
+        if self.load_index_files():
+            return
+        index = SegmentIndex(self.base_offset, self._interval_bytes)
+        for position, header, _ in iter_file(self.file, 0, self.size_bytes):
+            index.account(position, header.size_bytes, header.last_offset, header.max_timestamp)
+        self._index = index
+        self.save_indexes(final=True)
+
+    def _first_timestamp_ms(self) -> int:
+        head = self.file.pread(HEADER_SIZE, 0)
+        return read_header(head).max_timestamp if len(head) == HEADER_SIZE else -1

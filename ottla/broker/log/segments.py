@@ -1,0 +1,177 @@
+"""The segments of one partition in order: appending at the end, reading anywhere. shell"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.broker.log.batches import iter_file
+from ottla.broker.log.segment import Segment
+from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.ports.disk import Buffer, Disk
+from ottla.protocol.batch import BatchHeader
+
+_HINTS_MAX = 256
+
+
+class Chunk(NamedTuple):
+    """Whole batches of one segment from byte `position` on."""
+
+    data: bytes
+    segment: Segment
+    position: int
+
+
+class Segments:
+    """At least one segment; the last one is active. `end_offset` is the log end offset."""
+
+    __slots__ = ("_bases", "_directory", "_disk", "_hints", "_segments", "active", "end_offset")
+
+    def __init__(self, disk: Disk, directory: str, segments: list[Segment], end_offset: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+        self.end_offset = end_offset
+        # Offset -> where its batch stands. Readers go on where they stopped, so most reads need no search.
+        self._hints: dict[int, tuple[Segment, int]] = {}
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def first_offset(self) -> int:
+        return self._bases[0]
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def append(self, batch: Buffer, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Write a batch whose offsets are assigned; the caller has rolled if it is due."""
+        self.active.append(batch, size_bytes, last_offset, max_timestamp_ms)
+        self.end_offset = last_offset + 1
+
+    def roll(self, now_ms: int, settings: PartitionSettings) -> Segment:
+        """Seal the active segment and begin a new one at the end; the sealed one."""
+        sealed = self.active
+        sealed.save_indexes(final=True)
+        self.active = Segment(
+            self._disk, self._directory, self.end_offset, settings.index_interval_bytes, created_ms=now_ms
+        )
+        self._segments.append(self.active)
+        self._bases.append(self.end_offset)
+        return sealed
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, upper: int, max_bytes: int, min_one_batch: bool) -> Chunk:
+        """Whole batches from the one that holds `offset`, below offset `upper`, within one segment and `max_bytes`.
+
+        With `min_one_batch` the first batch comes even if it is larger. `offset` is below `upper`.
+        """
+        segment, position = self._locate(offset)
+        end = self._position_in(segment, upper)
+        if position >= end:
+            return Chunk(b"", segment, position)
+        if end - position <= max_bytes:
+            self._remember(min(upper, self._next_base(segment)), segment, end)
+        else:
+            end, next_offset = segment.boundary(position, position + max_bytes)
+            if end == position:
+                if not min_one_batch:
+                    return Chunk(b"", segment, position)
+                end = position + segment.batch_size(position)
+            else:
+                self._remember(next_offset, segment, end)
+        return Chunk(segment.file.pread(end - position, position), segment, position)
+
+    def bytes_between(self, offset: int, upper: int, enough: int) -> int:
+        """Bytes that a read from `offset` to `upper` finds; at least `enough` if they lie in a sealed segment."""
+        segment, position = self._locate(offset)
+        if segment is not self.active:
+            return max(enough, 1)
+        return self._position_in(segment, upper) - position
+
+    def aborted(self, offset: int, chunk: Chunk) -> list[tuple[int, int]]:
+        """(producer id, first offset) of aborted transactions that touch the chunk, in the order of their markers.
+
+        May hold more than is needed, as Kafka's does (`LocalLog.collectAbortedTransactions`).
+        """
+        upper = chunk.segment.index.offset_after(chunk.position + len(chunk.data))
+        if upper is None:
+            upper = self._next_base(chunk.segment)
+        found: list[tuple[int, int]] = []
+        for segment in self._segments[bisect_right(self._bases, offset) - 1 :]:
+            for entry in segment.aborted_from(offset):
+                if entry.first_offset < upper:
+                    found.append((entry.producer_id, entry.first_offset))
+                if entry.last_stable_offset >= upper:
+                    return found
+        return found
+
+    def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Every batch from the one that holds `from_offset` up to the end as it is now."""
+        end_offset = self.end_offset
+        if from_offset >= end_offset:
+            return
+        first, position = self._locate(from_offset)
+        for segment in self._segments[self._segments.index(first) :]:
+            for _, header, batch in iter_file(segment.file, position, segment.size_bytes):
+                if header.base_offset >= end_offset:
+                    return
+                yield header, batch
+            position = 0
+
+    def _locate(self, offset: int) -> tuple[Segment, int]:
+        """Segment and position of the batch that holds `offset`, or of the next one (compaction leaves gaps)."""
+        hint = self._hints.get(offset)
+        if hint is not None and hint[1] < hint[0].size_bytes:
+            return hint
+        at = max(0, bisect_right(self._bases, offset) - 1)
+        segment = self._segments[at]
+        position = segment.find(offset)
+        while position >= segment.size_bytes and segment is not self.active:
+            at += 1
+            segment = self._segments[at]
+            position = segment.find(offset)
+        self._remember(offset, segment, position)
+        return segment, position
+
+    def _position_in(self, segment: Segment, upper: int) -> int:
+        """Where offset `upper` begins in `segment`; its size if it lies behind."""
+        if upper >= self._next_base(segment):
+            return segment.size_bytes
+        hint = self._hints.get(upper)
+        if hint is not None and hint[0] is segment:
+            return hint[1]
+        position = segment.find(upper)
+        self._remember(upper, segment, position)
+        return position
+
+    def _next_base(self, segment: Segment) -> int:
+        if segment is self.active:
+            return self.end_offset
+        return self._bases[bisect_right(self._bases, segment.base_offset)]
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        hints = self._hints
+        if len(hints) >= _HINTS_MAX:
+            hints.clear()
+        hints[offset] = (segment, position)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def rest(self) -> None:
+        """Let idle sealed segments give back descriptors and memory."""
+        for segment in self._segments[:-1]:
+            segment.rest()
+
+    def close(self) -> None:
+        for segment in self._segments:
+            segment.close()

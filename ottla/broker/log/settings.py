@@ -1,0 +1,38 @@
+"""The numbers that the log needs, under Kafka's defaults. pure"""
+
+from dataclasses import dataclass, field
+
+MAX_INT64 = 2**63 - 1
+PRODUCER_COMPRESSION = "producer"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """Topic settings as values; a change replaces the whole object (`partition.settings = ...`)."""
+
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 604_800_000
+    segment_index_bytes: int = 10_485_760
+    index_interval_bytes: int = 4_096
+    max_message_bytes: int = 1_048_588
+    # message.timestamp.type=LogAppendTime
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = MAX_INT64
+    timestamp_after_max_ms: int = 3_600_000
+    # cleanup.policy contains compact: records need keys
+    cleanup_compact: bool = False
+    # compression.type: "producer" keeps the codec of the batch
+    compression_type: str = PRODUCER_COMPRESSION
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Settings of a log directory. `cluster_id` is used when the directory is new; None draws one."""
+
+    directory: str
+    node_id: int = 1
+    cluster_id: str | None = None
+    producer_id_expiration_ms: int = 86_400_000
+    file_delete_delay_ms: int = 60_000
+    # Names `<topic>-<index>` of damaged partitions that the operator gave up: cut where the damage begins.
+    truncate_damaged: frozenset[str] = field(default_factory=frozenset)
