@@ -22,6 +22,10 @@ MAX_TAGS = 64
 T = TypeVar("T")
 
 
+class UnknownVersion(ProtocolError):
+    """A value of a version that we cannot read. Kafka's coordinators warn and skip such a record."""
+
+
 class Reader:
     """A position in `buffer`; each method reads one field and moves behind it."""
 

@@ -6,8 +6,7 @@ group coordinator.
 
 from typing import NamedTuple
 
-from ottla.protocol.fields import Reader, Writer
-from ottla.protocol.transaction_records import UnknownVersion
+from ottla.protocol.fields import Reader, UnknownVersion, Writer
 from ottla.protocol.varints import Buffer
 
 _LEGACY_OFFSET_KEY, _OFFSET_KEY, _GROUP_KEY = 0, 1, 2

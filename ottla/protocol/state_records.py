@@ -1,5 +1,6 @@
 """Records of `__transaction_state` and `__consumer_offsets`: the one place to import them from. pure frozen"""
 
+from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.offsets_records import (
     GroupKey,
     GroupMember,
@@ -16,7 +17,6 @@ from ottla.protocol.offsets_records import (
 )
 from ottla.protocol.transaction_records import (
     TransactionValue,
-    UnknownVersion,
     decode_transaction_value,
     encode_transaction_value,
     read_transaction_key,

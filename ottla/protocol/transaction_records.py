@@ -6,8 +6,7 @@ Source: `TransactionLogKey.json`, `TransactionLogValue.json` and `TransactionLog
 from struct import Struct
 from typing import NamedTuple
 
-from ottla.protocol.errors import ProtocolError
-from ottla.protocol.fields import Reader, Writer
+from ottla.protocol.fields import Reader, UnknownVersion, Writer
 from ottla.protocol.varints import Buffer
 
 TRANSACTION_KEY_TYPE = 0
@@ -18,10 +17,6 @@ TopicPartitions = tuple[tuple[str, tuple[int, ...]], ...]
 _INT64 = Struct(">q")
 _INT16 = Struct(">h")
 _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
-
-
-class UnknownVersion(ProtocolError):
-    """A value of a version that we cannot read. Kafka's coordinators warn and skip such a record."""
 
 
 class TransactionValue(NamedTuple):

@@ -1,0 +1,366 @@
+"""Record values of `__cluster_metadata-0` and `bootstrap.checkpoint`. pure frozen
+
+Source: the schemas of `kafka-metadata` 4.3.1 and `AbstractApiMessageSerde` of Kafka's server-common.
+A value is unsigned varint frame version 1, record key, record version, then the message, flexible from version 0. Ids
+are 16 bytes; people see them as 22 characters of base64url (`format_uuid`).
+"""
+
+import base64
+import binascii
+from collections.abc import Callable
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import UUID_SIZE, Reader, UnknownVersion, Writer
+from ottla.protocol.varints import Buffer, write_unsigned_varint
+
+_FRAME_VERSION = 1
+_INT32 = Struct(">i")
+# `ConfigResource.Type`: what a ConfigRecord is about.
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+# `LeaderConstants`.
+NO_LEADER = -1
+NO_LEADER_CHANGE = -2
+
+Ints = tuple[int, ...]
+Ids = tuple[bytes, ...]
+
+
+class TopicRecord(NamedTuple):
+    name: str
+    topic_id: bytes
+
+
+class PartitionRecord(NamedTuple):
+    """A partition's first state. Versions below 1 have no directories, below 2 no eligible leader replicas."""
+
+    partition_id: int
+    topic_id: bytes
+    replicas: Ints
+    isr: Ints
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    directories: Ids = ()
+    removing_replicas: Ints = ()
+    adding_replicas: Ints = ()
+    leader_recovery_state: int = 0
+    eligible_leader_replicas: Ints | None = None
+    last_known_elr: Ints | None = None
+
+
+class PartitionChangeRecord(NamedTuple):
+    """What changed; None, leader -2 and recovery state -1 mean "as before"."""
+
+    partition_id: int
+    topic_id: bytes
+    isr: Ints | None = None
+    leader: int = NO_LEADER_CHANGE
+    replicas: Ints | None = None
+    removing_replicas: Ints | None = None
+    adding_replicas: Ints | None = None
+    leader_recovery_state: int = -1
+    eligible_leader_replicas: Ints | None = None
+    last_known_elr: Ints | None = None
+    directories: Ids | None = None
+
+
+class ConfigRecord(NamedTuple):
+    """One option. `value` None removes it; a BROKER_RESOURCE named "" is the default of the cluster."""
+
+    resource_type: int
+    resource_name: str
+    name: str
+    value: str | None
+
+
+class RemoveTopicRecord(NamedTuple):
+    topic_id: bytes
+
+
+class FeatureLevelRecord(NamedTuple):
+    name: str
+    feature_level: int
+
+
+class ProducerIdsRecord(NamedTuple):
+    """A block of producer ids was given out; `next_producer_id` is the first id of the next block."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+class BeginTransactionRecord(NamedTuple):
+    """What follows applies together with the EndTransactionRecord, or not at all."""
+
+    name: str | None = None
+
+
+class EndTransactionRecord(NamedTuple):
+    pass
+
+
+class AbortTransactionRecord(NamedTuple):
+    """What followed the BeginTransactionRecord never happened."""
+
+    reason: str | None = None
+
+
+MetadataRecord = (
+    TopicRecord
+    | PartitionRecord
+    | PartitionChangeRecord
+    | ConfigRecord
+    | RemoveTopicRecord
+    | FeatureLevelRecord
+    | ProducerIdsRecord
+    | BeginTransactionRecord
+    | EndTransactionRecord
+    | AbortTransactionRecord
+)
+
+
+def encode_metadata_record(record: MetadataRecord) -> bytes:
+    """The record value in the version that Kafka 4.3.1 writes."""
+    key, version, encode = _ENCODERS[type(record)]
+    writer = Writer(flexible=True)
+    for number in (_FRAME_VERSION, key, version):
+        writer.unsigned_varint(number)
+    encode(writer, record)
+    return bytes(writer.out)
+
+
+def decode_metadata_record(value: Buffer) -> MetadataRecord | None:
+    """The record, or None if it is of a type that a broker of one may skip.
+
+    Raises UnknownVersion for a newer version of a type we know, ProtocolError for bytes that are no such value.
+    """
+    reader = Reader(value, flexible=True)
+    frame_version = reader.unsigned_varint()
+    if frame_version != _FRAME_VERSION:
+        raise ProtocolError(f"metadata record with frame version {frame_version}")
+    key, version = reader.unsigned_varint(), reader.unsigned_varint()
+    if key not in _DECODERS:
+        return None
+    highest, decode = _DECODERS[key]
+    if version > highest:
+        raise UnknownVersion(f"metadata record {key} of version {version}")
+    record = decode(reader, version)
+    reader.end()
+    return record
+
+
+def format_uuid(uuid: bytes) -> str:
+    """22 characters of base64url, as `org.apache.kafka.common.Uuid` prints them."""
+    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
+
+
+def parse_uuid(text: str) -> bytes:
+    """The 16 bytes of `format_uuid`'s text; ProtocolError if it is none."""
+    try:
+        uuid = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        uuid = b""
+    if len(uuid) != UUID_SIZE:
+        raise ProtocolError(f"{text!r} is not a base64url id")
+    return uuid
+
+
+def _encode_topic(writer: Writer, record: TopicRecord) -> None:
+    writer.string(record.name)
+    writer.uuid(record.topic_id)
+    writer.tags()
+
+
+def _decode_topic(reader: Reader, _version: int) -> TopicRecord:
+    record = TopicRecord(reader.string(), reader.uuid())
+    reader.tags()
+    return record
+
+
+def _encode_partition(writer: Writer, record: PartitionRecord) -> None:
+    writer.int32(record.partition_id)
+    writer.uuid(record.topic_id)
+    for replicas in (record.replicas, record.isr, record.removing_replicas, record.adding_replicas):
+        writer.array(replicas, writer.int32)
+    writer.int32(record.leader)
+    writer.int32(record.leader_epoch)
+    writer.int32(record.partition_epoch)
+    writer.array(record.directories, writer.uuid)
+    writer.tags(
+        (0, bytes([record.leader_recovery_state & 0xFF])) if record.leader_recovery_state else None,
+        _ints_tag(1, record.eligible_leader_replicas),
+        _ints_tag(2, record.last_known_elr),
+    )
+
+
+def _decode_partition(reader: Reader, version: int) -> PartitionRecord:
+    partition_id, topic_id = reader.int32(), reader.uuid()
+    replicas, isr, removing, adding = [reader.array(reader.int32, 4) for _ in range(4)]
+    record = PartitionRecord(
+        partition_id,
+        topic_id,
+        replicas,
+        isr,
+        reader.int32(),
+        reader.int32(),
+        reader.int32(),
+        reader.array(reader.uuid, UUID_SIZE) if version >= 1 else (),
+        removing,
+        adding,
+    )
+    tags = reader.tags()
+    return record._replace(
+        leader_recovery_state=tags[0].int8() if 0 in tags else 0,
+        eligible_leader_replicas=_tagged_ints(tags, 1),
+        last_known_elr=_tagged_ints(tags, 2),
+    )
+
+
+def _encode_partition_change(writer: Writer, record: PartitionChangeRecord) -> None:
+    writer.int32(record.partition_id)
+    writer.uuid(record.topic_id)
+    state = record.leader_recovery_state
+    writer.tags(
+        _ints_tag(0, record.isr),
+        None if record.leader == NO_LEADER_CHANGE else (1, _INT32.pack(record.leader)),
+        _ints_tag(2, record.replicas),
+        _ints_tag(3, record.removing_replicas),
+        _ints_tag(4, record.adding_replicas),
+        None if state == -1 else (5, bytes([state & 0xFF])),
+        _ints_tag(6, record.eligible_leader_replicas),
+        _ints_tag(7, record.last_known_elr),
+        None if record.directories is None else (8, _compact(len(record.directories)) + b"".join(record.directories)),
+    )
+
+
+def _decode_partition_change(reader: Reader, _version: int) -> PartitionChangeRecord:
+    partition_id, topic_id = reader.int32(), reader.uuid()
+    tags = reader.tags()
+    return PartitionChangeRecord(
+        partition_id,
+        topic_id,
+        isr=_tagged_ints(tags, 0),
+        leader=tags[1].int32() if 1 in tags else NO_LEADER_CHANGE,
+        replicas=_tagged_ints(tags, 2),
+        removing_replicas=_tagged_ints(tags, 3),
+        adding_replicas=_tagged_ints(tags, 4),
+        leader_recovery_state=tags[5].int8() if 5 in tags else -1,
+        eligible_leader_replicas=_tagged_ints(tags, 6),
+        last_known_elr=_tagged_ints(tags, 7),
+        directories=tags[8].nullable_array(tags[8].uuid, UUID_SIZE) if 8 in tags else None,
+    )
+
+
+def _encode_config(writer: Writer, record: ConfigRecord) -> None:
+    writer.int8(record.resource_type)
+    writer.string(record.resource_name)
+    writer.string(record.name)
+    writer.string(record.value)
+    writer.tags()
+
+
+def _decode_config(reader: Reader, _version: int) -> ConfigRecord:
+    record = ConfigRecord(reader.int8(), reader.string(), reader.string(), reader.nullable_string())
+    reader.tags()
+    return record
+
+
+def _encode_remove_topic(writer: Writer, record: RemoveTopicRecord) -> None:
+    writer.uuid(record.topic_id)
+    writer.tags()
+
+
+def _decode_remove_topic(reader: Reader, _version: int) -> RemoveTopicRecord:
+    record = RemoveTopicRecord(reader.uuid())
+    reader.tags()
+    return record
+
+
+def _encode_feature_level(writer: Writer, record: FeatureLevelRecord) -> None:
+    writer.string(record.name)
+    writer.int16(record.feature_level)
+    writer.tags()
+
+
+def _decode_feature_level(reader: Reader, _version: int) -> FeatureLevelRecord:
+    record = FeatureLevelRecord(reader.string(), reader.int16())
+    reader.tags()
+    return record
+
+
+def _encode_producer_ids(writer: Writer, record: ProducerIdsRecord) -> None:
+    writer.int32(record.broker_id)
+    writer.int64(record.broker_epoch)
+    writer.int64(record.next_producer_id)
+    writer.tags()
+
+
+def _decode_producer_ids(reader: Reader, _version: int) -> ProducerIdsRecord:
+    record = ProducerIdsRecord(reader.int32(), reader.int64(), reader.int64())
+    reader.tags()
+    return record
+
+
+def _encode_one_tag(writer: Writer, text: str | None) -> None:
+    if text is None:
+        writer.tags()
+    else:
+        content = Writer(flexible=True)
+        content.string(text)
+        writer.tags((0, bytes(content.out)))
+
+
+def _decode_one_tag(reader: Reader) -> str | None:
+    tags = reader.tags()
+    return tags[0].nullable_string() if 0 in tags else None
+
+
+def _compact(count: int) -> bytes:
+    out = bytearray()
+    write_unsigned_varint(out, count + 1)
+    return bytes(out)
+
+
+def _ints_tag(tag: int, values: Ints | None) -> tuple[int, bytes] | None:
+    return None if values is None else (tag, _compact(len(values)) + b"".join(map(_INT32.pack, values)))
+
+
+def _tagged_ints(tags: dict[int, Reader], tag: int) -> Ints | None:
+    return tags[tag].nullable_array(tags[tag].int32, 4) if tag in tags else None
+
+
+_ENCODERS: dict[type, tuple[int, int, Callable[..., None]]] = {
+    TopicRecord: (2, 0, _encode_topic),
+    PartitionRecord: (3, 2, _encode_partition),
+    ConfigRecord: (4, 0, _encode_config),
+    PartitionChangeRecord: (5, 2, _encode_partition_change),
+    RemoveTopicRecord: (9, 0, _encode_remove_topic),
+    FeatureLevelRecord: (12, 0, _encode_feature_level),
+    ProducerIdsRecord: (15, 0, _encode_producer_ids),
+    BeginTransactionRecord: (23, 0, lambda writer, record: _encode_one_tag(writer, record.name)),
+    EndTransactionRecord: (24, 0, lambda writer, _record: writer.tags()),
+    AbortTransactionRecord: (25, 0, lambda writer, record: _encode_one_tag(writer, record.reason)),
+}
+
+
+def _decode_end_transaction(reader: Reader, _version: int) -> EndTransactionRecord:
+    reader.tags()
+    return EndTransactionRecord()
+
+
+_DECODERS: dict[int, tuple[int, Callable[[Reader, int], MetadataRecord]]] = {
+    2: (0, _decode_topic),
+    3: (2, _decode_partition),
+    4: (0, _decode_config),
+    5: (2, _decode_partition_change),
+    9: (0, _decode_remove_topic),
+    12: (0, _decode_feature_level),
+    15: (0, _decode_producer_ids),
+    23: (0, lambda reader, _version: BeginTransactionRecord(_decode_one_tag(reader))),
+    24: (0, _decode_end_transaction),
+    25: (0, lambda reader, _version: AbortTransactionRecord(_decode_one_tag(reader))),
+}
