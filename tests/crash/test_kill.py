@@ -1,0 +1,137 @@
+"""kill -9 at random moments under transactional load, then everything that was promised is looked for.
+
+OTTLA_KILLS sets how often (5 for `make test`), OTTLA_SEED the moments and the load.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+from clients import eventually, start_client
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from oracle import Findings, Partition, violations
+from targets import TARGETS
+from workload import GROUP, ORDERS, TOPICS, start_workers
+
+KILLS = int(os.environ.get("OTTLA_KILLS", "5"))
+SEED = os.environ.get("OTTLA_SEED") or str(random.SystemRandom().randrange(1 << 32))
+RESTART_SHARE = 0.15  # of the kills hit a broker that is just starting
+OVERRIDES = {"log.index.interval.bytes": "1024"}
+
+
+def all_go_on(workers, what):
+    """Waits until every client has something new acknowledged."""
+    before = {worker.name: worker.progress for worker in workers}
+    deadline = time.monotonic() + 120
+    while idle := [worker.name for worker in workers if worker.progress == before[worker.name]]:
+        for worker in workers:
+            if worker.failure is not None:
+                raise AssertionError(f"{worker.name} gave up {what}") from worker.failure
+        assert time.monotonic() < deadline, f"{what}: {idle} did not go on"
+        time.sleep(0.02)
+
+
+def kill_and_restart(broker, dice):
+    broker.kill()
+    while dice.random() < RESTART_SHARE:
+        with broker.log_file.open("ab") as log:
+            newborn = subprocess.Popen(broker.command(), stdout=log, stderr=log, start_new_session=True)
+            time.sleep(dice.uniform(0.0, 0.6))
+            newborn.kill()
+            newborn.wait()
+    broker.start()
+
+
+def finish(workers):
+    for worker in workers:
+        worker.stopping.set()
+    for worker in workers:
+        worker.join(120)
+        assert not worker.is_alive(), f"{worker.name} does not end"
+        if worker.failure is not None:
+            raise AssertionError(f"{worker.name} gave up") from worker.failure
+
+
+def log_ends(bootstrap):
+    """(high watermark, last stable offset) of every partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    ends = []
+    for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
+        partitions = [TopicPartition(topic, n) for topic, count in TOPICS.items() for n in range(count)]
+        rows = admin.list_offsets({p: OffsetSpec.latest() for p in partitions}, isolation_level=level)
+        ends.append({Partition(p.topic, p.partition): row.result(20).offset for p, row in rows.items()})
+    return {partition: (ends[0][partition], ends[1][partition]) for partition in ends[0]}
+
+
+def group_positions(bootstrap):
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "isolation.level": "read_committed"})
+    rows = eventually(lambda: _stable(consumer), "the group's positions are free of transactions")
+    consumer.close()
+    return {Partition(row.topic, row.partition): max(row.offset, 0) for row in rows}
+
+
+def _stable(consumer):
+    rows = consumer.committed([TopicPartition(*partition) for partition in ORDERS], 20)
+    return rows if all(row.error is None for row in rows) else None
+
+
+def by_partition(records):
+    rows = {Partition(topic, n): [] for topic, count in TOPICS.items() for n in range(count)}
+    for record in records:
+        rows[Partition(record.topic, record.partition)].append((record.offset, record.value.decode()))
+    return rows
+
+
+def look_for_everything(broker, directory, client_name, seen=()):
+    """The findings of one client library."""
+    eventually(
+        lambda: all(high == stable for high, stable in log_ends(broker.bootstrap).values()),
+        "every transaction has ended",
+        timeout_s=70,
+    )
+    client = start_client(client_name, broker.bootstrap, directory)
+    topics = list(TOPICS)
+    findings = Findings(
+        committed=by_partition(client.read(topics)),
+        uncommitted=by_partition(client.read(topics, "read_uncommitted")),
+        ends=log_ends(broker.bootstrap),
+        positions=group_positions(broker.bootstrap),
+        seen=list(seen),
+    )
+    client.close()
+    return findings
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["ottla", pytest.param("apache", marks=pytest.mark.conformance)])
+def test_killed_brokers_keep_every_promise(target, tmp_path, record_property):
+    record_property("seed", SEED)
+    sys.stderr.write(f"seed {SEED}, {KILLS} kills\n")
+    dice = random.Random(SEED)
+    broker = TARGETS[target](tmp_path / target, OVERRIDES).start()
+    try:
+        client = start_client("confluent-kafka", broker.bootstrap, tmp_path)
+        for topic, partitions in TOPICS.items():
+            client.create_topics([topic], partitions)
+        client.close()
+        workers = start_workers(broker.bootstrap, SEED)
+        all_go_on(workers, "before the first kill")
+        for number in range(1, KILLS + 1):
+            time.sleep(dice.uniform(0.0, 0.8))
+            kill_and_restart(broker, dice)
+            all_go_on(workers, f"after kill {number} (seed {SEED})")
+        finish(workers)
+        history = [transaction for worker in workers for transaction in worker.history]
+        for reader in ("confluent-kafka", "kafka-python"):
+            findings = look_for_everything(broker, tmp_path, reader, workers[-1].seen)
+            assert violations(history, findings) == [], f"seed {SEED}, read with {reader}"
+        assert broker.stop() is not None
+        broker.start()
+        again = look_for_everything(broker, tmp_path, "confluent-kafka")
+        assert (again.committed, again.ends) == (findings.committed, findings.ends), "a clean restart changed the logs"
+    finally:
+        broker.stop()

@@ -1,0 +1,323 @@
+"""Clients that work through any number of broker crashes and write down what they were told.
+
+Every client is a thread that goes on until it is stopped, and then ends its last transaction. `progress` counts what
+was acknowledged (commits, or records of a plain producer), so that a test can wait until everybody goes on.
+"""
+
+import itertools
+import random
+import threading
+import time
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from kafka import KafkaProducer
+from kafka.errors import KafkaError as KafkaPythonError
+from kafka.errors import KafkaTimeoutError
+from oracle import ABORTED, COMMITTED, PLAIN, UNKNOWN, Partition, Transaction, Write
+
+LEDGER = [Partition("financial-ledger", n) for n in range(3)] + [Partition("audit-log", n) for n in range(2)]
+ORDERS = [Partition("orders", n) for n in range(2)]
+RECEIPTS = [Partition("receipts", n) for n in range(2)]
+TOPICS = {"financial-ledger": 3, "audit-log": 2, "orders": 2, "receipts": 2}
+GROUP = "billing"
+
+PATIENCE_S = 90.0  # for one call through restarts
+PAUSE_S = 0.004  # between transactions: the load shall meet every moment of a transaction, not fill the disk
+ABORT_SHARE = 0.25
+LIBRDKAFKA = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 250, "log_level": 0}
+
+
+class Worker(threading.Thread):
+    """A client in a thread. `failure` is the exception that ended it, if one did."""
+
+    def __init__(self, name, bootstrap, seed):
+        super().__init__(name=name, daemon=True)
+        self.bootstrap, self.dice = bootstrap, random.Random(f"{seed}-{name}")
+        self.stopping, self.progress, self.failure = threading.Event(), 0, None
+        self.history, self._numbers = [], itertools.count()
+
+    def run(self):
+        try:
+            while not self.stopping.is_set():
+                self.turn()
+                time.sleep(PAUSE_S)
+            self.shut()
+        except Exception as error:
+            self.failure = error
+
+    def turn(self):
+        """One transaction, or what stands for one."""
+        raise NotImplementedError
+
+    def shut(self):
+        """Ends what is open."""
+
+    def value(self):
+        return f"{self.name}-{next(self._numbers)}"
+
+    def begin(self, outcome=UNKNOWN):
+        transaction = Transaction(self.name, outcome)
+        self.history.append(transaction)
+        return transaction
+
+    def somewhere(self, partitions):
+        """One to four writes of new values."""
+        return [Write(self.dice.choice(partitions), self.value()) for _ in range(self.dice.randint(1, 4))]
+
+
+def patiently(call):
+    """Calls until it succeeds or fails for another reason than that a retry may help (librdkafka says which)."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+class ConfluentWorker(Worker):
+    """Transactions of confluent-kafka: abort what must be aborted, begin anew with the same id after a fatal error."""
+
+    producer = None
+
+    def turn(self):
+        transaction = self.begin()
+        transaction.writes = self.somewhere(LEDGER)
+        self.play(transaction, aborts=self.dice.random() < ABORT_SHARE)
+
+    def play(self, transaction, aborts, add_offsets=None):
+        commit_asked = False
+        try:
+            producer = self.ready_producer()
+            producer.begin_transaction()
+            for write in transaction.writes:
+                self.send(producer, write)
+            if self.dice.random() < 0.5:
+                producer.flush(1)
+            if add_offsets is not None:
+                patiently(lambda: add_offsets(producer))
+            if aborts:
+                patiently(lambda: producer.abort_transaction(5))
+                transaction.outcome = ABORTED
+            else:
+                commit_asked = True
+                patiently(lambda: producer.commit_transaction(5))
+                transaction.outcome = COMMITTED
+                self.progress += 1
+        except KafkaException as error:
+            self.recover(error.args[0], transaction, commit_asked)
+
+    def recover(self, error, transaction, commit_asked):
+        if error.txn_requires_abort():
+            try:
+                patiently(lambda: self.producer.abort_transaction(5))
+                transaction.outcome = ABORTED
+                return
+            except KafkaException:
+                pass  # as fatal as the errors below: begin anew
+        # The next instance aborts what is open, so only a commit that was asked for can still come true.
+        transaction.outcome = UNKNOWN if commit_asked else ABORTED
+        self.producer = None
+
+    def ready_producer(self):
+        if self.producer is None:
+            options = {
+                "bootstrap.servers": self.bootstrap,
+                "transactional.id": self.name,
+                "transaction.timeout.ms": 60_000,
+                "linger.ms": self.dice.choice((0, 1, 5)),
+                "compression.type": self.dice.choice(("none", "lz4")),
+            }
+            producer = Producer(LIBRDKAFKA | options)
+            patiently(lambda: producer.init_transactions(5))
+            self.producer = producer
+        return self.producer
+
+    @staticmethod
+    def send(producer, write):
+        def delivered(error, message):
+            if error is None:
+                write.offset = message.offset()
+
+        topic, number = write.partition
+        producer.produce(topic, write.value.encode(), partition=number, on_delivery=delivered)
+        producer.poll(0)
+
+
+class KafkaPythonWorker(Worker):
+    """The same with kafka-python, whose errors name no way on: try to abort, else begin anew."""
+
+    producer = None
+
+    def turn(self):
+        transaction = self.begin()
+        transaction.writes = self.somewhere(LEDGER)
+        commit_asked = False
+        try:
+            producer = self.ready_producer()
+            producer.begin_transaction()
+            futures = [
+                (write, producer.send(write.partition.topic, write.value.encode(), partition=write.partition.number))
+                for write in transaction.writes
+            ]
+            if self.dice.random() < ABORT_SHARE:
+                self.abort(producer, transaction)
+            else:
+                producer.flush(timeout=PATIENCE_S)
+                commit_asked = True
+                self.commit(producer)
+                transaction.outcome = COMMITTED
+                self.progress += 1
+            for write, future in futures:
+                if future.succeeded():
+                    write.offset = future.value.offset
+        except (KafkaPythonError, TimeoutError):
+            self.recover(transaction, commit_asked)
+
+    @staticmethod
+    def abort(producer, transaction):
+        producer.abort_transaction()
+        transaction.outcome = ABORTED
+
+    @staticmethod
+    def commit(producer):
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return producer.commit_transaction()
+            except KafkaTimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+
+    def recover(self, transaction, commit_asked):
+        producer, self.producer = self.producer, None
+        transaction.outcome = UNKNOWN if commit_asked else ABORTED
+        if producer is not None:
+            producer.close(timeout=0)
+
+    def ready_producer(self):
+        if self.producer is None:
+            producer = KafkaProducer(
+                bootstrap_servers=self.bootstrap,
+                transactional_id=self.name,
+                transaction_timeout_ms=60_000,
+                max_block_ms=20_000,
+                reconnect_backoff_max_ms=250,
+            )
+            self.producer = producer
+            producer.init_transactions()
+        return self.producer
+
+    def shut(self):
+        if self.producer is not None:
+            self.producer.close(timeout=5)
+
+
+class Feeder(Worker):
+    """A plain idempotent producer: what it is told to be stored is there exactly once. Feeds the orders."""
+
+    def __init__(self, name, bootstrap, seed):
+        super().__init__(name, bootstrap, seed)
+        self.producer = Producer(LIBRDKAFKA | {"bootstrap.servers": bootstrap, "enable.idempotence": True})
+
+    def turn(self):
+        batch = self.begin(PLAIN)
+        batch.writes = self.somewhere(ORDERS)
+        for write in batch.writes:
+            ConfluentWorker.send(self.producer, write)
+        deadline = time.monotonic() + PATIENCE_S
+        while self.producer.flush(1) and time.monotonic() < deadline:
+            pass
+        self.progress += sum(write.offset is not None for write in batch.writes)
+        time.sleep(0.02)
+
+
+class Biller(ConfluentWorker):
+    """Consume, transform, produce: receipts for orders, the positions in the same transaction."""
+
+    def __init__(self, name, bootstrap, seed):
+        super().__init__(name, bootstrap, seed)
+        options = {"bootstrap.servers": bootstrap, "group.id": GROUP, "isolation.level": "read_committed"}
+        self.consumer = Consumer(LIBRDKAFKA | options | {"enable.auto.commit": False, "auto.offset.reset": "error"})
+        self.positions = None
+
+    def turn(self):
+        if self.positions is None:
+            self.resume()
+        orders = [message for message in self.consumer.consume(8, timeout=0.2) if message.error() is None]
+        if not orders:
+            return
+        transaction = self.begin()
+        for order in orders:
+            value = order.value().decode()
+            receipt = Write(self.dice.choice(RECEIPTS), f"receipt-{next(self._numbers)}-of-{value}", source=value)
+            transaction.writes.append(receipt)
+            self.positions[Partition(order.topic(), order.partition())] = order.offset() + 1
+        rows = [TopicPartition(*partition, offset) for partition, offset in self.positions.items()]
+
+        def add_offsets(producer):
+            producer.send_offsets_to_transaction(rows, self.consumer.consumer_group_metadata(), 5)
+
+        self.play(transaction, self.dice.random() < ABORT_SHARE, add_offsets)
+        if transaction.outcome != COMMITTED:
+            self.positions = None
+
+    def resume(self):
+        """Goes back to the group's positions, once an earlier transaction of ours is out of their way."""
+        try:
+            self.ready_producer()
+            rows = [TopicPartition(*partition) for partition in ORDERS]
+            positions = self.consumer.committed(rows, 5)
+        except KafkaException as error:
+            # An id that met a fatal error begins anew, and everything else is worth another try.
+            if error.args[0].fatal():
+                self.producer = None
+            return
+        if any(position.error is not None for position in positions):
+            return
+        for position in positions:
+            position.offset = max(position.offset, 0)
+        self.consumer.assign(positions)
+        self.positions = {Partition(p.topic, p.partition): p.offset for p in positions}
+
+    def shut(self):
+        self.consumer.close()
+
+
+class Reader(Worker):
+    """A read_committed consumer of everything, which must never see what is not there in the end."""
+
+    def __init__(self, name, bootstrap, seed):
+        super().__init__(name, bootstrap, seed)
+        options = {"bootstrap.servers": bootstrap, "group.id": name, "isolation.level": "read_committed"}
+        self.consumer = Consumer(LIBRDKAFKA | options | {"enable.auto.commit": False, "auto.offset.reset": "error"})
+        self.consumer.assign([TopicPartition(*partition, 0) for partition in LEDGER + ORDERS + RECEIPTS])
+        self.seen = []
+
+    def turn(self):
+        for message in self.consumer.consume(500, timeout=0.1):
+            if message.error() is None:
+                partition = Partition(message.topic(), message.partition())
+                self.seen.append((partition, message.offset(), message.value().decode()))
+                self.progress += 1
+            elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
+                raise KafkaException(message.error())
+
+    def shut(self):
+        self.consumer.close()
+
+
+def start_workers(bootstrap, seed):
+    workers = [
+        ConfluentWorker("order-processor-01", bootstrap, seed),
+        ConfluentWorker("order-processor-02", bootstrap, seed),
+        KafkaPythonWorker("order-processor-03", bootstrap, seed),
+        Feeder("order-feeder", bootstrap, seed),
+        Biller("biller", bootstrap, seed),
+        Reader("reader", bootstrap, seed),
+    ]
+    for worker in workers:
+        worker.start()
+    return workers
