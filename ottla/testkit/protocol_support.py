@@ -1,0 +1,36 @@
+"""Renders docs/protocol-support.md from the table of served APIs: `python -m ottla.testkit.protocol_support`. free"""
+
+import sys
+
+from ottla.broker.api.table import TABLE, advertised
+from ottla.protocol import codec
+
+_HEAD = """# Protocol support
+
+Made from `ottla/broker/api/table.py` by `python -m ottla.testkit.protocol_support`; a test holds it to the code.
+"Served" are the versions that are answered, "advertised" what ApiVersions lists, "Kafka 4.3.1" what its schemas know.
+What a handler does in each version stands at the head of its file in `ottla/broker/api/`.
+
+| API | key | served | advertised | Kafka 4.3.1 |
+|---|---|---|---|---|
+"""
+
+_TAIL = """
+Every other API closes the connection, as Kafka does for an API that a listener does not serve; ApiVersions in a version
+that is too new is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
+"""
+
+
+def render() -> str:
+    """The page."""
+    listed = {key: (low, high) for key, low, high in advertised()}
+    rows = []
+    for key, api in sorted(TABLE.items()):
+        advertised_range = "{}-{}".format(*listed[key])
+        known = "{}-{}".format(*codec.schema_versions(key))
+        rows.append(f"| {api.name} | {key} | {api.min_version}-{api.max_version} | {advertised_range} | {known} |\n")
+    return _HEAD + "".join(rows) + _TAIL
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

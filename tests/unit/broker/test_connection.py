@@ -1,0 +1,228 @@
+"""One connection without a socket: order, backpressure, bad frames."""
+
+import struct
+
+import pytest
+
+from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded
+from ottla.broker.config import Config
+from ottla.broker.connection import Connection
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.turns import Turns, Wait
+
+HEARTBEAT = 12
+
+
+class Transport:
+    def __init__(self):
+        self.written = []
+        self.closed = False
+        self.reading = True
+
+    def write(self, data):
+        self.written.append(bytes(data))
+
+    def writelines(self, buffers):
+        self.written.append(b"".join(buffers))
+
+    def get_extra_info(self, name):
+        return ("10.0.0.1", 4711)
+
+    def set_write_buffer_limits(self, high):
+        pass
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
+
+    def close(self):
+        self.closed = True
+
+
+class Peer:
+    """A client of one connection whose handlers are given by the test."""
+
+    def __init__(self, handle):
+        self.bugs = []
+        self.later = []
+        self.turns = Turns(self.later.append, self.bugs.append)
+        broker = Broker(Config(), None, self.turns, None, None, None, None, "h", 1)
+        table = {HEARTBEAT: Api(HEARTBEAT, "Heartbeat", 0, 2, handle)}
+        self.connections = set()
+        self.connection = Connection(Dispatcher(broker, table), self.turns, self.connections, Config())
+        self.transport = Transport()
+        self.connection.connection_made(self.transport)
+
+    def receive(self, data):
+        while data:
+            memory = self.connection.get_buffer(-1)
+            count = min(len(memory), len(data))
+            memory[:count] = data[:count]
+            del memory
+            self.connection.buffer_updated(count)
+            data = data[count:]
+
+    @property
+    def sent(self):
+        return b"".join(self.transport.written)
+
+
+def heartbeat(correlation_id, version=0, group=b"g"):
+    body = struct.pack(">h", len(group)) + group + struct.pack(">i", 1) + struct.pack(">h", 1) + b"m"
+    payload = struct.pack(">hhih", HEARTBEAT, version, correlation_id, -1) + body
+    return struct.pack(">i", len(payload)) + payload
+
+
+async def echo(broker, request):
+    return Encoded([struct.pack(">i", request.correlation_id)])
+
+
+def test_pipelined_requests_are_answered_in_order_in_one_write():
+    peer = Peer(echo)
+    peer.receive(heartbeat(1) + heartbeat(2) + heartbeat(3))
+    assert peer.transport.written == [struct.pack(">iii", 1, 2, 3)]
+
+
+def test_request_in_pieces_is_answered_when_it_is_whole():
+    peer = Peer(echo)
+    for byte in heartbeat(9):
+        assert not peer.sent
+        peer.receive(bytes([byte]))
+    assert peer.sent == struct.pack(">i", 9)
+
+
+def test_waiting_request_holds_what_is_pipelined_behind_it():
+    waits = []
+
+    async def handle(broker, request):
+        if request.correlation_id == 1:
+            waits.append(Wait(broker.turns))
+            await waits[0]
+        return Encoded([struct.pack(">i", request.correlation_id)])
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1) + heartbeat(2))
+    assert not peer.sent
+    peer.turns.event(lambda: waits[0].wake(None))
+    assert peer.sent == struct.pack(">ii", 1, 2)
+
+
+def test_peer_that_pipelines_much_behind_a_waiting_request_is_not_read():
+    waits = []
+
+    async def handle(broker, request):
+        if not waits:
+            waits.append(Wait(broker.turns))
+            await waits[0]
+        return NO_REPLY
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1) + heartbeat(2, group=b"x" * 30_000) * 50)
+    assert not peer.transport.reading
+    peer.turns.event(lambda: waits[0].wake(None))
+    assert peer.transport.reading
+
+
+def test_lost_connection_discards_the_waiting_handler():
+    left = []
+
+    async def handle(broker, request):
+        await Wait(broker.turns, on_discard=lambda: left.append("taken back"))
+        return NO_REPLY
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1))
+    peer.connection.connection_lost(None)
+    assert left == ["taken back"] and not peer.connections
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 0),
+        struct.pack(">i", 2**31 - 1),
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),
+        heartbeat(1, version=3),
+        heartbeat(1)[:4] + heartbeat(1)[4:14] + b"\x7f\xff" + heartbeat(1)[16:],
+        heartbeat(1, group=b"\xff\xfe"),
+    ],
+    ids=["negative size", "zero size", "huge size", "http", "unknown api", "version", "string too long", "utf-8"],
+)
+def test_frame_that_breaks_the_protocol_closes_the_connection(data, caplog):
+    peer = Peer(echo)
+    peer.receive(data)
+    assert peer.transport.closed and not peer.sent
+    assert "10.0.0.1:4711" in caplog.text
+    assert len(caplog.records) == 1
+
+
+def test_replies_before_a_bad_frame_still_leave():
+    peer = Peer(echo)
+    peer.receive(heartbeat(1) + struct.pack(">i", -5))
+    assert peer.sent == struct.pack(">i", 1) and peer.transport.closed
+
+
+def test_handler_that_gives_no_reply_keeps_the_connection():
+    async def handle(broker, request):
+        return NO_REPLY
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1))
+    assert not peer.sent and not peer.transport.closed
+
+
+def test_handler_may_close_the_connection_with_a_reason(caplog):
+    async def handle(broker, request):
+        return Close("acks=0 and it failed")
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1))
+    assert peer.transport.closed and "acks=0 and it failed" in caplog.text
+
+
+def test_bug_in_a_handler_closes_only_that_connection(caplog):
+    async def handle(broker, request):
+        raise KeyError("bug")
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1))
+    assert peer.transport.closed and peer.bugs == []
+    assert "Heartbeat v0" in caplog.text
+
+
+def test_nothing_is_served_while_too_much_is_unsent():
+    peer = Peer(echo)
+    peer.connection.pause_writing()
+    assert not peer.transport.reading
+    peer.receive(heartbeat(1))
+    assert not peer.sent
+    peer.connection.resume_writing()
+    assert peer.sent == struct.pack(">i", 1) and peer.transport.reading
+
+
+def test_draining_connection_ends_after_the_request_in_progress():
+    waits = []
+
+    async def handle(broker, request):
+        waits.append(Wait(broker.turns))
+        await waits[-1]
+        return Encoded([struct.pack(">i", request.correlation_id)])
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1) + heartbeat(2))
+    peer.connection.drain()
+    peer.turns.event(lambda: waits[0].wake(None))
+    assert peer.sent == struct.pack(">i", 1) and peer.transport.closed
+
+
+def test_idle_connection_is_closed_after_its_sweeps():
+    peer = Peer(echo)
+    for _ in range(4):
+        peer.connection.sweep(4)
+    assert not peer.transport.closed
+    peer.connection.sweep(4)
+    assert peer.transport.closed
