@@ -1,0 +1,355 @@
+"""The transaction coordinator: requests in, records out, markers behind them. shell
+
+    request -> machine decides -> record appended (the id is pending) -> durable -> machine.apply -> answer, effects
+
+`commit` is the only way to change an id. Decide and append happen in one plain function, so nothing comes between.
+A partition of `__transaction_state` is a `Shard`; it answers COORDINATOR_LOAD_IN_PROGRESS until its log is replayed.
+
+Source: `TransactionCoordinator`, `TransactionStateManager` of Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
+from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
+from ottla.broker.ports.clock import Clock
+from ottla.broker.turns import Turns, Wait
+from ottla.broker.txn import machine
+from ottla.broker.txn.log import client_error, encode_change
+from ottla.broker.txn.markers import Completion, KnownTopic, MarkerFanout
+from ottla.broker.txn.recovery import Loader
+from ottla.broker.txn.shard import Shard, StateLog
+from ottla.broker.txn.states import PREPARED, TransactionStatus
+from ottla.broker.txn.timers import Housekeeping
+from ottla.broker.txn.values import (
+    CALM,
+    NEED_PRODUCER_ID,
+    NO_PRODUCER_ID,
+    REFUSALS,
+    Decision,
+    TopicPartition,
+    TransactionState,
+    Volatile,
+)
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.hashing import coordinator_partition
+
+log = logging.getLogger("ottla.txn")
+
+Decide = Callable[[TransactionState | None, Volatile, int], Decision]
+"""(state, volatile, fresh producer id or -1) -> decision; asked again with an id after NEED_PRODUCER_ID."""
+
+
+class ClusterView(Protocol):
+    """What the coordinator needs of the cluster."""
+
+    @property
+    def topics(self) -> Mapping[str, KnownTopic]: ...
+
+    def partition(self, topic: str, index: int) -> StateLog | None:
+        """The partition if this broker leads it."""
+
+    def next_producer_id(self) -> int:
+        """A producer id that was never handed out. Raises OSError when none can be logged."""
+
+    def feature(self, name: str) -> int:
+        """The finalized level of a feature."""
+
+
+class TransactionSettings(NamedTuple):
+    """Kafka's `transaction.max.timeout.ms`, `transactional.id.expiration.ms` and the two cleanup intervals."""
+
+    max_timeout_ms: int = 900_000
+    id_expiration_ms: int = 604_800_000
+    abort_interval_ms: int = 10_000
+    expire_interval_ms: int = 3_600_000
+
+
+class Description(NamedTuple):
+    """What DescribeTransactions says of an id. `partitions` are those that still wait for a marker, once prepared."""
+
+    error: ErrorCode
+    state: TransactionState | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+class TransactionCoordinator:
+    """All transactional ids of this broker, and idempotent producers without one."""
+
+    def __init__(
+        self, cluster: ClusterView, sink: MarkerSink, turns: Turns, clock: Clock, settings: TransactionSettings
+    ) -> None:
+        self.settings = settings
+        self._cluster = cluster
+        self._turns = turns
+        self._clock = clock
+        self._shards: dict[int, Shard] = {}
+        self._partition_count = 0
+        self._fanout = MarkerFanout(lambda: cluster.topics, sink, turns, clock, self._log_complete)
+        self._loader = Loader(turns, clock, self._install)
+        self._housekeeping = Housekeeping(self, turns, clock)
+
+    # ---- life
+
+    def start(self) -> None:
+        """Replay the logs (slices of a few ms, the first at once), finish what is prepared, start the timers."""
+        topic = self._cluster.topics.get(TRANSACTION_STATE_TOPIC)
+        if topic is not None:
+            self._partition_count = topic.partition_count
+            found = (self._cluster.partition(TRANSACTION_STATE_TOPIC, index) for index in range(self._partition_count))
+            self._loader.load([Shard(each) for each in found if each is not None])
+        self._housekeeping.start()
+
+    def stop(self) -> None:
+        """No timer runs after this."""
+        self._housekeeping.stop()
+
+    @property
+    def loading(self) -> bool:
+        """Whether a partition is still being replayed."""
+        return bool(self._loader.loading)
+
+    def shards(self) -> Iterator[Shard]:
+        """The replayed partitions; a snapshot, so that a scan may pause."""
+        return iter(tuple(self._shards.values()))
+
+    # ---- requests
+
+    async def init_producer_id(
+        self, transactional_id: str | None, timeout_ms: int, expected_producer_id: int = -1, expected_epoch: int = -1
+    ) -> Decision:
+        """InitProducerId. Without an id (idempotence only) a fresh producer id, epoch 0, and nothing is logged."""
+        if (expected_producer_id == -1) != (expected_epoch == -1):
+            return REFUSALS[ErrorCode.INVALID_REQUEST]
+        if transactional_id is None:
+            return self._idempotent_producer()
+        if not transactional_id:
+            return REFUSALS[ErrorCode.INVALID_REQUEST]
+        if not 0 < timeout_ms <= self.settings.max_timeout_ms:
+            return REFUSALS[ErrorCode.INVALID_TRANSACTION_TIMEOUT]
+        now_ms, level = self._clock.now_ms(), self.level
+
+        def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
+            return machine.decide_init_producer_id(
+                state, volatile, timeout_ms, expected_producer_id, expected_epoch, level, now_ms, fresh
+            )
+
+        return await self._settled(self.commit(transactional_id, decide))
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[TopicPartition],
+        client_version: int = 0,
+    ) -> ErrorCode:
+        """AddPartitionsToTxn and AddOffsetsToTxn: durable before it is answered."""
+        now_ms = self._clock.now_ms()
+
+        def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
+            return machine.decide_add_partitions(
+                state, volatile, producer_id, epoch, partitions, now_ms, client_version
+            )
+
+        return (await self._settled(self.commit(transactional_id, decide))).error
+
+    def verify(
+        self, transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[TopicPartition]
+    ) -> list[ErrorCode]:
+        """Whether each partition is in the open transaction, in order; for Produce and TxnOffsetCommit.
+
+        Answered at once. PRODUCER_FENCED is given as it is: Produce and TxnOffsetCommit send 47 for it.
+        """
+        shard = self._shard_of(transactional_id)
+        if not isinstance(shard, Shard):
+            return [shard] * len(partitions)
+        state = shard.states.get(transactional_id)
+        volatile = shard.volatile.get(transactional_id, CALM)
+        return machine.verify_partitions(state, volatile, producer_id, epoch, partitions)
+
+    async def end(self, transactional_id: str, producer_id: int, epoch: int, commit: bool, *, v2: bool) -> Decision:
+        """EndTxn, answered when the outcome is durable; `v2` for request version 5, whose epoch moves (KIP-890)."""
+        now_ms = self._clock.now_ms()
+
+        def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
+            if v2:
+                return machine.decide_end_v2(state, volatile, producer_id, epoch, commit, now_ms, fresh)
+            return machine.decide_end(state, volatile, producer_id, epoch, commit, now_ms)
+
+        return await self._settled(self.commit(transactional_id, decide))
+
+    def describe(self, transactional_id: str) -> Description:
+        """One id, for DescribeTransactions."""
+        shard = self._shard_of(transactional_id)
+        if not isinstance(shard, Shard):
+            return Description(shard)
+        state = shard.states.get(transactional_id)
+        volatile = shard.volatile.get(transactional_id, CALM)
+        if state is None or (volatile.pending is not None and volatile.pending.status is TransactionStatus.DEAD):
+            return Description(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        waiting = volatile.awaiting if state.status in PREPARED else state.partitions
+        return Description(ErrorCode.NONE, state, tuple(waiting))
+
+    def abort_timed_out(self, shard: Shard, transactional_id: str) -> None:
+        """Abort an open transaction whose time is up, and fence its producer."""
+        now_ms, level = self._clock.now_ms(), self.level
+
+        def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
+            if state is None or not machine.has_timed_out(state, volatile, now_ms):
+                return REFUSALS[ErrorCode.NONE]
+            return machine.decide_abort(state, volatile, level, now_ms, fresh, ErrorCode.NONE)
+
+        outcome = self._commit_in(shard, transactional_id, decide)
+        if isinstance(outcome, Decision) and outcome.record is not None:
+            log.info("Aborted %s: its transaction timed out", transactional_id)
+        elif isinstance(outcome, Decision) and outcome.error:
+            log.warning("Could not abort %s, which timed out: %s", transactional_id, outcome.error.name)
+
+    # ---- the one way to change an id
+
+    def commit(self, transactional_id: str, decide: Decide) -> Decision | Wait[Decision]:
+        """Decide, then log, then apply. The decision at once if it stands already, else a wait for durability."""
+        shard = self._shard_of(transactional_id)
+        if not isinstance(shard, Shard):
+            return REFUSALS[shard]
+        return self._commit_in(shard, transactional_id, decide)
+
+    def _commit_in(self, shard: Shard, transactional_id: str, decide: Decide) -> Decision | Wait[Decision]:
+        state = shard.states.get(transactional_id)
+        volatile = shard.volatile.get(transactional_id, CALM)
+        decision = decide(state, volatile, NO_PRODUCER_ID)
+        if decision is NEED_PRODUCER_ID:
+            fresh = self._fresh_producer_id()
+            if fresh is None:
+                return REFUSALS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+            decision = decide(state, volatile, fresh)
+        record = decision.record
+        if record is None:
+            return decision
+        machine.check_step(state, record)
+        wait = self._append(shard, transactional_id, decision)
+        if isinstance(wait, ErrorCode):
+            return REFUSALS[client_error(wait)] if wait else decision
+        return wait
+
+    def _append(self, shard: Shard, transactional_id: str, decision: Decision) -> ErrorCode | Wait[Decision]:
+        """Log the decision's record; its error, or a wait if it is not durable yet."""
+        record = decision.record
+        assert record is not None
+        batch = encode_change(transactional_id, record, self.level, self._clock.now_ms())
+        outcome = shard.log.append_own(batch)
+        volatile = shard.volatile.get(transactional_id, CALM)
+        if outcome.error:
+            log.warning("%s of %s was not logged: %s", record.status.wire_name, transactional_id, outcome.error.name)
+            shard.set_volatile(transactional_id, machine.append_failed(volatile, decision))
+            return outcome.error
+        if shard.log.high_watermark > outcome.last_offset:
+            self._durable(shard, transactional_id, decision)
+            return ErrorCode.NONE
+        wait: Wait[Decision] = Wait(self._turns)
+        shard.set_volatile(transactional_id, machine.append_began(volatile, record))
+
+        def durable() -> None:
+            self._durable(shard, transactional_id, decision)
+            wait.wake(decision)
+
+        shard.log.when_durable(outcome.last_offset, durable)
+        return wait
+
+    def _durable(self, shard: Shard, transactional_id: str, decision: Decision) -> None:
+        """The record is the state now; do what follows from it."""
+        record = decision.record
+        assert record is not None
+        before = shard.states.get(transactional_id)
+        machine.apply(shard.states, transactional_id, record)
+        volatile = shard.volatile.get(transactional_id, CALM)
+        shard.set_volatile(transactional_id, machine.record_applied(volatile, decision.last_epoch))
+        for effect in machine.effects(before, record):
+            self._run_effect(effect, shard, transactional_id, record)
+
+    def _run_effect(self, effect: machine.Effect, shard: Shard, transactional_id: str, state: TransactionState) -> None:
+        if effect is machine.Effect.START_TIMEOUT:
+            shard.open[transactional_id] = None
+        elif effect is machine.Effect.STOP_TIMEOUT:
+            shard.open.pop(transactional_id, None)
+        else:
+            volatile = machine.completion_prepared(
+                shard.volatile.get(transactional_id, CALM), state, self._clock.now_ms()
+            )
+            shard.volatile[transactional_id] = volatile
+            commit = state.status is TransactionStatus.PREPARE_COMMIT
+            marker = TransactionMarker(
+                state.producer_id, state.producer_epoch, shard.epoch, commit, state.client_version
+            )
+            self._fanout.begin(Completion(shard, transactional_id, marker, volatile.awaiting))
+
+    def _log_complete(self, completion: Completion) -> ErrorCode:
+        """All markers are written: log the pending Complete record."""
+        shard, transactional_id = completion.shard, completion.transactional_id
+        volatile = shard.volatile[transactional_id]
+        complete = volatile.pending
+        assert complete is not None
+        machine.check_step(shard.states[transactional_id], complete)
+        decision = Decision(ErrorCode.NONE, complete, last_epoch=volatile.last_epoch)
+        outcome = self._append(shard, transactional_id, decision)
+        if not isinstance(outcome, ErrorCode):
+            return ErrorCode.NONE
+        if outcome:
+            # The transaction is decided: it stays pending, and no request may come between.
+            shard.volatile[transactional_id] = volatile
+        return client_error(outcome)
+
+    # ---- parts
+
+    @property
+    def level(self) -> int:
+        """The cluster's `transaction.version`."""
+        return self._cluster.feature("transaction.version")
+
+    def _idempotent_producer(self) -> Decision:
+        fresh = self._fresh_producer_id()
+        if fresh is None:
+            return REFUSALS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+        return Decision(ErrorCode.NONE, producer_id=fresh, producer_epoch=0)
+
+    def _fresh_producer_id(self) -> int | None:
+        try:
+            return self._cluster.next_producer_id()
+        except OSError as error:
+            log.error("No producer id could be allocated: %s", error)
+            return None
+
+    def _shard_of(self, transactional_id: str) -> Shard | ErrorCode:
+        """The shard that owns the id, or why it cannot answer."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        if not self._partition_count:
+            topic = self._cluster.topics.get(TRANSACTION_STATE_TOPIC)
+            if topic is None:
+                return ErrorCode.NOT_COORDINATOR
+            self._partition_count = topic.partition_count
+        index = coordinator_partition(transactional_id, self._partition_count)
+        shard = self._shards.get(index)
+        if shard is not None:
+            return shard
+        if index not in self._loader.loading:
+            partition = self._cluster.partition(TRANSACTION_STATE_TOPIC, index)
+            if partition is None:
+                return ErrorCode.NOT_COORDINATOR
+            self._loader.load([Shard(partition)])
+        return self._shards.get(index, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def _install(self, shard: Shard, unfinished: Sequence[str]) -> None:
+        """Serve a replayed shard. `unfinished` ids have an open or a prepared transaction."""
+        self._shards[shard.log.index] = shard
+        for transactional_id in unfinished:
+            state = shard.states[transactional_id]
+            for effect in machine.effects(None, state):
+                self._run_effect(effect, shard, transactional_id, state)
+
+    @staticmethod
+    async def _settled(outcome: Decision | Wait[Decision]) -> Decision:
+        return outcome if isinstance(outcome, Decision) else await outcome

@@ -1,0 +1,142 @@
+"""Transaction states as records of `__transaction_state`. pure
+
+One uncompressed batch of one record per change, value version 1 where `transaction.version` is 1 or higher, else 0
+(which cannot hold the previous and the next producer id). Only the tombstones of expired ids share a batch.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from ottla.broker.txn.states import PENDING_ONLY, TransactionStatus
+from ottla.broker.txn.values import NO_PARTITIONS, Partitions, TransactionState
+from ottla.protocol.batch import BatchHeader, Record, build_batch, iter_records
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.state_records import (
+    TransactionValue,
+    UnknownVersion,
+    decode_transaction_value,
+    encode_transaction_value,
+    read_transaction_key,
+    transaction_key,
+)
+
+log = logging.getLogger("ottla.txn.log")
+
+_STATUSES = {int(status): status for status in TransactionStatus if status not in PENDING_ONLY}
+
+
+class StoredChange(NamedTuple):
+    """One record of the log, read: the id and its state, None for a tombstone."""
+
+    transactional_id: str
+    state: TransactionState | None
+
+
+def encode_change(transactional_id: str, state: TransactionState, level: int, now_ms: int) -> bytearray:
+    """The batch that logs one state; `level` is the cluster's `transaction.version`."""
+    value = encode_transaction_value(to_value(state), 1 if level >= 1 else 0)
+    return build_batch([(transaction_key(transactional_id), value)], timestamp_ms=now_ms)
+
+
+def encode_tombstones(transactional_ids: Sequence[str], now_ms: int) -> bytearray:
+    """The batch that forgets expired ids."""
+    return build_batch([(transaction_key(each), None) for each in transactional_ids], timestamp_ms=now_ms)
+
+
+def read_changes(header: BatchHeader, batch: memoryview, where: str) -> Iterator[StoredChange]:
+    """The changes of one batch. Records that we cannot read are skipped with a warning that names `where`."""
+    if header.is_control:
+        return
+    for record in iter_records(batch, header):
+        try:
+            change = _read_change(record)
+        except UnknownVersion as problem:
+            log.warning("Skipping offset %d of %s: %s", record.offset, where, problem)
+        except ProtocolError as problem:
+            log.error("Skipping offset %d of %s, which is damaged: %s", record.offset, where, problem)
+        else:
+            if change is not None:
+                yield change
+
+
+def _read_change(record: Record) -> StoredChange | None:
+    if record.key is None:
+        raise ProtocolError("a record without a key")
+    transactional_id = read_transaction_key(record.key)
+    if transactional_id is None:
+        return None
+    if record.value is None:
+        return StoredChange(transactional_id, None)
+    return StoredChange(transactional_id, from_value(decode_transaction_value(record.value)))
+
+
+def to_value(state: TransactionState) -> TransactionValue:
+    """The record's fields; partitions are null in Empty, as Kafka writes them."""
+    empty = state.status is TransactionStatus.EMPTY
+    return TransactionValue(
+        state.producer_id,
+        state.producer_epoch,
+        state.timeout_ms,
+        state.status,
+        None if empty else _grouped(state.partitions),
+        state.last_update_ms,
+        state.start_ms,
+        state.previous_producer_id,
+        state.next_producer_id,
+        state.client_version,
+    )
+
+
+def from_value(value: TransactionValue) -> TransactionState:
+    """The state that a record holds; ProtocolError for a status that is never logged."""
+    status = _STATUSES.get(value.status)
+    if status is None:
+        raise ProtocolError(f"transaction status {value.status}")
+    partitions: Partitions = {(topic, index): None for topic, indexes in value.partitions or () for index in indexes}
+    return TransactionState(
+        value.producer_id,
+        value.producer_epoch,
+        status,
+        value.timeout_ms,
+        partitions or NO_PARTITIONS,
+        value.start_ms,
+        value.last_update_ms,
+        value.previous_producer_id,
+        value.next_producer_id,
+        value.client_version,
+    )
+
+
+def _grouped(partitions: Iterable[tuple[str, int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return tuple((topic, tuple(indexes)) for topic, indexes in topics.items())
+
+
+class AppendOutcome(Protocol):
+    """What the coordinator reads of the log's answer."""
+
+    @property
+    def error(self) -> ErrorCode: ...
+    @property
+    def last_offset(self) -> int: ...
+
+
+# Log error -> error given to the client (`TransactionStateManager.appendTransactionToLog`).
+_CLIENT_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def client_error(error: ErrorCode) -> ErrorCode:
+    """What a client is told when the log answers `error`."""
+    return _CLIENT_ERRORS.get(error, error)

@@ -1,0 +1,54 @@
+"""One partition of `__transaction_state`: the ids that it owns and their states. free"""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from ottla.broker.txn.log import AppendOutcome
+from ottla.broker.txn.values import CALM, TransactionState, Volatile
+from ottla.protocol.batch import BatchHeader
+
+
+class StateLog(Protocol):
+    """What the coordinator needs of the log of a partition."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+
+    def append_own(self, batch: bytearray) -> AppendOutcome:
+        """Append a batch that the broker itself has built."""
+
+    def when_durable(self, offset: int, callback: Callable[[], None]) -> None:
+        """Call back once the record at `offset` is below the high watermark."""
+
+    def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Every batch from `from_offset` to the log end."""
+
+
+class Shard:
+    """The transactional ids of one log partition.
+
+    `states` is the log replayed and nothing else; `volatile` holds the ids that have something beside it;
+    `open` holds those whose transaction is open, for the timeout scan.
+    """
+
+    __slots__ = ("epoch", "log", "open", "states", "volatile")
+
+    def __init__(self, log: StateLog) -> None:
+        self.log = log
+        self.epoch = log.leader_epoch
+        self.states: dict[str, TransactionState] = {}
+        self.volatile: dict[str, Volatile] = {}
+        self.open: dict[str, None] = {}
+
+    def set_volatile(self, transactional_id: str, volatile: Volatile) -> None:
+        """Keep what lives in memory only, and nothing for an id that has none of it."""
+        if volatile == CALM:
+            self.volatile.pop(transactional_id, None)
+        else:
+            self.volatile[transactional_id] = volatile

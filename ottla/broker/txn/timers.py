@@ -1,0 +1,128 @@
+"""Housekeeping of transactional ids: transactions that time out, ids that expire. shell
+
+Both scans run on their timers and never on a request's path; they stop every few ms and go on in a later turn.
+
+Source: `TransactionStateManager.timedOutTransactions`, `removeExpiredTransactionalIds` of Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.ports.clock import Clock, Timer
+from ottla.broker.turns import Handler, Turns
+from ottla.broker.txn import machine
+from ottla.broker.txn.log import encode_tombstones
+from ottla.broker.txn.shard import Shard
+from ottla.broker.txn.values import CALM
+
+if TYPE_CHECKING:
+    from ottla.broker.txn.coordinator import TransactionCoordinator
+
+log = logging.getLogger("ottla.txn.timers")
+
+SLICE_MS: Final = 5.0
+CHECK_EVERY: Final = 64
+TOMBSTONE_BATCH_BYTES: Final = 16384
+# Of one tombstone: record framing, key type and lengths, with room to spare.
+TOMBSTONE_OVERHEAD_BYTES: Final = 24
+
+
+class Housekeeping:
+    """The two timers of a coordinator."""
+
+    def __init__(self, coordinator: "TransactionCoordinator", turns: Turns, clock: Clock) -> None:
+        self._coordinator = coordinator
+        self._turns = turns
+        self._clock = clock
+        self._timers: dict[str, Timer] = {}
+
+    def start(self) -> None:
+        """Run both scans at their intervals."""
+        settings = self._coordinator.settings
+        self._arm("timeouts", settings.abort_interval_ms, self._abort_timed_out)
+        self._arm("expiry", settings.expire_interval_ms, self._expire_ids)
+
+    def stop(self) -> None:
+        """Take both timers back."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _arm(self, name: str, interval_ms: int, scan: Callable[[], Handler[None]]) -> None:
+        def run() -> None:
+            self._turns.start(scan(), done, failed)
+
+        def done(result: None) -> None:
+            if name in self._timers:
+                self._timers[name] = self._clock.call_later(interval_ms, run)
+
+        def failed(error: Exception) -> None:
+            log.error("The scan for %s failed; the next one runs as planned", name, exc_info=error)
+            done(None)
+
+        self._timers[name] = self._clock.call_later(interval_ms, run)
+
+    async def _abort_timed_out(self) -> None:
+        until_ms = self._clock.monotonic_ms() + SLICE_MS
+        now_ms = self._clock.now_ms()
+        for shard in self._coordinator.shards():
+            for count, transactional_id in enumerate(list(shard.open)):
+                state = shard.states.get(transactional_id)
+                if state is not None and machine.has_timed_out(
+                    state, shard.volatile.get(transactional_id, CALM), now_ms
+                ):
+                    self._coordinator.abort_timed_out(shard, transactional_id)
+                elif count % CHECK_EVERY:
+                    continue
+                if self._clock.monotonic_ms() > until_ms:
+                    await self._turns.pause()
+                    until_ms = self._clock.monotonic_ms() + SLICE_MS
+
+    async def _expire_ids(self) -> None:
+        until_ms = self._clock.monotonic_ms() + SLICE_MS
+        before_ms = self._clock.now_ms()
+        expiration_ms = self._coordinator.settings.id_expiration_ms
+        for shard in self._coordinator.shards():
+            expired: list[str] = []
+            size_bytes = 0
+            for count, transactional_id in enumerate(list(shard.states)):
+                state = shard.states.get(transactional_id)
+                volatile = shard.volatile.get(transactional_id, CALM)
+                if state is not None and machine.has_expired(state, volatile, before_ms, expiration_ms):
+                    expired.append(transactional_id)
+                    size_bytes += len(transactional_id.encode()) + TOMBSTONE_OVERHEAD_BYTES
+                if size_bytes >= TOMBSTONE_BATCH_BYTES:
+                    self._bury(shard, expired)
+                    expired, size_bytes = [], 0
+                if count % CHECK_EVERY == 0 and self._clock.monotonic_ms() > until_ms:
+                    # Nothing that was judged may change before its tombstone is logged.
+                    self._bury(shard, expired)
+                    expired, size_bytes = [], 0
+                    await self._turns.pause()
+                    until_ms = self._clock.monotonic_ms() + SLICE_MS
+            self._bury(shard, expired)
+
+    def _bury(self, shard: Shard, expired: Sequence[str]) -> None:
+        """Log the tombstones of one batch; the ids are Dead, and pending, until they are durable."""
+        if not expired:
+            return
+        outcome = shard.log.append_own(encode_tombstones(expired, self._clock.now_ms()))
+        if outcome.error:
+            log.warning("%d expired transactional ids stay: %s", len(expired), outcome.error.name)
+            return
+        for each in expired:
+            shard.volatile[each] = machine.append_began(
+                shard.volatile.get(each, CALM), machine.dead(shard.states[each])
+            )
+
+        def durable() -> None:
+            for each in expired:
+                machine.apply(shard.states, each, None)
+                shard.volatile.pop(each, None)
+            log.info("Forgot %d expired transactional ids", len(expired))
+
+        if shard.log.high_watermark > outcome.last_offset:
+            durable()
+        else:
+            shard.log.when_durable(outcome.last_offset, durable)

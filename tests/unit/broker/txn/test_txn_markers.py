@@ -1,0 +1,199 @@
+"""Marker fan-out: what each answer of a partition leads to, the budget of a turn, the back-off."""
+
+import itertools
+import logging
+
+import pytest
+
+from ottla.broker.txn.states import TransactionStatus as S
+from ottla.protocol.errors import ErrorCode as E
+
+FOO, BAR = ("foo", 1), ("bar", 0)
+RETRIED = [
+    E.UNKNOWN_TOPIC_OR_PARTITION,
+    E.NOT_LEADER_OR_FOLLOWER,
+    E.NOT_ENOUGH_REPLICAS,
+    E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    E.REQUEST_TIMED_OUT,
+    E.KAFKA_STORAGE_ERROR,
+]
+DONE = [E.NONE, E.UNSUPPORTED_FOR_MESSAGE_FORMAT, E.UNSUPPORTED_VERSION]
+ABANDONED = [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED]
+BUGS = [E.CORRUPT_MESSAGE, E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE, E.INVALID_REQUIRED_ACKS, E.INVALID_RECORD]
+
+
+def ended(rig, *partitions, commit=True):
+    producer = rig.producer()
+    rig.add("t", producer, *partitions)
+    assert rig.end("t", producer, commit).error is E.NONE
+    return producer
+
+
+def where(rig):
+    return [(topic, index) for topic, index, _ in rig.sink.written]
+
+
+@pytest.mark.parametrize("answer", RETRIED, ids=lambda error: error.name)
+def test_retried_until_the_partition_takes_its_marker(rig, answer):
+    rig.sink.answers[BAR] = [answer] * 3
+    producer = ended(rig, FOO, BAR)
+    assert where(rig) == [FOO]
+    assert rig.state().status is S.PREPARE_COMMIT
+    assert rig.add("t", producer, FOO) is E.CONCURRENT_TRANSACTIONS
+    rig.clock.advance(20 + 40 + 79)
+    assert rig.state().status is S.PREPARE_COMMIT
+    rig.clock.advance(1)
+    assert where(rig) == [FOO, BAR]
+    assert rig.state().status is S.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("answer", DONE, ids=lambda error: error.name)
+def test_done(rig, answer):
+    rig.sink.answers[BAR] = [answer]
+    ended(rig, BAR)
+    assert rig.state().status is S.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("answer", ABANDONED, ids=lambda error: error.name)
+def test_abandoned_with_a_warning(rig, answer, caplog):
+    rig.sink.answers[FOO] = [answer]
+    ended(rig, FOO, BAR)
+    rig.clock.advance(5000)
+    assert where(rig) == []
+    assert rig.state().status is S.PREPARE_COMMIT
+    assert [(r.levelno, answer.name in r.getMessage()) for r in caplog.records] == [(logging.WARNING, True)]
+
+
+@pytest.mark.parametrize("answer", BUGS, ids=lambda error: error.name)
+def test_an_answer_that_should_not_be_is_an_error_in_the_log(rig, answer, caplog):
+    rig.sink.answers[FOO] = [answer]
+    ended(rig, FOO)
+    rig.clock.advance(5000)
+    assert rig.state().status is S.PREPARE_COMMIT
+    assert [(r.levelno, answer.name in r.getMessage()) for r in caplog.records] == [(logging.ERROR, True)]
+
+
+@pytest.mark.parametrize("gone", [("deleted", 0), ("foo", 4)], ids=["topic", "partition"])
+def test_a_partition_that_is_gone_needs_no_marker(rig, gone):
+    ended(rig, gone, BAR)
+    assert where(rig) == [BAR]
+    assert rig.state().status is S.COMPLETE_COMMIT
+
+
+def test_a_topic_deleted_while_its_marker_is_retried_lets_the_transaction_end(rig):
+    rig.sink.answers[BAR] = [E.KAFKA_STORAGE_ERROR] * 99
+    ended(rig, BAR)
+    rig.clock.advance(300)
+    assert rig.state().status is S.PREPARE_COMMIT
+    del rig.cluster.topics["bar"]
+    rig.clock.advance(1000)
+    assert rig.state().status is S.COMPLETE_COMMIT
+    assert where(rig) == []
+
+
+def test_a_leader_that_breaks_is_logged_and_tried_again(rig, caplog):
+    rig.sink.answers[FOO] = [OSError("no space left")]
+    ended(rig, FOO, BAR)
+    assert "no space left" in caplog.text
+    rig.clock.advance(20)
+    assert where(rig) == [FOO, BAR]
+    assert rig.state().status is S.COMPLETE_COMMIT
+
+
+def test_the_back_off_grows_to_one_second(rig):
+    rig.sink.answers[FOO] = [E.KAFKA_STORAGE_ERROR] * 20
+    ended(rig, FOO)
+    rig.clock.advance(20 + 40 + 80 + 160 + 320 + 640)
+    before = len(rig.sink.answers[FOO])
+    rig.clock.advance(5000)
+    assert before - len(rig.sink.answers[FOO]) == 5
+
+
+@pytest.mark.parametrize("refusal", [E.NOT_ENOUGH_REPLICAS, E.MESSAGE_TOO_LARGE], ids=lambda error: error.name)
+def test_complete_is_tried_again_while_its_log_is_not_available(rig, refusal):
+    producer = rig.producer()
+    rig.add("t", producer, FOO)
+    rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
+    rig.end("t", producer)
+    rig.log_of("t").refuse = refusal
+    rig.clock.advance(20)
+    assert where(rig) == [FOO]
+    assert rig.state().status is S.PREPARE_COMMIT
+    assert rig.add("t", producer, FOO) is E.CONCURRENT_TRANSACTIONS
+    rig.log_of("t").refuse = E.NONE
+    rig.clock.advance(40)
+    assert rig.state().status is S.COMPLETE_COMMIT
+    assert where(rig) == [FOO]
+
+
+def test_complete_is_dropped_when_the_id_has_another_coordinator(rig, caplog):
+    rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
+    ended(rig, FOO)
+    rig.log_of("t").refuse = E.NOT_LEADER_OR_FOLLOWER
+    rig.clock.advance(20)
+    assert "NOT_COORDINATOR" in caplog.text
+    assert rig.clock.armed == 2  # the two housekeeping timers
+
+
+def test_complete_waits_for_its_durability(rig):
+    producer = rig.producer()
+    rig.add("t", producer, FOO)
+    rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
+    rig.end("t", producer)
+    rig.log_of("t").hold = True
+    rig.clock.advance(20)
+    assert rig.state().status is S.PREPARE_COMMIT
+    assert rig.add("t", producer, FOO) is E.CONCURRENT_TRANSACTIONS
+    rig.turns.event(rig.log_of("t").release)
+    assert rig.state().status is S.COMPLETE_COMMIT
+    assert rig.add("t", producer, FOO) is E.NONE
+
+
+def test_markers_of_one_turn_take_at_most_five_milliseconds(rig):
+    rig.cluster.topics["wide"] = rig.cluster.topics["foo"].__class__(partition_count=40)
+    producer = rig.producer()
+    rig.add("t", producer, *[("wide", index) for index in range(40)])
+    rig.clock.tick_ms = 0.5
+    rig.end("t", producer)
+    counts = [len(rig.sink.written)]
+    while rig.clock.one_turn():
+        counts.append(len(rig.sink.written))
+    assert counts[0] <= 10
+    assert all(later - earlier <= 10 for earlier, later in itertools.pairwise(counts))
+    assert where(rig) == [("wide", index) for index in range(40)]
+    assert rig.state().status is S.COMPLETE_COMMIT
+
+
+def test_the_budget_is_shared_by_all_transactions_of_a_turn(rig):
+    names = [f"t{number}" for number in range(30)]
+    producers = {name: rig.producer(name) for name in names}
+    for name in names:
+        rig.add(name, producers[name], FOO)
+    rig.clock.tick_ms = 0.5
+
+    def all_at_once():
+        for name in names:
+            coroutine = rig.coordinator.end(name, *producers[name], True, v2=False)
+            rig.turns.later(lambda coroutine=coroutine: rig.turns.start(coroutine, lambda _: None, rig.bugs.append))
+
+    rig.turns.event(all_at_once)
+    assert 0 < len(rig.sink.written) < 10
+    rig.clock.settle()
+    assert len(rig.sink.written) == 30
+    assert {rig.state(name).status for name in names} == {S.COMPLETE_COMMIT}
+
+
+def test_a_wide_transaction_does_not_hold_up_a_small_one(rig):
+    rig.cluster.topics["wide"] = rig.cluster.topics["foo"].__class__(partition_count=400)
+    wide, small = rig.producer("wide"), rig.producer("small")
+    rig.add("wide", wide, *[("wide", index) for index in range(400)])
+    rig.add("small", small, BAR)
+    rig.clock.tick_ms = 0.5
+    rig.end("wide", wide)
+    rig.end("small", small)
+    for _ in range(3):
+        rig.clock.one_turn()
+    assert rig.state("small").status is S.COMPLETE_COMMIT
+    assert rig.state("wide").status is S.PREPARE_COMMIT
+    rig.clock.settle()
+    assert rig.state("wide").status is S.COMPLETE_COMMIT
