@@ -7,11 +7,11 @@ whose groups are not served. Partitions that do not exist are UNKNOWN_TOPIC_OR_P
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.reply_wire import encode_partition_errors
 
 OFFSET_COMMIT = 8
 
@@ -19,7 +19,6 @@ OFFSET_COMMIT = 8
 async def handle(broker: Broker, request: Request) -> Reply:
     """Commit each offset; one row per partition."""
     version, body = request.api_version, request.body
-    response = codec.response_class(OFFSET_COMMIT)
     caller = Caller(
         body.group_id,
         body.generation_id_or_member_epoch,
@@ -33,23 +32,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return broker.groups.offsets.commit(caller, rows)
 
     topics = commit_rows(broker, body.topics, version >= 6, expire_ms, commit)
-    return response(
-        version=version,
-        throttle_time_ms=0,
-        topics=[
-            response.OffsetCommitResponseTopic(
-                version=version,
-                name=name,
-                partitions=[
-                    response.OffsetCommitResponseTopic.OffsetCommitResponsePartition(
-                        version=version, partition_index=index, error_code=error
-                    )
-                    for index, error in rows
-                ],
-            )
-            for name, rows in topics
-        ],
-    )
+    return Encoded([encode_partition_errors(OFFSET_COMMIT, version, request.correlation_id, topics)])
 
 
 def commit_rows(

@@ -9,14 +9,14 @@ step as the append.
 
 from collections.abc import Sequence
 
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.api.offset_commit import commit_rows
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.reply_wire import encode_partition_errors
 
 TXN_OFFSET_COMMIT = 28
 
@@ -30,7 +30,6 @@ _VERIFICATION_ERRORS = {
 async def handle(broker: Broker, request: Request) -> Reply:
     """Commit each offset inside the transaction; one row per partition."""
     version, body = request.api_version, request.body
-    response = codec.response_class(TXN_OFFSET_COMMIT)
     caller = Caller(body.group_id)
     if version >= 3:
         caller = Caller(body.group_id, body.generation_id, body.member_id, body.group_instance_id)
@@ -43,23 +42,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return [_told(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
 
     topics = commit_rows(broker, body.topics, version >= 2, -1, commit)
-    return response(
-        version=version,
-        throttle_time_ms=0,
-        topics=[
-            response.TxnOffsetCommitResponseTopic(
-                version=version,
-                name=name,
-                partitions=[
-                    response.TxnOffsetCommitResponseTopic.TxnOffsetCommitResponsePartition(
-                        version=version, partition_index=index, error_code=error
-                    )
-                    for index, error in rows
-                ],
-            )
-            for name, rows in topics
-        ],
-    )
+    return Encoded([encode_partition_errors(TXN_OFFSET_COMMIT, version, request.correlation_id, topics)])
 
 
 def _verify(broker: Broker, request: Request) -> ErrorCode:
