@@ -1,23 +1,17 @@
-"""`ottla audit`: the audit of `ottla.spark_jobs.audit` on a local Spark session. shell"""
+"""`ottla audit`: hands its arguments to the audit job, which defines them, on a local Spark session. shell"""
 
 import sys
-from importlib.util import find_spec
 
 import click
 
+# Help too is the job's, so that the job says the same under spark-submit.
+_PASS_ON = {"ignore_unknown_options": True, "help_option_names": []}
 
-@click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def audit(directory: str, format_name: str) -> None:
-    """Audit a data directory on Spark, in place.
 
-    Reads the segments of Ottla or of Apache Kafka, running or stopped, and tells what became of every transaction.
-    """
-    if find_spec("pyspark") is None:
-        click.echo("ottla: audit needs Spark: pip install 'ottla[spark]'", err=True)
-        sys.exit(1)
+@click.command(context_settings=_PASS_ON, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def audit(arguments: tuple[str, ...]) -> None:
+    """Audit a data directory on Spark, in place."""
+    from ottla.spark_jobs.audit import main  # needs the spark extra, and says so
 
-    from ottla.spark_jobs.audit import main  # starts a Java machine
-
-    sys.exit(main([directory, "--format", format_name]))
+    sys.exit(main(list(arguments)))

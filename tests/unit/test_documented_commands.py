@@ -14,6 +14,7 @@ import yaml
 
 from ottla.broker.config import from_environment, from_flags, load_config
 from ottla.cli.main import main
+from ottla.spark_jobs import audit
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -42,6 +43,9 @@ def documented_commands():
 
 def check_ottla(arguments):
     """Parse as click would, without running the command or asking whether its files exist; check option values too."""
+    if arguments[0] == "audit":
+        audit._parser().parse_args(arguments[1:])
+        return
     context = click.Context(main, info_name="ottla")
     command = main.get_command(context, arguments[0])
     assert command is not None, f"ottla has no command {arguments[0]}"

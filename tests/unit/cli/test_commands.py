@@ -135,20 +135,21 @@ def test_configs_lists_every_option_with_its_origin(cli):
     assert all(f"  {option.key} " in text for option in (*BROKER_OPTIONS, *TOPIC_OPTIONS))
 
 
-def test_audit_hands_directory_and_format_to_the_job(cli, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "arguments", [["data", "--format", "json", "--all"], ["--help"], ["--no-such", "-x", "data"], []]
+)
+def test_audit_hands_its_arguments_to_the_job_as_they_are(cli, monkeypatch, arguments):
     calls = []
     job = ModuleType("ottla.spark_jobs.audit")
-    job.main = lambda arguments: calls.append(arguments) or 4
+    job.main = lambda given: calls.append(given) or 4
     monkeypatch.setitem(sys.modules, "ottla.spark_jobs.audit", job)
-    result = cli("audit", str(tmp_path), "--format", "json")
-    assert (result.exit_code, calls) == (4, [[str(tmp_path), "--format", "json"]])
-    assert cli("audit", str(tmp_path / "absent")).exit_code == 2
+    assert cli("audit", *arguments).exit_code == 4
+    assert calls == [arguments]
 
 
-def test_audit_says_what_to_install_when_there_is_no_spark(cli, monkeypatch, tmp_path):
-    monkeypatch.setattr("ottla.cli.audit.find_spec", lambda name: None)
-    result = cli("audit", str(tmp_path))
-    assert (result.exit_code, result.stderr) == (1, "ottla: audit needs Spark: pip install 'ottla[spark]'\n")
+def test_audit_answers_help_and_bad_usage_itself(cli):
+    assert cli("audit", "--help").exit_code == 0
+    assert cli("audit").exit_code == 2
 
 
 def test_log_lines_have_kafkas_pattern_or_are_json():
