@@ -53,7 +53,7 @@ def run(broker: Broker, workload: str, **arguments: Any) -> dict[str, Any]:
 
 def create_topics(broker: Broker, partitions: dict[str, int]) -> None:
     topics = [NewTopic(name, count, 1) for name, count in partitions.items()]
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
     for future in admin.create_topics(topics).values():
         future.result(30)
 

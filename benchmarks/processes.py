@@ -87,7 +87,8 @@ def apache_kafka(script: Path) -> Iterator[Broker]:
     """Apache Kafka, one KRaft node; the format of its directory is not counted."""
     port = _two_free_ports()
     with tempfile.TemporaryDirectory(prefix="kafka-benchmark-") as directory:
-        subprocess.run(["bash", str(script), "format", directory, str(port)], check=True, stdin=subprocess.DEVNULL)
+        command = ["bash", str(script), "format", directory, str(port)]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with _running(["bash", str(script), "start", directory], Path(directory) / "log") as (process, began):
             yield _answering("kafka", f"127.0.0.1:{port}", process, Path(directory) / "log", began)
 

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 VALUE_SIZE_BYTES = 1024
 POOL = 256
 COMPLETION_TIMEOUT_S = 120
+LOG_LEVEL = 3  # errors: a coordinator that is still loading is none
 
 
 def start_signal() -> None:
@@ -34,6 +35,7 @@ def produce(bootstrap: str, topic: str, megabytes: int, batch_size_bytes: int, l
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
+            "log_level": LOG_LEVEL,
             "acks": "all",
             "batch.size": batch_size_bytes,
             "batch.num.messages": 1_000_000,
@@ -75,6 +77,7 @@ def consume(bootstrap: str, topic: str, count: int) -> dict[str, float]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
+            "log_level": LOG_LEVEL,
             "group.id": f"benchmark-{os.getpid()}",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
@@ -100,7 +103,9 @@ def consume(bootstrap: str, topic: str, count: int) -> dict[str, float]:
 
 
 def one_producer(bootstrap: str, topic: str, partition: int, name: str) -> Producer:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "log_level": LOG_LEVEL, "transactional.id": name, "linger.ms": 0}
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"first", partition=partition)
@@ -154,10 +159,15 @@ def transactions(bootstrap: str, topic: str, producers: int, seconds: float) -> 
 def round_trip(bootstrap: str, topic: str, count: int) -> dict[str, float]:
     """From produce() to the consumer's poll(), one record at a time."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": f"benchmark-{os.getpid()}", "fetch.wait.max.ms": 500}
+        {
+            "bootstrap.servers": bootstrap,
+            "log_level": LOG_LEVEL,
+            "group.id": f"benchmark-{os.getpid()}",
+            "fetch.wait.max.ms": 500,
+        }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": LOG_LEVEL, "linger.ms": 0, "acks": "all"})
     samples_s: list[float] = []
 
     def once() -> None:
