@@ -11,6 +11,7 @@ help:
 	@echo "make test         lint, types, import contracts, tests"
 	@echo "make conformance  the scenario against Apache Kafka too (needs Java 17 and Maven)"
 	@echo "make bench        the broker's and the scan's figures"
+	@echo "make docs         write the pages that are made from code"
 	@echo "make format       let ruff rewrite what it can"
 	@echo "make clean        remove the environment and the caches"
 
@@ -41,6 +42,10 @@ tests: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(STAMP)
+	$(BIN)/python -m ottla.testkit.protocol_support > docs/protocol-support.md.new
+	mv docs/protocol-support.md.new docs/protocol-support.md
 
 demo: $(STAMP)
 	@$(BIN)/python -m ottla.testkit.demo
