@@ -1,0 +1,163 @@
+"""A log directory on a real disk, with a clock that the test moves and a disk that fails on request."""
+
+import errno
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.log.manager import LogManager
+from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.ports.disk import RealDisk, RealFile
+from ottla.broker.turns import Turns
+from ottla.protocol.batch import build_batch
+from ottla.protocol.produced import check_produced_batch
+
+NOW_MS = 1_700_000_000_000
+TOPIC_ID = bytes(range(16))
+
+
+class ManualClock:
+    def __init__(self):
+        self.ms = NOW_MS
+        self.timers = []
+
+    def now_ms(self):
+        return self.ms
+
+    def monotonic_ms(self):
+        return float(self.ms)
+
+    def call_later(self, delay_ms, callback):
+        self.timers.append((self.ms + delay_ms, callback))
+        return SimpleNamespace(cancel=lambda: None)
+
+    def next_turn(self, callback):
+        callback()
+
+    def advance(self, ms):
+        self.ms += ms
+        due = [timer for timer in self.timers if timer[0] <= self.ms]
+        self.timers = [timer for timer in self.timers if timer[0] > self.ms]
+        for _, callback in due:
+            callback()
+
+
+class FaultyFile(RealFile):
+    __slots__ = ("disk",)
+
+    def append(self, buffers):
+        if self.disk.short_write is not None:
+            # What a full disk does: a part is written, then nothing more.
+            cut, self.disk.short_write = self.disk.short_write, None
+            super().append([bytes(buffers[0])[:cut]])
+            if not self.disk.keep_short_write:
+                self.truncate(self.size_bytes - cut)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().append(buffers)
+
+
+class FaultyDisk(RealDisk):
+    __slots__ = ("fail_sync", "keep_short_write", "short_write")
+
+    def __init__(self):
+        self.short_write = None
+        self.keep_short_write = False
+        self.fail_sync = False
+
+    def open(self, path, create=False):
+        file = FaultyFile(path, create)
+        file.disk = self
+        return file
+
+    def start_sync(self, paths):
+        job = SimpleNamespace(done=True, error=None, paths=paths)
+        if self.fail_sync:
+            job.error = OSError(errno.EIO, "Input/output error")
+        return job
+
+
+class Broker:
+    """A log manager that can be closed, killed and started again on the same directory."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.clock = ManualClock()
+        self.disk = FaultyDisk()
+        self.bugs = []
+        self.settings = {}
+        self.manager = None
+        self.start()
+
+    def start(self, **settings):
+        turns = Turns(self.clock.next_turn, self.bugs.append)
+        self.turns = turns
+        self.manager = LogManager(self.disk, self.clock, turns, LogSettings(str(self.directory), **settings))
+        self.manager.open()
+        return self.manager
+
+    def partition(self, topic="t", index=0, leader_epoch=0, **settings):
+        return self.manager.open_partition(topic, index, TOPIC_ID, leader_epoch, PartitionSettings(**settings))
+
+    def path(self, name="", topic="t", index=0):
+        return self.directory / f"{topic}-{index}" / name
+
+    def stop(self):
+        self.manager.close()
+
+    def kill(self):
+        self.manager.abandon()
+
+
+@pytest.fixture
+def broker(tmp_path):
+    broker = Broker(tmp_path / "data")
+    yield broker
+    broker.kill()
+    assert broker.bugs == []
+
+
+def _produce(partition, records=1, *, timestamp_ms=NOW_MS, value=b"value", **batch):
+    """Append a client's batch; `records` is a number or a list of (key, value[, headers[, timestamp]])."""
+    if isinstance(records, int):
+        records = [(b"key", value)] * records
+    data = memoryview(build_batch(records, timestamp_ms=timestamp_ms, **batch))
+    return partition.append_produced(check_produced_batch(data), data)
+
+
+@pytest.fixture
+def produce():
+    return _produce
+
+
+class Transactor:
+    """A producer with its sequence, as a client of transaction version 1 keeps it."""
+
+    def __init__(self, partition, producer_id, epoch=0):
+        self.partition = partition
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.sequence = 0
+
+    def send(self, records=1, *, transactional=True, **batch):
+        count = records if isinstance(records, int) else len(records)
+        result = _produce(
+            self.partition,
+            records,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self.sequence,
+            transactional=transactional,
+            **batch,
+        )
+        self.sequence += count
+        return result
+
+    def end(self, commit, coordinator_epoch=0, transaction_version=1):
+        return self.partition.append_marker(
+            self.producer_id, self.epoch, commit, coordinator_epoch, transaction_version
+        )
+
+
+@pytest.fixture
+def transactor():
+    return Transactor

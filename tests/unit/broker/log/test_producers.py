@@ -1,0 +1,237 @@
+"""Rows of Kafka's producer-state rules, one test each."""
+
+import pytest
+
+from ottla.broker.log.producers import Origin, Producers
+from ottla.protocol.batch import BatchHeader, build_batch, read_header
+from ottla.protocol.errors import ErrorCode
+
+MAX = 2**31 - 1
+NOW = 1_700_000_000_000
+
+
+def batch(epoch=0, sequence=0, count=1, transactional=False, producer_id=7) -> BatchHeader:
+    return read_header(
+        build_batch(
+            [(b"k", b"v")],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+            last_offset_delta=count - 1,
+            timestamp_ms=NOW,
+        )
+    )
+
+
+def state(*batches, base_offset=0) -> Producers:
+    """Producers after these batches; each takes the offsets behind the one before."""
+    producers = Producers()
+    for header in batches:
+        producers.apply_batch(header, base_offset, NOW)
+        base_offset += header.last_offset_delta + 1
+    return producers
+
+
+def error(producers, header, origin=Origin.CLIENT):
+    return producers.check_batch(header, origin).error
+
+
+@pytest.mark.parametrize(
+    ("known", "sent", "expected"),
+    [
+        pytest.param([], batch(sequence=0), ErrorCode.NONE, id="unknown producer"),
+        pytest.param([], batch(sequence=99), ErrorCode.NONE, id="unknown producer with any sequence"),
+        pytest.param([], batch(epoch=5, sequence=3), ErrorCode.NONE, id="unknown producer with any epoch"),
+        pytest.param([batch(count=3)], batch(sequence=3), ErrorCode.NONE, id="next sequence"),
+        pytest.param([batch()], batch(sequence=2), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, id="gap"),
+        pytest.param([batch(count=3)], batch(sequence=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, id="part of a batch"),
+        pytest.param([batch(sequence=MAX)], batch(sequence=0), ErrorCode.NONE, id="0 follows the last sequence"),
+        pytest.param([batch(sequence=MAX - 1, count=3)], batch(sequence=1), ErrorCode.NONE, id="wrap inside a batch"),
+        pytest.param(
+            [batch(sequence=MAX)], batch(sequence=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, id="gap at the wrap"
+        ),
+        pytest.param([batch(epoch=2)], batch(epoch=1, sequence=1), ErrorCode.INVALID_PRODUCER_EPOCH, id="old epoch"),
+        pytest.param([batch(epoch=2)], batch(epoch=3, sequence=0), ErrorCode.NONE, id="new epoch from 0"),
+        pytest.param(
+            [batch(epoch=2)], batch(epoch=3, sequence=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, id="new epoch from 1"
+        ),
+        pytest.param(
+            [batch(epoch=2, sequence=4)],
+            batch(epoch=3, sequence=5),
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            id="new epoch goes on with the old sequence",
+        ),
+        pytest.param(
+            [batch(transactional=True)], batch(sequence=1), ErrorCode.INVALID_TXN_STATE, id="plain inside a transaction"
+        ),
+        pytest.param(
+            [batch(epoch=2, transactional=True)],
+            batch(epoch=1, sequence=1, transactional=True),
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            id="old epoch inside a transaction",
+        ),
+    ],
+)
+def test_client_batch(known, sent, expected):
+    assert error(state(*known), sent) is expected
+
+
+@pytest.mark.parametrize("sequence", [0, 5, 99])
+def test_a_coordinator_has_no_sequence_checks(sequence):
+    assert error(state(batch(sequence=3)), batch(sequence=sequence), Origin.COORDINATOR) is ErrorCode.NONE
+
+
+def test_a_coordinator_has_epoch_checks():
+    assert error(state(batch(epoch=2)), batch(epoch=1), Origin.COORDINATOR) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_coordinator_is_no_duplicate_of_itself():
+    assert state(batch()).check_batch(batch(), Origin.COORDINATOR).duplicate is None
+
+
+@pytest.mark.parametrize("behind", range(5))
+def test_the_last_five_batches_are_duplicates(behind):
+    producers = state(*[batch(sequence=2 * n, count=2) for n in range(6)])
+    verdict = producers.check_batch(batch(sequence=2 * (5 - behind), count=2), Origin.CLIENT)
+    assert verdict.error is ErrorCode.NONE
+    assert verdict.duplicate.first_offset == 2 * (5 - behind)
+    assert verdict.duplicate.last_offset == 2 * (5 - behind) + 1
+    assert verdict.duplicate.timestamp_ms == NOW
+
+
+def test_the_sixth_batch_back_is_out_of_order():
+    producers = state(*[batch(sequence=n) for n in range(6)])
+    assert error(producers, batch(sequence=0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_duplicate_across_the_wrap_is_found():
+    producers = state(batch(sequence=MAX - 1, count=4))
+    assert producers.check_batch(batch(sequence=MAX - 1, count=4), Origin.CLIENT).duplicate.first_offset == 0
+    assert next(iter(producers)).last_sequence == 1
+
+
+def test_a_batch_with_the_same_first_but_another_last_sequence_is_no_duplicate():
+    assert error(state(batch(count=3)), batch(count=2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_new_epoch_forgets_the_batches_of_the_old_one():
+    producers = state(batch(epoch=0), batch(epoch=1))
+    assert producers.check_batch(batch(epoch=1), Origin.CLIENT).duplicate is not None
+    assert [known.last_offset for known in producers.get(7).batches] == [1]
+
+
+def end(producers, *, epoch=0, coordinator_epoch=0, commit=True, offset=100, producer_id=7):
+    return producers.apply_marker(producer_id, epoch, coordinator_epoch, commit, offset, NOW)
+
+
+@pytest.mark.parametrize(
+    ("known", "epoch", "version", "expected"),
+    [
+        pytest.param([], 3, 1, ErrorCode.NONE, id="unknown producer"),
+        pytest.param([batch(epoch=3, transactional=True)], 3, 0, ErrorCode.NONE, id="equal epoch, version 0"),
+        pytest.param([batch(epoch=3, transactional=True)], 3, 1, ErrorCode.NONE, id="equal epoch, version 1"),
+        pytest.param([batch(epoch=3, transactional=True)], 2, 1, ErrorCode.INVALID_PRODUCER_EPOCH, id="old epoch"),
+        pytest.param([batch(epoch=3, transactional=True)], 4, 2, ErrorCode.NONE, id="bumped epoch, version 2"),
+        pytest.param(
+            [batch(epoch=3, transactional=True)],
+            3,
+            2,
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            id="equal epoch, version 2, the next transaction is open",
+        ),
+        pytest.param([batch(epoch=3)], 3, 2, ErrorCode.NONE, id="equal epoch, version 2, none open: a retry"),
+        pytest.param(
+            [batch(epoch=32767, transactional=True)], 32767, 2, ErrorCode.NONE, id="equal epoch, version 2, exhausted"
+        ),
+        pytest.param([batch(epoch=3)], 2, 2, ErrorCode.INVALID_PRODUCER_EPOCH, id="old epoch, version 2"),
+    ],
+)
+def test_marker_epoch(known, epoch, version, expected):
+    assert state(*known).check_marker(7, epoch, 0, version).error is expected
+
+
+def test_a_marker_of_an_older_coordinator_is_fenced():
+    producers = state(batch(transactional=True))
+    end(producers, coordinator_epoch=4)
+    assert producers.check_marker(7, 0, 3, 1).error is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert producers.check_marker(7, 0, 4, 1).error is ErrorCode.NONE
+
+
+def test_a_marker_ends_the_transaction_and_names_its_range():
+    producers = state(batch(transactional=True, count=2), batch(sequence=2, transactional=True), base_offset=10)
+    assert producers.transaction_is_open(7, 0)
+    completed = end(producers, commit=False, offset=13)
+    assert completed.index_entry == (7, 10, 13, 14)
+    assert completed.aborted
+    assert not producers.transaction_is_open(7, 0)
+
+
+def test_a_marker_without_a_transaction_completes_nothing_and_keeps_its_epoch():
+    producers = Producers()
+    assert end(producers, epoch=4, coordinator_epoch=2) is None
+    assert producers.get(7).epoch == 4
+    assert producers.get(7).coordinator_epoch == 2
+    assert producers.get(7).last_sequence == -1
+
+
+def test_sequences_go_on_after_a_marker_of_the_same_epoch():
+    producers = state(batch(transactional=True, count=3))
+    end(producers)
+    assert error(producers, batch(sequence=3, transactional=True)) is ErrorCode.NONE
+    assert error(producers, batch(sequence=0, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_sequences_begin_at_0_after_a_marker_of_a_new_epoch():
+    producers = state(batch(transactional=True, count=3))
+    end(producers, epoch=1)
+    assert error(producers, batch(epoch=1, sequence=0, transactional=True)) is ErrorCode.NONE
+    assert error(producers, batch(epoch=1, sequence=3, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_index_entry_counts_only_other_producers():
+    producers = state(batch(producer_id=1, transactional=True), batch(producer_id=2, transactional=True), base_offset=5)
+    assert end(producers, producer_id=1, commit=False, offset=7).last_stable_offset == 6
+    assert end(producers, producer_id=2, commit=False, offset=8).last_stable_offset == 9
+
+
+def test_an_ended_transaction_is_unstable_until_its_marker_is_below_the_high_watermark():
+    producers = state(batch(transactional=True), batch(producer_id=8, transactional=True), base_offset=3)
+    end(producers, offset=5)
+    assert producers.first_unstable_offset() == 3
+    producers.high_watermark_moved(5)
+    assert producers.first_unstable_offset() == 3
+    producers.high_watermark_moved(6)
+    assert producers.first_unstable_offset() == 4
+    end(producers, producer_id=8, offset=6)
+    producers.high_watermark_moved(7)
+    assert producers.first_unstable_offset() is None
+
+
+def test_producers_expire_by_their_timestamps_unless_a_transaction_is_open():
+    producers = state(batch(producer_id=1), batch(producer_id=2, transactional=True))
+    assert producers.expire(NOW + 999, 1000) == 0
+    assert producers.expire(NOW + 1000, 1000) == 1
+    assert [producer.producer_id for producer in producers] == [2]
+
+
+def test_a_snapshot_keeps_the_last_batch_and_the_open_transactions():
+    producers = state(
+        batch(count=2, producer_id=9, transactional=True),
+        batch(producer_id=3, transactional=True),
+        batch(producer_id=3, sequence=1, transactional=True),
+        base_offset=20,
+    )
+    loaded = Producers()
+    loaded.load(reversed(producers.snapshot()), NOW, 1000)
+    assert list(loaded.open_transactions.items()) == [(20, 9), (22, 3)]
+    assert loaded.get(9).known() == producers.get(9).known()
+    assert loaded.check_batch(batch(producer_id=3, sequence=1, transactional=True), Origin.CLIENT).duplicate
+    assert error(loaded, batch(producer_id=3, sequence=0, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_expired_producers_are_not_loaded_from_a_snapshot():
+    producers = state(batch(producer_id=1), batch(producer_id=2, transactional=True))
+    loaded = Producers()
+    loaded.load(producers.snapshot(), NOW + 1000, 1000)
+    assert [producer.producer_id for producer in loaded] == [2]
