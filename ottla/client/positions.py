@@ -8,10 +8,15 @@ from weakref import WeakKeyDictionary
 _committed: "WeakKeyDictionary[Any, tuple[Any, dict[Any, int]]]" = WeakKeyDictionary()
 
 
+def _is_member(generation: Any) -> bool:
+    generation_id, _ = generation
+    return generation_id is None or generation_id >= 0
+
+
 class Positions:
     """The positions of one consumer around one transaction."""
 
-    __slots__ = ("_at_begin", "_consumer", "_sent")
+    __slots__ = ("_at_begin", "_begin_generation", "_consumer", "_sent")
 
     def __init__(self, consumer: Any) -> None:
         config = consumer.config
@@ -26,6 +31,7 @@ class Positions:
             )
         self._consumer = consumer
         self._sent: dict[Any, int] = {}
+        self._begin_generation = self._generation() if consumer.assignment() else None
         earliest = config["auto_offset_reset"] == "earliest"
         self._at_begin = {} if earliest else self._known()
 
@@ -43,13 +49,24 @@ class Positions:
         return metadata() if metadata is not None else self._consumer.config["group_id"]
 
     def moved(self) -> dict[Any, Any]:
-        """The offsets to commit: positions of assigned partitions that the last transaction did not commit already."""
+        """The offsets to commit: positions of assigned partitions that the last transaction did not commit already.
+
+        Raises kafka.errors.IllegalGenerationError or UnknownMemberIdError when the group rebalanced inside the block, or
+        threw the consumer out: what was read no longer matches what is assigned.
+        """
+        from kafka.errors import IllegalGenerationError, UnknownMemberIdError
         from kafka.structs import OffsetAndMetadata
 
+        current = self._generation()
+        if self._begin_generation not in (None, current):
+            raise IllegalGenerationError
         generation, before = _committed.get(self._consumer, (None, {}))
-        if generation != self._generation():
+        if generation != current:
             before = {}
         self._sent = {tp: offset for tp, offset in self._known().items() if before.get(tp) != offset}
+        if self._sent and self._consumer.subscription() is not None and not _is_member(current):
+            # Without a member id the broker would take the offsets from anybody, as from clients before KIP-447.
+            raise UnknownMemberIdError
         return {tp: OffsetAndMetadata(offset) for tp, offset in self._sent.items()}
 
     def committed(self) -> None:

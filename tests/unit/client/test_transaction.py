@@ -147,6 +147,10 @@ class Consumer:
             "auto_offset_reset": "earliest",
         } | config
         self.generation = 1
+        self.topics = {"financial-ledger", "audit-log"}
+
+    def subscription(self):
+        return self.topics
 
     def assignment(self):
         return set(self.positions)
@@ -417,6 +421,38 @@ def test_a_new_generation_sends_all_positions_again():
     consumer.generation = 2
     run(producer, consumer=consumer)
     assert len(offsets_sent(producer)) == 2
+
+
+def test_a_rebalance_inside_the_block_aborts():
+    producer, consumer = Producer(), Consumer({LEDGER: 7}, committed={LEDGER: 5})
+    with pytest.raises(TransactionAborted, match="rebalanced") as caught, transaction(producer, consumer=consumer):
+        consumer.generation = 2
+    assert caught.value.retriable
+    assert offsets_sent(producer) == []
+    assert consumer.positions == {LEDGER: 5}
+
+
+def test_the_first_join_inside_the_block_is_no_rebalance():
+    producer, consumer = Producer(), Consumer({})
+    consumer.generation = -1
+    with transaction(producer, consumer=consumer):
+        consumer.generation, consumer.positions = 1, {LEDGER: 7}
+    assert offsets_sent(producer) == [{LEDGER: OffsetAndMetadata(7)}]
+
+
+def test_a_member_that_was_thrown_out_does_not_commit():
+    producer, consumer = Producer(), Consumer({LEDGER: 7}, committed={LEDGER: 5})
+    consumer.generation = -1
+    with pytest.raises(TransactionAborted, match="no longer a member"):
+        run(producer, consumer=consumer)
+    assert offsets_sent(producer) == []
+
+
+def test_partitions_assigned_by_hand_need_no_membership():
+    producer, consumer = Producer(), Consumer({LEDGER: 7})
+    consumer.generation, consumer.topics = -1, None
+    run(producer, consumer=consumer)
+    assert offsets_sent(producer) == [{LEDGER: OffsetAndMetadata(7)}]
 
 
 def test_a_partition_without_a_position_is_left_out():
