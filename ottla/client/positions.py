@@ -51,7 +51,7 @@ class Positions:
     def moved(self) -> dict[Any, Any]:
         """The offsets to commit: positions of assigned partitions that the last transaction did not commit already.
 
-        Raises kafka.errors.IllegalGenerationError or UnknownMemberIdError when the group rebalanced inside the block, or
+        Raises kafka.errors.IllegalGenerationError or UnknownMemberIdError when the group rebalanced inside the block or
         threw the consumer out: what was read no longer matches what is assigned.
         """
         from kafka.errors import IllegalGenerationError, UnknownMemberIdError
