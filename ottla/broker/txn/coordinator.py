@@ -82,6 +82,7 @@ class TransactionCoordinator:
         self, cluster: ClusterView, sink: MarkerSink, turns: Turns, clock: Clock, settings: TransactionSettings
     ) -> None:
         self.settings = settings
+        self.sink = sink
         self._cluster = cluster
         self._turns = turns
         self._clock = clock
@@ -99,7 +100,7 @@ class TransactionCoordinator:
         if topic is not None:
             self._partition_count = topic.partition_count
             found = (self._cluster.partition(TRANSACTION_STATE_TOPIC, index) for index in range(self._partition_count))
-            self._loader.load([Shard(each) for each in found if each is not None])
+            self._loader.load([Shard(each) for each in found if each is not None and each.offline is None])
         self._housekeeping.start()
 
     def stop(self) -> None:
@@ -334,10 +335,10 @@ class TransactionCoordinator:
         index = coordinator_partition(transactional_id, self._partition_count)
         shard = self._shards.get(index)
         if shard is not None:
-            return shard
+            return shard if shard.log.offline is None else ErrorCode.NOT_COORDINATOR
         if index not in self._loader.loading:
             partition = self._cluster.partition(TRANSACTION_STATE_TOPIC, index)
-            if partition is None:
+            if partition is None or partition.offline is not None:
                 return ErrorCode.NOT_COORDINATOR
             self._loader.load([Shard(partition)])
         return self._shards.get(index, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -52,7 +52,7 @@ _NEXT: Final = {
     _E.INVALID_PRODUCER_EPOCH: Next.ABANDON,
     _E.TRANSACTION_COORDINATOR_FENCED: Next.ABANDON,
 }
-# Complete could not be logged because the id has another coordinator, who will do it. Whatever else fails is tried again.
+# Complete was not logged because the id has another coordinator, who will do it. Whatever else fails is tried again.
 _ANOTHER_COORDINATOR: Final = frozenset({_E.NOT_COORDINATOR, _E.COORDINATOR_LOAD_IN_PROGRESS})
 
 

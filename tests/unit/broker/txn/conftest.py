@@ -27,6 +27,7 @@ class FakeLog:
     def __init__(self, index):
         self.index = index
         self.leader_epoch = 3
+        self.offline = None
         self.log_start_offset = 0
         self.high_watermark = 0
         self.batches = []

@@ -268,3 +268,13 @@ def test_the_shared_empty_set_stays_empty(rig):
         rig.add(name, producer, FOO)
         rig.end(name, producer)
     assert NO_PARTITIONS == {}
+
+
+def test_a_log_that_is_offline_has_no_coordinator(rig):
+    producer = rig.producer()
+    rig.log_of("t").offline = "bad batch at position 4711"
+    assert rig.add("t", producer, FOO) is E.NOT_COORDINATOR
+    rig.restart()
+    assert rig.init().error is E.NOT_COORDINATOR
+    rig.log_of("t").offline = None
+    assert rig.add("t", producer, FOO) is E.NONE

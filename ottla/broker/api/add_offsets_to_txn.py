@@ -1,0 +1,28 @@
+"""AddOffsetsToTxn 0-3: the offsets of a group join the transaction of a transactional id. free
+
+The partition of `__consumer_offsets` that holds the group is added like any other partition; TxnOffsetCommit then
+writes to it.
+
+Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible. Version 4
+(TRANSACTION_ABORTABLE) is not served.
+"""
+
+from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.reply_wire import encode_error_reply
+
+ADD_OFFSETS_TO_TXN = 25
+FIRST_VERSION_WITH_FENCED = 2
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Add the group's offsets partition."""
+    version, body = request.api_version, request.body
+    partition = (CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_of(body.group_id))
+    error = await broker.transactions.add_partitions(
+        body.transactional_id, body.producer_id, body.producer_epoch, (partition,)
+    )
+    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return Encoded([encode_error_reply(ADD_OFFSETS_TO_TXN, version, request.correlation_id, error)])

@@ -1,0 +1,35 @@
+"""InitProducerId 0-4: a producer id and epoch, for idempotence or for a transactional id. free
+
+Without a transactional id: a fresh producer id with epoch 0, and nothing is logged. With one: the next epoch of its
+producer id, which fences every older instance; an open transaction is aborted first and the client told to come back
+(CONCURRENT_TRANSACTIONS).
+
+Version notes: 2 is flexible; 3 adds the producer id and epoch that the client holds, so that it can resume (KIP-360);
+4 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it. Versions 5 (TRANSACTION_ABORTABLE) and 6
+(two-phase commit, KIP-939) are not served.
+"""
+
+from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.reply_wire import encode_producer_reply
+
+INIT_PRODUCER_ID = 22
+FIRST_VERSION_WITH_EXPECTATION = 3
+FIRST_VERSION_WITH_FENCED = 4
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Initialise the producer; an error carries producer id and epoch -1."""
+    version, body = request.api_version, request.body
+    expected = (body.producer_id, body.producer_epoch) if version >= FIRST_VERSION_WITH_EXPECTATION else (-1, -1)
+    answer = await broker.transactions.init_producer_id(body.transactional_id, body.transaction_timeout_ms, *expected)
+    error = answer.error
+    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return Encoded(
+        [
+            encode_producer_reply(
+                INIT_PRODUCER_ID, version, request.correlation_id, error, answer.producer_id, answer.producer_epoch
+            )
+        ]
+    )

@@ -1,0 +1,74 @@
+"""WriteTxnMarkers 1: a coordinator, or an administrator who aborts a hanging transaction, ends transactions here. free
+
+Each marker is appended to the partitions that it names. `__consumer_offsets` partitions apply or drop the offsets that
+were pending in the transaction. Partitions that this broker does not have are UNKNOWN_TOPIC_OR_PARTITION. The answer
+has one row per producer id, with the topics of all its markers.
+
+Version notes: 1 is flexible and the first that Kafka 4 serves. Version 2 (the marker's transaction version, KIP-1228)
+is not served; version 1 markers follow the rules of transaction version 0.
+"""
+
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode
+
+WRITE_TXN_MARKERS = 27
+SLICE_MS = 5.0
+
+Results = dict[int, dict[str, dict[int, ErrorCode]]]
+"""producer id -> topic -> partition -> error."""
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Write the markers, a few ms of them per turn."""
+    results: Results = {}
+    until_ms = broker.clock.monotonic_ms() + SLICE_MS
+    for asked in request.body.markers:
+        marker = TransactionMarker(
+            asked.producer_id, asked.producer_epoch, asked.coordinator_epoch, asked.transaction_result, 0
+        )
+        topics = results.setdefault(asked.producer_id, {})
+        for topic in asked.topics:
+            errors = topics.setdefault(topic.name, {})
+            for index in topic.partition_indexes:
+                errors[index] = _write(broker, topic.name, index, marker)
+                if broker.clock.monotonic_ms() > until_ms:
+                    await broker.turns.pause()
+                    until_ms = broker.clock.monotonic_ms() + SLICE_MS
+    return _response(request.api_version, results)
+
+
+def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:
+    topic = broker.cluster.topics.get(name)
+    if topic is None or not 0 <= index < topic.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return broker.transactions.sink.write_marker(name, index, marker)
+
+
+def _response(version: int, results: Results) -> Reply:
+    response = codec.response_class(WRITE_TXN_MARKERS)
+    result_class = response.WritableTxnMarkerResult
+    topic_class = result_class.WritableTxnMarkerTopicResult
+    partition_class = topic_class.WritableTxnMarkerPartitionResult
+    return response(
+        version=version,
+        markers=[
+            result_class(
+                version=version,
+                producer_id=producer_id,
+                topics=[
+                    topic_class(
+                        version=version,
+                        name=name,
+                        partitions=[
+                            partition_class(version=version, partition_index=index, error_code=error)
+                            for index, error in errors.items()
+                        ],
+                    )
+                    for name, errors in topics.items()
+                ],
+            )
+            for producer_id, topics in results.items()
+        ],
+    )
