@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+import os
+import sys
 import tarfile
 from pathlib import Path
 
@@ -39,6 +41,28 @@ def consumed():
         return {row["end"]: row["offset"] for row in mine if "end" in row}, [row for row in mine if "end" not in row]
 
     return read
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One local session for the run. Workers must be this Python, in UTC."""
+    pytest.importorskip("numba", reason="the spark extra is not installed")
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["TZ"] = "UTC"
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.executorEnv.PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("FATAL")
+    yield session
+    session.stop()
 
 
 class LogWriter:

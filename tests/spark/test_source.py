@@ -1,8 +1,6 @@
 """The data source: equal to what Kafka's own consumer returned, field by field; options, pruning, damage."""
 
 import hashlib
-import os
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,28 +8,6 @@ import pytest
 pytestmark = pytest.mark.spark
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="session")
-def spark():
-    """One local session for the run. Workers must be this Python, in UTC."""
-    pytest.importorskip("numba", reason="the spark extra is not installed")
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["TZ"] = "UTC"
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.executorEnv.PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("FATAL")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

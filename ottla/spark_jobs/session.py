@@ -1,0 +1,114 @@
+"""Spark sessions for the audit: a quiet local one, or that of spark-submit with our code shipped. shell"""
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+# What an executor needs of ours; it never loads the broker.
+SHIPPED = ("ottla/protocol", "ottla/spark_jobs")
+
+# Spark's own start-up chatter; errors still show.
+_QUIET_LOG4J = """\
+rootLogger.level = error
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+
+
+def under_spark_submit() -> bool:
+    """Whether spark-submit started this process, so that a JVM with its settings is there already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+@contextmanager
+def session(app_name: str) -> "Iterator[SparkSession]":
+    """The running session, else that of spark-submit, else a local one on all cores; what was started is stopped."""
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    with tempfile.TemporaryDirectory(prefix="ottla-audit-") as scratch:
+        spark = _start(app_name, Path(scratch))
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _start(app_name: str, scratch: Path) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.appName(app_name)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
+    )
+    if not under_spark_submit():
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        log4j = scratch / "log4j2.properties"
+        log4j.write_text(_QUIET_LOG4J, encoding="utf-8")
+        builder = (
+            builder.master("local[*]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.python.unix.domain.socket.enabled", "true")
+            .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+        )
+        with _own_stderr(scratch / "jvm.log"):
+            spark: SparkSession = builder.getOrCreate()
+    else:
+        spark = builder.getOrCreate()
+    context = spark.sparkContext
+    context.setLogLevel("ERROR")
+    if context.master.startswith("local") and not context.master.startswith("local-cluster"):
+        # Workers run beside us: the files here, with their compiled kernels, need no shipping.
+        known = context.environment.get("PYTHONPATH")
+        context.environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([known] if known else [])])
+    else:
+        context.addPyFile(str(packed(scratch)))
+    return spark
+
+
+@contextmanager
+def _own_stderr(path: Path) -> Iterator[None]:
+    """What starts in here writes its stderr to `path`: the JVM greets everybody with warnings. Told if it fails."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    except BaseException:
+        os.write(kept, path.read_bytes())
+        raise
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def packed(folder: Path) -> Path:
+    """A zip, in `folder`, of what an executor needs."""
+    path = folder / "ottla.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("ottla/__init__.py", "pyspark_ottla.py"):
+            archive.write(ROOT / name, name)
+        for part in SHIPPED:
+            for file in sorted((ROOT / part).rglob("*.py")):
+                archive.write(file, file.relative_to(ROOT).as_posix())
+    return path
