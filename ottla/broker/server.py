@@ -20,7 +20,7 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.leaders import Leaders
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.config import Config, topic_config
+from ottla.broker.config import Config, Listener, topic_config
 from ottla.broker.connection import Connection
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
@@ -45,7 +45,7 @@ class Server:
         self.config = config
         self._truncate_damaged = truncate_damaged
         self._connections: set[Connection] = set()
-        self._listeners: list[asyncio.Server] = []
+        self._listener: asyncio.Server | None = None
         self.broker: Broker
 
     async def start(self) -> str:
@@ -86,8 +86,8 @@ class Server:
 
     async def stop(self) -> None:
         """Stop listening, let requests in progress end, close the logs cleanly."""
-        for listener in self._listeners:
-            listener.close()
+        if self._listener is not None:
+            self._listener.close()
         for connection in list(self._connections):
             connection.drain()
         loop = asyncio.get_running_loop()
@@ -106,15 +106,13 @@ class Server:
         def accept() -> Connection:
             return Connection(dispatcher, self._turns, self._connections, config)
 
-        for listener in config.listeners:
-            self._listeners.append(
-                await loop.create_server(accept, listener.host or None, listener.port, backlog=ACCEPT_BACKLOG)
-            )
-        port = self._listeners[0].sockets[0].getsockname()[1]
-        first = (config.advertised_listeners or config.listeners)[0]
-        self.broker.host = first.host or socket.gethostname()
-        self.broker.port = first.port or port
-        return str(first._replace(name="PLAINTEXT", host=self.broker.host, port=self.broker.port))
+        listener = config.listener
+        self._listener = await loop.create_server(accept, listener.host or None, listener.port, backlog=ACCEPT_BACKLOG)
+        port = self._listener.sockets[0].getsockname()[1]
+        given = config.advertised_listener
+        self.broker.host = given.host or socket.gethostname()
+        self.broker.port = given.port or port
+        return str(Listener("PLAINTEXT", self.broker.host, self.broker.port))
 
     def _every(self, interval_ms: float, work: Callable[[], None]) -> None:
         def run() -> None:

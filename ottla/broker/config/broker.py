@@ -118,7 +118,9 @@ class Config:
     offset_metadata_max_bytes: int = int32(4096, "The longest text that may go with a committed offset.")
     group_min_session_timeout_ms: int = int32(6000, "The shortest session timeout a member may ask for.")
     group_max_session_timeout_ms: int = int32(1800000, "The longest session timeout a member may ask for.")
-    group_initial_rebalance_delay_ms: int = int32(3000, "How long a new group waits for more members.")
+    group_initial_rebalance_delay_ms: int = int32(
+        0, "How long a new group waits for more members; Kafka's default is 3000, its server.properties say 0."
+    )
     group_max_size: int = int32(INT32_MAX, "The most members a group may have.", at_least=1)
 
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False)
