@@ -2,7 +2,8 @@
 
 Source: `org.apache.kafka.common.compress`: gzip stream, snappy in xerial framing (librdkafka: one raw block), LZ4
 frame, zstd frame. What would grow beyond the cap raises TooLarge without more than the cap being held; garbage raises
-ProtocolError.
+ProtocolError. Whatever is accepted here decompresses to the same bytes in Kafka's Java classes; what they accept beyond
+that is garbage behind a stream's end.
 """
 
 from struct import Struct
@@ -21,13 +22,20 @@ ZSTD = 4
 NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
 _STREAMS: dict[int, ModuleType] = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
-# Levels of `CompressionType`'s defaults in Kafka; cramjam's own are up to ten times slower.
-_LEVELS = {GZIP: 6, LZ4: 0, ZSTD: 3}
+# Kafka's defaults; cramjam's own are up to ten times slower.
+_LEVELS = {GZIP: 6, ZSTD: 3}
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_SIZE = 32 * 1024
 _INT32 = Struct(">i")
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+# Of the flags byte: version (must be 1), independent blocks (must be set), dictionary and reserved (must not be set).
+_LZ4_FIXED_FLAGS, _LZ4_FLAGS = 0b1110_0011, 0b0110_0000
+_LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
+_LZ4_HEADER_SIZE = 7
+_LITTLE_UINT32 = Struct("<I")
 
 # How cramjam (Rust's io::ErrorKind::WriteZero) says that the output buffer is full.
 _FULL = "failed to write whole buffer"
@@ -45,7 +53,11 @@ def compress(payload: Buffer, compression: int) -> bytes:
         return bytes(payload)
     if compression == SNAPPY:
         return _compress_xerial(memoryview(payload))
-    if compression not in _STREAMS:
+    if compression == LZ4:
+        stream = cramjam.lz4.Compressor(level=0, content_checksum=False, block_linked=False)
+        stream.compress(bytes(payload))
+        return bytes(stream.finish())
+    if compression not in _LEVELS:
         raise ProtocolError(f"unknown compression type {compression}")
     return bytes(_STREAMS[compression].compress(payload, level=_LEVELS[compression]))
 
@@ -62,6 +74,8 @@ def decompress(payload: Buffer, compression: int, *, limit_bytes: int) -> bytes:
     try:
         if compression == SNAPPY:
             return _decompress_snappy(memoryview(payload), limit_bytes)
+        if compression == LZ4:
+            _check_lz4_frame(memoryview(payload))
         if compression in _STREAMS:
             return _decompress_stream(payload, compression, limit_bytes)
     except cramjam.DecompressionError as broken:
@@ -87,6 +101,31 @@ def _decompress_stream(payload: Buffer, compression: int, limit_bytes: int) -> b
             return bytes(memoryview(out)[:written])
 
 
+def _check_lz4_frame(payload: memoryview) -> None:
+    """Exactly one frame of independent blocks without dictionary: all that `Lz4BlockInputStream` reads.
+
+    It fails on linked blocks and on a skippable frame, and stops at the first frame's end, where liblz4 goes on.
+    """
+    if len(payload) < _LZ4_HEADER_SIZE or payload[:4] != _LZ4_MAGIC:
+        raise ProtocolError("no lz4 frame")
+    flags = payload[4]
+    if flags & _LZ4_FIXED_FLAGS != _LZ4_FLAGS:
+        raise ProtocolError(f"lz4 frame with flags {flags:#04x}: its blocks must be independent")
+    between = 4 + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
+    at = _LZ4_HEADER_SIZE + (8 if flags & _LZ4_CONTENT_SIZE else 0)
+    last = len(payload) - _LITTLE_UINT32.size
+    while at <= last:
+        size = _LITTLE_UINT32.unpack_from(payload, at)[0] & 0x7FFFFFFF
+        if size == 0:
+            at += 4 + (4 if flags & _LZ4_CONTENT_CHECKSUM else 0)
+            break
+        at += size + between
+    else:
+        raise ProtocolError("lz4 frame is cut short")
+    if at != len(payload):
+        raise ProtocolError("bytes behind the lz4 frame")
+
+
 def _decompress_snappy(payload: memoryview, limit_bytes: int) -> bytes:
     if payload[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
         blocks = _xerial_blocks(payload)
@@ -109,6 +148,9 @@ def _xerial_blocks(payload: memoryview) -> list[memoryview]:
     at, end = len(_XERIAL_HEADER), len(payload)
     blocks = []
     while at < end:
+        if payload[at : at + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # a stream may be several, one behind the other
+            at += len(_XERIAL_HEADER)
+            continue
         if at + _INT32.size > end:
             raise ProtocolError("snappy block size is cut short")
         size = _INT32.unpack_from(payload, at)[0]

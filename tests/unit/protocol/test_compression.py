@@ -72,3 +72,44 @@ def test_unknown_codec_is_a_protocol_error(codec):
         c.decompress(b"", codec, limit_bytes=10)
     with pytest.raises(ProtocolError, match=f"compression type {codec}"):
         c.compress(b"", codec)
+
+
+def lz4_of(**options):
+    return lz4.frame.compress(TEXT, **({"block_linked": False} | options))
+
+
+@pytest.mark.parametrize("option", ["content_checksum", "block_checksum", "store_size"])
+def test_lz4_frames_with_each_option_of_the_format_are_read(option):
+    for chosen in (True, False):
+        assert c.decompress(lz4_of(**{option: chosen}), c.LZ4, limit_bytes=len(TEXT)) == TEXT
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lz4_of(block_linked=True),  # "Dependent block stream is unsupported"
+        lz4_of() * 2,  # Kafka's consumers would see the first frame alone
+        lz4_of() + b"garbage",
+        b"\x50\x2a\x4d\x18\x04\0\0\0abcd" + lz4_of(),  # a skippable frame
+        lz4_of(store_size=False)[:-4],
+        lz4_of(content_checksum=True)[:-4],
+        b"\x04\x22\x4d\x18\x60",
+    ],
+)
+def test_lz4_that_kafkas_consumers_cannot_read_is_refused(frame):
+    with pytest.raises(ProtocolError, match="lz4"):
+        c.decompress(frame, c.LZ4, limit_bytes=10 * len(TEXT))
+
+
+def test_our_lz4_has_independent_blocks():
+    assert c.compress(TEXT, c.LZ4)[4] & 0x20
+
+
+def test_concatenated_xerial_streams_are_read_as_one():
+    assert c.decompress(c.compress(TEXT, c.SNAPPY) * 2, c.SNAPPY, limit_bytes=2 * len(TEXT)) == TEXT * 2
+
+
+@pytest.mark.parametrize("tail", [b"ab", b"\0\0\0\0", b"\0\0\0\1", b"\xff\xff\xff\xff"])
+def test_xerial_blocks_that_overrun_their_stream_are_refused(tail):
+    with pytest.raises(ProtocolError, match="snappy block"):
+        c.decompress(c.compress(TEXT, c.SNAPPY) + tail, c.SNAPPY, limit_bytes=2 * len(TEXT))
