@@ -1,0 +1,226 @@
+"""The transaction APIs: what each version asks and is told, through the codecs."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.api import add_offsets_to_txn, add_partitions_to_txn, end_txn, init_producer_id, write_txn_markers
+from ottla.broker.api.context import Encoded, Request
+from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.txn.states import TransactionStatus as S
+from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode as E
+
+INIT, ADD, OFFSETS, END, MARKERS = 22, 24, 25, 26, 27
+HANDLERS = {
+    INIT: init_producer_id,
+    ADD: add_partitions_to_txn,
+    OFFSETS: add_offsets_to_txn,
+    END: end_txn,
+    MARKERS: write_txn_markers,
+}
+HEADER_BYTES = {False: 10, True: 11}
+
+
+@pytest.fixture
+def ask(rig):
+    """Send one request of a version through encoder, reader, handler and back; the response message."""
+    groups = SimpleNamespace(offsets=SimpleNamespace(partition_of=lambda group_id: len(group_id)))
+    rig.cluster.topics["__consumer_offsets"] = SimpleNamespace(partition_count=50)
+    broker = SimpleNamespace(
+        transactions=rig.coordinator, cluster=rig.cluster, clock=rig.clock, turns=rig.turns, groups=groups
+    )
+
+    def send(api_key, version, **fields):
+        sent = codec.request_class(api_key)(version=version, **fields)
+        frame = codec.encode_request(sent, version, 7, "")
+        body = codec.decode_request(api_key, version, frame[4 + HEADER_BYTES[codec.is_flexible(api_key, version)] :])
+        replies = rig.begin(HANDLERS[api_key].handle(broker, Request(api_key, version, 7, "", "peer", body)))
+        rig.clock.settle()
+        (reply,) = replies
+        if isinstance(reply, Encoded):
+            framed = b"".join(reply.buffers)
+        else:
+            framed = codec.encode_response(reply, api_key, version, 7)
+        assert int.from_bytes(framed[:4], "big") == len(framed) - 4
+        correlation_id, message = codec.decode_response(api_key, version, framed[4:])
+        assert correlation_id == 7
+        return message
+
+    return send
+
+
+def init(ask, version, name="t", timeout_ms=60_000, **expected):
+    return ask(INIT, version, transactional_id=name, transaction_timeout_ms=timeout_ms, **expected)
+
+
+def add(ask, version, producer, *topics, name="t"):
+    struct = codec.request_class(ADD).AddPartitionsToTxnTopic
+    answer = ask(
+        ADD,
+        version,
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=[struct(version=version, name=n, partitions=list(p)) for n, p in topics],
+    )
+    return {
+        (topic.name, row.partition_index): E(row.partition_error_code)
+        for topic in answer.results_by_topic_v3_and_below
+        for row in topic.results_by_partition
+    }
+
+
+def add_offsets(ask, version, producer, group="four", name="t"):
+    answer = ask(
+        OFFSETS, version, transactional_id=name, producer_id=producer[0], producer_epoch=producer[1], group_id=group
+    )
+    return E(answer.error_code)
+
+
+def end(ask, version, producer, committed=True, name="t"):
+    answer = ask(
+        END, version, transactional_id=name, producer_id=producer[0], producer_epoch=producer[1], committed=committed
+    )
+    return E(answer.error_code)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_init_producer_id_answers_every_version(ask, version):
+    for name, producer in (("t", (4000, 0)), ("t", (4000, 1)), (None, (4001, 0))):
+        answer = init(ask, version, name)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, *producer)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_an_error_of_init_producer_id_carries_no_producer(ask, version):
+    answer = init(ask, version, timeout_ms=900_001)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (E.INVALID_TRANSACTION_TIMEOUT, -1, -1)
+
+
+@pytest.mark.parametrize(("version", "error"), [(3, E.INVALID_PRODUCER_EPOCH), (4, E.PRODUCER_FENCED)])
+def test_a_fenced_resume_has_the_code_of_its_version(ask, version, error):
+    init(ask, 4)
+    assert init(ask, version, producer_id=9, producer_epoch=0).error_code == error
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_half_an_expectation_is_an_invalid_request(ask, version):
+    assert init(ask, version, producer_id=9).error_code == E.INVALID_REQUEST
+    assert init(ask, version, producer_epoch=9).error_code == E.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("version", "fenced"), [*[(v, 47) for v in (0, 1)], *[(v, 90) for v in (2, 3)]])
+def test_the_code_of_a_fenced_producer_follows_the_version(ask, version, fenced):
+    old = (4000, 0)
+    init(ask, 4)
+    init(ask, 4)
+    assert add(ask, version, old, ("foo", [1])) == {("foo", 1): fenced}
+    assert add_offsets(ask, version, old) == fenced
+    assert end(ask, version, old) == fenced
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_transaction_in_every_version(rig, ask, version):
+    answer = init(ask, version)
+    producer = (answer.producer_id, answer.producer_epoch)
+    assert add(ask, version, producer, ("foo", [0, 2]), ("bar", [0])) == dict.fromkeys(
+        [("foo", 0), ("foo", 2), ("bar", 0)], E.NONE
+    )
+    assert add_offsets(ask, version, producer) is E.NONE
+    assert end(ask, version, producer) is E.NONE
+    assert [(topic, index) for topic, index, _ in rig.sink.written] == [
+        ("foo", 0),
+        ("foo", 2),
+        ("bar", 0),
+        ("__consumer_offsets", 4),
+    ]
+    assert rig.state().status is S.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_one_bad_partition_keeps_all_others_out(rig, ask, version):
+    producer = rig.producer()
+    answer = add(ask, version, producer, ("foo", [0, 4, -1]), ("nowhere", [0]), ("__consumer_offsets", [1]))
+    assert answer == {
+        ("foo", 0): E.OPERATION_NOT_ATTEMPTED,
+        ("foo", 4): E.UNKNOWN_TOPIC_OR_PARTITION,
+        ("foo", -1): E.UNKNOWN_TOPIC_OR_PARTITION,
+        ("nowhere", 0): E.UNKNOWN_TOPIC_OR_PARTITION,
+        ("__consumer_offsets", 1): E.TOPIC_AUTHORIZATION_FAILED,
+    }
+    assert rig.state().status is S.EMPTY
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_the_empty_transactional_id_is_an_invalid_request(ask, version):
+    assert init(ask, version, "").error_code == E.INVALID_REQUEST
+    assert add(ask, version, (1, 1), ("foo", [0]), name="") == {("foo", 0): E.INVALID_REQUEST}
+    assert add_offsets(ask, version, (1, 1), name="") is E.INVALID_REQUEST
+    assert end(ask, version, (1, 1), name="") is E.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_an_unknown_transactional_id_has_no_mapping(ask, version):
+    assert add(ask, version, (1, 1), ("foo", [0])) == {("foo", 0): E.INVALID_PRODUCER_ID_MAPPING}
+    assert add_offsets(ask, version, (1, 1)) is E.INVALID_PRODUCER_ID_MAPPING
+    assert end(ask, version, (1, 1)) is E.INVALID_PRODUCER_ID_MAPPING
+
+
+def markers(ask, *asked):
+    request = codec.request_class(MARKERS)
+    marker = request.WritableTxnMarker
+    answer = ask(
+        MARKERS,
+        1,
+        markers=[
+            marker(
+                version=1,
+                producer_id=producer_id,
+                producer_epoch=5,
+                transaction_result=commit,
+                coordinator_epoch=2,
+                topics=[
+                    marker.WritableTxnMarkerTopic(version=1, name=name, partition_indexes=list(indexes))
+                    for name, indexes in topics
+                ],
+            )
+            for producer_id, commit, topics in asked
+        ],
+    )
+    return [
+        (each.producer_id, topic.name, row.partition_index, E(row.error_code))
+        for each in answer.markers
+        for topic in each.topics
+        for row in topic.partitions
+    ]
+
+
+def test_write_txn_markers_writes_to_each_partition_and_answers_once_per_producer(rig, ask):
+    rig.sink.answers[("foo", 2)] = [E.TRANSACTION_COORDINATOR_FENCED]
+    answer = markers(
+        ask, (8, True, [("foo", [0, 2])]), (9, False, [("bar", [0])]), (8, True, [("bar", [0]), ("nowhere", [3])])
+    )
+    assert answer == [
+        (8, "foo", 0, E.NONE),
+        (8, "foo", 2, E.TRANSACTION_COORDINATOR_FENCED),
+        (8, "bar", 0, E.NONE),
+        (8, "nowhere", 3, E.UNKNOWN_TOPIC_OR_PARTITION),
+        (9, "bar", 0, E.NONE),
+    ]
+    assert rig.sink.written == [
+        ("foo", 0, TransactionMarker(8, 5, 2, True, 0)),
+        ("bar", 0, TransactionMarker(9, 5, 2, False, 0)),
+        ("bar", 0, TransactionMarker(8, 5, 2, True, 0)),
+    ]
+
+
+def test_write_txn_markers_without_markers_is_answered_at_once(ask):
+    assert markers(ask) == []
+
+
+def test_write_txn_markers_lets_others_run_in_between(rig, ask):
+    rig.cluster.topics["wide"] = SimpleNamespace(partition_count=40)
+    rig.clock.tick_ms = 1.0
+    assert len(markers(ask, (8, True, [("wide", range(40))]))) == 40
+    assert len(rig.sink.written) == 40
