@@ -126,7 +126,7 @@ def _row(broker: Broker, version: int, asked: Any, refused: Refused | None, vali
                 config_source=entry.source,
                 is_sensitive=False,
             )
-            for entry in describe_topic(broker.config, own)
+            for entry in (describe_topic(broker.config, own) if version >= 5 else ())
         ],
     )
 
