@@ -1,0 +1,174 @@
+"""Random histories: what a restart finds, and what readers see, against the second scanner."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ottla.broker.log.producers import Producers
+from ottla.broker.log.recovery import replay
+from ottla.broker.log.results import Limit
+from ottla.protocol.batch import iter_batches, iter_records, read_marker
+from ottla.protocol.indexes import iter_aborted
+from ottla.testkit.scanner import scan_partition
+
+IDS = st.integers(1, 4)
+STEP = st.one_of(
+    st.tuples(st.just("send"), IDS, st.integers(1, 4)),
+    st.tuples(st.just("send"), IDS, st.integers(1, 4)),
+    st.tuples(st.just("plain"), st.just(0), st.integers(1, 4)),
+    st.tuples(st.just("again"), IDS, st.just(0)),
+    st.tuples(st.just("commit"), IDS, st.booleans()),
+    st.tuples(st.just("abort"), IDS, st.booleans()),
+    st.tuples(st.sampled_from(["stop", "kill"]), st.just(0), st.just(0)),
+)
+SETTINGS = {"segment_bytes": 500, "index_interval_bytes": 150}
+
+
+class History:
+    """Producers that behave, on a partition with small segments. An `end` with `bump` is one of version 2."""
+
+    def __init__(self, broker, produce, transactor):
+        self.broker, self.produce, self.transactor = broker, produce, transactor
+        self.partition = broker.partition(**SETTINGS)
+        self.producers = {}
+        self.last = {}
+
+    def producer(self, producer_id):
+        if producer_id not in self.producers:
+            self.producers[producer_id] = self.transactor(self.partition, producer_id)
+        return self.producers[producer_id]
+
+    def step(self, action, producer_id, argument):
+        self.broker.clock.ms += 7
+        getattr(self, action)(producer_id, argument)
+
+    def plain(self, _, count):
+        assert self.produce(self.partition, count).error == 0
+
+    def send(self, producer_id, count):
+        result = self.producer(producer_id).send(count, value=b"v" * 40)
+        assert result.error == 0 and not result.duplicate
+        self.last[producer_id] = count
+
+    def again(self, producer_id, _):
+        producer = self.producer(producer_id)
+        count = self.last.get(producer_id, 0)
+        if count:
+            producer.sequence -= count
+            assert producer.send(count).duplicate
+
+    def commit(self, producer_id, bump):
+        self.end(producer_id, True, bump)
+
+    def abort(self, producer_id, bump):
+        self.end(producer_id, False, bump)
+
+    def end(self, producer_id, commit, bump):
+        producer = self.producer(producer_id)
+        if bump:
+            producer.epoch += 1
+            producer.sequence = 0
+            self.last[producer_id] = 0
+        assert producer.end(commit, transaction_version=2 if bump else 1).error == 0
+
+    def stop(self, *_):
+        self.broker.stop()
+        self.restart()
+
+    def kill(self, *_):
+        self.broker.kill()
+        self.restart()
+
+    def restart(self):
+        before = self.partition
+        self.broker.start()
+        self.partition = after = self.broker.partition(**SETTINGS)
+        assert after.offline is None
+        assert after.log_end_offset == before.log_end_offset
+        assert after.last_stable_offset == before.last_stable_offset
+        assert state(after, last_batch_only=True) == state(before, last_batch_only=True)
+        for producer in self.producers.values():
+            producer.partition = after
+
+
+def state(partition_or_producers, last_batch_only=False):
+    producers = partition_or_producers
+    if not isinstance(producers, Producers):
+        producers = producers.producers()
+    result = {}
+    for producer in producers:
+        *rest, batches = producer.known()
+        # A snapshot keeps of the last batch all but its timestamp, for which it has the producer's.
+        kept = tuple(batch[:3] for batch in batches[-1:]) if last_batch_only else batches
+        result[producer.producer_id] = (*rest, kept)
+    return result
+
+
+def committed_records(partition):
+    """What a consumer makes of the slices: KIP-98's filter over the aborted list."""
+    found, position = [], 0
+    while position < partition.last_stable_offset:
+        piece = partition.read(position, 300, limit=Limit.STABLE)
+        waiting = sorted(piece.aborted, key=lambda entry: entry[1])
+        aborted = set()
+        for at, header in iter_batches(piece.records):
+            position = header.next_offset
+            while waiting and waiting[0][1] <= header.last_offset:
+                aborted.add(waiting.pop(0)[0])
+            if header.is_control:
+                if read_marker(piece.records, header, at).control_type == 0:
+                    aborted.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborted):
+                found += [record.offset for record in iter_records(piece.records, header, at)]
+    return found
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(STEP, min_size=5, max_size=70))
+def test_history(broker, produce, transactor, steps):
+    broker.kill()
+    broker.directory = Path(tempfile.mkdtemp(dir=broker.directory.parent))
+    broker.start()
+    history = History(broker, produce, transactor)
+    for step in steps:
+        history.step(*step)
+    partition = history.partition
+
+    scanned = scan_partition(broker.path())
+    assert scanned.damages == []
+    assert partition.last_stable_offset == scanned.last_stable_offset
+    assert committed_records(partition) == [record.offset for record in scanned.records("read_committed")]
+
+    # A replay of the whole log ends where the live partition is.
+    replayed = Producers()
+    for header, batch in partition.scan(0):
+        replay(replayed, header, batch)
+    assert state(replayed, last_batch_only=True) == state(partition, last_batch_only=True)
+    if not {"stop", "kill"} & {step[0] for step in steps}:
+        assert state(replayed) == state(partition)
+
+    # Recovery from nothing but the segments writes the same index files as the live broker did.
+    broker.stop()
+    files = indexes(broker)
+    aborted = [tuple(entry) for name, data in files.items() if "txn" in name for entry in iter_aborted(data)]
+    assert aborted == scanned.aborted_index
+    for path in broker.path().iterdir():
+        if path.suffix != ".log" and path.name != "partition.metadata":
+            path.unlink()
+    (broker.directory / ".kafka_cleanshutdown").unlink()
+    (broker.directory / "recovery-point-offset-checkpoint").unlink()
+    broker.start()
+    assert state(broker.partition(**SETTINGS)) == state(replayed)
+    broker.stop()
+    if not {"stop", "kill"} & {step[0] for step in steps}:
+        # (a restart begins the count of bytes since the last entry anew, as in Kafka)
+        assert indexes(broker) == files
+    shutil.rmtree(broker.directory)
+    broker.start()
+
+
+def indexes(broker):
+    return {path.name: path.read_bytes() for path in sorted(broker.path().iterdir()) if "index" in path.suffix}

@@ -1,0 +1,357 @@
+"""What a partition accepts, and what it writes."""
+
+import pytest
+
+from ottla.broker.log.results import Limit
+from ottla.protocol.batch import (
+    TIMESTAMP_TYPE,
+    build_batch,
+    iter_batches,
+    iter_records,
+    read_header,
+    seal,
+    write_header,
+)
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.produced import check_produced_batch
+from ottla.testkit.scanner import scan_partition
+
+NOW_MS = 1_700_000_000_000
+
+
+def only_batch(broker):
+    (batch,) = scan_partition(broker.path()).batches
+    return batch
+
+
+def test_offsets_follow_each_other(broker, produce):
+    partition = broker.partition(leader_epoch=3)
+    first = produce(partition, 3)
+    second = produce(partition, 2)
+    assert (first.error, first.base_offset, first.last_offset, first.log_start_offset) == (0, 0, 2, 0)
+    assert (second.base_offset, second.last_offset, second.log_append_time_ms) == (3, 4, -1)
+    assert partition.log_end_offset == partition.high_watermark == partition.last_stable_offset == 5
+    batches = scan_partition(broker.path()).batches
+    assert [(b.base_offset, b.last_offset, b.leader_epoch) for b in batches] == [(0, 2, 3), (3, 4, 3)]
+
+
+def test_the_bytes_are_the_client_s_but_for_offset_and_epoch(broker):
+    partition = broker.partition(leader_epoch=1)
+    data = build_batch([(b"k", b"v")] * 4, timestamp_ms=NOW_MS, compression=4)
+    sent = bytes(data)
+    partition.append_produced(check_produced_batch(memoryview(data)), memoryview(data))
+    written = broker.path(f"{0:020d}.log").read_bytes()
+    assert written[16:] == sent[16:]
+
+
+def test_what_follows_the_batch_is_not_written(broker):
+    partition = broker.partition()
+    data = build_batch([(b"k", b"v")], timestamp_ms=NOW_MS)
+    cut = memoryview(data + data[:20])
+    assert partition.append_produced(check_produced_batch(cut), cut).error == 0
+    assert broker.path(f"{0:020d}.log").stat().st_size == len(data)
+
+
+def test_the_largest_timestamp_is_recomputed(broker):
+    partition = broker.partition()
+    data = build_batch([(b"k", b"v", (), NOW_MS), (b"k", b"v", (), NOW_MS + 5)])
+    write_header(data, read_header(data)._replace(max_timestamp=NOW_MS + 900))
+    seal(data)
+    partition.append_produced(check_produced_batch(memoryview(data)), memoryview(data))
+    assert only_batch(broker).max_timestamp == NOW_MS + 5
+
+
+def test_append_time_replaces_the_client_s(broker, produce):
+    partition = broker.partition(log_append_time=True)
+    broker.clock.ms += 77
+    result = produce(partition, 2)
+    assert result.log_append_time_ms == NOW_MS + 77
+    assert [record.timestamp for record in only_batch(broker).records()] == [NOW_MS + 77] * 2
+
+
+def claiming_append_time():
+    data = build_batch([(b"k", b"v")], timestamp_ms=NOW_MS)
+    write_header(data, read_header(data)._replace(attributes=TIMESTAMP_TYPE, max_timestamp=NOW_MS + 3))
+    seal(data)
+    return memoryview(data)
+
+
+def test_a_client_may_not_claim_append_time(broker):
+    partition = broker.partition(log_append_time=True)
+    data = claiming_append_time()
+    assert partition.append_produced(check_produced_batch(data), data).error is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_a_create_time_topic_drops_the_claim(broker):
+    partition = broker.partition()
+    data = claiming_append_time()
+    assert partition.append_produced(check_produced_batch(data), data).error is ErrorCode.NONE
+    assert not only_batch(broker).attributes & TIMESTAMP_TYPE
+    assert only_batch(broker).max_timestamp == NOW_MS + 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "records", "error", "errors"),
+    [
+        ({"max_message_bytes": 70}, [(b"k", b"v" * 20)], ErrorCode.MESSAGE_TOO_LARGE, []),
+        ({"segment_bytes": 70}, [(b"k", b"v" * 20)], ErrorCode.RECORD_LIST_TOO_LARGE, []),
+        ({"cleanup_compact": True}, [(b"k", b"v"), (None, b"v")], ErrorCode.INVALID_RECORD, [1]),
+        ({}, [(b"k", b"v"), (b"k", b"v", (), NOW_MS + 3_600_001)], ErrorCode.INVALID_TIMESTAMP, [1]),
+        (
+            {"timestamp_before_max_ms": 1000},
+            [(b"k", b"v", (), NOW_MS - 1001), (b"k", b"v"), (b"k", b"v", (), NOW_MS - 1000)],
+            ErrorCode.INVALID_TIMESTAMP,
+            [0],
+        ),
+        (
+            {"cleanup_compact": True},
+            [(None, b"v"), (b"k", b"v", (), NOW_MS + 3_600_001)],
+            ErrorCode.INVALID_TIMESTAMP,
+            [0, 1],
+        ),
+    ],
+)
+def test_the_topic_s_rules(broker, produce, settings, records, error, errors):
+    partition = broker.partition(**settings)
+    result = produce(partition, records)
+    assert result.error is error
+    assert [index for index, _ in result.record_errors] == errors
+    assert partition.log_end_offset == 0
+    assert broker.manager.offline is None
+
+
+@pytest.mark.parametrize("settings", [{"timestamp_before_max_ms": 1000}, {"timestamp_after_max_ms": 0}])
+def test_a_record_without_timestamp_has_no_age(broker, produce, settings):
+    assert produce(broker.partition(**settings), [(b"k", b"v", (), -1)]).error is ErrorCode.NONE
+
+
+def test_a_batch_that_failed_its_check_is_answered_with_it(broker):
+    data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=NOW_MS))
+    data[-1] ^= 1
+    partition = broker.partition()
+    assert partition.append_produced(check_produced_batch(data), data).error is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_the_topic_s_codec_replaces_the_producer_s(broker, produce, codec):
+    partition = broker.partition(compression_type=codec)
+    records = [(b"k", b"v" * 50, (("h", b"1"),), NOW_MS - 5), (None, None, (), NOW_MS)]
+    result = produce(
+        partition,
+        records,
+        compression=0 if codec != "uncompressed" else 1,
+        producer_id=4,
+        producer_epoch=1,
+        base_sequence=9,
+    )
+    assert result.error is ErrorCode.NONE
+    batch = only_batch(broker)
+    assert batch.attributes == {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}[codec]
+    found = [(r.key, r.value, tuple(r.headers), r.timestamp, r.sequence) for r in batch.records()]
+    assert found == [(*records[0], 9), (*records[1], 10)]
+    assert produce(partition, producer_id=4, producer_epoch=1, base_sequence=11).error is ErrorCode.NONE
+
+
+def test_a_duplicate_is_answered_as_the_original_and_not_written(broker, transactor):
+    partition = broker.partition()
+    producer = transactor(partition, 5)
+    producer.send(2, transactional=False)
+    original = producer.send(3, transactional=False)
+    producer.sequence -= 3
+    again = producer.send(3, transactional=False)
+    assert (again.error, again.duplicate) == (ErrorCode.NONE, True)
+    assert (again.base_offset, again.last_offset) == (original.base_offset, original.last_offset)
+    # The batch's timestamp, although the topic has CreateTime: what Kafka answers.
+    assert again.log_append_time_ms == NOW_MS
+    assert partition.log_end_offset == 5
+
+
+def test_a_refused_batch_leaves_no_trace(broker, transactor):
+    partition = broker.partition()
+    producer = transactor(partition, 5)
+    producer.sequence = 0
+    producer.send()
+    producer.sequence = 7
+    assert producer.send().error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producer.sequence = 1
+    assert producer.send().error is ErrorCode.NONE
+    assert partition.log_end_offset == 2
+
+
+def test_the_last_stable_offset_stands_at_the_earliest_open_transaction(broker, produce, transactor):
+    partition = broker.partition()
+    produce(partition)
+    one, two = transactor(partition, 1), transactor(partition, 2)
+    one.send()
+    two.send(2)
+    produce(partition)
+    assert partition.last_stable_offset == 1
+    assert partition.transaction_is_open(1, 0)
+    assert not partition.transaction_is_open(1, 1)
+    one.end(commit=True)
+    assert partition.last_stable_offset == 2
+    two.end(commit=False)
+    assert partition.last_stable_offset == partition.log_end_offset == 7
+    assert scan_partition(broker.path()).fates == ["plain", "committed", "aborted", "plain", "committed", "aborted"]
+
+
+def test_a_marker_without_a_transaction_is_written(broker):
+    partition = broker.partition()
+    assert partition.append_marker(9, 3, True, 2, 1).base_offset == 0
+    assert partition.producer_epoch_of(9) == 3
+    assert only_batch(broker).marker == "commit"
+    assert only_batch(broker).coordinator_epoch == 2
+
+
+def test_a_stale_marker_is_not_written(broker, transactor):
+    partition = broker.partition()
+    transactor(partition, 1, epoch=4).send()
+    assert partition.append_marker(1, 3, True, 0, 1).error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert partition.append_marker(1, 4, True, 0, 2).error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert partition.log_end_offset == 1
+
+
+def test_a_coordinator_appends_without_sequences_but_not_with_an_old_epoch(broker):
+    partition = broker.partition("__consumer_offsets")
+    batch = {"timestamp_ms": NOW_MS, "producer_id": 3, "transactional": True}
+    assert partition.append_own(build_batch([(b"k", b"v")], producer_epoch=2, **batch)).error is ErrorCode.NONE
+    assert partition.append_own(build_batch([(b"k", b"v")], producer_epoch=2, **batch)).last_offset == 1
+    assert partition.last_stable_offset == 0
+    stale = partition.append_own(build_batch([(b"k", b"v")], producer_epoch=1, **batch))
+    assert stale.error is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_own_batches_may_hold_several_records(broker):
+    partition = broker.partition()
+    result = partition.append_own(build_batch([(b"a", b"1"), (b"b", b"2")], timestamp_ms=NOW_MS))
+    assert (result.base_offset, result.last_offset) == (0, 1)
+    ((_, header),) = iter_batches(partition.read(0, 1000).records)
+    assert [record.key for record in iter_records(partition.read(0, 1000).records, header)] == [b"a", b"b"]
+
+
+def test_a_segment_is_rolled_when_it_is_full(broker, produce):
+    partition = broker.partition(segment_bytes=300)
+    for _ in range(9):
+        produce(partition)
+    bases = sorted(int(path.stem) for path in broker.path().glob("*.log"))
+    assert bases == [0, 3, 6]
+    assert all(path.stat().st_size <= 300 for path in broker.path().glob("*.log"))
+    assert sorted(path.name for path in broker.path().glob("*.snapshot")) == [f"{n:020d}.snapshot" for n in (3, 6)]
+
+
+def test_a_segment_is_rolled_by_the_time_of_its_records(broker, produce):
+    partition = broker.partition(segment_ms=1000)
+    for offset_ms in (0, 1000, 1001):
+        produce(partition, timestamp_ms=NOW_MS + offset_ms)
+    assert [int(path.stem) for path in sorted(broker.path().glob("*.log"))] == [0, 2]
+
+
+def test_a_segment_is_rolled_when_an_index_is_full(broker, produce):
+    partition = broker.partition(index_interval_bytes=1, segment_index_bytes=24)
+    for n in range(6):
+        produce(partition, timestamp_ms=NOW_MS + n)
+    assert [int(path.stem) for path in sorted(broker.path().glob("*.log"))] == [0, 2, 4]
+
+
+def test_a_segment_is_rolled_before_offsets_leave_32_bits(broker, produce):
+    partition = broker.partition()
+    produce(partition)
+    partition.append_own(build_batch([(b"k", b"v")], last_offset_delta=2**31 - 3, timestamp_ms=NOW_MS))
+    assert partition.log_end_offset == 2**31 - 1
+    produce(partition)
+    produce(partition)
+    assert [int(path.stem) for path in sorted(broker.path().glob("*.log"))] == [0, 2**31]
+
+
+def test_a_write_that_fails_is_not_acknowledged_and_takes_the_directory_offline(broker, produce):
+    partition, other = broker.partition(), broker.partition("other")
+    produce(partition)
+    size = broker.path(f"{0:020d}.log").stat().st_size
+    broker.disk.short_write = 30
+    result = produce(partition)
+    assert result.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.path(f"{0:020d}.log").stat().st_size == size
+    assert produce(partition).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert produce(other).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.read(0, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.append_marker(1, 0, True, 0, 1).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "No space left" in partition.offline
+
+
+def test_what_a_failed_write_left_behind_is_cut_at_the_next_start(broker, produce):
+    partition = broker.partition()
+    produce(partition)
+    size = broker.path(f"{0:020d}.log").stat().st_size
+    broker.disk.short_write, broker.disk.keep_short_write = 30, True
+    produce(partition)
+    broker.stop()
+    assert broker.path(f"{0:020d}.log").stat().st_size == size + 30
+    broker.start()
+    assert not broker.manager.clean_start
+    partition = broker.partition()
+    assert broker.path(f"{0:020d}.log").stat().st_size == size
+    assert produce(partition).base_offset == 1
+
+
+def test_waiters_are_woken_by_an_append_and_by_a_failure(broker, produce):
+    partition = broker.partition()
+    woken = []
+
+    class Waiter:
+        def wake(self, value):
+            woken.append(value)
+
+    first, second = Waiter(), Waiter()
+    partition.park(first)
+    partition.park(second)
+    partition.unpark(second)
+    produce(partition)
+    assert woken == [None]
+    produce(partition)
+    assert woken == [None]
+    partition.park(first)
+    broker.disk.short_write = 1
+    produce(partition)
+    assert woken == [None, None]
+
+
+def test_durability_is_reported_for_what_is_written(broker, produce):
+    partition = broker.partition()
+    durable = []
+    partition.when_durable(0, lambda: durable.append("first"))
+    assert durable == []
+    produce(partition)
+    assert durable == ["first"]
+    partition.when_durable(0, lambda: durable.append("at once"))
+    assert durable == ["first", "at once"]
+
+
+def test_expired_producers_are_forgotten(broker, transactor):
+    partition = broker.partition()
+    producer = transactor(partition, 1)
+    producer.send(transactional=False)
+    assert partition.expire_producers(NOW_MS + 86_400_000) == 1
+    producer.sequence = 500
+    assert producer.send().error is ErrorCode.NONE
+
+
+def test_a_leader_s_epoch_begins_where_its_log_ends(broker, produce):
+    partition = broker.partition(leader_epoch=2)
+    produce(partition, 3)
+    assert partition.end_offset_for_epoch(2) == (2, 3)
+    broker.stop()
+    broker.start()
+    partition = broker.partition(leader_epoch=5)
+    assert partition.end_offset_for_epoch(2) == (2, 3)
+    produce(partition)
+    assert partition.end_offset_for_epoch(3) == (2, 3)
+    assert partition.end_offset_for_epoch(5) == (5, 4)
+    assert partition.end_offset_for_epoch(6) == (-1, -1)
+    assert broker.path("leader-epoch-checkpoint").read_text() == "0\n2\n2 0\n5 3\n"
+
+
+def test_limits_agree_when_nothing_is_open(broker, produce):
+    partition = broker.partition()
+    produce(partition)
+    reads = {partition.read(0, 1000, limit=limit).records for limit in Limit}
+    assert len(reads) == 1

@@ -1,0 +1,205 @@
+"""What a reader gets from a partition."""
+
+import pytest
+
+from ottla.broker.log.results import Limit
+from ottla.protocol.batch import build_batch, iter_batches
+from ottla.protocol.errors import ErrorCode
+
+NOW_MS = 1_700_000_000_000
+
+
+def offsets(records):
+    return [header.base_offset for _, header in iter_batches(records)]
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_offset(broker, produce):
+    partition = broker.partition()
+    for _ in range(4):
+        produce(partition, 3)
+    assert offsets(partition.read(0, 10_000).records) == [0, 3, 6, 9]
+    assert offsets(partition.read(5, 10_000).records) == [3, 6, 9]
+    assert offsets(partition.read(11, 10_000).records) == [9]
+
+
+def test_a_read_at_the_end_is_empty_and_behind_it_out_of_range(broker, produce):
+    partition = broker.partition()
+    assert partition.read(0, 1000) == (ErrorCode.NONE, b"", None)
+    produce(partition, 2)
+    assert partition.read(2, 1000) == (ErrorCode.NONE, b"", None)
+    assert partition.read(2, 1000, limit=Limit.STABLE) == (ErrorCode.NONE, b"", [])
+    assert partition.read(3, 1000).error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.read(-1, 1000).error is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_batches_come_whole_and_within_the_limit_but_for_the_first(broker, produce):
+    partition = broker.partition()
+    for _ in range(5):
+        produce(partition)
+    size = len(partition.read(0, 1).records)
+    assert offsets(partition.read(0, 1).records) == [0]
+    assert partition.read(0, 1, min_one_batch=False) == (ErrorCode.NONE, b"", None)
+    assert offsets(partition.read(1, 2 * size).records) == [1, 2]
+    assert offsets(partition.read(1, 3 * size - 1).records) == [1, 2]
+    assert offsets(partition.read(1, 3 * size - 1, min_one_batch=False).records) == [1, 2]
+
+
+def test_a_read_stays_in_its_segment(broker, produce):
+    partition = broker.partition(segment_bytes=300)
+    for _ in range(7):
+        produce(partition)
+    assert offsets(partition.read(1, 10_000).records) == [1, 2]
+    assert offsets(partition.read(3, 10_000).records) == [3, 4, 5]
+    assert offsets(partition.read(6, 10_000).records) == [6]
+
+
+@pytest.mark.parametrize("interval", [0, 100, 4096])
+@pytest.mark.parametrize("max_bytes", [1, 200, 777, 5000, 10**6])
+def test_a_reader_that_goes_on_sees_every_batch_once(broker, produce, interval, max_bytes):
+    partition = broker.partition(segment_bytes=20_000, index_interval_bytes=interval)
+    for n in range(200):
+        produce(partition, 1 + n % 3, value=b"v" * (n * 37 % 900))
+    for read_limit in (Limit.HIGH_WATERMARK, Limit.STABLE):
+        position, seen = 0, []
+        while position < partition.high_watermark:
+            for _, header in iter_batches(partition.read(position, max_bytes, limit=read_limit).records):
+                seen.append((header.base_offset, header.next_offset))
+                position = header.next_offset
+        assert len(seen) == 200
+        assert [begin for begin, _ in seen[1:]] == [end for _, end in seen[:-1]]
+    for offset in range(partition.high_watermark):
+        first = next(iter_batches(partition.read(offset, max_bytes).records))[1]
+        assert first.base_offset <= offset <= first.last_offset
+
+
+def test_a_committed_reader_stops_at_the_first_open_transaction(broker, produce, transactor):
+    partition = broker.partition()
+    produce(partition, 2)
+    transactor(partition, 1).send()
+    produce(partition)
+    assert offsets(partition.read(0, 10_000, limit=Limit.STABLE).records) == [0]
+    assert partition.read(2, 10_000, limit=Limit.STABLE) == (ErrorCode.NONE, b"", [])
+    assert partition.read(3, 10_000, limit=Limit.STABLE) == (ErrorCode.NONE, b"", [])
+    assert offsets(partition.read(0, 10_000, limit=Limit.END).records) == [0, 2, 3]
+
+
+def test_aborted_transactions_come_with_the_data(broker, produce, transactor):
+    partition = broker.partition()
+    one, two = transactor(partition, 1), transactor(partition, 2)
+    one.send()  # 0
+    two.send()  # 1
+    one.end(commit=False)  # 2
+    one.send()  # 3
+    one.end(commit=True)  # 4
+    two.end(commit=False)  # 5
+    assert partition.read(0, 10_000).aborted is None
+    assert partition.read(0, 10_000, limit=Limit.STABLE).aborted == [(1, 0), (2, 1)]
+    # The first transaction's marker lies before offset 3, the second one's behind it.
+    assert partition.read(3, 10_000, limit=Limit.STABLE).aborted == [(2, 1)]
+
+
+def test_aborted_transactions_are_found_in_later_segments(broker, produce, transactor):
+    partition = broker.partition(segment_bytes=300)
+    producer = transactor(partition, 1)
+    producer.send()
+    for _ in range(10):
+        produce(partition)
+    producer.end(commit=False)
+    produce(partition)
+    assert len(list(broker.path().glob("*.log"))) > 3
+    assert partition.read(0, 100, limit=Limit.STABLE).aborted == [(1, 0)]
+
+
+def test_bytes_available_counts_what_a_read_would_find(broker, produce, transactor):
+    partition = broker.partition()
+    assert partition.bytes_available(0, Limit.HIGH_WATERMARK, 1) == 0
+    for _ in range(3):
+        produce(partition)
+    size = len(partition.read(0, 1).records)
+    assert partition.bytes_available(0, Limit.HIGH_WATERMARK, 10_000) == 3 * size
+    assert partition.bytes_available(2, Limit.HIGH_WATERMARK, 10_000) == size
+    assert partition.bytes_available(3, Limit.HIGH_WATERMARK, 10_000) == 0
+    transactor(partition, 1).send()
+    assert partition.bytes_available(1, Limit.STABLE, 10_000) == 2 * size
+    assert partition.bytes_available(3, Limit.STABLE, 10_000) == 0
+
+
+def test_bytes_in_a_sealed_segment_are_enough(broker, produce):
+    partition = broker.partition(segment_bytes=300)
+    for _ in range(7):
+        produce(partition)
+    assert partition.bytes_available(0, Limit.HIGH_WATERMARK, 10_000) == 10_000
+
+
+def test_scan_yields_every_batch_up_to_the_end_of_the_moment(broker, produce):
+    partition = broker.partition(segment_bytes=300)
+    for _ in range(5):
+        produce(partition, 1)
+    found = []
+    for header, batch in partition.scan(1):
+        found.append(header.base_offset)
+        assert len(batch) == header.size_bytes
+        produce(partition)
+    assert found == [1, 2, 3, 4]
+    assert list(partition.scan(partition.log_end_offset)) == []
+
+
+def test_offsets_are_found_by_timestamp(broker, produce):
+    partition = broker.partition(segment_bytes=400, index_interval_bytes=100)
+    for n in range(12):
+        produce(partition, [(b"k", b"v", (), NOW_MS + 20 * n), (b"k", b"v", (), NOW_MS + 20 * n + 10)])
+    for target in range(NOW_MS - 5, NOW_MS + 235, 5):
+        expected = max(0, -(-(target - NOW_MS) // 10))
+        found = partition.offset_for_timestamp(target, Limit.HIGH_WATERMARK)
+        assert found == ((expected, NOW_MS + 10 * expected, 0) if expected < 24 else (-1, -1, -1))
+    assert partition.max_timestamp_offset(Limit.HIGH_WATERMARK) == (23, NOW_MS + 230, 0)
+
+
+def test_timestamps_need_not_ascend(broker, produce):
+    partition = broker.partition(index_interval_bytes=0)
+    for ms in (50, 10, 90, 20, 90, 70):
+        produce(partition, timestamp_ms=NOW_MS + ms)
+    assert partition.offset_for_timestamp(NOW_MS + 15, Limit.END).offset == 0
+    assert partition.offset_for_timestamp(NOW_MS + 60, Limit.END).offset == 2
+    assert partition.offset_for_timestamp(NOW_MS + 91, Limit.END).offset == -1
+    assert partition.max_timestamp_offset(Limit.END) == (2, NOW_MS + 90, 0)
+
+
+def test_a_timestamp_behind_the_limit_is_not_found(broker, produce, transactor):
+    partition = broker.partition()
+    produce(partition)
+    transactor(partition, 1).send(timestamp_ms=NOW_MS + 9)
+    assert partition.offset_for_timestamp(NOW_MS + 5, Limit.HIGH_WATERMARK).offset == 1
+    assert partition.offset_for_timestamp(NOW_MS + 5, Limit.STABLE).offset == -1
+    assert partition.max_timestamp_offset(Limit.STABLE).offset == -1
+
+
+def test_an_empty_partition_has_no_timestamps(broker):
+    partition = broker.partition()
+    assert partition.max_timestamp_offset(Limit.END) == (-1, -1, -1)
+    assert partition.offset_for_timestamp(0, Limit.END) == (-1, -1, -1)
+
+
+def test_offset_gaps_are_skipped(broker):
+    """Compaction leaves gaps inside batches and between them."""
+    partition = broker.partition()
+    batch = {"timestamp_ms": NOW_MS, "offset_deltas": [2], "last_offset_delta": 4}
+    for _ in range(3):
+        partition.append_own(build_batch([(b"k", b"v")], **batch))
+    assert offsets(partition.read(1, 1).records) == [0]
+    assert offsets(partition.read(4, 1).records) == [0]
+    assert offsets(partition.read(5, 1).records) == [5]
+
+
+def test_a_batch_header_that_rotted_takes_the_partition_offline(broker, produce, caplog):
+    partition = broker.partition()
+    for _ in range(3):
+        produce(partition)
+    size = len(partition.read(0, 1).records)
+    with broker.path(f"{0:020d}.log").open("r+b") as file:
+        file.seek(size + 8)
+        file.write(bytes(4))
+    assert partition.read(2, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert f"position {size}" in caplog.text
+    assert "--truncate-damaged t-0" in caplog.text
+    assert partition.read(0, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
