@@ -9,12 +9,14 @@ from enum import Enum
 
 from ottla.broker.log.batches import BadBatch
 from ottla.broker.ports.disk import File
-from ottla.protocol.batch import HEADER_SIZE, MAGIC, crc_is_valid, read_header
+from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, crc_is_valid, read_header
 
 _PAGE_BYTES = 4_096
 _WINDOW_BYTES = 4 << 20
 _MAGIC_AT = 16
 _MIN_BATCH_LENGTH = HEADER_SIZE - 12
+# Offsets in one segment span less than this.
+_MAX_AHEAD = 2**31
 
 
 class Tail(Enum):
@@ -22,13 +24,17 @@ class Tail(Enum):
 
     TORN = "a write that was cut short"
     LOST_PAGES = "pages of zeros that a power loss left"
-    DAMAGE = "damage: sound batches stand behind it"
+    DAMAGE = "damage that no crash leaves"
 
 
 def classify_tail(file: File, bad: BadBatch, least_offset: int) -> Tail:
     """Judge the bytes from `bad.position` on; batches behind it count if their offsets are at least `least_offset`."""
     if _has_lost_page(file, bad.position):
         return Tail.LOST_PAGES
+    # Complete, with a right CRC, and yet out of place: no torn write looks so. The base offset is outside the CRC.
+    head = file.pread(HEADER_SIZE, bad.position)
+    if len(head) == HEADER_SIZE and _is_sound(file, read_header(head), bad.position):
+        return Tail.DAMAGE
     if _has_sound_batch(file, bad.position + 1, least_offset):
         return Tail.DAMAGE
     return Tail.TORN
@@ -64,21 +70,20 @@ def _has_sound_batch(file: File, position: int, least_offset: int) -> bool:
     while position + HEADER_SIZE <= file.size_bytes:
         window = file.pread(_WINDOW_BYTES, position)
         at = window.find(MAGIC, _MAGIC_AT)
-        while at >= 0:
-            start = at - _MAGIC_AT
-            if start + HEADER_SIZE <= len(window) and _is_sound(file, window, start, position, least_offset):
+        while 0 <= at <= len(window) - HEADER_SIZE + _MAGIC_AT:
+            header = read_header(window, at - _MAGIC_AT)
+            if least_offset <= header.base_offset <= least_offset + _MAX_AHEAD and _is_sound(
+                file, header, position + at - _MAGIC_AT
+            ):
                 return True
             at = window.find(MAGIC, at + 1)
-        if position + len(window) >= file.size_bytes:
-            return False
-        position += len(window) - HEADER_SIZE + 1
+        position += max(1, len(window) - HEADER_SIZE + 1)
     return False
 
 
-def _is_sound(file: File, window: bytes, start: int, position: int, least_offset: int) -> bool:
-    header = read_header(window, start)
-    if header.batch_length < _MIN_BATCH_LENGTH or position + start + header.size_bytes > file.size_bytes:
+def _is_sound(file: File, header: BatchHeader, position: int) -> bool:
+    if header.magic != MAGIC or header.batch_length < _MIN_BATCH_LENGTH or header.last_offset_delta < 0:
         return False
-    if not least_offset <= header.base_offset <= least_offset + 2**31 or header.last_offset_delta < 0:
+    if position + header.size_bytes > file.size_bytes:
         return False
-    return crc_is_valid(file.pread(header.size_bytes, position + start), header)
+    return crc_is_valid(file.pread(header.size_bytes, position), header)

@@ -283,7 +283,7 @@ class _Loader:
         if tail is Tail.TORN and any(later.size_bytes for later in self.segments[at + 1 :]):
             tail = Tail.DAMAGE
         if tail is Tail.DAMAGE:
-            raise Damaged(f"{where}, with sound batches behind it")
+            raise Damaged(f"{where}, and sound batches from there on")
         _log.warning("%s: %s, %d bytes dropped", where, tail.value, dropped)
 
     def _remove_segments(self, at: int) -> None:

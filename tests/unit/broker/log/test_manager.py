@@ -1,0 +1,234 @@
+"""The log directory as a whole."""
+
+import errno
+
+import pytest
+
+from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.log.settings import LogSettings
+from ottla.protocol.errors import ErrorCode
+
+
+def lines(broker, name):
+    return (broker.directory / name).read_text().splitlines()
+
+
+def test_a_new_directory_gets_an_identity_and_keeps_it(broker):
+    first = (broker.manager.cluster_id, broker.manager.directory_id)
+    assert len(first[0]) == len(first[1]) == 22
+    properties = dict(line.split("=", 1) for line in lines(broker, "meta.properties"))
+    assert properties == {"version": "1", "cluster.id": first[0], "node.id": "1", "directory.id": first[1]}
+    broker.stop()
+    broker.start()
+    assert (broker.manager.cluster_id, broker.manager.directory_id) == first
+
+
+def test_kafka_s_properties_are_read(broker):
+    broker.stop()
+    text = "#\n#Sat Nov 21 09:36:21 UTC 2026\nnode.id=1\ndirectory.id=uzFn8UP_S666QHMeiuIcVw\nversion=1\ncluster.id=C\n"
+    (broker.directory / "meta.properties").write_text(text)
+    broker.start(cluster_id="C")
+    assert broker.manager.cluster_id == "C"
+    assert broker.manager.directory_id == "uzFn8UP_S666QHMeiuIcVw"
+
+
+@pytest.mark.parametrize("settings", [{"node_id": 2}, {"cluster_id": "another"}])
+def test_the_directory_of_another_broker_is_refused(broker, settings):
+    broker.stop()
+    with pytest.raises(LogDirectoryError, match="belongs to"):
+        broker.start(**settings)
+    # The refusal left it unlocked.
+    broker.start()
+
+
+def test_a_second_broker_is_refused_and_told_who_is_there(broker):
+    import os
+
+    manager = broker.manager
+    with pytest.raises(LogDirectoryError, match=f"locked by process {os.getpid()}"):
+        broker.start()
+    broker.manager = manager
+    broker.stop()
+    broker.start()
+
+
+def test_a_clean_stop_is_marked_and_the_mark_lasts_one_start(broker, produce):
+    assert not broker.manager.clean_start
+    produce(broker.partition())
+    broker.stop()
+    assert (broker.directory / ".kafka_cleanshutdown").exists()
+    broker.start()
+    assert broker.manager.clean_start
+    assert not (broker.directory / ".kafka_cleanshutdown").exists()
+    broker.kill()
+    broker.start()
+    assert not broker.manager.clean_start
+
+
+def test_a_clean_stop_writes_every_file_that_kafka_expects(broker, produce):
+    produce(broker.partition(), 3)
+    broker.partition("empty")
+    broker.stop()
+    assert {path.name for path in broker.path().iterdir()} == {
+        "00000000000000000000.log",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "00000000000000000003.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    }
+    assert {path.name for path in broker.path(topic="empty").iterdir()} == {
+        "00000000000000000000.log",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    }
+    assert broker.path("partition.metadata").read_text() == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    assert sorted(lines(broker, "recovery-point-offset-checkpoint")) == ["0", "2", "empty 0 0", "t 0 3"]
+    assert sorted(lines(broker, "replication-offset-checkpoint")) == ["0", "2", "empty 0 0", "t 0 3"]
+    assert lines(broker, "log-start-offset-checkpoint") == ["0", "0"]
+
+
+def test_a_snapshot_is_written_only_after_progress(broker, produce):
+    produce(broker.partition())
+    for _ in range(3):
+        broker.stop()
+        broker.start()
+        broker.partition()
+    assert [path.name for path in broker.path().glob("*.snapshot")] == ["00000000000000000001.snapshot"]
+
+
+def test_partitions_that_nobody_opens_keep_their_checkpoints(broker, produce):
+    produce(broker.partition("idle"))
+    produce(broker.partition())
+    broker.stop()
+    broker.start()
+    produce(broker.partition())
+    broker.stop()
+    assert sorted(lines(broker, "recovery-point-offset-checkpoint")) == ["0", "2", "idle 0 1", "t 0 2"]
+
+
+def test_the_recovery_point_moves_with_what_was_synced(broker, produce):
+    partition = broker.partition(segment_bytes=300)
+    for _ in range(7):
+        produce(partition)
+    broker.manager.checkpoint()  # starts the sync of the two sealed segments
+    assert partition.recovery_point == 0
+    assert "t 0 0" in lines(broker, "recovery-point-offset-checkpoint")
+    broker.manager.checkpoint()
+    assert partition.recovery_point == 6
+    assert "t 0 6" in lines(broker, "recovery-point-offset-checkpoint")
+    assert "t 0 7" in lines(broker, "replication-offset-checkpoint")
+
+
+def test_a_failed_sync_is_not_tried_again(broker, produce):
+    partition = broker.partition(segment_bytes=300)
+    for _ in range(7):
+        produce(partition)
+    broker.disk.fail_sync = True
+    broker.manager.checkpoint()
+    assert produce(partition).error is ErrorCode.NONE
+    broker.manager.checkpoint()
+    assert produce(partition).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "Input/output error" in broker.manager.offline
+    broker.disk.fail_sync = False
+    broker.manager.checkpoint()
+    assert partition.recovery_point == 0
+    broker.stop()
+    assert not (broker.directory / ".kafka_cleanshutdown").exists()
+
+
+def test_a_stop_that_cannot_write_is_not_clean(broker, produce, monkeypatch):
+    produce(broker.partition())
+
+    def sync(paths):
+        raise OSError(errno.EIO, "Input/output error")
+
+    broker.disk.__class__.sync, before = lambda self, paths: sync(paths), broker.disk.__class__.__mro__[1].sync
+    try:
+        broker.stop()
+    finally:
+        del broker.disk.__class__.sync
+    assert broker.disk.__class__.sync is before
+    assert not (broker.directory / ".kafka_cleanshutdown").exists()
+    broker.start()
+    assert broker.partition().log_end_offset == 1
+
+
+def test_a_broken_checkpoint_is_named(broker):
+    broker.stop()
+    (broker.directory / "recovery-point-offset-checkpoint").write_text("0\n2\nt 0 1\n")
+    with pytest.raises(LogDirectoryError, match="recovery-point-offset-checkpoint: checkpoint announces 2"):
+        broker.start()
+
+
+def test_partition_directories_are_listed(broker):
+    for topic, index in (("a", 0), ("a-b.c", 12), ("__x", 1)):
+        broker.partition(topic, index)
+    (broker.directory / "a-0.00112233445566778899aabbccddeeff-delete").mkdir()
+    (broker.directory / "not a partition").mkdir()
+    assert broker.manager.partition_dirs() == ["__x-1", "a-0", "a-b.c-12"]
+    assert broker.manager.topic_id_on_disk("a", 0) == bytes(range(16))
+    assert broker.manager.topic_id_on_disk("a", 9) is None
+
+
+def test_a_deleted_partition_is_out_of_the_way_at_once_and_gone_later(broker, produce):
+    partition = broker.partition()
+    produce(partition)
+    broker.manager.delete_partition("t", 0)
+    assert broker.manager.get("t", 0) is None
+    assert produce(partition).error is ErrorCode.KAFKA_STORAGE_ERROR
+    (grave,) = broker.directory.glob("t-0.*-delete")
+    assert len(grave.name) == len("t-0.") + 32 + len("-delete")
+    assert produce(broker.partition()).base_offset == 0
+    broker.clock.advance(60_000)
+    assert not grave.exists()
+    assert broker.path().exists()
+
+
+def test_deleted_directories_that_a_stop_left_go_at_the_next_start(broker):
+    broker.partition("t" * 249)
+    broker.manager.delete_partition("t" * 249, 0)
+    (grave,) = broker.directory.glob("*-delete")
+    assert len(grave.name) == 255
+    broker.stop()
+    broker.start()
+    assert not grave.exists()
+
+
+def test_an_open_partition_is_the_same_object(broker):
+    assert broker.partition() is broker.partition()
+    assert broker.manager.get("t", 0) is broker.partition()
+    assert [partition.name for partition in broker.manager] == ["t-0"]
+
+
+def test_idle_segments_give_back_their_descriptors(broker, produce):
+    partition = broker.partition(segment_bytes=300)
+    for _ in range(31):
+        produce(partition)
+    for offset in range(31):
+        partition.read(offset, 1)
+    opened = open_files(broker)
+    assert opened > 10
+    for _ in range(2):
+        broker.manager.checkpoint()
+    assert open_files(broker) == 1
+    assert partition.read(3, 1).error is ErrorCode.NONE
+
+
+def open_files(broker):
+    from pathlib import Path
+
+    links = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            links.append(str(link.readlink()))
+        except FileNotFoundError:
+            continue
+    return sum(1 for link in links if link.startswith(str(broker.path())))
+
+
+def test_defaults_are_kafka_s():
+    settings = LogSettings("x")
+    assert (settings.producer_id_expiration_ms, settings.file_delete_delay_ms) == (86_400_000, 60_000)
