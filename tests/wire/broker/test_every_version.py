@@ -1,0 +1,162 @@
+"""Every version that is advertised is answered, and the answer is one that a client can read."""
+
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+
+from ottla.broker.api.table import TABLE
+from ottla.client.connection import BlockingConnection
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
+
+TOPIC = "every-version"
+CASES = [
+    pytest.param(key, version, id=f"{api.name}-v{version}")
+    for key, api in TABLE.items()
+    for version in range(api.min_version, api.max_version + 1)
+]
+
+
+def ask(key, version, topic):
+    """A plain request of each API."""
+    request = codec.request_class(key)
+    group = f"group-{key}-{version}"
+    row = {"partition_index": 0}
+    match ApiKey(key):
+        case ApiKey.PRODUCE:
+            data = request.TopicProduceData
+            partition = data.PartitionProduceData(index=0, records=bytes(build_batch([(b"k", b"v")], timestamp_ms=1)))
+            topics = [data(name=topic, partition_data=[partition])]
+            return request(transactional_id=None, acks=1, timeout_ms=1000, topic_data=topics)
+        case ApiKey.FETCH:
+            partition = request.FetchTopic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+            topics = [request.FetchTopic(topic=topic, partitions=[partition])]
+            return request(
+                replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1000, topics=topics, forgotten_topics_data=[]
+            )
+        case ApiKey.LIST_OFFSETS:
+            partition = request.ListOffsetsTopic.ListOffsetsPartition(timestamp=-1, **row)
+            return request(replica_id=-1, topics=[request.ListOffsetsTopic(name=topic, partitions=[partition])])
+        case ApiKey.METADATA:
+            return request(topics=[request.MetadataRequestTopic(name=topic)])
+        case ApiKey.OFFSET_COMMIT:
+            of_topic = request.OffsetCommitRequestTopic
+            partition = of_topic.OffsetCommitRequestPartition(committed_offset=1, committed_metadata="", **row)
+            topics = [of_topic(name=topic, partitions=[partition])]
+            return request(group_id=group, member_id="", topics=topics)
+        case ApiKey.OFFSET_FETCH:
+            if version >= 8:
+                of_group = request.OffsetFetchRequestGroup
+                topics = [of_group.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+                return request(groups=[of_group(group_id=group, topics=topics)])
+            return request(group_id=group, topics=[request.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])])
+        case ApiKey.FIND_COORDINATOR:
+            return request(key=group, key_type=1, coordinator_keys=[group])
+        case ApiKey.JOIN_GROUP:
+            protocols = [request.JoinGroupRequestProtocol(name="range", metadata=b"")]
+            return request(
+                group_id=group,
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                member_id="",
+                protocol_type="consumer",
+                protocols=protocols,
+            )
+        case ApiKey.HEARTBEAT | ApiKey.SYNC_GROUP:
+            more = {"assignments": []} if key == ApiKey.SYNC_GROUP else {}
+            return request(group_id=group, generation_id=1, member_id="m", **more)
+        case ApiKey.LEAVE_GROUP:
+            return request(group_id=group, member_id="m", members=[request.MemberIdentity(member_id="m")])
+        case ApiKey.DESCRIBE_GROUPS:
+            return request(groups=[group])
+        case ApiKey.LIST_GROUPS:
+            return request(states_filter=[], types_filter=[])
+        case ApiKey.API_VERSIONS:
+            return request(client_software_name="ottla", client_software_version="1")
+        case ApiKey.CREATE_TOPICS:
+            created = request.CreatableTopic(
+                name=f"created-{version}", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+            )
+            return request(topics=[created])
+        case ApiKey.DELETE_TOPICS:
+            name = f"absent-{version}"
+            return request(
+                topics=[request.DeleteTopicState(name=name), request.DeleteTopicState(topic_id=uuid.uuid4())],
+                topic_names=[name],
+                timeout_ms=1000,
+            )
+        case ApiKey.INIT_PRODUCER_ID:
+            return request(transactional_id=None, transaction_timeout_ms=1000)
+        case ApiKey.ADD_PARTITIONS_TO_TXN:
+            topics = [request.AddPartitionsToTxnTopic(name=topic, partitions=[0])]
+            return request(
+                v3_and_below_transactional_id=group,
+                v3_and_below_producer_id=1,
+                v3_and_below_producer_epoch=0,
+                v3_and_below_topics=topics,
+            )
+        case ApiKey.ADD_OFFSETS_TO_TXN:
+            return request(transactional_id=group, producer_id=1, producer_epoch=0, group_id=group)
+        case ApiKey.END_TXN:
+            return request(transactional_id=group, producer_id=1, producer_epoch=0, committed=True)
+        case ApiKey.WRITE_TXN_MARKERS:
+            return request(markers=[])
+        case ApiKey.TXN_OFFSET_COMMIT:
+            of_topic = request.TxnOffsetCommitRequestTopic
+            partition = of_topic.TxnOffsetCommitRequestPartition(committed_offset=1, committed_metadata=None, **row)
+            return request(
+                transactional_id=group,
+                group_id=group,
+                producer_id=1,
+                producer_epoch=0,
+                topics=[of_topic(name=topic, partitions=[partition])],
+            )
+        case ApiKey.DESCRIBE_CONFIGS:
+            resource = request.DescribeConfigsResource
+            return request(
+                resources=[
+                    resource(resource_type=2, resource_name=topic, configuration_keys=None),
+                    resource(resource_type=4, resource_name="1", configuration_keys=None),
+                ],
+                include_synonyms=True,
+                include_documentation=True,
+            )
+        case ApiKey.DESCRIBE_CLUSTER:
+            return request()
+    raise AssertionError(f"no request is written for {ApiKey(key).title}")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """(host, port, log file) of a broker with a topic."""
+    directory = tmp_path_factory.mktemp("every-version")
+    log_file, ready = directory / "log", directory / "ready"
+    command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]
+    command += ["--data-dir", str(directory / "data"), "--ready-file", str(ready)]
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 30
+        while not ready.exists() or not ready.read_text():
+            assert process.poll() is None and time.monotonic() < deadline, log_file.read_text()
+            time.sleep(0.02)
+        port = int(ready.read_text().rpartition(":")[2])
+        with BlockingConnection("127.0.0.1", port) as connection:
+            request = codec.request_class(ApiKey.METADATA)
+            connection.send(request(topics=[request.MetadataRequestTopic(name=TOPIC)]), version=4)
+        yield "127.0.0.1", port, log_file
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.mark.parametrize(("key", "version"), CASES)
+def test_every_advertised_version_is_answered(served, key, version):
+    host, port, log_file = served
+    with BlockingConnection(host, port, timeout_s=10) as connection:
+        assert connection.send(ask(key, version, TOPIC), version=version) is not None
+    assert "Traceback" not in log_file.read_text()
