@@ -51,5 +51,6 @@ def audit(screen: Screen, data_dir: Path) -> None:
     screen.quote(done.stdout)
     if not done.stdout.strip():
         screen.quote(done.stderr[-2000:])
-    named = [line for line in done.stdout.splitlines() if HANGING_ID in line]
-    screen.claim(bool(named), f"the audit names {HANGING_ID}, whose transaction is open")
+    named = any(HANGING_ID in line and SHIPMENTS in line for line in done.stdout.splitlines())
+    screen.claim(named, f"the audit names {HANGING_ID}, whose transaction is open in {SHIPMENTS}")
+    screen.claim(done.returncode in (0, 1), "every file was read")
