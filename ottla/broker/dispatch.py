@@ -6,12 +6,14 @@ as Kafka does; only ApiVersions gets a typed answer to a version that is not ser
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
 from typing import Any, Final
 
 from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request
 from ottla.broker.turns import Activity, Handler
 from ottla.protocol import codec
-from ottla.protocol.errors import ProtocolError
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.frames import parse_request_header
 from ottla.protocol.produce_wire import decode_produce_request
 
@@ -19,7 +21,9 @@ log = logging.getLogger("ottla.dispatch")
 
 PRODUCE: Final = 0
 API_VERSIONS: Final = 18
-
+_KEY_AND_VERSION: Final = Struct(">hh")
+# Whole requests that no sound client sends: worth a line, unlike errors that come and go with the state of things.
+_MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TRANSACTION_TIMEOUT))
 
 Send = Callable[[Sequence[bytes | bytearray | memoryview]], None]
 Refuse = Callable[[str], None]
@@ -43,12 +47,12 @@ class Dispatcher:
         try:
             header, body = parse_request_header(frame)
         except ProtocolError as error:
-            refuse(f"bad request header: {error}")
+            refuse(f"{_claimed_api(frame)}: bad request header: {error}")
             return None
         key, version, correlation_id, client_id = header
         api = self._table.get(key)
         if api is None:
-            refuse(f"API {key} v{version} is not served")
+            refuse(f"{_title(key)} v{version} is not served")
             return None
         if not api.min_version <= version <= api.max_version:
             if key == API_VERSIONS and version > api.max_version:
@@ -57,12 +61,16 @@ class Dispatcher:
                 refuse(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
             return None
         try:
-            message = (
-                decode_produce_request(version, body) if key == PRODUCE else codec.decode_request(key, version, body)
-            )
+            if key == PRODUCE:
+                message = decode_produce_request(version, body)
+                trailing_bytes = message.trailing_bytes
+            else:
+                message, trailing_bytes = codec.read_request(key, version, body)
         except ProtocolError as error:
             refuse(f"{api.name} v{version}: {error}")
             return None
+        if trailing_bytes:  # Kafka ignores them too
+            log.debug("%s v%d of %s has %d bytes behind its body", api.name, version, peer, trailing_bytes)
         request = Request(key, version, correlation_id, client_id, peer, message)
 
         def finish(reply: Reply) -> None:
@@ -84,4 +92,23 @@ def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
     elif isinstance(reply, Close):
         refuse(reply.reason)
     else:
+        if getattr(reply, "error_code", 0) in _MISUSE:
+            error = ErrorCode(reply.error_code).name
+            log.warning("Refused %s v%d of %s: %s", _title(request.api_key), request.api_version, request.peer, error)
         send([codec.encode_response(reply, request.api_key, request.api_version, request.correlation_id)])
+
+
+def _title(api_key: int) -> str:
+    """Kafka's name for the API, or its number."""
+    try:
+        return ApiKey(api_key).title
+    except ValueError:
+        return f"API {api_key}"
+
+
+def _claimed_api(frame: memoryview) -> str:
+    """What a frame with a broken header says that it is."""
+    if len(frame) < _KEY_AND_VERSION.size:
+        return "No API"
+    key, version = _KEY_AND_VERSION.unpack_from(frame)
+    return f"{_title(key)} v{version}"

@@ -1,0 +1,38 @@
+"""The brokers under bad input, each with a client beside the hostile one that must notice nothing."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "conformance")]
+
+from rig import Rig
+from targets import TARGETS
+
+OVERRIDES = {"auto.create.topics.enable": "false"}
+
+
+@pytest.fixture(scope="session")
+def rigs(tmp_path_factory):
+    """Brokers by name, each started once."""
+    started = {}
+
+    def get(name):
+        if name not in started:
+            started[name] = Rig(TARGETS[name](tmp_path_factory.mktemp(name), OVERRIDES).start())
+        return started[name]
+
+    yield get
+    for rig in started.values():
+        rig.stop()
+
+
+@pytest.fixture
+def rig(request, rigs):
+    """The broker of the case (`hostile.cases`), ours without one. Afterwards the bystander must be unharmed."""
+    rig = rigs(getattr(request, "param", "ottla"))
+    rig.begin()
+    yield rig
+    rig.end()
