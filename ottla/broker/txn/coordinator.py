@@ -10,7 +10,8 @@ Source: `TransactionCoordinator`, `TransactionStateManager` of Kafka 4.3.1.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
@@ -37,6 +38,9 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 
 log = logging.getLogger("ottla.txn")
+
+# Hashing an id costs more than deciding on it, and a transaction asks three times.
+HASHES_KEPT: Final = 4096
 
 Decide = Callable[[TransactionState | None, Volatile, int], Decision]
 """(state, volatile, fresh producer id or -1) -> decision; asked again with an id after NEED_PRODUCER_ID."""
@@ -88,6 +92,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._shards: dict[int, Shard] = {}
         self._partition_count = 0
+        self._partition_of = lru_cache(HASHES_KEPT)(coordinator_partition)
         self._fanout = MarkerFanout(lambda: cluster.topics, sink, turns, clock, self._log_complete)
         self._loader = Loader(turns, clock, self._install)
         self._housekeeping = Housekeeping(self, turns, clock)
@@ -189,7 +194,7 @@ class TransactionCoordinator:
             return Description(shard)
         state = shard.states.get(transactional_id)
         volatile = shard.volatile.get(transactional_id, CALM)
-        if state is None or (volatile.pending is not None and volatile.pending.status is TransactionStatus.DEAD):
+        if state is None or shard.is_dying(transactional_id):
             return Description(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         waiting = volatile.awaiting if state.status in PREPARED else state.partitions
         return Description(ErrorCode.NONE, state, tuple(waiting))
@@ -332,7 +337,7 @@ class TransactionCoordinator:
             if topic is None:
                 return ErrorCode.NOT_COORDINATOR
             self._partition_count = topic.partition_count
-        index = coordinator_partition(transactional_id, self._partition_count)
+        index = self._partition_of(transactional_id, self._partition_count)
         shard = self._shards.get(index)
         if shard is not None:
             return shard if shard.log.offline is None else ErrorCode.NOT_COORDINATOR

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from ottla.broker.txn.log import AppendOutcome
+from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import CALM, TransactionState, Volatile
 from ottla.protocol.batch import BatchHeader
 
@@ -54,3 +55,8 @@ class Shard:
             self.volatile.pop(transactional_id, None)
         else:
             self.volatile[transactional_id] = volatile
+
+    def is_dying(self, transactional_id: str) -> bool:
+        """Whether the id's tombstone is being logged."""
+        pending = self.volatile.get(transactional_id, CALM).pending
+        return pending is not None and pending.status is TransactionStatus.DEAD

@@ -4,20 +4,32 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.api import add_offsets_to_txn, add_partitions_to_txn, end_txn, init_producer_id, write_txn_markers
+from ottla.broker.api import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_producers,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
+    write_txn_markers,
+)
 from ottla.broker.api.context import Encoded, Request
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
 
-INIT, ADD, OFFSETS, END, MARKERS = 22, 24, 25, 26, 27
+INIT, ADD, OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66
 HANDLERS = {
     INIT: init_producer_id,
     ADD: add_partitions_to_txn,
     OFFSETS: add_offsets_to_txn,
     END: end_txn,
     MARKERS: write_txn_markers,
+    PRODUCERS: describe_producers,
+    DESCRIBE: describe_transactions,
+    LIST: list_transactions,
 }
 HEADER_BYTES = {False: 10, True: 11}
 
@@ -224,3 +236,93 @@ def test_write_txn_markers_lets_others_run_in_between(rig, ask):
     rig.clock.tick_ms = 1.0
     assert len(markers(ask, (8, True, [("wide", range(40))]))) == 40
     assert len(rig.sink.written) == 40
+
+
+def test_describe_transactions(rig, ask):
+    producer = rig.producer("open", timeout_ms=5000)
+    rig.clock.advance(100)
+    rig.add("open", producer, ("foo", 1), ("bar", 0), ("foo", 0))
+    began_ms = rig.clock.now_ms()
+    rig.producer("idle")
+    answer = ask(DESCRIBE, 0, transactional_ids=["open", "idle", "nobody", ""])
+    found = [
+        (
+            each.transactional_id,
+            each.error_code,
+            each.transaction_state,
+            each.producer_id,
+            each.producer_epoch,
+            each.transaction_timeout_ms,
+            each.transaction_start_time_ms,
+            [(topic.topic, topic.partitions) for topic in each.topics],
+        )
+        for each in answer.transaction_states
+    ]
+    assert found == [
+        ("open", 0, "Ongoing", 4000, 0, 5000, began_ms, [("foo", [1, 0]), ("bar", [0])]),
+        ("idle", 0, "Empty", 4001, 0, 60_000, -1, []),
+        ("nobody", E.TRANSACTIONAL_ID_NOT_FOUND, "", 0, 0, 0, 0, []),
+        ("", E.INVALID_REQUEST, "", 0, 0, 0, 0, []),
+    ]
+
+
+def listed(ask, states=(), producer_ids=()):
+    answer = ask(LIST, 0, state_filters=list(states), producer_id_filters=list(producer_ids))
+    rows = {each.transactional_id: (each.producer_id, each.transaction_state) for each in answer.transaction_states}
+    return E(answer.error_code), rows, answer.unknown_state_filters
+
+
+def test_list_transactions_filters_by_state_and_producer(rig, ask):
+    for name in ("a", "b", "c"):
+        producer = rig.producer(name)
+        if name != "a":
+            rig.add(name, producer, ("foo", 0))
+    rig.end("c", (4002, 0))
+    everything = {"a": (4000, "Empty"), "b": (4001, "Ongoing"), "c": (4002, "CompleteCommit")}
+    assert listed(ask) == (E.NONE, everything, [])
+    assert listed(ask, ["Ongoing", "Empty"])[1].keys() == {"a", "b"}
+    assert listed(ask, ["Ongoing", "Sleeping"]) == (E.NONE, {"b": everything["b"]}, ["Sleeping"])
+    assert listed(ask, ["Sleeping"]) == (E.NONE, {}, ["Sleeping"])
+    assert listed(ask, producer_ids=[4002, 7])[1].keys() == {"c"}
+    assert listed(ask, ["Empty"], [4002])[1] == {}
+
+
+def test_list_transactions_waits_for_the_whole_log(rig, ask):
+    rig.producer()
+    rig.coordinator._loader.loading.add(3)
+    assert listed(ask) == (E.COORDINATOR_LOAD_IN_PROGRESS, {}, [])
+    assert rig.coordinator.loading
+
+
+def test_list_transactions_leaves_out_ids_that_are_being_forgotten(rig, ask):
+    rig.producer()
+    rig.log_of("t").hold = True
+    rig.clock.advance(8 * 86_400_000)
+    assert listed(ask) == (E.NONE, {}, [])
+
+
+def test_describe_producers(rig, ask):
+    known = SimpleNamespace(
+        producer_id=8,
+        epoch=5,
+        last_sequence=11,
+        last_timestamp_ms=1234,
+        coordinator_epoch=2,
+        transaction_start=77,
+    )
+    partitions = {
+        ("foo", 0): SimpleNamespace(offline=None, producers=lambda: iter([known])),
+        ("foo", 1): SimpleNamespace(offline="bad batch"),
+    }
+    rig.cluster.partition = lambda topic, index: partitions.get((topic, index))
+    struct = codec.request_class(PRODUCERS).TopicRequest
+    answer = ask(PRODUCERS, 0, topics=[struct(version=0, name="foo", partition_indexes=[0, 1, 9])])
+    (topic,) = answer.topics
+    assert [(row.partition_index, row.error_code, row.error_message) for row in topic.partitions] == [
+        (0, 0, None),
+        (1, E.KAFKA_STORAGE_ERROR, "bad batch"),
+        (9, E.UNKNOWN_TOPIC_OR_PARTITION, None),
+    ]
+    (row,) = topic.partitions[0].active_producers
+    assert (row.producer_id, row.producer_epoch, row.last_sequence) == (8, 5, 11)
+    assert (row.last_timestamp, row.coordinator_epoch, row.current_txn_start_offset) == (1234, 2, 77)
