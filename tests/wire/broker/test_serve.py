@@ -1,0 +1,191 @@
+"""`ottla serve` as a process: ready line, lock, signals, a clean directory, bad options."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ottla.client.connection import BlockingConnection
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
+
+SERVE = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]
+
+
+class Served:
+    """A broker over `data_dir`; `port` after `ready`."""
+
+    def __init__(self, data_dir, *more, **environment):
+        self.data_dir = data_dir
+        self.ready_file = data_dir.parent / "ready"
+        self.ready_file.unlink(missing_ok=True)
+        command = [*SERVE, "--data-dir", str(data_dir), "--ready-file", str(self.ready_file), *more]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
+        )
+
+    def ready(self):
+        self.line = self.process.stdout.readline()
+        assert self.line.startswith("ready PLAINTEXT://127.0.0.1:"), self.process.stderr.read()
+        self.port = int(self.line.rpartition(":")[2])
+        return self
+
+    def connect(self):
+        return BlockingConnection("127.0.0.1", self.port, timeout_s=10)
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.process.wait(20)
+        return self.process.returncode
+
+
+@pytest.fixture
+def serve(tmp_path):
+    started = []
+
+    def start(*more, **environment):
+        started.append(Served(tmp_path / "data", *more, **environment))
+        return started[-1]
+
+    yield start
+    for served in started:
+        if served.process.poll() is None:
+            served.process.kill()
+        served.process.communicate()
+
+
+def create(connection, topic):
+    request = codec.request_class(ApiKey.METADATA)
+    connection.send(request(topics=[request.MetadataRequestTopic(name=topic)]), version=4)
+
+
+def produce(connection, topic, value):
+    request = codec.request_class(ApiKey.PRODUCE)
+    data = request.TopicProduceData
+    partition = data.PartitionProduceData(index=0, records=bytes(build_batch([(None, value)], timestamp_ms=1)))
+    message = request(
+        transactional_id=None, acks=-1, timeout_ms=1000, topic_data=[data(name=topic, partition_data=[partition])]
+    )
+    reply = connection.send(message, version=9)
+    return reply.responses[0].partition_responses[0]
+
+
+def fetch(topic, offset, max_wait_ms=0):
+    request = codec.request_class(ApiKey.FETCH)
+    partition = request.FetchTopic.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=100_000)
+    return request(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=100_000,
+        topics=[request.FetchTopic(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+    )
+
+
+def test_ready_line_is_printed_and_written(serve):
+    served = serve().ready()
+    assert served.ready_file.read_text() == served.line
+
+
+def test_second_broker_on_the_directory_is_refused_with_the_holders_pid(serve):
+    first = serve().ready()
+    second = serve()
+    output, errors = second.process.communicate(timeout=20)
+    assert second.process.returncode == 1 and output == ""
+    assert str(first.process.pid) in errors and "Traceback" not in errors
+
+
+def test_broker_whose_port_is_taken_says_so(serve, tmp_path):
+    first = serve().ready()
+    command = [*SERVE[:-1], f"127.0.0.1:{first.port}", "--data-dir", str(tmp_path / "other")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert str(first.port) in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_leaves_a_clean_directory_although_a_fetch_is_parked(serve, number):
+    served = serve().ready()
+    with served.connect() as connection, served.connect() as parked:
+        create(connection, "ledger")
+        assert produce(connection, "ledger", b"one").error_code == 0
+        parked.post(fetch("ledger", 1, max_wait_ms=60_000), version=11)
+        time.sleep(0.1)
+        began = time.monotonic()
+        assert served.end(number) == 0
+        assert time.monotonic() - began < 10
+    assert (served.data_dir / ".kafka_cleanshutdown").exists()
+    assert (served.data_dir / "ledger-0" / f"{1:020d}.snapshot").exists() or list(
+        (served.data_dir / "ledger-0").glob("*.log")
+    )
+
+
+def test_records_are_there_after_a_restart(serve):
+    served = serve().ready()
+    with served.connect() as connection:
+        create(connection, "ledger")
+        produce(connection, "ledger", b"before")
+    assert served.end() == 0
+    served = serve().ready()
+    with served.connect() as connection:
+        assert produce(connection, "ledger", b"after").base_offset == 1
+        reply = connection.send(fetch("ledger", 0), version=11)
+        assert b"before" in bytes(reply.responses[0].partitions[0].records)
+
+
+def test_records_are_there_after_a_kill(serve):
+    served = serve().ready()
+    with served.connect() as connection:
+        create(connection, "ledger")
+        produce(connection, "ledger", b"before")
+    served.end(signal.SIGKILL)
+    served = serve().ready()
+    with served.connect() as connection:
+        answer = produce(connection, "ledger", b"after")
+        assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+def test_every_unclean_start_is_a_new_leader_epoch(serve):
+    epochs = []
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGTERM):
+        served = serve().ready()
+        with served.connect() as connection:
+            create(connection, "ledger")
+            request = codec.request_class(ApiKey.METADATA)
+            reply = connection.send(request(topics=[request.MetadataRequestTopic(name="ledger")]), version=7)
+            epochs.append(reply.topics[0].partitions[0].leader_epoch)
+        served.end(number)
+    assert epochs == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("more", "environment", "words"),
+    [
+        (("--override", "num.partitions=0"), {}, ("num.partitions", "0")),
+        ((), {"KAFKA_LOG_SEGMENT_BYTES": "12"}, ("log.segment.bytes", "12")),
+        (("--override", "log.flush.interval.messages=1"), {}, ("log.flush.interval.messages", "not yet supported")),
+    ],
+)
+def test_impossible_option_is_one_line_and_exit_2(serve, more, environment, words):
+    served = serve(*more, **environment)
+    _output, errors = served.process.communicate(timeout=20)
+    assert served.process.returncode == 2
+    assert len(errors.strip().splitlines()) == 1 and all(word in errors for word in words)
+
+
+def test_producer_ids_are_never_handed_out_twice_not_even_after_a_kill(serve):
+    seen = []
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+        served = serve().ready()
+        with served.connect() as connection:
+            request = codec.request_class(ApiKey.INIT_PRODUCER_ID)
+            for _ in range(3):
+                reply = connection.send(request(transactional_id=None, transaction_timeout_ms=1000), version=4)
+                seen.append(reply.producer_id)
+        served.end(number)
+    assert len(set(seen)) == len(seen) == 9
