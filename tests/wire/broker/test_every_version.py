@@ -21,11 +21,7 @@ CASES = [
 ]
 
 
-def ask(key, version, topic):
-    """A plain request of each API."""
-    request = codec.request_class(key)
-    group = f"group-{key}-{version}"
-    row = {"partition_index": 0}
+def ask_data(key, request, version, topic, group, row):
     match ApiKey(key):
         case ApiKey.PRODUCE:
             data = request.TopicProduceData
@@ -43,6 +39,15 @@ def ask(key, version, topic):
             return request(replica_id=-1, topics=[request.ListOffsetsTopic(name=topic, partitions=[partition])])
         case ApiKey.METADATA:
             return request(topics=[request.MetadataRequestTopic(name=topic)])
+        case ApiKey.FIND_COORDINATOR:
+            return request(key=group, key_type=1, coordinator_keys=[group])
+        case ApiKey.API_VERSIONS:
+            return request(client_software_name="ottla", client_software_version="1")
+    return None
+
+
+def ask_offsets(key, request, version, topic, group, row):
+    match ApiKey(key):
         case ApiKey.OFFSET_COMMIT:
             of_topic = request.OffsetCommitRequestTopic
             partition = of_topic.OffsetCommitRequestPartition(committed_offset=1, committed_metadata="", **row)
@@ -54,8 +59,21 @@ def ask(key, version, topic):
                 topics = [of_group.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
                 return request(groups=[of_group(group_id=group, topics=topics)])
             return request(group_id=group, topics=[request.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])])
-        case ApiKey.FIND_COORDINATOR:
-            return request(key=group, key_type=1, coordinator_keys=[group])
+        case ApiKey.TXN_OFFSET_COMMIT:
+            of_topic = request.TxnOffsetCommitRequestTopic
+            partition = of_topic.TxnOffsetCommitRequestPartition(committed_offset=1, committed_metadata=None, **row)
+            return request(
+                transactional_id=group,
+                group_id=group,
+                producer_id=1,
+                producer_epoch=0,
+                topics=[of_topic(name=topic, partitions=[partition])],
+            )
+    return None
+
+
+def ask_group(key, request, version, topic, group, row):
+    match ApiKey(key):
         case ApiKey.JOIN_GROUP:
             protocols = [request.JoinGroupRequestProtocol(name="range", metadata=b"")]
             return request(
@@ -75,20 +93,11 @@ def ask(key, version, topic):
             return request(groups=[group])
         case ApiKey.LIST_GROUPS:
             return request(states_filter=[], types_filter=[])
-        case ApiKey.API_VERSIONS:
-            return request(client_software_name="ottla", client_software_version="1")
-        case ApiKey.CREATE_TOPICS:
-            created = request.CreatableTopic(
-                name=f"created-{version}", num_partitions=1, replication_factor=1, assignments=[], configs=[]
-            )
-            return request(topics=[created])
-        case ApiKey.DELETE_TOPICS:
-            name = f"absent-{version}"
-            return request(
-                topics=[request.DeleteTopicState(name=name), request.DeleteTopicState(topic_id=uuid.uuid4())],
-                topic_names=[name],
-                timeout_ms=1000,
-            )
+    return None
+
+
+def ask_transaction(key, request, version, topic, group, row):
+    match ApiKey(key):
         case ApiKey.INIT_PRODUCER_ID:
             return request(transactional_id=None, transaction_timeout_ms=1000)
         case ApiKey.ADD_PARTITIONS_TO_TXN:
@@ -105,15 +114,22 @@ def ask(key, version, topic):
             return request(transactional_id=group, producer_id=1, producer_epoch=0, committed=True)
         case ApiKey.WRITE_TXN_MARKERS:
             return request(markers=[])
-        case ApiKey.TXN_OFFSET_COMMIT:
-            of_topic = request.TxnOffsetCommitRequestTopic
-            partition = of_topic.TxnOffsetCommitRequestPartition(committed_offset=1, committed_metadata=None, **row)
+    return None
+
+
+def ask_admin(key, request, version, topic, group, row):
+    match ApiKey(key):
+        case ApiKey.CREATE_TOPICS:
+            created = request.CreatableTopic(
+                name=f"created-{version}", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+            )
+            return request(topics=[created])
+        case ApiKey.DELETE_TOPICS:
+            name = f"absent-{version}"
             return request(
-                transactional_id=group,
-                group_id=group,
-                producer_id=1,
-                producer_epoch=0,
-                topics=[of_topic(name=topic, partitions=[partition])],
+                topics=[request.DeleteTopicState(name=name), request.DeleteTopicState(topic_id=uuid.uuid4())],
+                topic_names=[name],
+                timeout_ms=1000,
             )
         case ApiKey.DESCRIBE_CONFIGS:
             resource = request.DescribeConfigsResource
@@ -127,6 +143,16 @@ def ask(key, version, topic):
             )
         case ApiKey.DESCRIBE_CLUSTER:
             return request()
+    return None
+
+
+def ask(key, version, topic):
+    """A plain request of each API."""
+    request = codec.request_class(key)
+    for of_kind in (ask_data, ask_offsets, ask_group, ask_transaction, ask_admin):
+        asked = of_kind(key, request, version, topic, f"group-{key}-{version}", {"partition_index": 0})
+        if asked is not None:
+            return asked
     raise AssertionError(f"no request is written for {ApiKey(key).title}")
 
 
