@@ -92,10 +92,10 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     return topic, int(index)
 
 
-def deleted_directory_name(topic: str, index: int, identity: bytes) -> str:
-    """`<topic>-<index>.<32 hex>-delete`, the topic cut so that the name has at most 255 characters."""
-    suffix = f"-{index}.{identity.hex()}-delete"
-    return topic[: 255 - len(suffix)] + suffix
+def set_aside_name(topic: str, index: int, identity: bytes, suffix: str) -> str:
+    """`<topic>-<index>.<32 hex>-<suffix>` (delete, stray), the topic cut to a name of at most 255 characters."""
+    tail = f"-{index}.{identity.hex()}-{suffix}"
+    return topic[: 255 - len(tail)] + tail
 
 
 def _encode(rows: Iterable[str]) -> bytes:

@@ -170,21 +170,37 @@ class LogManager:
         try:
             self._disk.make_dir(directory)
         except FileExistsError:
-            start = Start(
-                recovery_point=self._recovery_points.get(key, 0),
-                log_start_offset=self._log_starts.get(key, 0),
-                clean=self.clean_start,
-                truncate_damaged=f"{topic}-{index}" in self.settings.truncate_damaged,
-                now_ms=now_ms,
-                producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
-            )
-            loaded = load_log(self._disk, directory, settings, start)
-        else:
-            loaded = new_log(self._disk, directory, settings, 0, now_ms)
-        if self.topic_id_on_disk(topic, index) is None:
-            content = checkpoints.encode_partition_metadata(topic_id)
-            self._disk.write(f"{directory}/{checkpoints.PARTITION_METADATA}", content)
-        return loaded
+            found_id = self.topic_id_on_disk(topic, index)
+            if found_id is None or found_id == topic_id:
+                if found_id is None:
+                    self._write_topic_id(directory, topic_id)
+                return self._load(key, directory, settings, now_ms)
+            stray = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), "stray"))
+            _log.warning("%s belongs to an older topic of that name; it is kept as %s", directory, stray)
+            self._disk.rename(directory, stray)
+            self._disk.make_dir(directory)
+        self._forget(key)
+        self._write_topic_id(directory, topic_id)
+        return new_log(self._disk, directory, settings, 0, now_ms)
+
+    def _load(self, key: TopicPartition, directory: str, settings: PartitionSettings, now_ms: int) -> LoadedLog:
+        start = Start(
+            recovery_point=self._recovery_points.get(key, 0),
+            log_start_offset=self._log_starts.get(key, 0),
+            clean=self.clean_start,
+            truncate_damaged=f"{key[0]}-{key[1]}" in self.settings.truncate_damaged,
+            now_ms=now_ms,
+            producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
+        )
+        return load_log(self._disk, directory, settings, start)
+
+    def _write_topic_id(self, directory: str, topic_id: bytes) -> None:
+        content = checkpoints.encode_partition_metadata(topic_id)
+        self._disk.write(f"{directory}/{checkpoints.PARTITION_METADATA}", content)
+
+    def _forget(self, key: TopicPartition) -> None:
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+            offsets.pop(key, None)
 
     def delete_partition(self, topic: str, index: int) -> None:
         """Rename the directory at once, remove its files after `file.delete.delay.ms`."""
@@ -192,11 +208,10 @@ class LogManager:
         if partition is not None:
             partition.take_offline("the partition was deleted")
             partition.close()
-        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
-            offsets.pop((topic, index), None)
+        self._forget((topic, index))
         directory = self._path(f"{topic}-{index}")
         if self._disk.exists(directory):
-            grave = self._path(checkpoints.deleted_directory_name(topic, index, self._disk.random_id()))
+            grave = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), "delete"))
             self._disk.rename(directory, grave)
             self._clock.call_later(self.settings.file_delete_delay_ms, lambda: self._bury(grave))
 

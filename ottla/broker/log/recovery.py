@@ -7,6 +7,7 @@ with one log line that names the file, the position and the way on.
 Source: Kafka's `LogLoader`, `LogSegment.recover`, `ProducerStateManager`; where ours differs, `damage.py` says why.
 """
 
+import re
 from contextlib import suppress
 from logging import getLogger
 from typing import NamedTuple
@@ -27,7 +28,8 @@ from ottla.protocol.snapshot import decode_snapshot, encode_snapshot
 
 _log = getLogger(__name__)
 
-_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
+_INDEX_SUFFIXES = ("index", "timeindex", "txnindex")
 
 
 class Start(NamedTuple):
@@ -115,12 +117,12 @@ class _Loader:
                 self.disk.remove(f"{self.directory}/{name}")
             elif name.endswith(".swap"):
                 raise Damaged(f"{name} is half of a compaction by Apache Kafka, which has to be started to finish it")
-        bases = [int(name[:20]) for name in names if name.endswith(".log")]
-        known = set(bases)
-        for name in names:
-            if name.endswith(_INDEX_SUFFIXES) and int(name[:20]) not in known:
-                self.disk.remove(f"{self.directory}/{name}")
-        present = set(names)
+        files = [(int(found[1]), found[2]) for name in names if (found := _FILE.fullmatch(name))]
+        bases = [base for base, suffix in files if suffix == "log"]
+        for base, suffix in files:
+            if suffix in _INDEX_SUFFIXES and base not in bases:
+                self.disk.remove(f"{self.directory}/{base:020d}.{suffix}")
+        aborted = {base for base, suffix in files if suffix == "txnindex"}
         for base in bases:
             path = f"{self.directory}/{base:020d}.log"
             self.segments.append(
@@ -131,10 +133,10 @@ class _Loader:
                     self.settings.index_interval_bytes,
                     size_bytes=self.disk.size_bytes(path),
                     created_ms=self.disk.modified_ms(path),
-                    has_aborted_file=f"{base:020d}.txnindex" in present,
+                    has_aborted_file=base in aborted,
                 )
             )
-        self.snapshots = [int(name[:20]) for name in names if name.endswith(".snapshot")]
+        self.snapshots = [base for base, suffix in files if suffix == "snapshot"]
 
     def _load_epochs(self) -> None:
         path = f"{self.directory}/{checkpoints.LEADER_EPOCHS}"

@@ -197,6 +197,22 @@ def test_deleted_directories_that_a_stop_left_go_at_the_next_start(broker):
     assert not grave.exists()
 
 
+def test_the_directory_of_an_older_topic_of_that_name_is_set_aside(broker, produce, caplog):
+    produce(broker.partition())
+    broker.stop()
+    metadata = broker.path("partition.metadata")
+    metadata.write_text("version: 0\ntopic_id: znw-95yeQrOTitjbXwS8Ag")
+    broker.start()
+    assert produce(broker.partition()).base_offset == 0
+    (stray,) = broker.directory.glob("t-0.*-stray")
+    assert (stray / f"{0:020d}.log").stat().st_size > 0
+    assert stray.name in caplog.text
+    broker.stop()
+    broker.start()
+    assert broker.partition().log_end_offset == 1
+    assert broker.manager.partition_dirs() == ["t-0"]
+
+
 def test_an_open_partition_is_the_same_object(broker):
     assert broker.partition() is broker.partition()
     assert broker.manager.get("t", 0) is broker.partition()

@@ -1,0 +1,154 @@
+import errno
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ottla.broker.ports import disk as disk_module
+from ottla.broker.ports.disk import LockHeld, RealDisk
+
+
+@pytest.fixture
+def disk():
+    return RealDisk()
+
+
+def test_appends_go_to_the_end_in_order(disk, tmp_path):
+    file = disk.open(str(tmp_path / "f"), create=True)
+    file.append([b"one"])
+    file.append([bytearray(b"two"), memoryview(b"three")])
+    assert file.size_bytes == 11
+    assert file.pread(100, 3) == b"twothree"
+    file.close()
+    again = disk.open(str(tmp_path / "f"))
+    again.append([b"!"])
+    assert (tmp_path / "f").read_bytes() == b"onetwothree!"
+    again.close()
+
+
+def test_more_buffers_than_one_call_takes(disk, tmp_path):
+    file = disk.open(str(tmp_path / "f"), create=True)
+    file.append([b"%04d" % n for n in range(3000)])
+    assert (tmp_path / "f").read_bytes() == b"".join(b"%04d" % n for n in range(3000))
+    file.close()
+
+
+def test_short_writes_go_on(disk, tmp_path, monkeypatch):
+    file = disk.open(str(tmp_path / "f"), create=True)
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, bytes(data)[:3], at))
+    file.append([b"0123456789"])
+    assert (tmp_path / "f").read_bytes() == b"0123456789"
+    file.overwrite(2, b"abcde")
+    assert (tmp_path / "f").read_bytes() == b"01abcde789"
+    file.close()
+
+
+def test_a_failed_append_leaves_the_file_as_it_was(disk, tmp_path, monkeypatch):
+    file = disk.open(str(tmp_path / "f"), create=True)
+    file.append([b"before"])
+    write, calls = os.pwrite, []
+
+    def full(fd, data, at):
+        calls.append(at)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, bytes(data)[:3], at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space"):
+        file.append([b"0123456789"])
+    monkeypatch.undo()
+    assert (tmp_path / "f").read_bytes() == b"before"
+    assert file.size_bytes == 6
+    file.append([b"!"])
+    assert (tmp_path / "f").read_bytes() == b"before!"
+    file.close()
+
+
+def test_truncate(disk, tmp_path):
+    file = disk.open(str(tmp_path / "f"), create=True)
+    file.append([b"0123456789"])
+    file.truncate(4)
+    file.sync()
+    file.append([b"x"])
+    assert (tmp_path / "f").read_bytes() == b"0123x"
+    file.close()
+    file.close()
+
+
+def test_an_atomic_write_replaces_the_file_and_leaves_no_other(disk, tmp_path):
+    path = str(tmp_path / "f")
+    for sync in (True, False):
+        disk.write_atomically(path, b"first content", sync)
+        disk.write_atomically(path, b"second", sync)
+        assert disk.read(path) == b"second"
+        assert disk.list(str(tmp_path)) == ["f"]
+    disk.write(path, b"3")
+    assert disk.size_bytes(path) == 1
+
+
+def test_what_is_not_there(disk, tmp_path):
+    path = str(tmp_path / "absent")
+    for call in (disk.open, disk.read, disk.list, disk.size_bytes, disk.remove, disk.modified_ms, disk.sync_dir):
+        with pytest.raises(FileNotFoundError):
+            call(path)
+    assert not disk.exists(path)
+
+
+@pytest.mark.parametrize("with_syncfs", [True, False])
+@pytest.mark.parametrize("count", [1, 9])
+def test_syncs(disk, tmp_path, monkeypatch, with_syncfs, count):
+    if not with_syncfs:
+        monkeypatch.setattr(disk_module, "_syncfs", None)
+    paths = [str(tmp_path / str(n)) for n in range(count)]
+    for path in paths:
+        disk.write(path, b"x")
+    disk.sync(paths)
+    disk.sync([])
+    disk.sync_tree(str(tmp_path))
+    job = disk.start_sync([*paths, str(tmp_path / "deleted in the meantime")])
+    deadline = time.monotonic() + 10
+    while not job.done and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert job.done and job.error is None
+
+
+def test_a_failed_sync_says_so(disk, tmp_path, monkeypatch):
+    path = str(tmp_path / "f")
+    disk.write(path, b"x")
+
+    def fail(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        disk.sync([path])
+    job = disk.start_sync([path])
+    deadline = time.monotonic() + 10
+    while not job.done and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert job.error is not None and job.error.errno == errno.EIO
+
+
+def test_a_lock_keeps_out_this_process_and_others(disk, tmp_path):
+    path = str(tmp_path / ".lock")
+    lock = disk.lock(path)
+    with pytest.raises(LockHeld) as held:
+        disk.lock(path)
+    assert held.value.pid == os.getpid()
+    other = "import sys; from ottla.broker.ports.disk import *\ntry: RealDisk().lock(sys.argv[1])\n" + (
+        "except LockHeld as held: print(held.pid)"
+    )
+    run = subprocess.run([sys.executable, "-c", other, path], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == str(os.getpid())
+    lock.release()
+    lock.release()
+    disk.lock(path).release()
+
+
+def test_random_ids_differ(disk):
+    assert len({disk.random_id() for _ in range(100)}) == 100
+    assert len(disk.random_id()) == 16
