@@ -27,11 +27,12 @@ def all_go_on(workers, what):
     """Waits until every client has something new acknowledged."""
     before = {worker.name: worker.progress for worker in workers}
     deadline = time.monotonic() + 120
-    while idle := [worker.name for worker in workers if worker.progress == before[worker.name]]:
+    while idle := [worker for worker in workers if worker.progress == before[worker.name]]:
         for worker in workers:
             if worker.failure is not None:
                 raise AssertionError(f"{worker.name} gave up {what}") from worker.failure
-        assert time.monotonic() < deadline, f"{what}: {idle} did not go on"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} these did not go on: " + "; ".join(worker.whereabouts() for worker in idle))
         time.sleep(0.02)
 
 

@@ -6,8 +6,10 @@ was acknowledged (commits, or records of a plain producer), so that a test can w
 
 import itertools
 import random
+import sys
 import threading
 import time
+import traceback
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaProducer
@@ -34,6 +36,7 @@ class Worker(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.bootstrap, self.dice = bootstrap, random.Random(f"{seed}-{name}")
         self.stopping, self.progress, self.failure = threading.Event(), 0, None
+        self.trouble = None  # the last error that it went on after, to be named when it does not
         self.history, self._numbers = [], itertools.count()
 
     def run(self):
@@ -52,6 +55,12 @@ class Worker(threading.Thread):
     def shut(self):
         """Ends what is open."""
 
+    def whereabouts(self):
+        """Where it is and what it last met, for the message of a test that waits for it."""
+        stack = traceback.extract_stack(sys._current_frames()[self.ident]) if self.is_alive() else []
+        here = [f"{frame.name}:{frame.lineno}" for frame in stack if frame.filename == __file__]
+        return f"{self.name} in {here}, last trouble {self.trouble!r}"
+
     def value(self):
         return f"{self.name}-{next(self._numbers)}"
 
@@ -65,22 +74,22 @@ class Worker(threading.Thread):
         return [Write(self.dice.choice(partitions), self.value()) for _ in range(self.dice.randint(1, 4))]
 
 
-def patiently(call):
-    """Calls until it succeeds or fails for another reason than that a retry may help (librdkafka says which)."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return call()
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-
-
 class ConfluentWorker(Worker):
     """Transactions of confluent-kafka: abort what must be aborted, begin anew with the same id after a fatal error."""
 
     producer = None
+
+    def patiently(self, call):
+        """Calls until it succeeds or fails for another reason than that a retry may help (librdkafka says which)."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                self.trouble = error
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
     def turn(self):
         transaction = self.begin()
@@ -97,22 +106,23 @@ class ConfluentWorker(Worker):
             if self.dice.random() < 0.5:
                 producer.flush(1)
             if add_offsets is not None:
-                patiently(lambda: add_offsets(producer))
+                self.add_offsets(add_offsets)
             if aborts:
-                patiently(lambda: producer.abort_transaction(5))
+                self.patiently(lambda: producer.abort_transaction(5))
                 transaction.outcome = ABORTED
             else:
                 commit_asked = True
-                patiently(lambda: producer.commit_transaction(5))
+                self.patiently(lambda: producer.commit_transaction(5))
                 transaction.outcome = COMMITTED
                 self.progress += 1
         except KafkaException as error:
             self.recover(error.args[0], transaction, commit_asked)
 
     def recover(self, error, transaction, commit_asked):
-        if error.txn_requires_abort():
+        self.trouble = error
+        if error.txn_requires_abort() and self.producer is not None:
             try:
-                patiently(lambda: self.producer.abort_transaction(5))
+                self.patiently(lambda: self.producer.abort_transaction(5))
                 transaction.outcome = ABORTED
                 return
             except KafkaException:
@@ -120,6 +130,14 @@ class ConfluentWorker(Worker):
         # The next instance aborts what is open, so only a commit that was asked for can still come true.
         transaction.outcome = UNKNOWN if commit_asked else ABORTED
         self.producer = None
+
+    def add_offsets(self, call):
+        """A producer of librdkafka 2.16 whose coordinator left during this call hangs in the next one: give it up."""
+        try:
+            call(self.producer)
+        except KafkaException:
+            self.producer = None
+            raise
 
     def ready_producer(self):
         if self.producer is None:
@@ -131,7 +149,7 @@ class ConfluentWorker(Worker):
                 "compression.type": self.dice.choice(("none", "lz4")),
             }
             producer = Producer(LIBRDKAFKA | options)
-            patiently(lambda: producer.init_transactions(5))
+            self.patiently(lambda: producer.init_transactions(5))
             self.producer = producer
         return self.producer
 
@@ -173,7 +191,8 @@ class KafkaPythonWorker(Worker):
             for write, future in futures:
                 if future.succeeded():
                     write.offset = future.value.offset
-        except (KafkaPythonError, TimeoutError):
+        except (KafkaPythonError, TimeoutError) as error:
+            self.trouble = error
             self.recover(transaction, commit_asked)
 
     @staticmethod
@@ -246,8 +265,12 @@ class Biller(ConfluentWorker):
     def turn(self):
         if self.positions is None:
             self.resume()
-        orders = [message for message in self.consumer.consume(8, timeout=0.2) if message.error() is None]
+        if self.positions is None:
+            return
+        messages = self.consumer.consume(8, timeout=0.2)
+        orders = [message for message in messages if message.error() is None]
         if not orders:
+            self.trouble = next((message.error() for message in messages), self.trouble)
             return
         transaction = self.begin()
         for order in orders:
@@ -272,10 +295,12 @@ class Biller(ConfluentWorker):
             positions = self.consumer.committed(rows, 5)
         except KafkaException as error:
             # An id that met a fatal error begins anew, and everything else is worth another try.
+            self.trouble = error
             if error.args[0].fatal():
                 self.producer = None
             return
-        if any(position.error is not None for position in positions):
+        if errors := [position.error for position in positions if position.error is not None]:
+            self.trouble = errors[0]
             return
         for position in positions:
             position.offset = max(position.offset, 0)
