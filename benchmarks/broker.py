@@ -135,6 +135,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5, help="of transactions, with one and with 16 producers")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args()
+    machine = processes.machine()
     results: dict[str, dict[str, float | None]] = {}
     if options.bootstrap:
         contexts = [processes.attached(options.bootstrap, options.pid)]
@@ -149,7 +150,7 @@ def main() -> None:
             results[broker.name] = measure(broker, options.megabytes, options.seconds)
     if "ottla" in results:
         results["ottla"]["help_s"] = measure_help()
-    print(report.as_json(results) if options.format == "json" else report.as_text(results))
+    print(report.as_json(results, machine) if options.format == "json" else report.as_text(results, machine))
 
 
 if __name__ == "__main__":

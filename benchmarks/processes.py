@@ -17,6 +17,21 @@ KAFKA_SCRIPT = ROOT / "tests" / "conformance" / "apache-kafka" / "kafka.sh"
 START_TIMEOUT_S = 60
 
 
+def machine() -> dict[str, float]:
+    """What the figures stand on: cores, other load, and the CPU seconds the kernel takes to write 1 GB by itself."""
+    block, blocks = os.urandom(1_000_000), 128
+    with tempfile.TemporaryFile(prefix="ottla-benchmark-") as file:
+        began = time.process_time()
+        for number in range(blocks):
+            os.pwrite(file.fileno(), block, number * len(block))
+        write_s = time.process_time() - began
+    return {
+        "cores": os.cpu_count() or 1,
+        "load_1_min": os.getloadavg()[0],
+        "write_cpu_s_gb": write_s * 1e9 / (blocks * len(block)),
+    }
+
+
 class Broker:
     """A broker under test. `ready_s` is the time from its start to its first answer, None when it ran already."""
 

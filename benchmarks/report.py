@@ -70,8 +70,12 @@ def ratio_of(ours: float | None, theirs: float | None) -> float | None:
     return ours / theirs if ours is not None and theirs else None
 
 
-def as_text(results: dict[str, Figures]) -> str:
+def as_text(results: dict[str, Figures], machine: dict[str, float]) -> str:
     """A table with one column per broker; the first is ours, the ratio is the first to the second."""
+    stands_on = (
+        f"{machine['cores']} cores, load {machine['load_1_min']:.1f} before the start; "
+        f"the kernel alone takes {machine['write_cpu_s_gb']:.2f} CPU s to write 1 GB"
+    )
     names = list(results)
     compared = len(names) == 2
     head = ["", *names, *(["ratio"] if compared else []), "unit", "target", ""]
@@ -93,12 +97,12 @@ def as_text(results: dict[str, Figures]) -> str:
         ).rstrip()
         for line in table
     ]
-    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+    return "\n".join([stands_on, "", lines[0], "-" * max(map(len, lines)), *lines[1:]])
 
 
-def as_json(results: dict[str, Figures]) -> str:
+def as_json(results: dict[str, Figures], machine: dict[str, float]) -> str:
     """The figures by broker, and the ratios of the first to the second."""
-    document: dict[str, object] = {"brokers": results}
+    document: dict[str, object] = {"machine": machine, "brokers": results}
     if len(results) == 2:
         ours, theirs = results.values()
         document["ratios"] = {row.key: ratio_of(ours.get(row.key), theirs.get(row.key)) for row in ROWS}
