@@ -15,6 +15,8 @@ from ottla.broker.api import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_producers,
+    describe_transactions,
     end_txn,
     fetch,
     find_coordinator,
@@ -24,6 +26,7 @@ from ottla.broker.api import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_fetch,
@@ -59,6 +62,9 @@ _APIS: Final = (
     Api(28, "TxnOffsetCommit", 0, 3, txn_offset_commit.handle),
     Api(32, "DescribeConfigs", 1, 4, describe_configs.handle),
     Api(60, "DescribeCluster", 0, 1, describe_cluster.handle),
+    Api(61, "DescribeProducers", 0, 0, describe_producers.handle),
+    Api(65, "DescribeTransactions", 0, 0, describe_transactions.handle),
+    Api(66, "ListTransactions", 0, 0, list_transactions.handle),
 )
 _ADVERTISED_FROM: Final = {0: 0}
 

@@ -114,6 +114,12 @@ def ask_transaction(key, request, version, topic, group, row):
             return request(transactional_id=group, producer_id=1, producer_epoch=0, committed=True)
         case ApiKey.WRITE_TXN_MARKERS:
             return request(markers=[])
+        case ApiKey.DESCRIBE_PRODUCERS:
+            return request(topics=[request.TopicRequest(name=topic, partition_indexes=[0])])
+        case ApiKey.DESCRIBE_TRANSACTIONS:
+            return request(transactional_ids=[group])
+        case ApiKey.LIST_TRANSACTIONS:
+            return request(state_filters=[], producer_id_filters=[])
     return None
 
 
