@@ -5,6 +5,7 @@ Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
 
 from collections.abc import Iterator
 from logging import getLogger
+from typing import NamedTuple
 
 from ottla.broker.log import checkpoints
 from ottla.broker.log.checkpoints import TopicPartition
@@ -22,6 +23,14 @@ _log = getLogger(__name__)
 
 class LogDirectoryError(Exception):
     """The log directory cannot be used; the message is for the operator."""
+
+
+class _Sync(NamedTuple):
+    """A sync under way: the files, and which recovery points it will move where."""
+
+    job: SyncJob
+    paths: list[str]
+    covered: list[tuple[Partition, int]]
 
 
 class LogManager:
@@ -44,7 +53,7 @@ class LogManager:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
-        self._sync: tuple[SyncJob, list[tuple[Partition, int]]] | None = None
+        self._sync: _Sync | None = None
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -72,9 +81,6 @@ class LogManager:
         if self.clean_start:
             disk.remove(marker)
             disk.sync_dir(self.directory)
-        else:
-            # What recovery finds counts as written, so it has to be on the device before anybody acts on it.
-            disk.sync_tree(self.directory)
         for name in disk.list(self.directory):
             if name.endswith("-delete"):
                 disk.remove_tree(self._path(name))
@@ -236,20 +242,22 @@ class LogManager:
 
     def _look_after_sync(self) -> None:
         if self._sync is not None:
-            job, covered = self._sync
-            if not job.done:
+            if not self._sync.job.done:
                 return
-            self._sync = None
-            if job.error is not None:
-                # The kernel may have dropped the pages and called them clean: a second sync would prove nothing.
-                raise job.error
-            for partition, offset in covered:
+            self._raise_sync_error(self._sync)
+            sync, self._sync = self._sync, None
+            for partition, offset in sync.covered:
                 partition.recovery_point = max(partition.recovery_point, offset)
         dirty = [partition for partition in self if partition.unsynced and partition.offline is None]
         if dirty:
             paths = [path for partition in dirty for path in partition.unsynced]
             covered = [(partition, partition.take_unsynced()) for partition in dirty]
-            self._sync = self._disk.start_sync(paths), covered
+            self._sync = _Sync(self._disk.start_sync(paths), paths, covered)
+
+    def _raise_sync_error(self, sync: _Sync) -> None:
+        # The kernel may have dropped the pages and called them clean: a second sync would prove nothing.
+        if sync.job.error is not None:
+            raise sync.job.error
 
     def _write_checkpoints(self) -> None:
         for key, partition in self._partitions.items():
@@ -293,9 +301,14 @@ class LogManager:
     def _save_all(self) -> bool:
         """Write and sync all logs; False if one is offline: its damage must be looked for again at the next start."""
         online = [partition for partition in self if partition.offline is None]
+        paths: list[str] = []
+        if self._sync is not None:
+            self._raise_sync_error(self._sync)
+            # It may still run: those files are synced once more here, which costs nothing if it has ended.
+            paths += [path for path in self._sync.paths if self._disk.exists(path)]
         for partition in online:
-            partition.save()
-        self._disk.sync([path for partition in online for path in partition.paths_to_sync()])
+            paths += partition.save()
+        self._disk.sync(paths)
         for partition in online:
             partition.recovery_point = partition.log_end_offset
         self._write_checkpoints()

@@ -394,21 +394,21 @@ class Partition:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def save(self) -> None:
-        """Write index files, epochs and the producer snapshot for a clean stop; the caller syncs `paths_to_sync`."""
+    def save(self) -> list[str]:
+        """Write index files, epochs and the producer snapshot for a clean stop; the files that must be synced now."""
+        active = self._segments.active
+        paths = list(self.unsynced)
         if self._epochs.changed:
             self._save_epochs()
-        active = self._segments.active
+        if active.size_bytes == 0 and not self._disk.exists(active.log_path):
+            self._disk.write(active.log_path, b"")
         for segment in self._segments:
             if not segment.indexes_saved:
                 segment.save_indexes(final=True)
-        if active.size_bytes == 0 and not self._disk.exists(active.log_path):
-            self._disk.write(active.log_path, b"")
-        self._save_snapshot()
-
-    def paths_to_sync(self) -> list[str]:
-        """The files that hold what is above the recovery point, once `save` has written them."""
-        return self.unsynced + self._segments.active.paths
+                paths += segment.paths
+        if self._save_snapshot():
+            paths.append(self._snapshot_path(self.log_end_offset))
+        return paths
 
     def take_unsynced(self) -> int:
         """Begin a new list of `unsynced`; the offset up to which the files of the old one hold the log."""
@@ -435,11 +435,13 @@ class Partition:
         self._save_snapshot()
         self.unsynced += [*sealed.paths, self._snapshot_path(self.log_end_offset)]
 
-    def _save_snapshot(self) -> None:
-        # As in Kafka, none is written without progress since the last one; an empty log has none.
-        if self.log_end_offset > max(self._snapshot_offset, 0):
-            self._disk.write(self._snapshot_path(self.log_end_offset), encode_snapshot(self._producers.snapshot()))
-            self._snapshot_offset = self.log_end_offset
+    def _save_snapshot(self) -> bool:
+        """As in Kafka, none is written without progress since the last one; an empty log has none."""
+        if self.log_end_offset <= max(self._snapshot_offset, 0):
+            return False
+        self._disk.write(self._snapshot_path(self.log_end_offset), encode_snapshot(self._producers.snapshot()))
+        self._snapshot_offset = self.log_end_offset
+        return True
 
     def _snapshot_path(self, offset: int) -> str:
         return f"{self._directory}/{offset:020d}.snapshot"

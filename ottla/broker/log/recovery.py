@@ -63,6 +63,8 @@ def load_log(disk: Disk, directory: str, settings: PartitionSettings, start: Sta
         name = directory.rpartition("/")[2]
         reason = f"{directory} is damaged: {damage}"
         _log.error("%s: %s; --truncate-damaged %s gives up what follows", name, reason, name)
+        for segment in loader.segments:
+            segment.close()
         return new_log(disk, directory, settings, 0, start.now_ms)._replace(damage=reason)
 
 
@@ -249,8 +251,10 @@ class _Loader:
             if bad is not None:
                 self._judge(bad, at)
                 segment.truncate(bad.position)
-                segment.file.sync()
                 self._remove_segments(at + 1)
+            # What was found counts as written, so it has to be on the device before anybody acts on it.
+            segment.file.sync()
+            if bad is not None:
                 break
         if self.end_offset > max(self.snapshot_offset, 0):
             self._save_snapshot(self.end_offset)

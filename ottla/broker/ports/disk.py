@@ -105,9 +105,6 @@ class Disk(Protocol):
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
 
-    def sync_tree(self, path: str) -> None:
-        """Make everything below a directory durable."""
-
     def modified_ms(self, path: str) -> int: ...
 
     def lock(self, path: str) -> Lock:
@@ -286,14 +283,6 @@ class RealDisk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-    def sync_tree(self, path: str) -> None:
-        if _syncfs is not None:
-            _sync_file_system(path)
-            return
-        for directory, _, names in os.walk(path):
-            self.sync([f"{directory}/{name}" for name in names])
-            self.sync_dir(directory)
 
     def modified_ms(self, path: str) -> int:
         return Path(path).stat().st_mtime_ns // 1_000_000

@@ -108,7 +108,7 @@ def test_syncs(disk, tmp_path, monkeypatch, with_syncfs, count):
         disk.write(path, b"x")
     disk.sync(paths)
     disk.sync([])
-    disk.sync_tree(str(tmp_path))
+    disk.sync_dir(str(tmp_path))
     job = disk.start_sync([*paths, str(tmp_path / "deleted in the meantime")])
     deadline = time.monotonic() + 10
     while not job.done and time.monotonic() < deadline:
