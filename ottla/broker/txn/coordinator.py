@@ -109,8 +109,10 @@ class TransactionCoordinator:
         self._housekeeping.start()
 
     def stop(self) -> None:
-        """No timer runs after this."""
+        """Nothing is read or written after this: the logs may be closed."""
         self._housekeeping.stop()
+        self._loader.stop()
+        self._fanout.stop()
 
     @property
     def loading(self) -> bool:
@@ -341,6 +343,8 @@ class TransactionCoordinator:
         shard = self._shards.get(index)
         if shard is not None:
             return shard if shard.log.offline is None else ErrorCode.NOT_COORDINATOR
+        if index in self._loader.broken:
+            return ErrorCode.NOT_COORDINATOR
         if index not in self._loader.loading:
             partition = self._cluster.partition(TRANSACTION_STATE_TOPIC, index)
             if partition is None or partition.offline is not None:

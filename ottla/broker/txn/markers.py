@@ -98,14 +98,22 @@ class MarkerFanout:
         self._queue: deque[Completion] = deque()
         self._scheduled = False
         self._metered = False
+        self._stopped = False
         self._left_ms = MARKER_BUDGET_MS
 
     def begin(self, completion: Completion) -> None:
         """Write the markers behind what this turn has still to do (the reply)."""
+        if self._stopped:
+            return
         self._queue.append(completion)
         if not self._scheduled:
             self._scheduled = True
             self._turns.later(self._run)
+
+    def stop(self) -> None:
+        """Write no marker any more; recovery takes up what is left."""
+        self._queue.clear()
+        self._stopped = True
 
     def _run(self) -> None:
         """Work off the queue within what is left of this turn's budget."""

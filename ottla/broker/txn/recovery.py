@@ -11,7 +11,6 @@ from ottla.broker.txn import machine
 from ottla.broker.txn.log import StoredChange, read_changes
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.states import RESTING
-from ottla.protocol.errors import ProtocolError
 
 log = logging.getLogger("ottla.txn.recovery")
 
@@ -19,15 +18,22 @@ SLICE_MS: Final = 10.0
 
 
 class Loader:
-    """Replays shards one after the other. `install(shard, unfinished ids)` takes each when it is complete."""
+    """Replays shards one after the other. `install(shard, unfinished ids)` takes each when it is complete.
+
+    A log that cannot be read to its end has no coordinator (`broken`): half of its ids would be forgotten, and their
+    producers no longer fenced. Kafka serves what it could read.
+    """
 
     def __init__(self, turns: Turns, clock: Clock, install: Callable[[Shard, Sequence[str]], None]) -> None:
         self.loading: set[int] = set()
+        self.broken: set[int] = set()
         self._turns = turns
         self._clock = clock
         self._install = install
         self._queue: deque[Shard] = deque()
         self._running = False
+        self._stopped = False
+        self._until_ms = 0.0
 
     def load(self, shards: Sequence[Shard]) -> None:
         """Begin at once; what a slice cannot hold goes on in later turns."""
@@ -35,25 +41,40 @@ class Loader:
         self._queue.extend(shards)
         if not self._running:
             self._running = True
+            self._until_ms = self._clock.monotonic_ms() + SLICE_MS
             self._turns.start(self._work(), _ignore, self._failed)
 
+    def stop(self) -> None:
+        """What is not loaded by now never will be."""
+        self._queue.clear()
+        self._stopped = True
+
     async def _work(self) -> None:
-        until_ms = self._clock.monotonic_ms() + SLICE_MS
         while self._queue:
             shard = self._queue.popleft()
             unfinished: dict[str, None] = {}
             try:
-                for header, batch in shard.log.scan(shard.log.log_start_offset):
-                    self._replay(shard, read_changes(header, batch, _name(shard)), unfinished)
-                    if self._clock.monotonic_ms() > until_ms:
-                        await self._turns.pause()
-                        until_ms = self._clock.monotonic_ms() + SLICE_MS
-            except (OSError, ProtocolError):
-                # As Kafka: serve what could be read rather than nothing, and say so.
-                log.exception("Loading %s stopped early; %d ids were read", _name(shard), len(shard.states))
+                await self._replay_all(shard, unfinished)
+            except Exception:
+                log.exception("%s cannot be loaded and has no coordinator", _name(shard))
+                self.broken.add(shard.log.index)
+                self.loading.discard(shard.log.index)
+                continue
+            if self._stopped:
+                return
             self.loading.discard(shard.log.index)
             self._install(shard, list(unfinished))
         self._running = False
+
+    async def _replay_all(self, shard: Shard, unfinished: dict[str, None]) -> None:
+        clock = self._clock
+        for header, batch in shard.log.scan(shard.log.log_start_offset):
+            self._replay(shard, read_changes(header, batch, _name(shard)), unfinished)
+            if clock.monotonic_ms() > self._until_ms:
+                await self._turns.pause()
+                self._until_ms = clock.monotonic_ms() + SLICE_MS
+                if self._stopped:
+                    return
 
     @staticmethod
     def _replay(shard: Shard, changes: Iterable[StoredChange], unfinished: dict[str, None]) -> None:

@@ -44,7 +44,7 @@ class Housekeeping:
         self._arm("expiry", settings.expire_interval_ms, self._expire_ids)
 
     def stop(self) -> None:
-        """Take both timers back."""
+        """Take both timers back; a scan that has paused ends there."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -77,6 +77,8 @@ class Housekeeping:
                     continue
                 if self._clock.monotonic_ms() > until_ms:
                     await self._turns.pause()
+                    if not self._timers:
+                        return
                     until_ms = self._clock.monotonic_ms() + SLICE_MS
 
     async def _expire_ids(self) -> None:
@@ -100,6 +102,8 @@ class Housekeeping:
                     self._bury(shard, expired)
                     expired, size_bytes = [], 0
                     await self._turns.pause()
+                    if not self._timers:
+                        return
                     until_ms = self._clock.monotonic_ms() + SLICE_MS
             self._bury(shard, expired)
 

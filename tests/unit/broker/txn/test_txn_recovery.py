@@ -138,6 +138,53 @@ def test_requests_are_told_to_wait_while_their_shard_loads(rig):
     assert set(rig.durable()) == set(names)
 
 
+def test_a_log_that_breaks_while_it_is_read_has_no_coordinator_and_the_others_have(rig, caplog):
+    names = [f"id-{number}" for number in range(20)]
+    producers = {name: rig.producer(name) for name in names}
+    bad = rig.log_of("id-0")
+
+    def broken_scan(start):
+        yield bad.batches[0]
+        raise OSError("Input/output error")
+
+    bad.scan = broken_scan
+    rig.restart()
+    answers = {name: rig.add(name, producers[name], ("foo", 0)) for name in names}
+    assert set(answers.values()) == {E.NONE, E.NOT_COORDINATOR}
+    assert all((answer is E.NONE) != (rig.log_of(name) is bad) for name, answer in answers.items())
+    assert not rig.coordinator.loading
+    assert f"__transaction_state-{bad.index} cannot be loaded" in caplog.text
+
+
+def test_nothing_is_read_or_written_after_stop(rig):
+    names = [f"id-{number}" for number in range(100)]
+    for name in names:
+        rig.add(name, rig.producer(name, timeout_ms=1000), ("foo", 0))
+    rig.sink.answers[("foo", 0)] = [E.NOT_LEADER_OR_FOLLOWER] * 30
+    rig.clock.advance(9_999)
+    rig.clock.tick_ms = 0.3
+    timer = min(rig.clock._timers)[2]
+    scan, timer.callback = timer.callback, None
+    rig.turns.event(scan)  # pauses half way
+    assert 0 < sum(each.status is S.ONGOING for each in rig.durable().values()) < 100
+    rig.coordinator.stop()
+    before = (len(rig.sink.written), [len(each.batches) for each in rig.cluster.logs])
+    rig.clock.advance(10_000)
+    assert (len(rig.sink.written), [len(each.batches) for each in rig.cluster.logs]) == before
+
+
+def test_a_stop_while_loading_ends_the_loading(rig):
+    for number in range(100):
+        rig.producer(f"id-{number}")
+    rig.clock.tick_ms = 1.0
+    rig.restart()
+    assert rig.coordinator.loading
+    rig.coordinator.stop()
+    rig.clock.settle()
+    assert rig.init("id-0").error in (E.COORDINATOR_LOAD_IN_PROGRESS, E.NONE)
+    assert rig.coordinator.loading
+
+
 def test_records_of_unknown_kinds_are_skipped_with_a_warning(rig, caplog):
     producer = rig.producer()
     known = rig.state()
