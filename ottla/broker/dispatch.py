@@ -55,7 +55,7 @@ class Dispatcher:
             refuse(f"{_title(key)} v{version} is not served")
             return None
         if not api.min_version <= version <= api.max_version:
-            if key == API_VERSIONS and version > api.max_version:
+            if key == API_VERSIONS:
                 send([codec.encode_unsupported_api_versions(correlation_id, api.min_version, api.max_version)])
             else:
                 refuse(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")

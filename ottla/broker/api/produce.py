@@ -8,17 +8,19 @@ A batch is checked before the transaction is verified, and verification and appe
 suspension, so a marker cannot come between them (KIP-890).
 """
 
+import logging
 from typing import NamedTuple
 
 from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.broker.cluster.names import topic_name_problem
 from ottla.broker.log.partition import AppendResult, Partition
 from ottla.broker.turns import Wait
-from ottla.protocol.batch import BatchHeader
+from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
 from ottla.protocol.produced import BatchCheck, check_produced_batch_sliced
+
+log = logging.getLogger("ottla.produce")
 
 ZSTD = 4
 FIRST_VERSION_WITH_ZSTD = 7
@@ -33,6 +35,20 @@ _VERIFICATION_ERRORS = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
+
+# What no sound producer meets: the line in the log names the producer to blame. Other errors come and go with the
+# state of topics, transactions and sequences.
+_BAD_INPUT = frozenset(
+    (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.INVALID_RECORD,
+    )
+)
+_TOO_LARGE = "The batch of {} bytes exceeds the topic's max.message.bytes, {}"
 
 
 class Write(NamedTuple):
@@ -69,13 +85,17 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 async def _check(broker: Broker, version: int, topic: str, index: int, records: memoryview | None) -> Write:
     """Check one partition's batch; more than 2,000 records are checked over several turns."""
-    if topic in INTERNAL_TOPICS or topic_name_problem(topic) is not None:
+    if topic in INTERNAL_TOPICS:
         return Write(topic, index, records, None, None, ErrorCode.INVALID_TOPIC_EXCEPTION, None)
     partition = broker.cluster.partition(topic, index)
     if partition is None:
         return Write(topic, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     if records is None:
         return Write(topic, index, None, None, None, ErrorCode.INVALID_RECORD, "The records of a partition are null")
+    size_bytes, limit_bytes = _claimed_size(records), partition.settings.max_message_bytes
+    if size_bytes > limit_bytes:  # before anything is decompressed
+        message: str | None = _TOO_LARGE.format(size_bytes, limit_bytes)
+        return Write(topic, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
     slices = check_produced_batch_sliced(records, max_decompressed_bytes=broker.config.max_decompressed_message_bytes)
     while True:
         try:
@@ -89,6 +109,14 @@ async def _check(broker: Broker, version: int, topic: str, index: int, records: 
     if version < FIRST_VERSION_WITH_ZSTD and not error and header is not None and header.compression == ZSTD:
         error, message = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or above"
     return Write(topic, index, records, partition, check, error, message)
+
+
+def _claimed_size(records: memoryview) -> int:
+    """The size of the batch that begins here, 0 if it is not a complete one of magic 2 (the check says what it is)."""
+    if len(records) < HEADER_SIZE:
+        return 0
+    header = read_header(records)
+    return header.size_bytes if header.magic == MAGIC and header.size_bytes <= len(records) else 0
 
 
 def _refuse_repeated(writes: list[Write]) -> ErrorCode | None:
@@ -185,9 +213,18 @@ def _row(write: Write, result: AppendResult) -> PartitionResponse:
 
 def _reply(request: Request, rows: list[PartitionResponse]) -> Reply:
     """acks=0 has no reply; a failure then closes the connection, which is all that such a client can notice."""
+    failed = [row for row in rows if row.error]
     if request.body.acks == 0:
-        failed = next((row for row in rows if row.error), None)
-        if failed is None:
-            return NO_REPLY
-        return Close(f"acks=0 and {failed.topic}-{failed.partition} failed with {ErrorCode(failed.error).name}")
+        return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}") if failed else NO_REPLY
+    bad = [row for row in failed if row.error in _BAD_INPUT]
+    if bad:
+        log.warning("Refused Produce v%d of %s: %s", request.api_version, request.peer, _why(bad))
     return Encoded([encode_produce_response(rows, request.api_version, request.correlation_id)])
+
+
+def _why(failed: list[PartitionResponse]) -> str:
+    """The first failure, and how many there are. Names are quoted: they may be of any bytes."""
+    first = failed[0]
+    more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    detail = f": {first.message}" if first.message else ""
+    return f"{first.topic[:249]!r}-{first.partition} {ErrorCode(first.error).name}{detail}{more}"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "conformance")]
+sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from rig import Rig
 from targets import TARGETS

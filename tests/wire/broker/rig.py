@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import struct
+import time
 from pathlib import Path
 
 from ottla.client.connection import BlockingConnection
@@ -12,10 +13,18 @@ from ottla.protocol import codec
 from ottla.protocol.batch import build_batch, iter_batches, iter_records
 from ottla.protocol.errors import ErrorCode
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS = 0, 1, 2, 3, 19
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 3, 10, 19, 22
 CLOSED = "the connection is closed"
 ANSWER_TIMEOUT_S = 10
 OUR_LOG_LINE = re.compile(r"^\[.{23}\] [A-Z]+ ")
+
+
+def wait_until(is_so):
+    """Until `is_so()`: what Kafka does behind its answers takes a moment."""
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class Peer:
@@ -145,24 +154,18 @@ class Rig:
         )
         reply = self._control.send(request(topics=[topic], timeout_ms=10_000, validate_only=False))
         assert reply.topics[0].error_code == ErrorCode.NONE, reply
-        while self._leader(name) < 0:
-            pass
+        wait_until(lambda: all(self.end_offset(name, index) == 0 for index in range(partitions)))
         return name
 
-    def _leader(self, topic):
-        request = codec.request_class(METADATA)
-        asked = request(topics=[request.MetadataRequestTopic(topic_id=None, name=topic)])
-        rows = self._control.send(asked, 12).topics[0].partitions
-        return min((row.leader_id for row in rows if not row.error_code), default=-1)
-
     def end_offset(self, topic, partition=0):
+        """None while the partition has no leader here."""
         request = codec.request_class(LIST_OFFSETS)
         asked = request.ListOffsetsTopic.ListOffsetsPartition(
             partition_index=partition, current_leader_epoch=-1, timestamp=-1
         )
         topics = [request.ListOffsetsTopic(name=topic, partitions=[asked])]
         row = self._control.send(request(replica_id=-1, isolation_level=0, topics=topics), 6).topics[0].partitions[0]
-        return CLOSED if row.error_code else row.offset
+        return None if row.error_code else row.offset
 
     def bystander_round(self):
         """The client beside it produces a record and reads it back, on a connection that stays open."""

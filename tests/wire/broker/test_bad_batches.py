@@ -1,0 +1,277 @@
+"""Produce: every way in which records can be wrong, its error, one log line, and nothing appended."""
+
+import itertools
+import struct
+
+import pytest
+from hostile import Case, batch, bytes_of, cases, changed, compressed, produce, record, records_at, refused, sound
+from rig import CLOSED, FIND_COORDINATOR, PRODUCE, wait_until
+
+from ottla.protocol.batch import build_batch, seal
+from ottla.protocol.batch_header import CONTROL, TRANSACTIONAL
+from ottla.protocol.compression import GZIP, LZ4, NAMES, NONE, SNAPPY, ZSTD
+from ottla.protocol.errors import ErrorCode
+
+VERSION = 9
+CODECS = (GZIP, SNAPPY, LZ4, ZSTD)
+SOUND = batch()
+FAR_MS = 1 << 45  # some time in the year 3084
+GARBAGE = b"\xa5\x5a" * 40
+PRODUCER_IDS = itertools.count(900_000_000)
+
+
+def to_topic(records, **fields):
+    """A Produce of these records to the topic that stays empty."""
+    return lambda rig: produce((rig.topic, [(0, records)]), **fields)
+
+
+def row(name, error, records, alike=True, version=VERSION, **fields):
+    return Case(name, to_topic(records, version=version, **fields), error, alike, f"Produce v{version}")
+
+
+def sealed(data, position, value):
+    """`data` with other bytes at `position` and a sound CRC."""
+    out = bytearray(changed(data, position, value))
+    seal(out)
+    return bytes(out)
+
+
+def legacy(magic):
+    """A message of the formats before v2: offset, size, CRC, magic, attributes, [timestamp], key, value."""
+    fixed = struct.pack(">bb", magic, 0) + (struct.pack(">q", -1) if magic else b"")
+    body = bytes(4) + fixed + struct.pack(">i", -1) + struct.pack(">i1s", 1, b"v")
+    return struct.pack(">qi", 0, len(body)) + body
+
+
+def wrong_deltas(compression):
+    payload = b"".join(record(delta) for delta in (0, 0, 0))
+    return compressed(compression, payload, records=3)
+
+
+def half(compression):
+    """A compressed section without its end."""
+    return compressed(compression, b"".join(map(record, range(9))))[61:-6]
+
+
+CORRUPT, INVALID = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
+UNSUPPORTED = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+ENVELOPE = [
+    row("records-null", INVALID, None, alike=False),
+    row("records-empty", INVALID, b""),
+    row("records-of-5-bytes", INVALID, SOUND[:5]),
+    row("magic-0", INVALID, legacy(0)),
+    row("magic-1", INVALID, legacy(1)),
+    row("magic-3", CORRUPT, changed(SOUND, 16, b"\3")),
+    row("magic-minus-1", CORRUPT, changed(SOUND, 16, b"\xff")),
+    row("two-batches", INVALID, SOUND * 2),
+    row("batch-and-garbage", CORRUPT, SOUND + bytes(61)),
+    row("base-offset-5", INVALID, batch(base_offset=5)),
+    row("base-offset-minus-1", INVALID, batch(base_offset=-1)),
+    row("length-beyond-the-buffer", INVALID, changed(SOUND, 8, struct.pack(">i", len(SOUND)))),
+    row("length-highest", INVALID, changed(SOUND, 8, struct.pack(">i", 2**31 - 1)), alike=False),
+    row("length-13", CORRUPT, changed(SOUND, 8, struct.pack(">i", 13))),
+    row("length-minus-1", CORRUPT, changed(SOUND, 8, struct.pack(">i", -1))),
+    row("length-20", CORRUPT, changed(SOUND, 8, struct.pack(">i", 20))),
+    row("length-20-and-no-more", CORRUPT, changed(SOUND, 8, struct.pack(">i", 20))[:32], alike=False),
+    row("crc-wrong", CORRUPT, changed(SOUND, 17, b"\0\0\0\0")),
+    row("last-byte-flipped", CORRUPT, SOUND[:-1] + bytes([SOUND[-1] ^ 1])),
+]
+HEADERS = [
+    row("count-2-delta-0", INVALID, batch(record_count=2)),
+    row("count-1-delta-1", INVALID, batch(last_offset_delta=1)),
+    row("count-0", INVALID, batch(record_count=0)),
+    row("count-minus-1", INVALID, batch(record_count=-1, last_offset_delta=-2)),
+    row("count-lowest", INVALID, batch(record_count=-(2**31), last_offset_delta=2**31 - 1)),
+    row("more-records-than-bytes", INVALID, batch(record_count=2**31 - 1, last_offset_delta=2**31 - 2)),
+    row("empty-batch", INVALID, batch(b"", records=0)),
+    row("control", INVALID, batch(attributes=CONTROL)),
+    row("control-with-producer", INVALID, batch(attributes=CONTROL, producer_id=7, producer_epoch=0, base_sequence=0)),
+    row("sequence-minus-1", INVALID, batch(producer_id=7, producer_epoch=0)),
+    row("epoch-minus-1", INVALID, batch(producer_id=7, base_sequence=0), alike=False),
+    row("transactional-without-producer", INVALID, batch(attributes=TRANSACTIONAL), alike=False),
+    row("compression-5", UNSUPPORTED, batch(attributes=5), alike=False),
+    row("compression-7", UNSUPPORTED, batch(attributes=7), alike=False),
+    row("zstd-in-v6", UNSUPPORTED, compressed(ZSTD, record(0)), version=6),
+]
+RECORDS = [
+    row("deltas-9-5-1", INVALID, batch(record(9) + record(5) + record(1), records=3), alike=False),
+    row("delta-minus-1", INVALID, batch(record(-1)), alike=False),
+    row("record-overrun", INVALID, sealed(SOUND, 61, b"\x7e")),
+    row("record-length-minus-1", INVALID, sealed(SOUND, 61, b"\x01")),
+    row("record-length-0", INVALID, sealed(SOUND, 61, b"\x00")),
+    row("bytes-behind-the-last-record", INVALID, batch(record(0) + b"\0")),
+    row("one-record-of-two-missing", INVALID, batch(record(0), records=2)),
+    row("key-length-minus-2", INVALID, sealed(SOUND, 65, b"\x03"), alike=False),
+    row("key-overrun", INVALID, sealed(SOUND, 65, b"\x7e")),
+    row("value-overrun", INVALID, sealed(SOUND, 67, b"\x7e")),
+    row("header-count-minus-3", INVALID, sealed(SOUND, 69, b"\x05")),
+    row("header-count-2^30", INVALID, batch(b"\x1a" + record(0)[1:-1] + b"\x80\x80\x80\x80\x08" + b"\0\0")),
+    row("varint-of-6-bytes", INVALID, batch(b"\x80\x80\x80\x80\x80\x01" + record(0)), alike=False),
+    row("timestamp-overflow", INVALID, batch(record(0, timestamp_delta=2), base_timestamp=2**63 - 2), alike=False),
+    *(row(f"deltas-0-0-0-{NAMES[c]}", INVALID, wrong_deltas(c), alike=False) for c in (NONE, *CODECS)),
+    *(row(f"garbage-{NAMES[c]}", INVALID, batch(GARBAGE, compression=c), alike=False) for c in CODECS),
+    *(row(f"nothing-{NAMES[c]}", INVALID, batch(b"", records=1, compression=c), alike=False) for c in CODECS),
+    *(row(f"half-{NAMES[c]}", INVALID, batch(half(c), records=9, compression=c), alike=False) for c in CODECS),
+]
+
+
+def assert_refused(rig, case, peer):
+    peer.send(bytes_of(rig, case))
+    reply = peer.reply(PRODUCE, int(case.says.rpartition("v")[2]))
+    assert reply is not CLOSED
+    refused(case.answer)(reply)
+    if rig.is_ours:
+        (line,) = rig.lines_about(peer)
+        assert case.says in line and case.answer.name in line and f"'{rig.topic}'-0" in line
+
+
+@cases(*ENVELOPE, *HEADERS, *RECORDS)
+def test_bad_batch(rig, case):
+    with rig.connect() as peer:
+        assert_refused(rig, case, peer)
+        peer.send(produce(version=VERSION))
+        assert peer.frame() is not CLOSED
+
+
+def status(reply):
+    return [
+        (topic.name, row.index, ErrorCode(row.error_code))
+        for topic in reply.responses
+        for row in topic.partition_responses
+    ]
+
+
+@pytest.fixture
+def ask(rig):
+    """Send a Produce and get the reply; one connection for the test."""
+    with rig.connect() as peer:
+
+        def ask(*topics, version=VERSION, **fields):
+            peer.send(produce(*topics, version=version, **fields))
+            return peer.reply(PRODUCE, version)
+
+        ask.peer = peer
+        yield ask
+
+
+on_both = cases(Case("", b""))
+
+
+@on_both
+def test_acks_2_is_refused(rig, case, ask):
+    reply = ask((rig.topic, [(0, SOUND)]), acks=2)
+    assert status(reply) == [(rig.topic, 0, ErrorCode.INVALID_REQUIRED_ACKS)]
+
+
+@on_both
+def test_acks_0_with_an_error_closes(rig, case, ask):
+    assert ask(("nowhere\n[x] ERROR", [(0, SOUND)]), acks=0) is CLOSED
+    if rig.is_ours:
+        (line,) = rig.lines_about(ask.peer)
+        assert "Produce" in line and "UNKNOWN_TOPIC_OR_PARTITION" in line
+
+
+@cases(
+    *(
+        Case(repr(place)[:12], place)
+        for place in (("nowhere", 0), ("", 0), ("a b", 0), ("x" * 300, 0), (None, 1), (None, -1))
+    )
+)
+def test_unknown_place(rig, case, ask):
+    topic, index = case.data
+    topic = rig.topic if topic is None else topic
+    assert status(ask((topic, [(index, SOUND)]))) == [(topic, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+
+
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+
+
+@cases(*(Case(f"{t}-as-{c}", (t, c), alike=c == "hostile") for t in INTERNAL for c in ("hostile", "__admin_client")))
+def test_internal_topic_is_never_written(rig, case, ask):
+    topic, client_id = case.data
+    create_internal_topics(rig)
+    end = rig.end_offset(topic)
+    reply = ask((topic, [(0, SOUND)]), client_id=client_id)
+    assert status(reply) == [(topic, 0, ErrorCode.INVALID_TOPIC_EXCEPTION)]
+    assert rig.end_offset(topic) == end
+
+
+def create_internal_topics(rig):
+    """Both are created when somebody asks for a coordinator."""
+    with rig.connect() as peer:
+        for kind, topic in enumerate(INTERNAL):
+            peer.send(sound(FIND_COORDINATOR, 2, key="k", key_type=kind))
+            peer.frame()
+            wait_until(lambda topic=topic: rig.end_offset(topic) is not None)
+
+
+@pytest.mark.parametrize("in_two_topics", [False, True])
+def test_partition_named_twice_is_an_invalid_request(rig, ask, in_two_topics):
+    rows = [(0, SOUND), (0, SOUND)]
+    topics = [(rig.topic, [item]) for item in rows] if in_two_topics else [(rig.topic, rows)]
+    reply = ask(*topics)
+    assert {error for _, _, error in status(reply)} == {ErrorCode.INVALID_REQUEST}
+    assert len(rig.lines_about(ask.peer)) == 1
+
+
+@on_both
+def test_bad_partition_leaves_its_neighbours_alone(rig, case, ask):
+    topic = rig.new_topic(partitions=3)
+    reply = ask((topic, [(0, SOUND), (1, changed(SOUND, 17, bytes(4))), (2, SOUND)]))
+    assert [error for _, _, error in status(reply)] == [ErrorCode.NONE, CORRUPT, ErrorCode.NONE]
+    assert [rig.end_offset(topic, index) for index in range(3)] == [1, 0, 1]
+
+
+@on_both
+def test_null_key_on_a_compacted_topic(rig, case, ask):
+    topic = rig.new_topic(cleanup_policy="compact")
+    reply = ask((topic, [(0, records_at(-1, (b"a", None, b"c", None)))]))
+    (row,) = reply.responses[0].partition_responses
+    assert (row.error_code, [e.batch_index for e in row.record_errors]) == (INVALID, [1, 3])
+    assert rig.end_offset(topic) == 0
+
+
+@on_both
+def test_far_timestamp_names_the_records(rig, case, ask):
+    reply = ask((rig.topic, [(0, records_at(FAR_MS, (b"a", b"b")))]))
+    (row,) = reply.responses[0].partition_responses
+    assert (row.error_code, [e.batch_index for e in row.record_errors]) == (ErrorCode.INVALID_TIMESTAMP, [0, 1])
+
+
+@on_both
+def test_batch_above_the_limits(rig, case, ask):
+    small = rig.new_topic(max_message_bytes="1000")
+    wide = rig.new_topic(max_message_bytes="4000000", segment_bytes="1048576")
+    large = bytes(build_batch([(b"k", b"v" * 2000)]))
+    huge = bytes(build_batch([(b"k", b"v" * 1_500_000)]))
+    assert status(ask((small, [(0, large)]))) == [(small, 0, ErrorCode.MESSAGE_TOO_LARGE)]
+    assert status(ask((wide, [(0, huge)]))) == [(wide, 0, ErrorCode.RECORD_LIST_TOO_LARGE)]
+    assert status(ask((small, [(0, changed(large, 17, bytes(4)))]))) == [(small, 0, ErrorCode.MESSAGE_TOO_LARGE)]
+    assert (rig.end_offset(small), rig.end_offset(wide)) == (0, 0)
+
+
+@on_both
+def test_sequences(rig, case, ask):
+    topic = rig.new_topic()
+    producer = {"producer_id": next(PRODUCER_IDS), "producer_epoch": 3}
+
+    def outcome(**fields):
+        (row,) = ask((topic, [(0, batch(**(producer | fields)))])).responses[0].partition_responses
+        return ErrorCode(row.error_code), row.base_offset
+
+    assert outcome(base_sequence=5) == (ErrorCode.NONE, 0)  # an unknown producer may begin anywhere
+    assert outcome(base_sequence=5) == (ErrorCode.NONE, 0)  # an exact repeat
+    assert outcome(base_sequence=7) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert outcome(base_sequence=5, records=2) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert outcome(base_sequence=6, producer_epoch=2) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
+    assert outcome(base_sequence=6, producer_epoch=4) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert outcome(base_sequence=6) == (ErrorCode.NONE, 1)
+    assert rig.end_offset(topic) == 2
+
+
+@on_both
+def test_transactional_batch_needs_its_transactional_id(rig, case, ask):
+    create_internal_topics(rig)
+    records = batch(attributes=TRANSACTIONAL, producer_id=next(PRODUCER_IDS), producer_epoch=0, base_sequence=0)
+    errors = [status(ask((rig.topic, [(0, records)]), transactional_id=name))[0][2] for name in (None, "nobody's")]
+    assert errors == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.INVALID_PRODUCER_ID_MAPPING]
