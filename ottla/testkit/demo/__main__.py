@@ -76,6 +76,9 @@ def main() -> int:
     except (StageError, KafkaError, subprocess.TimeoutExpired) as error:
         screen.line()
         screen.claim(False, str(error))
+    except KeyboardInterrupt:
+        screen.line("\nInterrupted; the broker was stopped and its data removed." if not options.bootstrap else "")
+        return 130
     screen.summary()
     if options.keep and broker is not None and broker.process is not None:
         screen.line(f"The data is kept: ottla audit {broker.data_dir}")
