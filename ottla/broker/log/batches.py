@@ -13,6 +13,7 @@ _MIN_BATCH_LENGTH = HEADER_SIZE - _LOG_OVERHEAD
 # An index entry is due every 4096 bytes, so a walk from one to a batch seldom needs more than this.
 _WINDOW_BYTES = 8_192
 _CHUNK_BYTES = 1 << 20
+_MAX_OFFSET = 2**63 - 1
 
 
 class BadBatch(Exception):
@@ -74,18 +75,24 @@ def batch_size(file: File, position: int) -> int:
 
 
 def iter_file(
-    file: File, position: int, end: int, *, least_offset: int = 0, check_crc: bool = False
+    file: File,
+    position: int,
+    end: int,
+    *,
+    least_offset: int = 0,
+    most_offset: int = _MAX_OFFSET,
+    check_crc: bool = False,
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """(position, header, bytes) of every batch up to `end`. Raises BadBatch at the first that is not sound.
 
-    Sound: complete, magic 2, offsets that ascend from `least_offset`, and the CRC if asked for.
+    Sound: complete, magic 2, offsets that ascend from `least_offset` to `most_offset`, and the CRC if asked for.
     """
     while position < end:
         chunk = memoryview(file.pread(min(_CHUNK_BYTES, end - position), position))
         at = 0
         while at + HEADER_SIZE <= len(chunk):
             header = read_header(chunk, at)
-            reason = _fault(header, least_offset, end - position - at)
+            reason = _fault(header, least_offset, most_offset, end - position - at)
             if reason is not None:
                 raise BadBatch(position + at, reason)
             behind = at + header.size_bytes
@@ -114,13 +121,13 @@ def _whole_batch(file: File, position: int, end: int) -> memoryview:
     return memoryview(file.pread(batch_size(file, position), position))
 
 
-def _fault(header: BatchHeader, least_offset: int, left_bytes: int) -> str | None:
+def _fault(header: BatchHeader, least_offset: int, most_offset: int, left_bytes: int) -> str | None:
     if header.batch_length < _MIN_BATCH_LENGTH:
         return f"batch length {header.batch_length}"
     if header.magic != MAGIC:
         return f"magic {header.magic}"
     if header.size_bytes > left_bytes:
         return f"batch of {header.size_bytes} bytes with {left_bytes} left in the file"
-    if header.base_offset < least_offset or header.last_offset_delta < 0:
+    if not least_offset <= header.base_offset <= header.last_offset <= most_offset:
         return f"offsets {header.base_offset} to {header.last_offset} where {least_offset} is the next"
     return None

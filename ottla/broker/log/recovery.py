@@ -18,7 +18,7 @@ from ottla.broker.log.damage import Tail, classify_tail
 from ottla.broker.log.epochs import LeaderEpochs
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.producers import CompletedTransaction, Producers
-from ottla.broker.log.segment import Segment
+from ottla.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.broker.log.segments import Segments
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import Disk
@@ -244,6 +244,9 @@ class _Loader:
         for at in range(sound, len(self.segments)):
             segment = self.segments[at]
             if at > sound:
+                if self._has_gap_before(segment):
+                    self._remove_segments(at)
+                    break
                 self.end_offset = max(self.end_offset, segment.base_offset)
                 self._save_snapshot(segment.base_offset)
             bad = self._recover_segment(segment)
@@ -259,10 +262,27 @@ class _Loader:
         if self.end_offset > max(self.snapshot_offset, 0):
             self._save_snapshot(self.end_offset)
 
+    def _has_gap_before(self, segment: Segment) -> bool:
+        """Whether offsets are missing before `segment`, and shall be given up with it. Only compaction leaves gaps."""
+        if segment.base_offset <= self.end_offset or self.settings.cleanup_compact:
+            return False
+        where = f"offsets {self.end_offset} to {segment.base_offset - 1} are missing before {segment.log_path}"
+        if not self.start.truncate_damaged:
+            raise Damaged(where)
+        _log.warning("%s: cut as asked", where)
+        return True
+
     def _recover_segment(self, segment: Segment) -> BadBatch | None:
         """Rebuild what hangs on a segment; the first batch that is not sound, if there is one."""
         index = segment.reset_indexes()
-        batches = iter_file(segment.file, 0, segment.size_bytes, least_offset=segment.base_offset, check_crc=True)
+        batches = iter_file(
+            segment.file,
+            0,
+            segment.size_bytes,
+            least_offset=segment.base_offset,
+            most_offset=segment.base_offset + MAX_RELATIVE_OFFSET,
+            check_crc=True,
+        )
         try:
             for position, header, batch in batches:
                 index.account(position, header.size_bytes, header.last_offset, header.max_timestamp)

@@ -101,7 +101,7 @@ def test_a_bad_batch_with_good_ones_behind_it_is_damage(broker, produce, caplog,
     assert "2" in caplog.records[-1].getMessage() and f"{2 * size} bytes dropped" in caplog.text
 
 
-@pytest.mark.parametrize(("byte", "position"), [(4, 2), (7, 1)], ids=["higher offset", "lower offset"])
+@pytest.mark.parametrize(("byte", "position"), [(4, 2), (7, 1), (2, 1)], ids=["higher", "lower", "too high"])
 def test_an_offset_that_rotted_is_damage_although_no_crc_covers_it(broker, produce, caplog, byte, position):
     partition = broker.partition()
     for _ in range(3):
@@ -185,6 +185,20 @@ def test_a_torn_segment_with_segments_behind_it_is_damage(broker, produce):
     assert partition.log_end_offset == 2
     assert [path.name for path in sorted(broker.path().glob("*.log"))] == [LOG]
     assert produce(partition).base_offset == 2
+
+
+def test_a_segment_that_lost_its_last_batches_is_damage(broker, produce, caplog):
+    partition = broker.partition(segment_bytes=300)
+    for _ in range(7):
+        produce(partition)
+    broker.kill()
+    log(broker).write_bytes(log(broker).read_bytes()[: sizes(broker)[0]])
+    broker.start()
+    assert broker.partition(segment_bytes=300).offline is not None
+    assert "offsets 1 to 2 are missing" in caplog.text
+    broker.kill()
+    broker.start(truncate_damaged=frozenset({"t-0"}))
+    assert produce(broker.partition(segment_bytes=300)).base_offset == 1
 
 
 def test_lost_index_files_of_old_segments_are_made_again(broker, produce):
