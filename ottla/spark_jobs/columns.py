@@ -15,24 +15,30 @@ from ottla.spark_jobs.kernels import Bytes, Ints, Longs
 BATCH_BYTES = 4 * 1024 * 1024
 BATCH_ROWS = 131_072
 
-_LONGS = {"offset": frames.OFFSET, "timestamp": frames.TIMESTAMP_US, "producerId": frames.PRODUCER_ID}
-_INTS = {
-    "timestampType": frames.TIMESTAMP_KIND,
-    "producerEpoch": frames.PRODUCER_EPOCH,
-    "sequence": frames.SEQUENCE,
+_LONGS = {"offset": frames.OFFSET, "timestamp": frames.TIMESTAMP_US}
+_FROM_BATCH = {
+    "producerId": (frames.PRODUCER_ID, np.int64),
+    "producerEpoch": (frames.PRODUCER_EPOCH, np.int32),
+    "timestampType": (frames.TIMESTAMP_KIND, np.int32),
+    "sequence": (frames.SEQUENCE, np.int32),
 }
 _BYTES = {"key": (frames.KEY_START, frames.KEY_LENGTH), "value": (frames.VALUE_START, frames.VALUE_LENGTH)}
 
 
 class Records:
-    """Records as the kernel found them: parts of `payload`, described by `longs` and `ints`."""
+    """Records as the kernel found them: parts of `payload`, told by `longs` and `ints`; `rows`: their batches."""
 
-    __slots__ = ("ints", "longs", "payload")
+    __slots__ = ("ints", "longs", "payload", "rows")
 
-    def __init__(self, payload: Bytes, longs: Longs, ints: Ints) -> None:
+    def __init__(self, payload: Bytes, rows: Longs, longs: Longs, ints: Ints) -> None:
         self.payload = payload
+        self.rows = rows
         self.longs = longs
         self.ints = ints
+
+    def part(self, start: int, end: int) -> "Records":
+        """The records [start, end)."""
+        return Records(self.payload, self.rows, self.longs[:, start:end], self.ints[:, start:end])
 
 
 class ColumnBuilder:
@@ -53,7 +59,7 @@ class ColumnBuilder:
             stop = frames.rows_that_fit(
                 self._lengths(records, "key"), self._lengths(records, "value"), at, end, BATCH_BYTES, BATCH_ROWS
             )
-            part = Records(records.payload, records.longs[:, at:stop], records.ints[:, at:stop])
+            part = records.part(at, stop)
             yield pa.RecordBatch.from_arrays([self._column(field, part) for field in self._schema], schema=self._schema)
             at = stop
 
@@ -68,8 +74,11 @@ class ColumnBuilder:
         name = field.name
         if name in _LONGS:
             return _fixed(field.type, records.longs[_LONGS[name]])
-        if name in _INTS:
-            return _fixed(field.type, records.ints[_INTS[name]])
+        if name in _FROM_BATCH:
+            column, kind = _FROM_BATCH[name]
+            out = np.empty(records.longs.shape[1], dtype=kind)
+            frames.fill_column(records.rows, column, records.longs[frames.OFFSET], records.ints[frames.BATCH], out)
+            return _fixed(field.type, out)
         if name in _BYTES:
             start, length = _BYTES[name]
             return _bytes_array(field.type, records.payload, records.longs[start], records.ints[length])

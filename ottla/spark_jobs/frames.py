@@ -7,25 +7,28 @@ import numpy as np
 
 from ottla.protocol.batch_header import MAX_SEQUENCE, TIMESTAMP_TYPE, TRANSACTIONAL
 from ottla.spark_jobs import headers
-from ottla.spark_jobs.kernels import Bytes, Ints, Long, Longs, kernel, varint
+from ottla.spark_jobs.kernels import Bytes, Ints, Long, Longs, kernel, varint, zigzag
 
 # Rows of the int64 columns of decoded records. Positions are in the payload buffer.
 OFFSET = 0
 TIMESTAMP_US = 1
-PRODUCER_ID = 2
-KEY_START = 3
-VALUE_START = 4
-HEADERS_START = 5
-LONG_COLUMNS = 6
+KEY_START = 2
+VALUE_START = 3
+HEADERS_START = 4
+LONG_COLUMNS = 5
 
-# Rows of the int32 columns. Lengths are -1 for null.
-SEQUENCE = 0
+# Rows of the int32 columns. Lengths are -1 for null; BATCH is the index of the batch among those decoded together.
+BATCH = 0
+KEY_LENGTH = 1
+VALUE_LENGTH = 2
+HEADER_COUNT = 3
+INT_COLUMNS = 4
+
+# What is constant in a batch or follows from the offset, made for the columns that are asked for.
+PRODUCER_ID = 0
 PRODUCER_EPOCH = 1
 TIMESTAMP_KIND = 2
-KEY_LENGTH = 3
-VALUE_LENGTH = 4
-HEADER_COUNT = 5
-INT_COLUMNS = 6
+SEQUENCE = 3
 
 _LARGEST_MS = (2**63 - 1) // 1000
 
@@ -70,6 +73,8 @@ def select_visible(
 @kernel
 def skip_headers(payload: Bytes, at: Long, end: Long, count: Long) -> Long:
     """The position behind `count` headers at `at`, or -1 if they do not fit before `end`."""
+    if at < 0 or count < 0 or count > end - at:
+        return -1
     for _ in range(count):
         length, at = varint(payload, at, end)
         if at < 0 or length < 0 or at + length > end:
@@ -83,12 +88,7 @@ def skip_headers(payload: Bytes, at: Long, end: Long, count: Long) -> Long:
 
 @kernel
 def read_frames(
-    payload: Bytes,
-    rows: Longs,
-    sections: Longs,
-    log_start: Long,
-    longs: Longs,
-    ints: Ints,
+    payload: Bytes, rows: Longs, sections: Longs, log_start: Long, longs: Longs, ints: Ints
 ) -> tuple[Long, Long]:
     """Decode the records of batches `rows`, whose record bytes are `payload[sections[i, 0]:sections[i, 1]]`.
 
@@ -101,56 +101,74 @@ def read_frames(
         at, end = sections[index, 0], sections[index, 1]
         base_offset, last_offset = row[headers.BASE_OFFSET], row[headers.LAST_OFFSET]
         append_time = row[headers.ATTRIBUTES] & TIMESTAMP_TYPE != 0
+        base_timestamp, max_timestamp = row[headers.BASE_TIMESTAMP], row[headers.MAX_TIMESTAMP]
         first_of_batch = count
         for _ in range(row[headers.RECORD_COUNT]):
             length, at = varint(payload, at, end)
-            if at < 0 or length < 1 or at + length > end:
+            if at < 0 or length < headers.SMALLEST_RECORD - 1 or at + length > end:
                 return first_of_batch, index
+            # The record has as many bytes, so the varints up to the key's length may be read without a look at its end.
             record_end = at + length
-            timestamp_delta, at = varint(payload, at + 1, record_end)
-            if at < 0:
+            at += 1
+            timestamp_delta, offset_delta = zigzag(payload[np.uint64(at)]), zigzag(payload[np.uint64(at + 1)])
+            if payload[np.uint64(at)] < 0x80 and payload[np.uint64(at + 1)] < 0x80:
+                at += 2
+            else:
+                timestamp_delta, at = varint(payload, at, record_end)
+                offset_delta, at = varint(payload, max(at, 0), record_end)
+            if at < 0 or at >= record_end:
                 return first_of_batch, index
-            offset_delta, at = varint(payload, at, record_end)
-            if at < 0:
+            key_length, key_start = zigzag(payload[np.uint64(at)]), at + 1
+            if payload[np.uint64(at)] >= 0x80:
+                key_length, key_start = varint(payload, at, record_end)
+            at = key_start + max(key_length, 0)
+            if key_start < 0 or key_length < -1 or at >= record_end:
                 return first_of_batch, index
-            key_length, at = varint(payload, at, record_end)
-            if at < 0 or key_length < -1 or at + max(key_length, 0) > record_end:
+            value_length, value_start = zigzag(payload[np.uint64(at)]), at + 1
+            if payload[np.uint64(at)] >= 0x80:
+                value_length, value_start = varint(payload, at, record_end)
+            at = value_start + max(value_length, 0)
+            if value_start < 0 or value_length < -1 or at >= record_end:
                 return first_of_batch, index
-            key_start = at
-            value_length, at = varint(payload, at + max(key_length, 0), record_end)
-            if at < 0 or value_length < -1 or at + max(value_length, 0) > record_end:
-                return first_of_batch, index
-            value_start = at
-            header_count, at = varint(payload, at + max(value_length, 0), record_end)
-            if at < 0 or header_count < 0 or header_count > record_end - at:
-                return first_of_batch, index
+            header_count, at = zigzag(payload[np.uint64(at)]), at + 1
+            headers_end = at
+            if header_count != 0:
+                header_count, at = varint(payload, at - 1, record_end)
+                headers_end = skip_headers(payload, at, record_end, header_count)
             offset = base_offset + offset_delta
-            if skip_headers(payload, at, record_end, header_count) != record_end or offset_delta < 0:
-                return first_of_batch, index
-            if offset > last_offset:
+            if headers_end != record_end or offset < base_offset or offset > last_offset:
                 return first_of_batch, index
             if offset >= log_start:
-                timestamp = row[headers.MAX_TIMESTAMP]
-                if not append_time:
-                    timestamp = row[headers.BASE_TIMESTAMP] + timestamp_delta
-                sequence = row[headers.BASE_SEQUENCE]
-                longs[OFFSET, count] = offset
-                longs[TIMESTAMP_US, count] = min(max(timestamp, -_LARGEST_MS), _LARGEST_MS) * 1000
-                longs[PRODUCER_ID, count] = row[headers.PRODUCER_ID]
-                longs[KEY_START, count] = key_start
-                longs[VALUE_START, count] = value_start
-                longs[HEADERS_START, count] = at
-                ints[SEQUENCE, count] = sequence if sequence < 0 else (sequence + offset_delta) & MAX_SEQUENCE
-                ints[PRODUCER_EPOCH, count] = row[headers.PRODUCER_EPOCH]
-                ints[TIMESTAMP_KIND, count] = append_time
-                ints[KEY_LENGTH, count] = key_length
-                ints[VALUE_LENGTH, count] = value_length
-                ints[HEADER_COUNT, count] = header_count
+                timestamp = max_timestamp if append_time else base_timestamp + timestamp_delta
+                to = np.uint64(count)
+                longs[OFFSET, to] = offset
+                longs[TIMESTAMP_US, to] = min(max(timestamp, -_LARGEST_MS), _LARGEST_MS) * 1000
+                longs[KEY_START, to], longs[VALUE_START, to], longs[HEADERS_START, to] = key_start, value_start, at
+                ints[KEY_LENGTH, to], ints[VALUE_LENGTH, to] = key_length, value_length
+                ints[HEADER_COUNT, to], ints[BATCH, to] = header_count, index
                 count += 1
             at = record_end
         if at != end:
             return first_of_batch, index
     return count, rows.shape[0]
+
+
+@kernel
+def fill_column(rows: Longs, column: Long, offsets: Longs, batches: Ints, out: Longs | Ints) -> None:
+    """One of the columns that follow from a record's batch (its index in `rows`) and offset, into `out`."""
+    for index in range(offsets.shape[0]):
+        row = np.uint64(batches[index])
+        if column == PRODUCER_ID:
+            out[index] = rows[row, headers.PRODUCER_ID]
+        elif column == PRODUCER_EPOCH:
+            out[index] = rows[row, headers.PRODUCER_EPOCH]
+        elif column == TIMESTAMP_KIND:
+            out[index] = rows[row, headers.ATTRIBUTES] & TIMESTAMP_TYPE != 0
+        elif rows[row, headers.BASE_SEQUENCE] < 0:
+            out[index] = rows[row, headers.BASE_SEQUENCE]
+        else:
+            delta = offsets[index] - rows[row, headers.BASE_OFFSET]
+            out[index] = (rows[row, headers.BASE_SEQUENCE] + delta) & MAX_SEQUENCE
 
 
 @kernel

@@ -121,7 +121,7 @@ class RecordScan:
             ints = np.empty((frames.INT_COLUMNS, capacity), dtype=np.int32)
             count, decoded = frames.read_frames(payload, rows, parts, log_start, longs, ints)
             if count:
-                yield Records(payload, longs[:, :count], ints[:, :count])
+                yield Records(payload, rows, longs[:, :count], ints[:, :count])
             done += decoded
             if done < len(batches):
                 self._damaged(piece, chunk, batches[done], "the records do not parse")
