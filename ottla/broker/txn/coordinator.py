@@ -297,9 +297,10 @@ class TransactionCoordinator:
     def _log_complete(self, completion: Completion) -> ErrorCode:
         """All markers are written: log the pending Complete record."""
         shard, transactional_id = completion.shard, completion.transactional_id
-        volatile = shard.volatile[transactional_id]
+        volatile = shard.volatile.get(transactional_id, CALM)
         complete = volatile.pending
-        assert complete is not None
+        if complete is None:
+            return ErrorCode.NONE  # it is logged: what broke came after
         machine.check_step(shard.states[transactional_id], complete)
         decision = Decision(ErrorCode.NONE, complete, last_epoch=volatile.last_epoch)
         outcome = self._append(shard, transactional_id, decision)

@@ -122,10 +122,9 @@ class MarkerFanout:
             self._metered = True
             self._turns.at_end(self._end_turn)
         now_ms = self._clock.monotonic_ms
-        began_ms = now_ms()
-        deadline_ms = began_ms + self._left_ms
+        deadline_ms = now_ms() + self._left_ms
         queue = self._queue
-        while queue:
+        while queue and self._left_ms > 0:
             completion = queue.popleft()
             try:
                 finished = self._write(completion, deadline_ms)
@@ -133,13 +132,10 @@ class MarkerFanout:
                 # A decided transaction must end whatever broke: say so and come back to it.
                 log.exception("Markers of %s were interrupted", completion.transactional_id)
                 self._later(completion)
-                continue
+                finished = True
             if not finished:
                 queue.append(completion)
-                break
-            if now_ms() >= deadline_ms:
-                break
-        self._left_ms = max(0.0, self._left_ms - (now_ms() - began_ms))
+            self._left_ms = deadline_ms - now_ms()
         if queue and not self._scheduled:
             self._scheduled = True
             self._clock.next_turn(self._run)

@@ -183,6 +183,27 @@ def test_the_budget_is_shared_by_all_transactions_of_a_turn(rig):
     assert {rig.state(name).status for name in names} == {S.COMPLETE_COMMIT}
 
 
+def test_requests_that_follow_one_another_in_a_turn_share_its_budget(rig):
+    names = [f"t{number}" for number in range(30)]
+    producers = {name: rig.producer(name) for name in names}
+    for name in names:
+        rig.add(name, producers[name], FOO)
+    rig.clock.tick_ms = 0.5
+    waiting = iter(names)
+
+    def next_request(_=None):
+        # The markers of the request before are written by now: each has its own look at the budget.
+        name = next(waiting, None)
+        if name is not None:
+            coroutine = rig.coordinator.end(name, *producers[name], True, v2=False)
+            rig.turns.start(coroutine, lambda _: rig.turns.later(next_request), rig.bugs.append)
+
+    rig.turns.event(next_request)
+    assert 0 < len(rig.sink.written) < 10
+    rig.clock.settle()
+    assert len(rig.sink.written) == 30
+
+
 def test_a_wide_transaction_does_not_hold_up_a_small_one(rig):
     rig.cluster.topics["wide"] = rig.cluster.topics["foo"].__class__(partition_count=400)
     wide, small = rig.producer("wide"), rig.producer("small")
