@@ -11,7 +11,9 @@ from ottla.protocol.batch_header import (
     COMPRESSION_MASK,
     CONTROL,
     DELETE_HORIZON,
+    HEADER,
     HEADER_SIZE,
+    LOG_OVERHEAD,
     MAGIC,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -37,7 +39,7 @@ from ottla.protocol.compression import TooLarge, compress, decompress
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.produced import BatchCheck, check_produced_batch, check_produced_batch_sliced
 from ottla.protocol.records import Headers, NewRecord, Record, encode_record, iter_records
-from ottla.protocol.varints import Buffer
+from ottla.protocol.varints import Buffer, write_varint
 
 __all__ = [
     "ABORT",
@@ -65,6 +67,7 @@ __all__ = [
     "assign_offsets",
     "build_batch",
     "build_marker",
+    "build_record_batch",
     "check_produced_batch",
     "check_produced_batch_sliced",
     "compress",
@@ -94,6 +97,10 @@ KRAFT_VOTERS = 6
 MARKER_SIZE = 78
 _CONTROL_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
+# Header, then the one record: length, attributes, two deltas, key length; key; value length; value; headers.
+_MARKER = Struct(f"{HEADER.format}5bhhbhib")
+_MARKER_KEY_FRAME = (32, 0, 0, 0, 8)  # zig-zag: a record of 16 bytes, a key of 4
+_MARKER_VALUE_SIZE = 12  # zig-zag: 6
 
 RecordLike = NewRecord | tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, Headers]
 
@@ -163,16 +170,37 @@ def build_marker(
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytearray:
     """The 78-byte control batch that ends a transaction in a partition; the base offset is assigned on append."""
-    record = (_CONTROL_KEY.pack(0, COMMIT if commit else ABORT), _MARKER_VALUE.pack(0, coordinator_epoch))
-    return build_batch(
-        [record],
-        timestamp_ms=timestamp_ms,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
-        partition_leader_epoch=partition_leader_epoch,
+    marker = bytearray(
+        _MARKER.pack(
+            *(0, MARKER_SIZE - LOG_OVERHEAD, partition_leader_epoch, MAGIC, 0, TRANSACTIONAL | CONTROL, 0),
+            *(timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, 1),
+            *_MARKER_KEY_FRAME,
+            *(0, COMMIT if commit else ABORT, _MARKER_VALUE_SIZE, 0, coordinator_epoch, 0),
+        )
     )
+    seal(marker)
+    return marker
+
+
+def build_record_batch(key: bytes, value: bytes, timestamp_ms: int) -> bytearray:
+    """`build_batch` of one record without producer, codec and headers: what coordinators log all day."""
+    body = bytearray(3)  # attributes, timestamp delta, offset delta
+    write_varint(body, len(key))
+    body += key
+    write_varint(body, len(value))
+    body += value
+    body.append(0)  # headers
+    batch = bytearray(HEADER_SIZE)
+    write_varint(batch, len(body))
+    batch += body
+    HEADER.pack_into(
+        batch,
+        0,
+        *(0, len(batch) - LOG_OVERHEAD, NO_PARTITION_LEADER_EPOCH, MAGIC, 0, 0, 0, timestamp_ms, timestamp_ms),
+        *(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 1),
+    )
+    seal(batch)
+    return batch
 
 
 def read_marker(buffer: Buffer, header: BatchHeader, position: int = 0) -> Marker | None:

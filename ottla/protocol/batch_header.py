@@ -37,7 +37,7 @@ CRC_OFFSET = 17
 ATTRIBUTES_OFFSET = 21
 MAX_TIMESTAMP_OFFSET = 35
 
-_HEADER = Struct(">qiibIhiqqqhii")
+HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET_AND_SIZE = Struct(">qi")
 _OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")
@@ -123,14 +123,14 @@ def decrement_sequence(sequence: int, count: int) -> int:
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`, unchecked. Raises ProtocolError if fewer than 61 bytes are left there."""
     try:
-        return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        return BatchHeader._make(HEADER.unpack_from(buffer, position))
     except StructError:
         raise ProtocolError(f"batch header cut short at position {position} of {len(buffer)} bytes") from None
 
 
 def write_header(buffer: bytearray | memoryview, header: BatchHeader, position: int = 0) -> None:
     """Write the fields of `header` at `position`, the CRC as given (`seal` computes it)."""
-    _HEADER.pack_into(buffer, position, *header)
+    HEADER.pack_into(buffer, position, *header)
 
 
 def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool:
@@ -143,7 +143,7 @@ def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool
 
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each complete batch. Ends at a cut batch; a size below the minimum raises ProtocolError."""
-    unpack_from = _HEADER.unpack_from
+    unpack_from = HEADER.unpack_from
     make = BatchHeader._make
     length = len(buffer)
     while position + LOG_OVERHEAD <= length:

@@ -3,19 +3,22 @@
 Source: `TransactionLogKey.json`, `TransactionLogValue.json` and `TransactionLog` of Kafka's transaction coordinator.
 """
 
-from struct import Struct
+from struct import Struct, pack
 from typing import NamedTuple
 
 from ottla.protocol.fields import Reader, UnknownVersion, Writer
-from ottla.protocol.varints import Buffer
+from ottla.protocol.varints import Buffer, write_unsigned_varint
 
 TRANSACTION_KEY_TYPE = 0
 MAX_TRANSACTION_VALUE_VERSION = 1
 
 TopicPartitions = tuple[tuple[str, tuple[int, ...]], ...]
 
-_INT64 = Struct(">q")
-_INT16 = Struct(">h")
+_HEAD = Struct(">hqhib")  # version, producer id and epoch, timeout, status
+_TIMES = Struct(">qq")
+_INT32 = Struct(">i")
+_TAGGED_INT64 = Struct(">bbq")
+_TAGGED_INT16 = Struct(">bbh")
 _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
 
 
@@ -65,27 +68,45 @@ def encode_transaction_value(value: TransactionValue, version: int = 1) -> bytes
         raise ValueError(f"no version {version} of a transaction value")
     if version == 0 and value.client_version:
         raise ValueError("version 0 cannot hold a client transaction version")
-    writer = Writer(flexible=version > 0)
-    writer.int16(version)
-    writer.int64(value.producer_id)
-    writer.int16(value.producer_epoch)
-    writer.int32(value.timeout_ms)
-    writer.int8(value.status)
+    out = bytearray(_HEAD.pack(version, value.producer_id, value.producer_epoch, value.timeout_ms, value.status))
+    _write_partitions(out, value.partitions, version > 0)
+    out += _TIMES.pack(value.last_update_ms, value.start_ms)
+    if version > 0:
+        tags = _tags(value)
+        out.append(len(tags))
+        for tag in tags:
+            out += tag
+    return bytes(out)
 
-    def topic(element: tuple[str, tuple[int, ...]]) -> None:
-        writer.string(element[0])
-        writer.array(element[1], writer.int32)
-        writer.tags()
 
-    writer.array(value.partitions, topic)
-    writer.int64(value.last_update_ms)
-    writer.int64(value.start_ms)
-    writer.tags(
-        None if value.previous_producer_id == -1 else (_PREVIOUS_PRODUCER_ID, _INT64.pack(value.previous_producer_id)),
-        None if value.next_producer_id == -1 else (_NEXT_PRODUCER_ID, _INT64.pack(value.next_producer_id)),
-        None if value.client_version == 0 else (_CLIENT_VERSION, _INT16.pack(value.client_version)),
-    )
-    return bytes(writer.out)
+def _write_partitions(out: bytearray, partitions: TopicPartitions | None, flexible: bool) -> None:
+    """By hand: a coordinator writes three of these values for each transaction."""
+    count = -1 if partitions is None else len(partitions)
+    if not flexible:
+        out += _INT32.pack(count)
+        for name, indexes in partitions or ():
+            encoded = name.encode()
+            out += pack(f">h{len(encoded)}si{len(indexes)}i", len(encoded), encoded, len(indexes), *indexes)
+        return
+    write_unsigned_varint(out, count + 1)
+    for name, indexes in partitions or ():
+        encoded = name.encode()
+        write_unsigned_varint(out, len(encoded) + 1)
+        out += encoded
+        write_unsigned_varint(out, len(indexes) + 1)
+        out += pack(f">{len(indexes)}ix", *indexes)
+
+
+def _tags(value: TransactionValue) -> list[bytes]:
+    """The tagged fields that are not at their defaults: tag, size, value."""
+    tags = []
+    if value.previous_producer_id != -1:
+        tags.append(_TAGGED_INT64.pack(_PREVIOUS_PRODUCER_ID, 8, value.previous_producer_id))
+    if value.next_producer_id != -1:
+        tags.append(_TAGGED_INT64.pack(_NEXT_PRODUCER_ID, 8, value.next_producer_id))
+    if value.client_version:
+        tags.append(_TAGGED_INT16.pack(_CLIENT_VERSION, 2, value.client_version))
+    return tags
 
 
 def decode_transaction_value(content: Buffer) -> TransactionValue:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.broker.txn.states import PENDING_ONLY, TransactionStatus
 from ottla.broker.txn.values import NO_PARTITIONS, Partitions, TransactionState
-from ottla.protocol.batch import BatchHeader, Record, build_batch, iter_records
+from ottla.protocol.batch import BatchHeader, Record, build_batch, build_record_batch, iter_records
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.state_records import (
     TransactionValue,
@@ -36,7 +36,7 @@ class StoredChange(NamedTuple):
 def encode_change(transactional_id: str, state: TransactionState, level: int, now_ms: int) -> bytearray:
     """The batch that logs one state; `level` is the cluster's `transaction.version`."""
     value = encode_transaction_value(to_value(state), 1 if level >= 1 else 0)
-    return build_batch([(transaction_key(transactional_id), value)], timestamp_ms=now_ms)
+    return build_record_batch(transaction_key(transactional_id), value, now_ms)
 
 
 def encode_tombstones(transactional_ids: Sequence[str], now_ms: int) -> bytearray:

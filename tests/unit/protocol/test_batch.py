@@ -138,3 +138,8 @@ def test_compacted_batch_keeps_gaps_and_sequences():
     header = b.read_header(batch)
     assert (header.last_offset, header.last_sequence, header.record_count) == (19, 14, 2)
     assert [(r.offset, r.sequence) for r in b.iter_records(batch, header)] == [(12, 7), (17, 12)]
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"", b""), (b"k" * 30, b"v" * 80), (b"k" * 64, b"v" * 9000)])
+def test_batch_of_one_record_is_what_the_general_builder_makes(key, value):
+    assert b.build_record_batch(key, value, 5) == b.build_batch([(key, value)], timestamp_ms=5)
