@@ -21,7 +21,10 @@ ROWS_PER_CHUNK = 16_384
 
 
 class Piece(NamedTuple):
-    """The batches of one segment file that start in [start, end); `file_bytes` is its size when it was listed."""
+    """The batches of one segment file that start in [start, end); `file_bytes` is its size when it was listed.
+
+    Offsets below `recovery_point` were flushed, so what is missing there is not the tail of a crash.
+    """
 
     path: str
     base_offset: int
@@ -29,6 +32,7 @@ class Piece(NamedTuple):
     end: int
     file_bytes: int
     is_last: bool
+    recovery_point: int
 
     @property
     def offset_limit(self) -> int:
@@ -114,7 +118,7 @@ class SegmentReader:
                 else:
                     at = self._refill(piece, at)
             elif why not in (headers.CUT, headers.FULL):
-                at = self._skip(piece, at, next_offset, headers.REASONS[why])
+                at = self._skip(piece, at, next_offset, headers.REASONS[why], may_be_torn=why != headers.MAGIC_OLD)
 
     def _refill(self, piece: Piece, at: int) -> int:
         """Move what is unread to the front and read on, in a larger buffer if the batch at `at` needs one."""
@@ -146,7 +150,16 @@ class SegmentReader:
                 return index
         return len(columns)
 
-    def _skip(self, piece: Piece, at: int, next_offset: int, reason: str, behind: int | None = None) -> int:
+    def _skip(
+        self,
+        piece: Piece,
+        at: int,
+        next_offset: int,
+        reason: str,
+        *,
+        behind: int | None = None,
+        may_be_torn: bool = True,
+    ) -> int:
         """Note what is broken at `at` and return where to read on (with the buffer emptied there).
 
         `behind` is the end that a broken batch gives itself: if a sound batch starts there, only that one is lost.
@@ -159,7 +172,13 @@ class SegmentReader:
             sound = self._find_sound(piece, broken + 1, next_offset)
         if sound >= 0:
             self._log.add(Damage(piece.path, broken, sound, reason))
-        elif piece.is_last and piece.end == piece.file_bytes and self._find_sound(piece, broken, 0) < 0:
+        elif (
+            may_be_torn
+            and piece.is_last
+            and piece.end == piece.file_bytes
+            and next_offset >= piece.recovery_point
+            and self._find_sound(piece, broken, 0) < 0
+        ):
             self._log.add_torn(Damage(piece.path, broken, piece.end, reason))
         else:
             self._log.add(Damage(piece.path, broken, piece.end, reason))

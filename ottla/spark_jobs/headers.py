@@ -46,6 +46,7 @@ COUNT_WRONG = 4
 OFFSET_WRONG = 5
 CONTROL_BROKEN = 6
 CODEC_UNKNOWN = 7
+MAGIC_OLD = 8
 
 REASONS = {
     MAGIC_UNKNOWN: "the magic byte is not 2",
@@ -54,6 +55,7 @@ REASONS = {
     OFFSET_WRONG: "the base offset cannot be that of a batch here",
     CONTROL_BROKEN: "the control record cannot be parsed",
     CODEC_UNKNOWN: "the compression type is unknown",
+    MAGIC_OLD: "messages of before Kafka 0.11 (magic 0 or 1) cannot be read",
 }
 
 _LENGTH_OFFSET = 8
@@ -65,6 +67,8 @@ _PRODUCER_EPOCH_OFFSET = 51
 _BASE_SEQUENCE_OFFSET = 53
 _RECORD_COUNT_OFFSET = 57
 _LAST_CODEC = 4
+# Offset and size, CRC, magic, attributes, two lengths of null.
+_SMALLEST_OLD_MESSAGE = 26
 # The smallest record: its length, attributes, two deltas, two null lengths and the header count, a byte each.
 SMALLEST_RECORD = 7
 
@@ -94,7 +98,8 @@ def check_header(buffer: Bytes, at: Long, room: Long, next_offset: Long, offset_
     """
     size = int32(buffer, at + _LENGTH_OFFSET) + LOG_OVERHEAD
     if buffer[at + _MAGIC_OFFSET] != MAGIC:
-        return MAGIC_UNKNOWN
+        is_old = buffer[at + _MAGIC_OFFSET] < MAGIC and _SMALLEST_OLD_MESSAGE <= size <= room
+        return MAGIC_OLD if is_old else MAGIC_UNKNOWN
     if size < HEADER_SIZE or size > room:
         return LENGTH_WRONG
     base = int64(buffer, at)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlparse
 
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 
 _SEGMENT = re.compile(r"(\d{20})\.log\Z")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot\Z")
@@ -33,12 +34,13 @@ class SegmentFile(NamedTuple):
 
 
 class PartitionLog(NamedTuple):
-    """One partition directory. `log_start` is the first offset a consumer may read."""
+    """One partition directory. A consumer may read from `log_start`; all below `recovery_point` was flushed."""
 
     topic: str
     partition: int
     path: str
     log_start: int
+    recovery_point: int
     segments: tuple[SegmentFile, ...]
     snapshots: tuple[str, ...]
 
@@ -79,8 +81,9 @@ def list_partitions(directory: str) -> list[PartitionLog]:
     matches = [match for name in names if (match := _PARTITION.match(name)) and (root / name).is_dir()]
     if not matches and "meta.properties" not in names:
         raise UnreadableDirectory(f"{root}: not a log directory, no <topic>-<partition> in it")
-    starts = _log_starts(root)
-    logs = [_partition_log(root / match[0], match["topic"], int(match["partition"]), starts) for match in matches]
+    # Before the sizes: a running broker flushes what it has written, never what it has not.
+    checkpoints = _checkpoint(root / LOG_START_CHECKPOINT), _checkpoint(root / RECOVERY_POINT_CHECKPOINT)
+    logs = [_partition_log(root / match[0], match["topic"], int(match["partition"]), *checkpoints) for match in matches]
     return sorted((log for log in logs if log), key=lambda log: (log.topic, log.partition))
 
 
@@ -91,7 +94,12 @@ def select_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> li
     return [log for log in logs if any(fnmatchcase(log.topic, pattern) for pattern in patterns)]
 
 
-def _partition_log(folder: Path, topic: str, partition: int, starts: dict[tuple[str, int], int]) -> PartitionLog | None:
+Checkpoint = dict[tuple[str, int], int]
+
+
+def _partition_log(
+    folder: Path, topic: str, partition: int, starts: Checkpoint, recovery_points: Checkpoint
+) -> PartitionLog | None:
     """None if the directory vanished meanwhile (its topic was deleted)."""
     found: list[tuple[int, str]] = []
     snapshots: list[str] = []
@@ -117,26 +125,33 @@ def _partition_log(folder: Path, topic: str, partition: int, starts: dict[tuple[
         segments.append(SegmentFile(path, base_offset, size, is_last=index == len(found) - 1))
     first = segments[0].base_offset if segments else 0
     log_start = max(starts.get((topic, partition), 0), first)
-    return PartitionLog(topic, partition, str(folder), log_start, tuple(segments), tuple(sorted(snapshots)))
+    return PartitionLog(
+        topic,
+        partition,
+        str(folder),
+        log_start,
+        recovery_points.get((topic, partition), 0),
+        tuple(segments),
+        tuple(sorted(snapshots)),
+    )
 
 
-def _log_starts(root: Path) -> dict[tuple[str, int], int]:
-    """The log start offsets above the first segment's base (`DeleteRecords` moves them)."""
-    path = root / LOG_START_CHECKPOINT
+def _checkpoint(path: Path) -> Checkpoint:
+    """Offsets by topic and partition; none if there is no such file."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableDirectory(f"{path}: {error}") from error
-    starts = {}
+    offsets = {}
     for line in lines[2:]:
         fields = line.split()
         if not fields:
             continue
         try:
             topic, partition, offset = fields
-            starts[topic, int(partition)] = int(offset)
+            offsets[topic, int(partition)] = int(offset)
         except ValueError as error:
             raise UnreadableDirectory(f"{path}: {line!r} is not `topic partition offset`") from error
-    return starts
+    return offsets

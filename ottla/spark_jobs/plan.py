@@ -50,7 +50,7 @@ def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[Rang
     groups: list[list[Piece]] = [[]]
     room = target_bytes
     for segment in log.segments:
-        for piece in cut_segment(segment, target_bytes):
+        for piece in cut_segment(segment, target_bytes, log.recovery_point):
             size = piece.end - piece.start
             if groups[-1] and size > room:
                 groups.append([])
@@ -64,14 +64,14 @@ def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[Rang
     ]
 
 
-def cut_segment(segment: SegmentFile, target_bytes: int) -> list[Piece]:
-    """The segment in pieces of at least `target_bytes`, as far as its index offers sound positions."""
+def cut_segment(segment: SegmentFile, target_bytes: int, recovery_point: int) -> list[Piece]:
+    """The segment in pieces of about `target_bytes`, as far as its index offers sound positions."""
     cuts = [0]
-    if segment.size_bytes >= 2 * target_bytes:
+    if 2 * segment.size_bytes >= 3 * target_bytes:
         cuts += _sound_cuts(segment, target_bytes)
     edges = pairwise([*cuts, segment.size_bytes])
     return [
-        Piece(segment.path, segment.base_offset, start, end, segment.size_bytes, segment.is_last)
+        Piece(segment.path, segment.base_offset, start, end, segment.size_bytes, segment.is_last, recovery_point)
         for start, end in edges
         if start < end
     ]
@@ -101,7 +101,7 @@ def _sound_cuts(segment: SegmentFile, target_bytes: int) -> list[int]:
     fd = os.open(segment.path, os.O_RDONLY)
     try:
         for relative, position in OFFSET_ENTRY.iter_unpack(memoryview(index)[:usable]):
-            if position - last < target_bytes or segment.size_bytes - position < target_bytes:
+            if position - last < target_bytes or 2 * (segment.size_bytes - position) < target_bytes:
                 continue
             if _is_batch_start(fd, position, segment.base_offset + relative):
                 cuts.append(position)
