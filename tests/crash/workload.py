@@ -11,10 +11,12 @@ import threading
 import time
 import traceback
 
+import kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.errors import KafkaTimeoutError
+from kafka.structs import OffsetAndMetadata
 from oracle import ABORTED, COMMITTED, PLAIN, UNKNOWN, Partition, Transaction, Write
 
 LEDGER = [Partition("financial-ledger", n) for n in range(3)] + [Partition("audit-log", n) for n in range(2)]
@@ -24,6 +26,7 @@ TOPICS = {"financial-ledger": 3, "audit-log": 2, "orders": 2, "receipts": 2}
 GROUP = "billing"
 
 PATIENCE_S = 90.0  # for one call through restarts
+SHORT_WAIT_S = 5
 PAUSE_S = 0.004  # between transactions: the load shall meet every moment of a transaction, not fill the disk
 ABORT_SHARE = 0.25
 LIBRDKAFKA = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 250, "log_level": 0}
@@ -94,9 +97,6 @@ class ConfluentWorker(Worker):
     def turn(self):
         transaction = self.begin()
         transaction.writes = self.somewhere(LEDGER)
-        self.play(transaction, aborts=self.dice.random() < ABORT_SHARE)
-
-    def play(self, transaction, aborts, add_offsets=None):
         commit_asked = False
         try:
             producer = self.ready_producer()
@@ -105,9 +105,7 @@ class ConfluentWorker(Worker):
                 self.send(producer, write)
             if self.dice.random() < 0.5:
                 producer.flush(1)
-            if add_offsets is not None:
-                self.add_offsets(add_offsets)
-            if aborts:
+            if self.dice.random() < ABORT_SHARE:
                 self.patiently(lambda: producer.abort_transaction(5))
                 transaction.outcome = ABORTED
             else:
@@ -120,7 +118,7 @@ class ConfluentWorker(Worker):
 
     def recover(self, error, transaction, commit_asked):
         self.trouble = error
-        if error.txn_requires_abort() and self.producer is not None:
+        if error.txn_requires_abort():
             try:
                 self.patiently(lambda: self.producer.abort_transaction(5))
                 transaction.outcome = ABORTED
@@ -130,14 +128,6 @@ class ConfluentWorker(Worker):
         # The next instance aborts what is open, so only a commit that was asked for can still come true.
         transaction.outcome = UNKNOWN if commit_asked else ABORTED
         self.producer = None
-
-    def add_offsets(self, call):
-        """A producer of librdkafka 2.16 whose coordinator left during this call hangs in the next one: give it up."""
-        try:
-            call(self.producer)
-        except KafkaException:
-            self.producer = None
-            raise
 
     def ready_producer(self):
         if self.producer is None:
@@ -165,73 +155,71 @@ class ConfluentWorker(Worker):
 
 
 class KafkaPythonWorker(Worker):
-    """The same with kafka-python, whose errors name no way on: try to abort, else begin anew."""
+    """The same with kafka-python, whose errors name no way on: begin anew after each.
+
+    kafka-python 3.0 loses a transactional request when its coordinator leaves just before it is sent, and then waits
+    for ever, in a busy loop: so the waits here are short, and the sender is stopped by hand.
+    """
 
     producer = None
 
     def turn(self):
         transaction = self.begin()
         transaction.writes = self.somewhere(LEDGER)
+        self.play(transaction)
+
+    def play(self, transaction, positions=None):
+        """Sends and ends the transaction, with the group's positions if there are any."""
         commit_asked = False
+        futures = []
         try:
             producer = self.ready_producer()
             producer.begin_transaction()
-            futures = [
-                (write, producer.send(write.partition.topic, write.value.encode(), partition=write.partition.number))
-                for write in transaction.writes
-            ]
+            for write in transaction.writes:
+                topic, number = write.partition
+                futures.append((write, producer.send(topic, write.value.encode(), partition=number)))
+            if positions is not None:
+                producer.send_offsets_to_transaction(positions, GROUP)
             if self.dice.random() < ABORT_SHARE:
-                self.abort(producer, transaction)
+                producer.abort_transaction()
+                transaction.outcome = ABORTED
             else:
-                producer.flush(timeout=PATIENCE_S)
+                producer.flush(timeout=SHORT_WAIT_S)
                 commit_asked = True
-                self.commit(producer)
+                producer.commit_transaction()
                 transaction.outcome = COMMITTED
                 self.progress += 1
-            for write, future in futures:
-                if future.succeeded():
-                    write.offset = future.value.offset
         except (KafkaPythonError, TimeoutError) as error:
             self.trouble = error
-            self.recover(transaction, commit_asked)
-
-    @staticmethod
-    def abort(producer, transaction):
-        producer.abort_transaction()
-        transaction.outcome = ABORTED
-
-    @staticmethod
-    def commit(producer):
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return producer.commit_transaction()
-            except KafkaTimeoutError:
-                if time.monotonic() > deadline:
-                    raise
-
-    def recover(self, transaction, commit_asked):
-        producer, self.producer = self.producer, None
-        transaction.outcome = UNKNOWN if commit_asked else ABORTED
-        if producer is not None:
-            producer.close(timeout=0)
+            transaction.outcome = UNKNOWN if commit_asked else ABORTED
+            self.give_up_producer()
+        for write, future in futures:
+            if future.succeeded():
+                write.offset = future.value.offset
 
     def ready_producer(self):
         if self.producer is None:
-            producer = KafkaProducer(
+            self.producer = KafkaProducer(
                 bootstrap_servers=self.bootstrap,
                 transactional_id=self.name,
                 transaction_timeout_ms=60_000,
-                max_block_ms=20_000,
+                max_block_ms=SHORT_WAIT_S * 1000,
                 reconnect_backoff_max_ms=250,
             )
-            self.producer = producer
-            producer.init_transactions()
+            self.producer.init_transactions()
         return self.producer
 
+    def give_up_producer(self):
+        producer, self.producer = self.producer, None
+        if producer is None:
+            return
+        try:
+            producer.close(timeout=0)
+        except KafkaTimeoutError:  # raised for records that wait, before the sender is told to stop
+            producer._sender.force_close()
+
     def shut(self):
-        if self.producer is not None:
-            self.producer.close(timeout=5)
+        self.give_up_producer()
 
 
 class Feeder(Worker):
@@ -253,8 +241,12 @@ class Feeder(Worker):
         time.sleep(0.02)
 
 
-class Biller(ConfluentWorker):
-    """Consume, transform, produce: receipts for orders, the positions in the same transaction."""
+class Biller(KafkaPythonWorker):
+    """Consume, transform, produce: receipts for orders, the positions in the same transaction.
+
+    It produces with kafka-python: send_offsets_to_transaction of librdkafka 2.16 never returns, whatever its timeout,
+    when the broker dies during the call (librdkafka issue 5456; Apache Kafka's broker just as ours).
+    """
 
     def __init__(self, name, bootstrap, seed):
         super().__init__(name, bootstrap, seed)
@@ -263,9 +255,7 @@ class Biller(ConfluentWorker):
         self.positions = None
 
     def turn(self):
-        if self.positions is None:
-            self.resume()
-        if self.positions is None:
+        if self.positions is None and not self.resume():
             return
         messages = self.consumer.consume(8, timeout=0.2)
         orders = [message for message in messages if message.error() is None]
@@ -277,13 +267,11 @@ class Biller(ConfluentWorker):
             value = order.value().decode()
             receipt = Write(self.dice.choice(RECEIPTS), f"receipt-{next(self._numbers)}-of-{value}", source=value)
             transaction.writes.append(receipt)
-            self.positions[Partition(order.topic(), order.partition())] = order.offset() + 1
-        rows = [TopicPartition(*partition, offset) for partition, offset in self.positions.items()]
-
-        def add_offsets(producer):
-            producer.send_offsets_to_transaction(rows, self.consumer.consumer_group_metadata(), 5)
-
-        self.play(transaction, self.dice.random() < ABORT_SHARE, add_offsets)
+            self.positions[order.topic(), order.partition()] = order.offset() + 1
+        self.play(
+            transaction,
+            {kafka.TopicPartition(*p): OffsetAndMetadata(offset, "", -1) for p, offset in self.positions.items()},
+        )
         if transaction.outcome != COMMITTED:
             self.positions = None
 
@@ -291,23 +279,22 @@ class Biller(ConfluentWorker):
         """Goes back to the group's positions, once an earlier transaction of ours is out of their way."""
         try:
             self.ready_producer()
-            rows = [TopicPartition(*partition) for partition in ORDERS]
-            positions = self.consumer.committed(rows, 5)
-        except KafkaException as error:
-            # An id that met a fatal error begins anew, and everything else is worth another try.
+            positions = self.consumer.committed([TopicPartition(*partition) for partition in ORDERS], 5)
+        except (KafkaPythonError, KafkaException) as error:
             self.trouble = error
-            if error.args[0].fatal():
-                self.producer = None
-            return
+            self.give_up_producer()
+            return False
         if errors := [position.error for position in positions if position.error is not None]:
             self.trouble = errors[0]
-            return
+            return False
         for position in positions:
             position.offset = max(position.offset, 0)
         self.consumer.assign(positions)
-        self.positions = {Partition(p.topic, p.partition): p.offset for p in positions}
+        self.positions = {(p.topic, p.partition): p.offset for p in positions}
+        return True
 
     def shut(self):
+        super().shut()
         self.consumer.close()
 
 

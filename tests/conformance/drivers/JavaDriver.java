@@ -146,6 +146,7 @@ public class JavaDriver {
     options.put("auto.offset.reset", "earliest");
     options.put("session.timeout.ms", 10_000);
     options.put("heartbeat.interval.ms", 300);
+    options.put("fetch.max.wait.ms", 50);
     return new KafkaConsumer<>(options, new ByteArrayDeserializer(), new ByteArrayDeserializer());
   }
 

@@ -155,6 +155,7 @@ class AiokafkaDriver(Driver):
             isolation_level=isolation,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            fetch_max_wait_ms=10,
         )
         await consumer.start()
         try:

@@ -149,6 +149,7 @@ class ConfluentDriver(Driver):
                 "isolation.level": isolation,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
             }
         )
         partitions = [

@@ -134,6 +134,7 @@ class KafkaPythonDriver(Driver):
             isolation_level=isolation,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            fetch_max_wait_ms=10,
         )
         partitions = [TopicPartition(t, p) for t in topics for p in sorted(consumer.partitions_for_topic(t))]
         consumer.assign(partitions)
