@@ -5,8 +5,11 @@ Version notes: 1 adds the rebalance timeout (before, the session timeout serves)
 (KIP-814).
 """
 
+from ipaddress import ip_address
+
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.group.coordinator import JoinAsk
+from ottla.broker.group.members import Timeouts
 from ottla.protocol import codec
 
 JOIN_GROUP = 11
@@ -15,16 +18,15 @@ JOIN_GROUP = 11
 async def handle(broker: Broker, request: Request) -> Reply:
     """Answer when the generation is known."""
     version, body = request.api_version, request.body
-    rebalance_timeout_ms = body.rebalance_timeout_ms if version >= 1 else -1
+    rebalance_timeout_ms = body.rebalance_timeout_ms if version >= 1 else body.session_timeout_ms
     reply = await broker.groups.join(
         JoinAsk(
             group_id=body.group_id,
             member_id=body.member_id,
             group_instance_id=body.group_instance_id if version >= 5 else None,
             client_id=request.client_id,
-            client_host=f"/{request.peer.rpartition(':')[0]}",
-            rebalance_timeout_ms=body.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
-            session_timeout_ms=body.session_timeout_ms,
+            client_host=_client_host(request.peer),
+            timeouts=Timeouts(rebalance_timeout_ms, body.session_timeout_ms),
             protocol_type=body.protocol_type,
             protocols=tuple((item.name, bytes(item.metadata)) for item in body.protocols),
             known_id_needed=version >= 4,
@@ -49,3 +51,17 @@ async def handle(broker: Broker, request: Request) -> Reply:
             for member_id, instance_id, subscription in reply.members
         ],
     )
+
+
+def _client_host(peer: str) -> str:
+    """The address of a peer `host:port` as Java's `InetAddress.toString` shows it."""
+    host = peer.rpartition(":")[0]
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return f"/{host}"
+    if address.version == 4:
+        return f"/{address}"
+    if address.ipv4_mapped is not None:
+        return f"/{address.ipv4_mapped}"
+    return "/" + ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))

@@ -5,7 +5,6 @@ Version notes: 3 is flexible; 4 adds states and a filter by them.
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.protocol import codec
-from ottla.protocol.errors import ErrorCode
 
 LIST_GROUPS = 16
 
@@ -14,7 +13,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """List the groups, filtered by state where the version can."""
     version = request.api_version
     response = codec.response_class(LIST_GROUPS)
-    wanted = {state.lower() for state in request.body.states_filter} if version >= 4 else set()
+    wanted = {state.strip().lower() for state in request.body.states_filter} if version >= 4 else set()
+    error, entries = broker.groups.listed()
     rows = [
         response.ListedGroup(
             version=version,
@@ -22,7 +22,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             protocol_type=entry.group.protocol_type or "",
             group_state=entry.group.state.value,
         )
-        for entry in broker.groups.entries()
+        for entry in entries
         if not wanted or entry.group.state.value.lower() in wanted
     ]
-    return response(version=version, throttle_time_ms=0, error_code=ErrorCode.NONE, groups=rows)
+    return response(version=version, throttle_time_ms=0, error_code=error, groups=rows)

@@ -1,7 +1,8 @@
 """OffsetCommit 2-9: where a group has got to. free
 
-Version notes: 2-4 carry a retention time; 6 leader epochs; 7 static members; 8 is flexible; 9 is the consumer protocol,
-whose groups are not served. Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION.
+Version notes: 2-4 carry a retention time; 6 leader epochs; 7 static members; 8 is flexible; 9 says GROUP_ID_NOT_FOUND
+of a group that does not exist (KIP-848, whose consumer groups are not served). Partitions that do not exist are
+UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,10 +27,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
         body.group_instance_id if version >= 7 else None,
     )
     retention_ms = body.retention_time_ms if version <= 4 else -1
-    expire_ms = broker.clock.now_ms() + retention_ms if retention_ms >= 0 else -1
+    expire_ms = broker.clock.now_ms() + retention_ms if retention_ms != -1 else -1
+    no_such_group = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
 
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
-        return broker.groups.offsets.commit(caller, rows)
+        return broker.groups.offsets.commit(caller, rows, no_such_group=no_such_group)
 
     topics = commit_rows(broker, body.topics, version >= 6, expire_ms, commit)
     return Encoded([encode_partition_errors(OFFSET_COMMIT, version, request.correlation_id, topics)])

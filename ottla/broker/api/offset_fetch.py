@@ -6,17 +6,14 @@ flexible; 7 can require stable offsets (KIP-447): a partition that an open trans
 """
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.group.commits import FetchedOffset
+from ottla.broker.group.commits import FetchedOffset, FetchedTopics
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
 OFFSET_FETCH = 9
-
-Found = list[tuple[str, list[tuple[int, FetchedOffset]]]]
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -39,21 +36,19 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return response(version=version, throttle_time_ms=0, groups=groups)
 
 
-def _fetch(broker: Broker, group_id: str, topics: Sequence[Any] | None, stable: bool) -> tuple[ErrorCode, Found]:
-    keys = None
-    if topics is not None:
-        keys = [(topic.name, index) for topic in topics for index in topic.partition_indexes]
-    error, found = broker.groups.offsets.fetch(group_id, keys, stable)
-    by_topic = groupby(found.items(), key=lambda item: item[0][0])
-    return error, [(name, [(key[1], row) for key, row in rows]) for name, rows in by_topic]
+def _fetch(
+    broker: Broker, group_id: str, topics: Sequence[Any] | None, stable: bool
+) -> tuple[ErrorCode, FetchedTopics]:
+    asked = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
+    return broker.groups.offsets.fetch(group_id, asked, stable)
 
 
-def _repeat_error(topics: Sequence[Any], error: ErrorCode) -> Found:
+def _repeat_error(topics: Sequence[Any], error: ErrorCode) -> FetchedTopics:
     """v1 has no error of the whole request: every partition carries it."""
     return [(topic.name, [(index, FetchedOffset(error)) for index in topic.partition_indexes]) for topic in topics]
 
 
-def _topics(topic_class: Any, partition_class: str, version: int, found: Found) -> list[Any]:
+def _topics(topic_class: Any, partition_class: str, version: int, found: FetchedTopics) -> list[Any]:
     row_class = getattr(topic_class, partition_class)
     return [
         topic_class(

@@ -5,7 +5,9 @@ Version notes: 3 adds static members; 4 is flexible; 5 names protocol type and p
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.group.members import Caller
+from ottla.broker.group.replies import SyncReply
 from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode
 
 SYNC_GROUP = 14
 
@@ -13,10 +15,15 @@ SYNC_GROUP = 14
 async def handle(broker: Broker, request: Request) -> Reply:
     """Answer when the leader's assignment is logged."""
     version, body = request.api_version, request.body
+    if version >= 5 and (body.protocol_type is None or body.protocol_name is None):
+        return _response(version, SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     caller = Caller(body.group_id, body.generation_id, body.member_id, body.group_instance_id if version >= 3 else None)
     protocol = (body.protocol_type, body.protocol_name) if version >= 5 else (None, None)
     assignments = [(item.member_id, bytes(item.assignment)) for item in body.assignments]
-    reply = await broker.groups.sync(caller, protocol, assignments)
+    return _response(version, await broker.groups.sync(caller, protocol, assignments))
+
+
+def _response(version: int, reply: SyncReply) -> Reply:
     return codec.response_class(SYNC_GROUP)(
         version=version,
         throttle_time_ms=0,

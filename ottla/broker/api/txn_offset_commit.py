@@ -47,10 +47,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 def _verify(broker: Broker, request: Request) -> ErrorCode:
     body = request.body
-    if not body.transactional_id:
-        return ErrorCode.INVALID_REQUEST
     if not body.group_id:
         return ErrorCode.INVALID_GROUP_ID
+    if not body.transactional_id:
+        return ErrorCode.INVALID_REQUEST
     if not broker.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
     index = broker.groups.offsets.partition_of(body.group_id)

@@ -2,21 +2,30 @@
 
 A transactional commit is a transactional batch of the producer in `__consumer_offsets`; it stays pending until the
 producer's marker arrives in that partition (KIP-447).
+
+Source: `org.apache.kafka.coordinator.group.OffsetMetadataManager` of Kafka 4.3.1.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.directory import GroupDirectory
 from ottla.broker.group.log import Producer, Replayed, client_error, offsets_batch
 from ottla.broker.group.members import Caller
-from ottla.broker.group.offsets import Key
+from ottla.broker.group.offsets import GroupOffsets
 from ottla.broker.group.states import GroupState
 from ottla.broker.group.store import Entry
 from ottla.broker.ports.clock import Clock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import OffsetKey, OffsetValue
+
+log = logging.getLogger("ottla.group")
+
+TOMBSTONES_PER_BATCH = 1000
+
+Rows = Sequence[tuple[OffsetKey, OffsetValue | None]]
 
 
 class CommitRow(NamedTuple):
@@ -39,45 +48,78 @@ class FetchedOffset(NamedTuple):
     metadata: str = ""
 
 
+FetchedTopics = list[tuple[str, list[tuple[int, FetchedOffset]]]]
+"""[(topic, [(partition, offset)])]."""
+
+NOTHING_COMMITTED = FetchedOffset(ErrorCode.NONE)
+UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+
 class OffsetCommits:
     """The offsets of every group of one broker."""
 
-    def __init__(self, directory: GroupDirectory, clock: Clock, metadata_max_bytes: int) -> None:
+    def __init__(self, directory: GroupDirectory, clock: Clock, metadata_max_chars: int) -> None:
         self._directory = directory
         self._clock = clock
-        self._metadata_max_bytes = metadata_max_bytes
+        self._metadata_max_chars = metadata_max_chars
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group's offsets."""
         return self._directory.partition_of(group_id)
 
-    def commit(self, caller: Caller, rows: Sequence[CommitRow], producer: Producer | None = None) -> list[ErrorCode]:
-        """Commit offsets of a group, inside the producer's transaction when one is given; an error per row."""
-        entry, error = self._committer(caller, producer is not None)
-        if error or entry is None:
+    def commit(
+        self,
+        caller: Caller,
+        rows: Sequence[CommitRow],
+        producer: Producer | None = None,
+        no_such_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+    ) -> list[ErrorCode]:
+        """Commit offsets of a group, inside the producer's transaction when one is given; an error per row.
+
+        A group that does not exist is created for a caller that claims no generation; another gets `no_such_group`.
+        """
+        entry, error = self._directory.find(caller.group_id)
+        if not error:
+            if entry is not None:
+                error = self._commit_error(entry, caller, producer is not None)
+            elif caller.generation >= 0:
+                error = no_such_group
+        if error:
             return [error] * len(rows)
-        too_long = [len(row.metadata.encode()) > self._metadata_max_bytes for row in rows]
-        kept = [row for row, long in zip(rows, too_long, strict=True) if not long]
-        error = self._append(entry, kept, producer) if kept else ErrorCode.NONE
-        return [ErrorCode.OFFSET_METADATA_TOO_LARGE if long else error for long in too_long]
+        now_ms = self._clock.now_ms()
+        kept: list[tuple[OffsetKey, OffsetValue | None]] = []
+        errors = []
+        for topic, partition, offset, leader_epoch, metadata, expire_ms in rows:
+            too_long = self._is_too_long(metadata)
+            errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE if too_long else ErrorCode.NONE)
+            if not too_long:
+                key = OffsetKey(caller.group_id, topic, partition)
+                kept.append((key, OffsetValue(offset, leader_epoch, metadata, now_ms, expire_ms)))
+        if kept:
+            index = self._directory.partition_of(caller.group_id) if entry is None else entry.index
+            error = self._log(index, kept, producer)
+        return [before or error for before in errors] if error else errors
 
     def fetch(
-        self, group_id: str, keys: Sequence[Key] | None, require_stable: bool
-    ) -> tuple[ErrorCode, dict[Key, FetchedOffset]]:
-        """The committed offsets of `keys`, or of all keys when None.
+        self, group_id: str, topics: Iterable[tuple[str, Iterable[int]]] | None, require_stable: bool
+    ) -> tuple[ErrorCode, FetchedTopics]:
+        """The committed offsets of `topics`, [(name, partitions)], or all of them when None.
 
         With `require_stable` a key that an open transaction covers is UNSTABLE_OFFSET_COMMIT.
         """
-        error = self._directory.unavailable(group_id)
+        entry, error = self._directory.find(group_id)
         if error:
-            return error, {}
-        entry = self._directory.find(group_id)
-        if entry is None:
-            return ErrorCode.NONE, {key: FetchedOffset(ErrorCode.NONE) for key in keys or ()}
-        asked = sorted(entry.offsets.keys()) if keys is None else keys
-        found = {key: _fetched(entry, key, require_stable) for key in asked}
-        if keys is None:
-            found = {key: row for key, row in found.items() if row.error or row.offset >= 0}
+            return error, []
+        offsets = GroupOffsets() if entry is None else entry.offsets
+        if topics is None:
+            by_topic: dict[str, list[int]] = {}
+            for topic, index in offsets.committed:
+                by_topic.setdefault(topic, []).append(index)
+            topics = by_topic.items()
+        found = [
+            (topic, [(index, _fetched(offsets, topic, index, require_stable)) for index in indexes])
+            for topic, indexes in topics
+        ]
         return ErrorCode.NONE, found
 
     def write_marker(self, index: int, marker: TransactionMarker) -> ErrorCode:
@@ -96,79 +138,64 @@ class OffsetCommits:
         return result.error
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: tombstones for its offsets in every group."""
-        for entry in self._directory.store.entries.values():
-            keys = [key for key in entry.offsets.keys() if key[0] == topic]  # noqa: SIM118 - a method, not a dict
-            if keys:
-                rows = [(OffsetKey(entry.group.group_id, *key), None) for key in keys]
-                self._log(entry, rows, None)
-
-    def _committer(self, caller: Caller, transactional: bool) -> tuple[Entry | None, ErrorCode]:
-        error = self._directory.unavailable(caller.group_id)
-        if error:
-            return None, error
-        entry = self._directory.find(caller.group_id)
-        if entry is None:
-            if caller.generation >= 0:
-                return None, ErrorCode.ILLEGAL_GENERATION
-            return self._directory.obtain(caller.group_id), ErrorCode.NONE
-        return entry, self._commit_error(entry, caller, transactional)
+        """A topic was deleted: tombstones for its offsets, pending ones too, in every group."""
+        rows: dict[int, list[tuple[OffsetKey, OffsetValue | None]]] = {}
+        for group_id, entry in self._directory.store.entries.items():
+            if entry.index in self._directory.loading:
+                continue
+            for name, partition in entry.offsets.keys():  # noqa: SIM118 - a method, not a dict
+                if name == topic:
+                    rows.setdefault(entry.index, []).append((OffsetKey(group_id, name, partition), None))
+        for index, removed in rows.items():
+            for start in range(0, len(removed), TOMBSTONES_PER_BATCH):
+                error = self._log(index, removed[start : start + TOMBSTONES_PER_BATCH], None)
+                if error:
+                    log.error("Offsets of the deleted topic %s stay in partition %d: %s", topic, index, error.name)
 
     def _commit_error(self, entry: Entry, caller: Caller, transactional: bool) -> ErrorCode:
-        """`ClassicGroup.validateOffsetCommit` of Kafka 4.3.1."""
+        """`ClassicGroup.validateOffsetCommit`; a plain commit also counts as a sign of life."""
         group = entry.group
-        if group.state is GroupState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if caller.generation < 0 and group.state is GroupState.EMPTY:
             return ErrorCode.NONE
         if caller.is_member:
-            error = group.member_error(caller.member_id, caller.group_instance_id)
+            error = group.roster.error(caller.member_id, caller.group_instance_id)
             if error:
                 return error
             if caller.generation != group.generation:
                 return ErrorCode.ILLEGAL_GENERATION
         elif not transactional:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if not transactional and group.state is GroupState.COMPLETING_REBALANCE:
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        member = group.members.get(caller.member_id)
-        if member is not None:
-            member.touch(self._clock.monotonic_ms())
+        if not transactional:
+            if group.state is GroupState.COMPLETING_REBALANCE:
+                return ErrorCode.REBALANCE_IN_PROGRESS
+            group.members[caller.member_id].touch(self._clock.monotonic_ms())
         return ErrorCode.NONE
 
-    def _append(self, entry: Entry, rows: Sequence[CommitRow], producer: Producer | None) -> ErrorCode:
-        now_ms = self._clock.now_ms()
-        group_id = entry.group.group_id
-        values: list[tuple[OffsetKey, OffsetValue | None]] = [
-            (
-                OffsetKey(group_id, row.topic, row.partition),
-                OffsetValue(row.offset, row.leader_epoch, row.metadata, now_ms, row.expire_ms),
-            )
-            for row in rows
-        ]
-        return self._log(entry, values, producer)
+    def _is_too_long(self, metadata: str) -> bool:
+        """Kafka counts UTF-16 units."""
+        if 2 * len(metadata) <= self._metadata_max_chars:
+            return False
+        return len(metadata.encode("utf-16-le")) // 2 > self._metadata_max_chars
 
-    def _log(
-        self, entry: Entry, rows: Sequence[tuple[OffsetKey, OffsetValue | None]], producer: Producer | None
-    ) -> ErrorCode:
+    def _log(self, index: int, rows: Rows, producer: Producer | None) -> ErrorCode:
         """Log first; what is in the log is applied as a replay would apply it."""
         batch = offsets_batch(rows, self._clock.now_ms(), producer)
-        result = self._directory.partition(entry.index).append_own(batch)
+        result = self._directory.partition(index).append_own(batch)
         if result.error:
             return client_error(result.error)
         producer_id = -1 if producer is None else producer.producer_id
         now_ms = self._clock.monotonic_ms()
         for delta, (key, value) in enumerate(rows):
             said = Replayed(producer_id, result.base_offset + delta, key, value)
-            self._directory.store.apply(entry.index, said, now_ms)
+            self._directory.store.apply(index, said, now_ms)
         return ErrorCode.NONE
 
 
-def _fetched(entry: Entry, key: Key, require_stable: bool) -> FetchedOffset:
-    if require_stable and entry.offsets.is_unstable(key):
-        return FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    committed = entry.offsets.committed.get(key)
+def _fetched(offsets: GroupOffsets, topic: str, index: int, require_stable: bool) -> FetchedOffset:
+    if require_stable and offsets.is_unstable((topic, index)):
+        return UNSTABLE
+    committed = offsets.committed.get((topic, index))
     if committed is None:
-        return FetchedOffset(ErrorCode.NONE)
+        return NOTHING_COMMITTED
     value = committed.value
     return FetchedOffset(ErrorCode.NONE, value.offset, value.leader_epoch, value.metadata)

@@ -1,12 +1,14 @@
 """The group coordinator: finds the group, asks it, logs, wakes who waits. shell
 
 One broker coordinates every group. Membership is here, committed offsets are in `commits.py`; both share the directory.
+
+Source: `org.apache.kafka.coordinator.group.GroupCoordinatorService`, `GroupMetadataManager` of Kafka 4.3.1.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.sinks import TransactionMarker
@@ -14,15 +16,19 @@ from ottla.broker.config import Config
 from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.group.directory import GroupDirectory
 from ottla.broker.group.log import client_error, group_batch
-from ottla.broker.group.machine import JoinReply, Outcome, SyncReply
-from ottla.broker.group.members import Caller, Member, Protocols
+from ottla.broker.group.members import Caller, Member, Protocols, Timeouts
+from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.states import GroupState
 from ottla.broker.group.store import Entry
-from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Turns, Wait
 from ottla.protocol.errors import ErrorCode
 
 log = logging.getLogger("ottla.group")
+
+# How often groups of which nothing is left are removed (the default of offsets.retention.check.interval.ms).
+CLEAN_INTERVAL_MS = 600_000
+SLICE_MS = 5.0
 
 W = TypeVar("W")
 
@@ -35,8 +41,7 @@ class JoinAsk(NamedTuple):
     group_instance_id: str | None
     client_id: str
     client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
+    timeouts: Timeouts
     protocol_type: str
     protocols: Protocols
     known_id_needed: bool
@@ -46,98 +51,100 @@ class JoinAsk(NamedTuple):
 class GroupCoordinator:
     """Every consumer group of one broker."""
 
-    def __init__(self, cluster: Cluster, turns: Turns, clock: Clock, config: Config) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        turns: Turns,
+        clock: Clock,
+        config: Config,
+        new_member_uuid: Callable[[], UUID] = uuid4,
+    ) -> None:
         self._turns = turns
         self._clock = clock
         self._config = config
+        self._new_member_uuid = new_member_uuid
         self._directory = GroupDirectory(cluster, turns, clock, config.group_initial_rebalance_delay_ms)
+        self._cleaning: Timer | None = None
+        self._stopped = False
         self.offsets = OffsetCommits(self._directory, clock, config.offset_metadata_max_bytes)
         cluster.on_topic_deleted.append(lambda topic: self.offsets.forget_topic(topic.name))
 
     def open(self) -> None:
         """Load the groups, over as many turns as it takes."""
-        self._turns.start(self._directory.load(), lambda _none: self._loaded(), _load_failed)
+        self._turns.start(self._directory.load(self._loaded), lambda _none: None, _load_failed)
+        self._clean_later()
 
-    def _loaded(self) -> None:
-        for entry in list(self._directory.store.entries.values()):
-            self._arm(entry)
+    def stop(self) -> None:
+        """Take every timer back."""
+        self._stopped = True
+        if self._cleaning is not None:
+            self._cleaning.cancel()
+        for entry in self._directory.store.entries.values():
+            entry.cancel_timer()
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
         """A transaction that committed offsets here has ended (`MarkerSink`)."""
         return self.offsets.write_marker(index, marker)
 
-    def entries(self) -> list[Entry]:
-        """Every group, for ListGroups."""
-        return list(self._directory.store.entries.values())
+    def listed(self) -> tuple[ErrorCode, list[Entry]]:
+        """Every group, for ListGroups; COORDINATOR_LOAD_IN_PROGRESS until all of them are loaded."""
+        if self._directory.loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
+        return ErrorCode.NONE, [*self._directory.store.entries.values()]
 
-    def describe(self, group_id: str) -> tuple[ErrorCode, Entry | None]:
-        """One group, for DescribeGroups; no entry means that there is no such group."""
-        error = self._directory.unavailable(group_id)
-        return error, None if error else self._directory.find(group_id)
+    def describe(self, group_id: str) -> tuple[Entry | None, ErrorCode]:
+        """One group, for DescribeGroups; no entry and no error mean that there is no such group."""
+        return self._directory.find(group_id)
 
     # -- membership -----------------------------------------------------------------------------------------------
 
     async def join(self, ask: JoinAsk) -> JoinReply:
         """JoinGroup: waits until the group's next generation, unless the current one will do."""
-        error = self._directory.unavailable(ask.group_id) or self._bad_session(ask)
+        if not ask.group_id:
+            return JoinReply(ErrorCode.INVALID_GROUP_ID, ask.member_id)
+        if self._is_bad_session(ask):
+            return JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, ask.member_id)
+        entry, error = self._directory.find(ask.group_id)
         if error:
-            return JoinReply(error, ask.member_id)
-        entry = self._directory.find(ask.group_id)
+            return JoinReply(error)
         if entry is None:
             if ask.member_id:
                 return JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id)
             entry = self._directory.obtain(ask.group_id)
-        group, now_ms = entry.group, self._clock.monotonic_ms()
-        error = self._join_error(entry, ask)
-        if error:
-            return JoinReply(error, ask.member_id)
-        member_id = ask.member_id or f"{ask.group_instance_id or ask.client_id}-{uuid4()}"
+        refused = self._refuse_join(entry, ask)
+        if refused is not None:
+            self._directory.store.forget_if_unused(entry)
+            return refused
+        now_ms = self._clock.monotonic_ms()
+        member_id = ask.member_id or self._draw_member_id(ask)
         if not ask.member_id and ask.group_instance_id is None and ask.known_id_needed:
-            group.reserve(member_id, ask.session_timeout_ms, now_ms)
+            entry.group.reserve(member_id, ask.timeouts.session_ms, now_ms)
             self._arm(entry)
             return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         wait = self._wait(entry.joins, member_id, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
-        self._follow(entry, self._joined(entry, ask, member_id, now_ms))
+        self._follow(entry, _joined(entry, ask, member_id, now_ms))
         return await wait
 
-    def _joined(self, entry: Entry, ask: JoinAsk, member_id: str, now_ms: float) -> Outcome:
-        group = entry.group
-        known = group.members.get(member_id)
-        if known is not None:
-            return group.rejoin(known, ask.protocols, (ask.rebalance_timeout_ms, ask.session_timeout_ms), now_ms)
-        member = Member(
-            member_id,
-            ask.group_instance_id,
-            ask.client_id,
-            ask.client_host,
-            ask.rebalance_timeout_ms,
-            ask.session_timeout_ms,
-            ask.protocol_type,
-            ask.protocols,
-        )
-        old_id = group.static_members.get(ask.group_instance_id) if ask.group_instance_id is not None else None
-        if old_id is not None:
-            return group.replace_static(old_id, member, ask.can_skip_assignment, now_ms)
-        return group.add(member, now_ms)
-
-    def _bad_session(self, ask: JoinAsk) -> ErrorCode:
+    def _is_bad_session(self, ask: JoinAsk) -> bool:
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
-        return ErrorCode.NONE if low <= ask.session_timeout_ms <= high else ErrorCode.INVALID_SESSION_TIMEOUT
+        return not low <= ask.timeouts.session_ms <= high
 
-    def _join_error(self, entry: Entry, ask: JoinAsk) -> ErrorCode:
-        group = entry.group
-        is_new = not ask.member_id or ask.member_id in group.pending_members
-        if not is_new:
-            error = group.member_error(ask.member_id, ask.group_instance_id)
-            if error:
-                return error
-        elif len(group.members) >= self._config.group_max_size and not group.static_members.get(
-            ask.group_instance_id or ""
-        ):
-            return ErrorCode.GROUP_MAX_SIZE_REACHED
+    def _draw_member_id(self, ask: JoinAsk) -> str:
+        name = ask.client_id if ask.group_instance_id is None else ask.group_instance_id
+        return f"{name}-{self._new_member_uuid()}"
+
+    def _refuse_join(self, entry: Entry, ask: JoinAsk) -> JoinReply | None:
+        group, member_id = entry.group, ask.member_id
+        if not group.has_room(member_id, self._config.group_max_size):
+            group.roster.remove(member_id)
+            return JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not group.accepts(ask.protocol_type, ask.protocols):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return ErrorCode.NONE
+            return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+        if member_id in group.roster.pending:
+            # Only dynamic members are told their id first; Kafka meets this with an exception.
+            return None if ask.group_instance_id is None else JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR)
+        error = group.roster.error(member_id, ask.group_instance_id) if member_id else ErrorCode.NONE
+        return JoinReply(error, member_id) if error else None
 
     async def sync(
         self,
@@ -150,53 +157,53 @@ class GroupCoordinator:
         if error or entry is None:
             return SyncReply(error)
         group = entry.group
-        protocol_type, name = protocol
-        if (protocol_type is not None and protocol_type != group.protocol_type) or (
-            name is not None and name != group.protocol
-        ):
+        if _differs(protocol[0], group.protocol_type) or _differs(protocol[1], group.protocol):
             return SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.state is GroupState.PREPARING_REBALANCE:
             return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
         wait = self._wait(entry.syncs, caller.member_id, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
-        self._follow(entry, group.sync(caller.member_id, assignments, self._clock.monotonic_ms()))
+        self._follow(entry, group.sync(group.members[caller.member_id], assignments))
         return await wait
 
     def heartbeat(self, caller: Caller) -> ErrorCode:
         """Heartbeat: the member lives; REBALANCE_IN_PROGRESS tells it to join again."""
         entry, error = self._member(caller)
         if error or entry is None:
-            return error
+            # Nobody can say yet whether it is a member: let it be, as Kafka does.
+            return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
         entry.group.members[caller.member_id].touch(self._clock.monotonic_ms())
         if entry.group.state is GroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def leave(self, group_id: str, member_id: str, group_instance_id: str | None) -> tuple[ErrorCode, str]:
-        """LeaveGroup for one member; a static member may leave by its instance id alone. Returns its member id too."""
-        error = self._directory.unavailable(group_id)
-        entry = self._directory.find(group_id)
-        if error or entry is None:
-            return error or ErrorCode.UNKNOWN_MEMBER_ID, member_id
-        group = entry.group
-        if group_instance_id is not None and not member_id:
-            member_id = group.static_members.get(group_instance_id, "")
-        if member_id not in group.pending_members:
-            error = group.member_error(member_id, group_instance_id)
-            if error:
-                return error, member_id
-        self._follow(entry, group.remove(member_id, self._clock.monotonic_ms()))
-        return ErrorCode.NONE, member_id
+    def leave(self, group_id: str, who: Sequence[tuple[str, str | None]]) -> tuple[ErrorCode, Sequence[ErrorCode]]:
+        """LeaveGroup for (member id, instance id) each: the error of the request, and one per member.
+
+        A static member may leave by its instance id alone.
+        """
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID, []
+        entry, error = self._directory.find(group_id)
+        if error:
+            return error, []
+        if entry is None:
+            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(who)
+        errors, outcome = entry.group.leave(who, self._clock.monotonic_ms())
+        self._follow(entry, outcome)
+        return ErrorCode.NONE, errors
 
     def _member(self, caller: Caller) -> tuple[Entry | None, ErrorCode]:
         """The group of a member that must be in its current generation."""
-        error = self._directory.unavailable(caller.group_id)
+        group_id, generation, member_id, group_instance_id = caller
+        if not group_id:
+            return None, ErrorCode.INVALID_GROUP_ID
+        entry, error = self._directory.find(group_id)
         if error:
             return None, error
-        entry = self._directory.find(caller.group_id)
         if entry is None:
             return None, ErrorCode.UNKNOWN_MEMBER_ID
-        error = entry.group.member_error(caller.member_id, caller.group_instance_id)
-        if not error and caller.generation != entry.group.generation:
+        error = entry.group.roster.error(member_id, group_instance_id)
+        if not error and generation != entry.group.generation:
             error = ErrorCode.ILLEGAL_GENERATION
         return entry, error
 
@@ -205,7 +212,7 @@ class GroupCoordinator:
     def _follow(self, entry: Entry, outcome: Outcome) -> None:
         """Log what must be logged, wake who waits, set the timer."""
         if outcome.save:
-            self._save(entry, outcome)
+            outcome = self._save(entry, outcome)
         for member_id, joined in outcome.joined.items():
             join = entry.joins.pop(member_id, None)
             if join is not None:
@@ -215,22 +222,22 @@ class GroupCoordinator:
             if sync is not None:
                 sync.wake(synced)
         self._arm(entry)
+        self._directory.store.forget_if_unused(entry)
 
-    def _save(self, entry: Entry, outcome: Outcome) -> None:
+    def _save(self, entry: Entry, outcome: Outcome) -> Outcome:
         group = entry.group
         batch = group_batch(group.group_id, group.value(), self._clock.now_ms())
         result = self._directory.partition(entry.index).append_own(batch)
-        if group.state is not GroupState.COMPLETING_REBALANCE:
-            if result.error:
-                log.error("Group %s could not be logged: %s", group.group_id, result.error.name)
-            return
         if result.error:
-            more = group.not_assigned(client_error(result.error))
-        else:
-            more = group.assigned(self._clock.monotonic_ms())
-        outcome.synced |= more.synced
+            log.error("Group %s could not be logged: %s", group.group_id, result.error.name)
+        outcome.save = False
+        return group.logged(outcome, client_error(result.error), self._clock.monotonic_ms())
 
     def _wait(self, waits: dict[str, Wait[W]], member_id: str, overtaken: W) -> Wait[W]:
+        """A place for a handler to wait in. The member's earlier request, if one still waits, is answered now.
+
+        Whoever hangs up is forgotten; its member stays until its timers end.
+        """
         old = waits.pop(member_id, None)
         if old is not None:
             old.wake(overtaken)
@@ -241,18 +248,59 @@ class GroupCoordinator:
 
     def _arm(self, entry: Entry) -> None:
         """One timer per group, for the earliest deadline; heartbeats only move deadlines back, so it may come early."""
-        deadline = entry.group.next_deadline_ms()
-        if deadline is None or (entry.wake_at_ms is not None and entry.wake_at_ms <= deadline):
-            return
-        entry.wake_at_ms = deadline
-        delay_ms = max(0.0, deadline - self._clock.monotonic_ms())
-        self._clock.call_later(delay_ms, lambda: self._tick(entry, deadline))
+        deadline_ms = entry.group.next_deadline_ms()
+        if deadline_ms is None:
+            entry.cancel_timer()
+        elif entry.timer is None or deadline_ms < entry.wake_at_ms:
+            entry.cancel_timer()
+            entry.wake_at_ms = deadline_ms
+            delay_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
+            entry.timer = self._clock.call_later(delay_ms, lambda: self._tick(entry))
 
-    def _tick(self, entry: Entry, armed_for_ms: float) -> None:
-        if entry.wake_at_ms != armed_for_ms or self._directory.find(entry.group.group_id) is not entry:
-            return
-        entry.wake_at_ms = None
+    def _tick(self, entry: Entry) -> None:
+        entry.timer = None
         self._follow(entry, entry.group.tick(self._clock.monotonic_ms()))
+
+    # -- housekeeping ---------------------------------------------------------------------------------------------
+
+    def _loaded(self, entry: Entry) -> None:
+        entry.group.start_sessions(self._clock.monotonic_ms())
+        self._arm(entry)
+
+    def _start_cleaning(self) -> None:
+        self._turns.start(self._clean(), lambda _none: self._clean_later(), _cleaning_failed)
+
+    def _clean_later(self) -> None:
+        if not self._stopped:
+            self._cleaning = self._clock.call_later(CLEAN_INTERVAL_MS, self._start_cleaning)
+
+    async def _clean(self) -> None:
+        """Log the end of groups that have neither members nor offsets; committed offsets are kept without limit."""
+        deadline_ms = self._clock.monotonic_ms() + SLICE_MS
+        for entry in self.listed()[1]:
+            group = entry.group
+            if group.state is GroupState.EMPTY and not group.roster.pending and entry.offsets.is_empty:
+                self._directory.remove_group(entry)
+            if self._clock.monotonic_ms() > deadline_ms:
+                await self._turns.pause()
+                deadline_ms = self._clock.monotonic_ms() + SLICE_MS
+
+
+def _joined(entry: Entry, ask: JoinAsk, member_id: str, now_ms: float) -> Outcome:
+    group, instance_id = entry.group, ask.group_instance_id
+    known = group.members.get(member_id)
+    if known is not None:
+        return group.rejoin(known, ask.protocols, ask.timeouts, now_ms)
+    old_id = None if instance_id is None else group.roster.static.get(instance_id)
+    if old_id is not None:
+        old = group.members[old_id]
+        return group.replace_static(old, member_id, ask.protocols, ask.timeouts, ask.can_skip_assignment, now_ms)
+    member = Member(member_id, instance_id, ask.client_id, ask.client_host, ask.timeouts, ask.protocols)
+    return group.add(member, ask.protocol_type, now_ms)
+
+
+def _differs(given: str | None, own: str | None) -> bool:
+    return given is not None and own is not None and given != own
 
 
 def _drop(waits: dict[str, Wait[W]], member_id: str, wait: Wait[W]) -> None:
@@ -262,3 +310,7 @@ def _drop(waits: dict[str, Wait[W]], member_id: str, wait: Wait[W]) -> None:
 
 def _load_failed(error: Exception) -> None:
     log.error("Loading the groups failed: they stay unavailable", exc_info=error)
+
+
+def _cleaning_failed(error: Exception) -> None:
+    log.error("Groups of which nothing is left are not removed any more", exc_info=error)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.broker.log.partition import Partition
 from ottla.protocol.batch import BatchHeader, build_batch, read_marker
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import iter_records
@@ -80,19 +79,14 @@ def offsets_batch(
     )
 
 
-def group_batch(group_id: str, value: GroupValue, now_ms: int) -> bytearray:
-    """One batch with the group's metadata."""
-    return build_batch([(group_key(group_id), encode_group_value(value), ())], timestamp_ms=now_ms)
-
-
-def replay(partition: Partition) -> Iterator[Replayed]:
-    """Everything in the log of one offsets partition; record types and versions that we do not know are skipped."""
-    for header, batch in partition.scan(partition.log_start_offset):
-        yield from replay_batch(header, batch)
+def group_batch(group_id: str, value: GroupValue | None, now_ms: int) -> bytearray:
+    """One batch with the group's metadata, or with its tombstone."""
+    content = None if value is None else encode_group_value(value)
+    return build_batch([(group_key(group_id), content, ())], timestamp_ms=now_ms)
 
 
 def replay_batch(header: BatchHeader, batch: memoryview) -> Iterator[Replayed]:
-    """What one batch says."""
+    """What one batch says; record types and versions that we do not know are skipped."""
     if header.is_control:
         marker = read_marker(batch, header)
         if marker is not None:

@@ -1,51 +1,27 @@
-"""A classic consumer group: who is in it, and how a rebalance goes. pure
+"""A classic consumer group: how members come and go, and how a rebalance goes. pure
 
-Every method takes the monotonic time as an argument and returns what must happen: replies to members that wait, and a
-record to log. `next_deadline_ms` and `tick` are its timers. Membership between two generations lives in memory only;
-what is durable is the group's last record (`value`).
+Every method takes the monotonic time as an argument and returns what must happen: replies to members that wait, and
+whether the group's record must be logged. `next_deadline_ms` and `tick` are its timers. Membership between two
+generations lives in memory only; what is durable is the group's last record (`value`).
 
-Source: `org.apache.kafka.coordinator.group.classic.ClassicGroup`, `GroupMetadataManager` of Kafka 4.3.1.
+Source: `org.apache.kafka.coordinator.group.GroupMetadataManager` (classicGroup...), `classic.ClassicGroup` of
+Kafka 4.3.1.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from ottla.broker.group.members import Member, Protocols, choose_protocol, common_protocols
+from ottla.broker.group.members import Member, Protocols, Roster, Timeouts
+from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.states import GroupState, check_transition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import GroupValue
 
-
-class JoinReply(NamedTuple):
-    """What JoinGroup answers; `members` is filled for the leader alone: (member id, instance id, subscription)."""
-
-    error: ErrorCode
-    member_id: str = ""
-    generation: int = -1
-    protocol_type: str | None = None
-    protocol: str | None = None
-    leader: str = ""
-    members: tuple[tuple[str, str | None, bytes], ...] = ()
-    skip_assignment: bool = False
-
-
-class SyncReply(NamedTuple):
-    """What SyncGroup answers."""
-
-    error: ErrorCode
-    protocol_type: str | None = None
-    protocol: str | None = None
-    assignment: bytes = b""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What follows from an event: replies by member id, and whether `group.value()` must be logged."""
-
-    joined: dict[str, JoinReply] = field(default_factory=dict)
-    synced: dict[str, SyncReply] = field(default_factory=dict)
-    save: bool = False
+# A new member cannot send heartbeats before it knows its id, and a parked JoinGroup hides that its client is gone.
+NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
+# When nobody joined, the rebalance is put off by the members' own timeout, which may be 0.
+LEAST_PUT_OFF_MS: Final = 100
+MAX_GENERATION: Final = 0x7FFFFFFF
 
 
 class Group:
@@ -59,341 +35,340 @@ class Group:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.state_timestamp_ms = int(now_ms + wall_offset_ms)
-        self._wall_offset_ms = wall_offset_ms
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
-        self.leader: str | None = None
-        self.members: dict[str, Member] = {}
-        self.static_members: dict[str, str] = {}
-        self.pending_members: dict[str, float] = {}
+        self.roster = Roster()
         self._initial_delay_ms = initial_delay_ms
+        self._wall_offset_ms = wall_offset_ms
         self._join_deadline_ms: float | None = None
-        self._join_limit_ms = 0.0
         self._sync_deadline_ms: float | None = None
+        # The first rebalance after Empty: it ends by its timer alone, prolonged up to a limit while members come.
+        self._is_initial = False
+        self._initial_limit_ms = 0.0
         self._grew = False
+
+    @property
+    def members(self) -> dict[str, Member]:
+        return self.roster.members
+
+    @property
+    def was_never_logged(self) -> bool:
+        """Empty since it was made, with nobody about to join: nothing is lost with it."""
+        return self.state is GroupState.EMPTY and self.generation == 0 and not self.roster.pending
 
     # -- what is durable ------------------------------------------------------------------------------------------
 
     def value(self) -> GroupValue:
         """The group's record as it stands."""
-        empty = not self.members
         return GroupValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
-            protocol=None if empty else self.protocol,
-            leader=None if empty else self.leader,
+            protocol=self.protocol,
+            leader=self.roster.leader,
             state_timestamp_ms=self.state_timestamp_ms,
             members=tuple(member.saved(self.protocol) for member in self.members.values()),
         )
 
-    def restore(self, value: GroupValue, now_ms: float) -> None:
-        """Take over a record that was loaded; every member gets a fresh session."""
+    def restore(self, value: GroupValue) -> None:
+        """Take over a record that was loaded, from scratch."""
+        self.roster = Roster()
         self.protocol_type = value.protocol_type or None
         self.generation = value.generation
         self.protocol = value.protocol
-        self.leader = value.leader
         self.state = GroupState.STABLE if value.members else GroupState.EMPTY
         self.state_timestamp_ms = value.state_timestamp_ms
-        self.members = {}
-        self.static_members = {}
         for saved in value.members:
+            rebalance_ms = saved.rebalance_timeout_ms
             member = Member(
                 saved.member_id,
                 saved.group_instance_id,
                 saved.client_id,
                 saved.client_host,
-                saved.rebalance_timeout_ms,
-                saved.session_timeout_ms,
-                value.protocol_type,
+                Timeouts(saved.session_timeout_ms if rebalance_ms == -1 else rebalance_ms, saved.session_timeout_ms),
                 ((value.protocol or "", saved.subscription),),
                 saved.assignment,
                 synced=True,
             )
-            member.touch(now_ms)
-            self._index(member)
+            self.roster.add(member)
+        if value.leader in self.members:
+            self.roster.leader = value.leader
 
-    # -- membership -----------------------------------------------------------------------------------------------
+    def start_sessions(self, now_ms: float) -> None:
+        """Loading is over: every loaded member gets a fresh session."""
+        for member in self.members.values():
+            member.touch(now_ms)
+
+    # -- members come ---------------------------------------------------------------------------------------------
 
     def accepts(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether a member with these protocols can be in the group."""
-        if not protocol_type or not protocols:
-            return False
-        if not self.members:
-            return True
-        shared = common_protocols(self.members.values())
-        return protocol_type == self.protocol_type and any(name in shared for name, _metadata in protocols)
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        return protocol_type == self.protocol_type and self.roster.shares(protocols)
 
-    def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID (KIP-345) when this is not a member."""
-        if group_instance_id is not None:
-            owner = self.static_members.get(group_instance_id)
-            if owner is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            if owner != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+    def has_room(self, member_id: str, max_size: int) -> bool:
+        """Whether this member may join. In a rebalance those count who joined already: the last ones are out."""
+        if self.state is GroupState.EMPTY or len(self.members) < max_size:
+            return True
+        member = self.members.get(member_id)
+        if self.state is not GroupState.PREPARING_REBALANCE:
+            return member is not None
+        already = member is not None and member.awaiting_join
+        return already or sum(each.awaiting_join for each in self.members.values()) < max_size
 
     def reserve(self, member_id: str, session_timeout_ms: int, now_ms: float) -> None:
-        """KIP-394: a new member is told its id first and must come back with it before its session ends."""
-        self.pending_members[member_id] = now_ms + session_timeout_ms
+        """A new member is told its id first and must come back with it before its session ends (KIP-394)."""
+        self.roster.pending[member_id] = now_ms + session_timeout_ms
 
-    def add(self, member: Member, now_ms: float) -> Outcome:
+    def add(self, member: Member, protocol_type: str, now_ms: float) -> Outcome:
         """A new member joins: rebalance."""
-        self.pending_members.pop(member.member_id, None)
         if not self.members:
-            self.protocol_type = member.protocol_type
+            self.protocol_type = protocol_type
         self._grew = True
-        self._index(member)
+        member.is_new = True
+        member.session_deadline_ms = now_ms + NEW_MEMBER_TIMEOUT_MS
+        self.roster.add(member)
         return self._joining(member, now_ms)
 
-    def rejoin(self, member: Member, protocols: Protocols, timeouts: tuple[int, int], now_ms: float) -> Outcome:
-        """A member joins again; `timeouts` are its rebalance and session timeouts.
+    def rejoin(self, member: Member, protocols: Protocols, timeouts: Timeouts, now_ms: float) -> Outcome:
+        """A member joins again.
 
-        A follower whose protocols did not change gets the current generation again, since it may have missed the reply;
-        everything else starts a rebalance.
+        Who wants the same as before gets the current generation again, since it may have missed the reply; in a stable
+        group the leader does not, because it joins again when it wants a new assignment.
         """
-        changed = protocols != member.protocols
-        follower = member.member_id != self.leader
-        if self.state is GroupState.COMPLETING_REBALANCE and not changed:
+        settled = self.state is GroupState.COMPLETING_REBALANCE or (
+            self.state is GroupState.STABLE and member.member_id != self.roster.leader
+        )
+        if settled and protocols == member.protocols:
             return Outcome(joined={member.member_id: self._join_reply(member)})
-        if self.state is GroupState.STABLE and follower and not changed:
-            return Outcome(joined={member.member_id: self._join_reply(member)})
-        member.protocols = protocols
-        member.rebalance_timeout_ms, member.session_timeout_ms = timeouts
+        self.roster.update(member, protocols, timeouts)
         return self._joining(member, now_ms)
 
-    def replace_static(self, old_id: str, member: Member, can_skip_assignment: bool, now_ms: float) -> Outcome:
-        """A static member restarted: it takes its predecessor's place, whoever still uses the old id is fenced.
+    def replace_static(
+        self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, can_skip: bool, now_ms: float
+    ) -> Outcome:
+        """A static member restarted: it goes on under a new member id, whoever still uses the old one is fenced.
 
-        The assignment stands when nothing changed. A leader that cannot be told to skip the assignment (JoinGroup below
-        v9, KIP-814) is given the old id as the leader's, so that it acts as a follower.
+        A stable group stays as it is when its protocol does not change. A leader that cannot be told to skip the
+        assignment (JoinGroup below v9, KIP-814) is told that its old self leads, so that it acts as a follower.
         """
-        old = self.members.pop(old_id)
-        outcome = Outcome()
-        self._fence_waiting(old, outcome)
-        if self.leader == old_id:
-            self.leader = member.member_id
-        member.assignment = old.assignment
-        unchanged = old.protocols == member.protocols
-        self._index(member)
-        if self.state is GroupState.STABLE and unchanged:
-            member.synced = True
-            member.touch(now_ms)
-            reply = self._join_reply(member)
-            if self.leader == member.member_id:
-                reply = (
-                    reply._replace(skip_assignment=True)
-                    if can_skip_assignment
-                    else reply._replace(leader=old_id, members=())
-                )
-            outcome.joined[member.member_id] = reply
-            outcome.save = True
-            return outcome
-        return _merge(outcome, self._joining(member, now_ms))
+        old_id, old_leader = member.member_id, self.roster.leader
+        outcome = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
+        self.roster.rename(member, new_id)
+        self.roster.update(member, protocols, timeouts)
+        member.is_new = False
+        member.touch(now_ms)
+        if self.state is not GroupState.STABLE or self.roster.choose_protocol() != self.protocol:
+            return outcome.add(self._joining(member, now_ms))
+        reply = self._join_reply(member)
+        if can_skip:
+            reply = reply._replace(skip_assignment=old_leader == old_id)
+        else:
+            reply = reply._replace(leader=old_leader or "", members=())
+        outcome.joined[new_id] = reply
+        outcome.save = True
+        return outcome
 
-    def remove(self, member_id: str, now_ms: float) -> Outcome:
-        """A member leaves or its session ended."""
-        outcome = Outcome()
-        if self.pending_members.pop(member_id, None) is not None:
-            return _merge(outcome, self._maybe_complete_join(now_ms))
-        member = self.members.pop(member_id)
-        if member.group_instance_id is not None:
-            self.static_members.pop(member.group_instance_id, None)
-        self._fence_waiting(member, outcome)
-        if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
+    # -- members go -----------------------------------------------------------------------------------------------
+
+    def leave(self, who: Sequence[tuple[str, str | None]], now_ms: float) -> tuple[list[ErrorCode], Outcome]:
+        """Members leave, as (member id, instance id): an error for each. Without a member id the instance id counts."""
+        errors, outcome = [], Outcome()
+        for member_id, group_instance_id in who:
+            if not member_id:
+                member_id = self.roster.static.get(group_instance_id or "", "")
+                error = ErrorCode.NONE if member_id else ErrorCode.UNKNOWN_MEMBER_ID
+            elif member_id in self.roster.pending:
+                error = ErrorCode.NONE
+            else:
+                error = self.roster.error(member_id, group_instance_id)
+            errors.append(error)
+            if not error:
+                outcome.add(self._drop(member_id))
+        if not all(errors):
+            outcome.add(self._went(now_ms))
+        return errors, outcome
+
+    def _drop(self, member_id: str) -> Outcome:
+        member = self.roster.remove(member_id)
+        return Outcome() if member is None else self._answer_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def _went(self, now_ms: float) -> Outcome:
         if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            _merge(outcome, self._prepare_rebalance(now_ms))
-        return _merge(outcome, self._maybe_complete_join(now_ms))
+            return self._prepare_rebalance(now_ms)
+        return self._complete_join_if_all_joined(now_ms)
 
     # -- sync -----------------------------------------------------------------------------------------------------
 
-    def sync(self, member_id: str, assignments: Iterable[tuple[str, bytes]], now_ms: float) -> Outcome:
+    def sync(self, member: Member, assignments: Iterable[tuple[str, bytes]]) -> Outcome:
         """A checked member asks for its assignment; the leader brings everybody's."""
-        member = self.members[member_id]
-        member.touch(now_ms)
         member.synced = True
+        if all(other.synced for other in self.members.values()):
+            self._sync_deadline_ms = None
         if self.state is GroupState.STABLE:
-            return Outcome(synced={member_id: self._sync_reply(member)})
+            return Outcome(synced={member.member_id: self._sync_reply(member)})
         member.awaiting_sync = True
-        if member_id != self.leader:
+        if member.member_id != self.roster.leader:
             return Outcome()
         given = dict(assignments)
         for other in self.members.values():
             other.assignment = given.get(other.member_id, b"")
         return Outcome(save=True)
 
-    def assigned(self, now_ms: float) -> Outcome:
-        """The leader's assignment is logged: the group is stable, everybody who waits is told."""
-        self._enter(GroupState.STABLE, now_ms)
-        outcome = Outcome()
-        for member in self.members.values():
-            if member.awaiting_sync:
-                member.awaiting_sync = False
-                outcome.synced[member.member_id] = self._sync_reply(member)
+    def logged(self, outcome: Outcome, error: ErrorCode, now_ms: float) -> Outcome:
+        """The record that `outcome` asked for is in the log, or was refused with `error`: what follows in the end.
+
+        An assignment that cannot be logged fails those who wait for it and starts over; a static member that restarted
+        must try again. That a group became empty needs no record: its last members would time out after a restart.
+        """
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            if not error:
+                self._enter(GroupState.STABLE, now_ms)
+                return outcome.add(self._tell_assignment(ErrorCode.NONE, now_ms))
+            self._forget_assignment()
+            outcome.add(self._tell_assignment(error, now_ms))
+            return outcome.add(self._prepare_rebalance(now_ms))
+        if error and self.state is GroupState.STABLE:
+            outcome.joined = {member_id: JoinReply(error) for member_id in outcome.joined}
         return outcome
 
-    def not_assigned(self, error: ErrorCode) -> Outcome:
-        """The assignment could not be logged: who waits for it gets the error and will join again."""
-        outcome = Outcome()
+    def _forget_assignment(self) -> None:
         for member in self.members.values():
             member.assignment = b""
+
+    def _tell_assignment(self, error: ErrorCode, now_ms: float) -> Outcome:
+        outcome = Outcome()
+        for member in self.members.values():
             if member.awaiting_sync:
                 member.awaiting_sync = False
-                outcome.synced[member.member_id] = SyncReply(error)
+                member.touch(now_ms)
+                outcome.synced[member.member_id] = SyncReply(error) if error else self._sync_reply(member)
         return outcome
 
     # -- time -----------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> float | None:
         """When `tick` must be called next; None when nothing is due."""
-        deadlines = [member.session_deadline_ms for member in self.members.values() if not member.awaiting_join]
-        deadlines += self.pending_members.values()
+        deadlines = [member.session_deadline_ms for member in self.members.values() if not member.is_excused]
+        deadlines += self.roster.pending.values()
         deadlines += [at for at in (self._join_deadline_ms, self._sync_deadline_ms) if at is not None]
         return min(deadlines, default=None)
 
     def tick(self, now_ms: float) -> Outcome:
         """End sessions and rebalances whose time is over."""
         outcome = Outcome()
-        for member_id in [name for name, at in self.pending_members.items() if at <= now_ms]:
-            _merge(outcome, self.remove(member_id, now_ms))
-        silent = [m for m in self.members.values() if not m.awaiting_join and m.session_deadline_ms <= now_ms]
+        lapsed = [member_id for member_id, at_ms in self.roster.pending.items() if at_ms <= now_ms]
+        for member_id in lapsed:
+            self.roster.remove(member_id)
+        if lapsed:
+            outcome.add(self._complete_join_if_all_joined(now_ms))
+        silent = [m for m in self.members.values() if not m.is_excused and m.session_deadline_ms <= now_ms]
         for member in silent:
-            if member.awaiting_sync:
-                member.touch(now_ms)
-            else:
-                _merge(outcome, self.remove(member.member_id, now_ms))
+            outcome.add(self._drop(member.member_id))
+        if silent:
+            outcome.add(self._went(now_ms))
         if self._sync_deadline_ms is not None and self._sync_deadline_ms <= now_ms:
-            self._sync_deadline_ms = None
-            for member in [m for m in self.members.values() if not m.synced]:
-                _merge(outcome, self.remove(member.member_id, now_ms))
+            for member_id in [member.member_id for member in self.members.values() if not member.synced]:
+                self.roster.remove(member_id)
+            outcome.add(self._prepare_rebalance(now_ms))
         if self._join_deadline_ms is not None and self._join_deadline_ms <= now_ms:
-            _merge(outcome, self._join_time_over(now_ms))
+            outcome.add(self._join_time_over(now_ms))
         return outcome
 
     # -- the rebalance --------------------------------------------------------------------------------------------
 
     def _joining(self, member: Member, now_ms: float) -> Outcome:
         member.awaiting_join = True
-        outcome = Outcome()
-        if self.state is not GroupState.PREPARING_REBALANCE:
-            outcome = self._prepare_rebalance(now_ms)
-        return _merge(outcome, self._maybe_complete_join(now_ms))
-
-    @property
-    def _initial(self) -> bool:
-        return self._join_limit_ms > 0
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return self._complete_join_if_all_joined(now_ms)
+        return self._prepare_rebalance(now_ms)
 
     def _prepare_rebalance(self, now_ms: float) -> Outcome:
         """Everybody must join again; who waits for an assignment of the old generation is told so."""
         outcome = Outcome()
-        for member in self.members.values():
-            if member.awaiting_sync:
-                member.awaiting_sync = False
-                member.touch(now_ms)
-                outcome.synced[member.member_id] = SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
-        timeout_ms = max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
-        if self.state is GroupState.EMPTY:
-            self._join_limit_ms = now_ms + max(timeout_ms, self._initial_delay_ms)
-            self._join_deadline_ms = now_ms + self._initial_delay_ms
-            self._grew = False
-        else:
-            self._join_limit_ms = 0.0
-            self._join_deadline_ms = now_ms + timeout_ms
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            self._forget_assignment()
+            outcome = self._tell_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         self._sync_deadline_ms = None
+        timeout_ms = self.roster.rebalance_timeout_ms
+        self._is_initial = self.state is GroupState.EMPTY
+        if self._is_initial:
+            self._initial_limit_ms = now_ms + max(timeout_ms, self._initial_delay_ms)
+            self._grew = False
+        self._join_deadline_ms = now_ms + (self._initial_delay_ms if self._is_initial else timeout_ms)
         self._enter(GroupState.PREPARING_REBALANCE, now_ms)
-        return outcome
+        return outcome.add(self._complete_join_if_all_joined(now_ms))
 
-    def _maybe_complete_join(self, now_ms: float) -> Outcome:
-        """Go on as soon as everybody is there; the first rebalance keeps its delay."""
-        if self.state is not GroupState.PREPARING_REBALANCE:
-            return Outcome()
-        waiting = self._initial and self._initial_delay_ms > 0 and bool(self.members)
-        if waiting or self.pending_members or any(not member.awaiting_join for member in self.members.values()):
+    def _complete_join_if_all_joined(self, now_ms: float) -> Outcome:
+        if self.state is not GroupState.PREPARING_REBALANCE or self._is_initial or not self.roster.everybody_joined:
             return Outcome()
         return self._complete_join(now_ms)
 
     def _join_time_over(self, now_ms: float) -> Outcome:
-        """The first rebalance is prolonged while members keep coming, up to their rebalance timeout."""
-        if self._initial and self._grew and now_ms < self._join_limit_ms:
+        """The first rebalance is prolonged while members keep coming, up to the first one's rebalance timeout."""
+        if self._is_initial and self._grew and now_ms < self._initial_limit_ms:
             self._grew = False
-            self._join_deadline_ms = min(now_ms + self._initial_delay_ms, self._join_limit_ms)
+            self._join_deadline_ms = min(now_ms + self._initial_delay_ms, self._initial_limit_ms)
             return Outcome()
         return self._complete_join(now_ms)
 
     def _complete_join(self, now_ms: float) -> Outcome:
-        """A new generation of those who joined."""
-        outcome = Outcome()
+        """A new generation of those who joined and of the static members, who may come later."""
         for member in [m for m in self.members.values() if not m.awaiting_join and m.group_instance_id is None]:
-            del self.members[member.member_id]
+            self.roster.remove(member.member_id)
+        if self.members and not self.roster.elect():
+            self._join_deadline_ms = now_ms + max(self.roster.rebalance_timeout_ms, LEAST_PUT_OFF_MS)
+            return Outcome()
         self._join_deadline_ms = None
-        self._join_limit_ms = 0.0
-        self.generation = (self.generation + 1) & 0x7FFFFFFF
+        self._is_initial = False
+        self.generation = (self.generation + 1) & MAX_GENERATION
         if not self.members:
-            self.leader = None
             self.protocol = None
             self._enter(GroupState.EMPTY, now_ms)
-            outcome.save = True
-            return outcome
-        if self.leader not in self.members or not self.members[self.leader].awaiting_join:
-            self.leader = next((m.member_id for m in self.members.values() if m.awaiting_join), self.leader)
-        self.protocol = choose_protocol(self.members.values())
+            return Outcome(save=True)
+        self.protocol = self.roster.choose_protocol()
         self._enter(GroupState.COMPLETING_REBALANCE, now_ms)
-        for member in self.members.values():
-            member.synced = False
-            member.touch(now_ms)
-            if member.awaiting_join:
-                member.awaiting_join = False
-                outcome.joined[member.member_id] = self._join_reply(member)
-        self._sync_deadline_ms = now_ms + max(member.rebalance_timeout_ms for member in self.members.values())
-        return outcome
+        self._sync_deadline_ms = now_ms + self.roster.rebalance_timeout_ms
+        return Outcome(joined=self._tell_generation(now_ms))
 
-    # -- small things ---------------------------------------------------------------------------------------------
+    def _tell_generation(self, now_ms: float) -> dict[str, JoinReply]:
+        joined = {}
+        for member in self.members.values():
+            if member.awaiting_join:
+                joined[member.member_id] = self._join_reply(member)
+            member.awaiting_join = member.is_new = member.synced = False
+            member.touch(now_ms)
+        return joined
 
     def _enter(self, target: GroupState, now_ms: float) -> None:
         self.state = check_transition(self.group_id, self.state, target)
         self.state_timestamp_ms = int(now_ms + self._wall_offset_ms)
-        if target is GroupState.STABLE:
-            self._sync_deadline_ms = None
 
-    def _index(self, member: Member) -> None:
-        self.members[member.member_id] = member
-        if member.group_instance_id is not None:
-            self.static_members[member.group_instance_id] = member.member_id
-        if self.leader is None:
-            self.leader = member.member_id
+    # -- replies --------------------------------------------------------------------------------------------------
 
-    def _fence_waiting(self, member: Member, outcome: Outcome) -> None:
-        error = ErrorCode.UNKNOWN_MEMBER_ID if member.group_instance_id is None else ErrorCode.FENCED_INSTANCE_ID
+    def _answer_waiting(self, member: Member, error: ErrorCode) -> Outcome:
+        """Nothing more comes for this member id: whoever waits with it is told why."""
+        outcome = Outcome()
         if member.awaiting_join:
-            outcome.joined[member.member_id] = JoinReply(error, member.member_id)
+            known_as = member.member_id if error is ErrorCode.FENCED_INSTANCE_ID else ""
+            outcome.joined[member.member_id] = JoinReply(error, known_as)
         if member.awaiting_sync:
             outcome.synced[member.member_id] = SyncReply(error)
+        member.awaiting_join = member.awaiting_sync = False
+        return outcome
 
     def _join_reply(self, member: Member) -> JoinReply:
         listed: tuple[tuple[str, str | None, bytes], ...] = ()
-        if member.member_id == self.leader:
+        if member.member_id == self.roster.leader:
             listed = tuple(
                 (other.member_id, other.group_instance_id, other.subscription(self.protocol))
                 for other in self.members.values()
             )
+        leader = self.roster.leader or ""
         return JoinReply(
-            ErrorCode.NONE,
-            member.member_id,
-            self.generation,
-            self.protocol_type,
-            self.protocol,
-            self.leader or "",
-            listed,
+            ErrorCode.NONE, member.member_id, self.generation, self.protocol_type, self.protocol, leader, listed
         )
 
     def _sync_reply(self, member: Member) -> SyncReply:
         return SyncReply(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
-
-
-def _merge(into: Outcome, more: Outcome) -> Outcome:
-    into.joined |= more.joined
-    into.synced |= more.synced
-    into.save = into.save or more.save
-    return into

@@ -1,54 +1,25 @@
-"""The members of a classic group and the protocol they agree on. pure"""
+"""The members of a classic group: who is in, who may join, what they agree on. pure
+
+Source: `org.apache.kafka.coordinator.group.classic.ClassicGroup`, `ClassicGroupMember` of Kafka 4.3.1.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import GroupMember
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(assignor name, subscription) in the member's order of preference."""
 
 
-@dataclass(slots=True)
-class Member:
-    """One member. The last four fields live in memory only; a loaded member starts with a fresh session."""
+class Timeouts(NamedTuple):
+    """What a member asks for when it joins."""
 
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    protocol_type: str
-    protocols: Protocols
-    assignment: bytes = b""
-    session_deadline_ms: float = field(default=0.0)
-    awaiting_join: bool = False
-    awaiting_sync: bool = False
-    synced: bool = False
-
-    def subscription(self, protocol: str | None) -> bytes:
-        """The metadata that the member gave for `protocol`; empty when it has none."""
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
-
-    def touch(self, now_ms: float) -> None:
-        """The member gave a sign of life."""
-        self.session_deadline_ms = now_ms + self.session_timeout_ms
-
-    def saved(self, protocol: str | None) -> GroupMember:
-        """What the group's record keeps of the member."""
-        return GroupMember(
-            member_id=self.member_id,
-            group_instance_id=self.group_instance_id,
-            client_id=self.client_id,
-            client_host=self.client_host,
-            rebalance_timeout_ms=self.rebalance_timeout_ms,
-            session_timeout_ms=self.session_timeout_ms,
-            subscription=self.subscription(protocol),
-            assignment=self.assignment,
-        )
+    rebalance_ms: int
+    session_ms: int
 
 
 class Caller(NamedTuple):
@@ -64,15 +35,145 @@ class Caller(NamedTuple):
         return self.generation >= 0 or self.member_id != "" or self.group_instance_id is not None
 
 
-def common_protocols(members: Iterable[Member]) -> set[str]:
-    """The assignors that every member knows."""
-    known = [{name for name, _metadata in member.protocols} for member in members]
-    return set.intersection(*known) if known else set()
+@dataclass(slots=True)
+class Member:
+    """One member. From `session_deadline_ms` on the fields live in memory only."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    timeouts: Timeouts
+    protocols: Protocols
+    assignment: bytes = b""
+    session_deadline_ms: float = field(default=0.0)
+    is_new: bool = False
+    awaiting_join: bool = False
+    awaiting_sync: bool = False
+    synced: bool = False
+
+    @property
+    def is_excused(self) -> bool:
+        """A member that waits for us need not send heartbeats, unless it has never been told its member id."""
+        return (self.awaiting_join or self.awaiting_sync) and not self.is_new
+
+    def subscription(self, protocol: str | None) -> bytes:
+        """The metadata that the member gave for `protocol`; empty when it has none."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def touch(self, now_ms: float) -> None:
+        """The member gave a sign of life, or was told something that it must react to."""
+        self.session_deadline_ms = now_ms + self.timeouts.session_ms
+
+    def saved(self, protocol: str | None) -> GroupMember:
+        """What the group's record keeps of the member."""
+        return GroupMember(
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.timeouts.rebalance_ms,
+            session_timeout_ms=self.timeouts.session_ms,
+            subscription=self.subscription(protocol),
+            assignment=self.assignment,
+        )
 
 
-def choose_protocol(members: Iterable[Member]) -> str:
-    """The one with most votes: each member's is the first of its own that all know (`ClassicGroup.selectProtocol`)."""
-    everyone = list(members)
-    candidates = common_protocols(everyone)
-    votes = Counter(next(name for name, _metadata in member.protocols if name in candidates) for member in everyone)
-    return max(votes, key=lambda name: votes[name])
+class Roster:
+    """The members of one group in the order in which they came.
+
+    `static` maps instance ids to member ids (KIP-345); `pending` holds the ids that were handed out and not used yet,
+    with the time at which they lapse (KIP-394).
+    """
+
+    __slots__ = ("_supporters", "leader", "members", "pending", "static")
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.static: dict[str, str] = {}
+        self.pending: dict[str, float] = {}
+        self.leader: str | None = None
+        self._supporters: Counter[str] = Counter()
+
+    def add(self, member: Member) -> None:
+        """Take a member in; the first one leads."""
+        self.pending.pop(member.member_id, None)
+        self.members[member.member_id] = member
+        self._supporters.update(_names(member.protocols))
+        if member.group_instance_id is not None:
+            self.static[member.group_instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> Member | None:
+        """Take a member or a pending id out; another member leads if it was the leader."""
+        self.pending.pop(member_id, None)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        self._supporters.subtract(_names(member.protocols))
+        if member.group_instance_id is not None:
+            self.static.pop(member.group_instance_id, None)
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def rename(self, member: Member, new_id: str) -> None:
+        """A static member goes on under a new member id; its old one is fenced from now on."""
+        old_id, member.member_id = member.member_id, new_id
+        del self.members[old_id]
+        self.members[new_id] = member
+        if member.group_instance_id is not None:
+            self.static[member.group_instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+
+    def update(self, member: Member, protocols: Protocols, timeouts: Timeouts) -> None:
+        """A member joins again with what it wants now."""
+        self._supporters.subtract(_names(member.protocols))
+        self._supporters.update(_names(protocols))
+        member.protocols = protocols
+        member.timeouts = timeouts
+
+    def error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID when this is not a member."""
+        if group_instance_id is not None:
+            owner = self.static.get(group_instance_id)
+            if owner is not None and owner != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            if owner is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def shares(self, protocols: Protocols) -> bool:
+        """Whether every member knows one of these protocols."""
+        return any(self._supporters[name] == len(self.members) for name in _names(protocols))
+
+    def choose_protocol(self) -> str:
+        """The one with most votes: each member's is the first of its own that all know."""
+        everyone = self.members.values()
+        common = {name for name, count in self._supporters.items() if count == len(everyone)}
+        votes = Counter(next(name for name, _metadata in member.protocols if name in common) for member in everyone)
+        return max(votes, key=lambda name: votes[name])
+
+    def elect(self) -> bool:
+        """Make sure that the leader is one of those who joined; False when nobody did."""
+        if self.leader is not None and self.members[self.leader].awaiting_join:
+            return True
+        joined = next((member.member_id for member in self.members.values() if member.awaiting_join), None)
+        if joined is not None:
+            self.leader = joined
+        return joined is not None
+
+    @property
+    def everybody_joined(self) -> bool:
+        return not self.pending and all(member.awaiting_join for member in self.members.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member asks for, 0 at least."""
+        return max([0, *(member.timeouts.rebalance_ms for member in self.members.values())])
+
+
+def _names(protocols: Protocols) -> Iterable[str]:
+    return {name for name, _metadata in protocols}

@@ -62,6 +62,11 @@ class GroupOffsets:
         """Whether an open transaction covers the key."""
         return key in self.unstable
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is committed or pending."""
+        return not self.committed and not self.unstable
+
     def keys(self) -> set[Key]:
         """Every key with a committed or a pending offset."""
         return self.committed.keys() | self.unstable.keys()

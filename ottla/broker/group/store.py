@@ -4,16 +4,18 @@
 """
 
 from ottla.broker.group.log import Replayed
-from ottla.broker.group.machine import Group, JoinReply, SyncReply
+from ottla.broker.group.machine import Group
 from ottla.broker.group.offsets import GroupOffsets
+from ottla.broker.group.replies import JoinReply, SyncReply
+from ottla.broker.ports.clock import Timer
 from ottla.broker.turns import Wait
 from ottla.protocol.state_records import GroupKey, GroupValue, OffsetKey, OffsetValue
 
 
 class Entry:
-    """One group with its offsets, and the handlers that wait in it."""
+    """One group with its offsets, the handlers that wait in it, and the timer for its next deadline."""
 
-    __slots__ = ("group", "index", "joins", "offsets", "syncs", "wake_at_ms")
+    __slots__ = ("group", "index", "joins", "offsets", "syncs", "timer", "wake_at_ms")
 
     def __init__(self, group: Group, index: int) -> None:
         self.group = group
@@ -21,11 +23,18 @@ class Entry:
         self.offsets = GroupOffsets()
         self.joins: dict[str, Wait[JoinReply]] = {}
         self.syncs: dict[str, Wait[SyncReply]] = {}
-        self.wake_at_ms: float | None = None
+        self.timer: Timer | None = None
+        self.wake_at_ms = 0.0
+
+    def cancel_timer(self) -> None:
+        """No deadline is watched any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class GroupStore:
-    """Every group, by id. `new_group(group_id)` makes an empty one."""
+    """Every group, by id. Monotonic time plus `wall_offset_ms` is wall time."""
 
     def __init__(self, initial_delay_ms: int, wall_offset_ms: float) -> None:
         self.entries: dict[str, Entry] = {}
@@ -37,22 +46,33 @@ class GroupStore:
         """The group, created Empty when there is none."""
         entry = self.entries.get(group_id)
         if entry is None:
-            entry = Entry(Group(group_id, self._initial_delay_ms, self._wall_offset_ms, now_ms), index)
+            entry = Entry(self._new_group(group_id, now_ms), index)
             self.entries[group_id] = entry
         return entry
+
+    def forget_if_unused(self, entry: Entry) -> None:
+        """Drop a group of which nothing is left: no generation, no member about to join, no offset.
+
+        Kafka keeps such a group until its offsets expire; nobody can tell but DescribeGroups.
+        """
+        if entry.group.was_never_logged and entry.offsets.is_empty:
+            entry.cancel_timer()
+            self.entries.pop(entry.group.group_id, None)
 
     def apply(self, index: int, said: Replayed, now_ms: float) -> None:
         """Apply one record or marker of offsets partition `index`."""
         key, value = said.key, said.value
         if key is None:
             self.end_transaction(index, said.producer_id, said.committed)
-        elif isinstance(key, OffsetKey):
-            self._apply_offset(index, said, key, value, now_ms)
         elif isinstance(key, GroupKey):
-            if value is None:
-                self.entries.pop(key.group, None)
-            elif isinstance(value, GroupValue):
-                self.obtain(key.group, index, now_ms).group.restore(value, now_ms)
+            if isinstance(value, GroupValue):
+                self.obtain(key.group, index, now_ms).group.restore(value)
+            else:
+                self._remove_group(key.group, now_ms)
+        elif isinstance(value, OffsetValue):
+            self._apply_offset(index, said, key, value, now_ms)
+        else:
+            self._remove_offset(key)
 
     def end_transaction(self, index: int, producer_id: int, commit: bool) -> None:
         """A marker of `producer_id` in offsets partition `index`: its pending offsets count now, or never."""
@@ -60,20 +80,29 @@ class GroupStore:
             entry = self.entries.get(group_id)
             if entry is not None:
                 entry.offsets.end_transaction(producer_id, commit)
+                self.forget_if_unused(entry)
 
-    def _apply_offset(
-        self, index: int, said: Replayed, key: OffsetKey, value: OffsetValue | GroupValue | None, now_ms: float
-    ) -> None:
-        place = (key.topic, key.partition)
-        if value is None:
-            entry = self.entries.get(key.group)
-            if entry is not None:
-                entry.offsets.remove(place)
-            return
-        assert isinstance(value, OffsetValue)
+    def _apply_offset(self, index: int, said: Replayed, key: OffsetKey, value: OffsetValue, now_ms: float) -> None:
         offsets = self.obtain(key.group, index, now_ms).offsets
+        place = (key.topic, key.partition)
         if said.producer_id < 0:
             offsets.commit(place, value, said.record_offset)
         else:
             offsets.commit_pending(said.producer_id, place, value, said.record_offset)
             self._open.setdefault((index, said.producer_id), set()).add(key.group)
+
+    def _remove_offset(self, key: OffsetKey) -> None:
+        entry = self.entries.get(key.group)
+        if entry is not None:
+            entry.offsets.remove((key.topic, key.partition))
+            self.forget_if_unused(entry)
+
+    def _remove_group(self, group_id: str, now_ms: float) -> None:
+        """A group's tombstone: what it leaves behind are offsets that nobody removed."""
+        entry = self.entries.get(group_id)
+        if entry is not None:
+            entry.group = self._new_group(group_id, now_ms)
+            self.forget_if_unused(entry)
+
+    def _new_group(self, group_id: str, now_ms: float) -> Group:
+        return Group(group_id, self._initial_delay_ms, self._wall_offset_ms, now_ms)

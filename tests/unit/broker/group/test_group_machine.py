@@ -2,42 +2,51 @@
 
 import pytest
 
-from ottla.broker.group.machine import Group
-from ottla.broker.group.members import Member, choose_protocol
+from ottla.broker.group.machine import NEW_MEMBER_TIMEOUT_MS, Group
+from ottla.broker.group.members import Member, Roster, Timeouts
 from ottla.broker.group.states import ALLOWED_PREVIOUS, GroupState, check_transition
 from ottla.protocol.errors import ErrorCode
 
 RANGE = (("range", b"sub"),)
+CHANGED = (("range", b"new"),)
+TIMES = Timeouts(60_000, 10_000)
 
 
 def member(name, instance=None, protocols=RANGE, session_ms=10_000, rebalance_ms=60_000):
-    return Member(name, instance, "client", "/host", rebalance_ms, session_ms, "consumer", protocols)
+    return Member(name, instance, "client", "/host", Timeouts(rebalance_ms, session_ms), protocols)
 
 
 def group(initial_delay_ms=0):
     return Group("g", initial_delay_ms, 0.0, 0.0)
 
 
-def stable(*names):
-    """A stable group of these members, the first one leading."""
+def joined(*members):
+    """A group whose first rebalance these members went through: CompletingRebalance, generation 1."""
     made = group()
-    for name in names:
-        made.add(member(name), 0.0)
-        for other in list(made.members.values()):
-            if not other.awaiting_join:
-                made.rejoin(other, other.protocols, (60_000, 10_000), 0.0)
-    leader = made.leader
-    for name in [*[n for n in names if n != leader], leader]:
-        made.sync(name, [(n, n.encode()) for n in names], 0.0)
-    made.assigned(0.0)
+    for each in members:
+        assert not made.add(each, "consumer", 0.0).joined
+    # The second and later members prolong the first rebalance once, by its delay of 0 ms.
+    outcome = made.tick(0.0)
+    if made.state is GroupState.PREPARING_REBALANCE:
+        outcome = made.tick(0.0)
+    assert set(outcome.joined) == {each.member_id for each in members}
+    return made
+
+
+def stable(*names, **more):
+    """A stable group of these members, the first one leading."""
+    made = joined(*(each if isinstance(each, Member) else member(each, **more) for each in names))
+    for each in reversed([*made.members.values()]):
+        outcome = made.sync(each, [(name, name.encode()) for name in made.members])
+    made.logged(outcome, ErrorCode.NONE, 0.0)
     assert made.state is GroupState.STABLE
     return made
 
 
 def test_first_member_leads_a_generation_of_its_own():
     made = group()
-    outcome = made.add(member("a"), 0.0)
-    reply = outcome.joined["a"]
+    assert not made.add(member("a"), "consumer", 0.0).joined
+    reply = made.tick(0.0).joined["a"]
     assert (reply.error, reply.generation, reply.leader, reply.protocol) == (0, 1, "a", "range")
     assert reply.members == (("a", None, b"sub"),)
     assert made.state is GroupState.COMPLETING_REBALANCE
@@ -45,8 +54,8 @@ def test_first_member_leads_a_generation_of_its_own():
 
 def test_initial_delay_collects_members_that_start_together():
     made = group(initial_delay_ms=3000)
-    assert not made.add(member("a"), 0.0).joined
-    assert not made.add(member("b"), 1000.0).joined
+    assert not made.add(member("a"), "consumer", 0.0).joined
+    assert not made.add(member("b"), "consumer", 1000.0).joined
     assert not made.tick(3000.0).joined, "a member came during the first delay, so it is prolonged once"
     outcome = made.tick(6000.0)
     assert set(outcome.joined) == {"a", "b"}
@@ -55,73 +64,124 @@ def test_initial_delay_collects_members_that_start_together():
 
 def test_initial_delay_ends_at_the_rebalance_timeout():
     made = group(initial_delay_ms=3000)
-    made.add(member("m0", rebalance_ms=5000), 0.0)
-    made.add(member("m1", rebalance_ms=5000), 2000.0)
+    made.add(member("m0", rebalance_ms=5000), "consumer", 0.0)
+    made.add(member("m1", rebalance_ms=5000), "consumer", 2000.0)
     assert not made.tick(3000.0).joined
-    made.add(member("m2", rebalance_ms=5000), 4000.0)
+    made.add(member("m2", rebalance_ms=5000), "consumer", 4000.0)
     assert set(made.tick(5000.0).joined) == {"m0", "m1", "m2"}
 
 
+def test_initial_rebalance_keeps_its_delay_when_its_only_member_leaves():
+    made = group(initial_delay_ms=3000)
+    made.add(member("a"), "consumer", 0.0)
+    errors, outcome = made.leave([("a", None)], 1.0)
+    assert errors == [ErrorCode.NONE]
+    assert outcome.joined["a"].error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert made.state is GroupState.PREPARING_REBALANCE
+    assert made.tick(3000.0).save and made.state is GroupState.EMPTY
+
+
 def test_leader_sync_waits_for_the_log_and_then_answers_everybody():
-    made = group()
-    made.add(member("a"), 0.0)
-    made.add(member("b"), 0.0)
-    made.rejoin(made.members["a"], RANGE, (60_000, 10_000), 0.0)
-    assert not made.sync("b", [], 0.0).synced
-    outcome = made.sync("a", [("a", b"A"), ("b", b"B")], 0.0)
+    made = joined(member("a"), member("b"))
+    assert not made.sync(made.members["b"], []).synced
+    outcome = made.sync(made.members["a"], [("a", b"A"), ("b", b"B")])
     assert outcome.save and not outcome.synced
-    assert {name: reply.assignment for name, reply in made.assigned(0.0).synced.items()} == {"a": b"A", "b": b"B"}
+    made.logged(outcome, ErrorCode.NONE, 0.0)
+    assert {name: reply.assignment for name, reply in outcome.synced.items()} == {"a": b"A", "b": b"B"}
+    assert made.next_deadline_ms() == 10_000.0, "both have synced, so only sessions are left"
 
 
-def test_assignment_that_cannot_be_logged_fails_the_waiting_members():
-    made = group()
-    made.add(member("a"), 0.0)
-    made.sync("a", [("a", b"A")], 0.0)
-    assert made.not_assigned(ErrorCode.NOT_COORDINATOR).synced["a"].error is ErrorCode.NOT_COORDINATOR
-    assert made.state is GroupState.COMPLETING_REBALANCE
+def test_member_whom_the_leader_forgot_gets_an_empty_assignment():
+    made = joined(member("a"), member("b"))
+    made.sync(made.members["b"], [])
+    outcome = made.logged(made.sync(made.members["a"], [("a", b"A")]), ErrorCode.NONE, 0.0)
+    assert outcome.synced["b"] == (ErrorCode.NONE, "consumer", "range", b"")
+
+
+def test_assignment_that_cannot_be_logged_fails_those_who_wait_and_starts_over():
+    made = joined(member("a"))
+    outcome = made.logged(made.sync(made.members["a"], [("a", b"A")]), ErrorCode.NOT_COORDINATOR, 0.0)
+    assert outcome.synced["a"].error is ErrorCode.NOT_COORDINATOR
+    assert made.state is GroupState.PREPARING_REBALANCE
+    assert made.members["a"].assignment == b""
 
 
 def test_new_member_starts_a_rebalance_that_waits_for_the_old_ones():
     made = stable("a")
-    assert not made.add(member("b"), 0.0).joined
+    assert not made.add(member("b"), "consumer", 0.0).joined
     assert made.state is GroupState.PREPARING_REBALANCE
-    outcome = made.rejoin(made.members["a"], RANGE, (60_000, 10_000), 0.0)
+    outcome = made.rejoin(made.members["a"], RANGE, TIMES, 0.0)
     assert {reply.generation for reply in outcome.joined.values()} == {2}
+
+
+def test_member_that_rejoins_unchanged_before_the_assignment_gets_the_generation_again():
+    made = joined(member("a"), member("b"))
+    assert made.rejoin(made.members["a"], RANGE, TIMES, 0.0).joined["a"].members
+    assert made.rejoin(made.members["b"], RANGE, TIMES, 0.0).joined["b"].generation == 1
+    assert made.state is GroupState.COMPLETING_REBALANCE
+    assert not made.rejoin(made.members["b"], CHANGED, TIMES, 0.0).joined
+    assert made.state is GroupState.PREPARING_REBALANCE
 
 
 def test_follower_that_rejoins_unchanged_gets_the_current_generation():
     made = stable("a", "b")
-    follower = next(m for m in made.members.values() if m.member_id != made.leader)
-    outcome = made.rejoin(follower, RANGE, (60_000, 10_000), 0.0)
-    assert outcome.joined[follower.member_id].generation == made.generation
+    outcome = made.rejoin(made.members["b"], RANGE, TIMES, 0.0)
+    assert outcome.joined["b"].generation == made.generation
     assert made.state is GroupState.STABLE
 
 
-def test_leader_that_rejoins_starts_a_rebalance():
+@pytest.mark.parametrize(("name", "protocols"), [("a", RANGE), ("b", CHANGED)])
+def test_leader_or_changed_follower_that_rejoins_starts_a_rebalance(name, protocols):
     made = stable("a", "b")
-    made.rejoin(made.members[made.leader], RANGE, (60_000, 10_000), 0.0)
+    assert not made.rejoin(made.members[name], protocols, TIMES, 0.0).joined
     assert made.state is GroupState.PREPARING_REBALANCE
 
 
 def test_member_that_does_not_rejoin_in_time_is_out():
-    made = stable("a", "b")
-    made.members["b"].session_timeout_ms = made.members["a"].session_timeout_ms = 600_000
-    made.rejoin(made.members["a"], (("range", b"new"),), (60_000, 600_000), 0.0)
-    made.members["b"].touch(0.0)
+    made = stable("a", "b", session_ms=600_000)
+    made.rejoin(made.members["a"], CHANGED, Timeouts(60_000, 600_000), 0.0)
     outcome = made.tick(60_000.0)
     assert set(outcome.joined) == {"a"}
     assert set(made.members) == {"a"}
 
 
-def test_member_that_never_syncs_is_out_after_the_rebalance_timeout():
-    made = group()
-    made.add(member("a", session_ms=600_000), 0.0)
-    made.add(member("b", session_ms=600_000), 0.0)
-    made.rejoin(made.members["a"], RANGE, (60_000, 600_000), 0.0)
-    made.sync("b", [], 0.0)
+def test_leader_that_does_not_rejoin_in_time_is_replaced_by_one_who_did():
+    made = stable("a", "b", session_ms=600_000)
+    made.rejoin(made.members["b"], CHANGED, Timeouts(60_000, 600_000), 0.0)
+    assert made.tick(60_000.0).joined["b"].leader == "b"
+
+
+def test_static_members_alone_keep_a_rebalance_open_until_one_joins():
+    made = stable(
+        member("i-1", "i", session_ms=600_000), member("j-1", "j", session_ms=600_000), member("b", session_ms=600_000)
+    )
+    made.leave([("b", None)], 0.0)
+    assert made.generation == 1 and not made.tick(60_000.0).joined
+    assert (made.state, made.generation) == (GroupState.PREPARING_REBALANCE, 1)
+    made.rejoin(made.members["j-1"], RANGE, Timeouts(60_000, 600_000), 60_001.0)
+    reply = made.tick(120_000.0).joined["j-1"]
+    assert (reply.leader, reply.generation) == ("j-1", 2)
+    assert [name for name, _, _ in reply.members] == ["i-1", "j-1"], "the static member may still come"
+
+
+def test_rebalance_without_a_timeout_does_not_spin_on_absent_static_members():
+    made = stable(member("i-1", "i", rebalance_ms=0), member("b", rebalance_ms=0))
+    made.leave([("b", None)], 0.0)
+    made.tick(0.0)
+    assert made.next_deadline_ms() > 0.0
+
+
+@pytest.mark.parametrize("leader_synced", [False, True])
+def test_member_that_never_syncs_is_out_after_the_rebalance_timeout(leader_synced):
+    made = joined(member("a", session_ms=600_000), member("b", session_ms=600_000))
+    outcome = made.sync(made.members["a" if leader_synced else "b"], [])
+    if leader_synced:
+        made.logged(outcome, ErrorCode.NONE, 0.0)
     outcome = made.tick(60_000.0)
-    assert set(made.members) == {"b"}
-    assert outcome.synced["b"].error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert set(made.members) == {"a"} if leader_synced else {"b"}
+    assert made.state is GroupState.PREPARING_REBALANCE
+    if not leader_synced:
+        assert outcome.synced["b"].error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_silent_member_loses_its_session_and_the_rest_rebalance():
@@ -132,40 +192,118 @@ def test_silent_member_loses_its_session_and_the_rest_rebalance():
     assert made.state is GroupState.PREPARING_REBALANCE
 
 
+def test_member_that_waits_needs_no_heartbeats():
+    made = joined(member("a"), member("b"))
+    made.sync(made.members["b"], [])
+    made.members["a"].touch(9_000.0)
+    made.tick(10_000.0)
+    assert set(made.members) == {"a", "b"}
+    outcome = made.logged(made.sync(made.members["a"], []), ErrorCode.NONE, 12_000.0)
+    assert set(outcome.synced) == {"a", "b"}
+    assert made.next_deadline_ms() == 22_000.0, "the session starts again with the assignment"
+
+
+def test_new_member_that_hung_up_is_out_after_five_minutes_of_rebalance():
+    made = stable("a", session_ms=1_800_000, rebalance_ms=1_800_000)
+    made.add(member("b"), "consumer", 0.0)
+    outcome = made.tick(float(NEW_MEMBER_TIMEOUT_MS))
+    assert outcome.joined["b"].error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert set(made.members) == {"a"}
+
+
 def test_last_member_that_leaves_empties_the_group_and_logs_it():
     made = stable("a")
-    outcome = made.remove("a", 0.0)
+    _, outcome = made.leave([("a", None)], 0.0)
     assert outcome.save and made.state is GroupState.EMPTY
-    assert made.value().members == () and made.value().protocol_type == "consumer"
+    value = made.value()
+    assert (value.members, value.protocol, value.leader, value.generation) == ((), None, None, 2)
+    assert value.protocol_type == "consumer"
+
+
+def test_several_members_leave_in_one_rebalance():
+    made = stable(member("a"), member("i-1", "i"), member("c"))
+    errors, outcome = made.leave([("a", None), ("", "i"), ("", "x"), ("", None), ("a", None), ("c", "i")], 0.0)
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert errors == [ErrorCode.NONE, ErrorCode.NONE, unknown, unknown, unknown, unknown]
+    assert set(made.members) == {"c"} and made.roster.leader == "c"
+    assert not outcome.save and made.generation == 1
+
+
+def test_member_that_leaves_while_it_waits_is_answered():
+    made = joined(member("a"), member("b"))
+    made.sync(made.members["b"], [])
+    _, outcome = made.leave([("b", None)], 0.0)
+    assert outcome.synced["b"].error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_reserved_member_id_holds_the_rebalance_until_its_session_ends():
     made = stable("a")
     made.reserve("b", 10_000, 0.0)
-    made.rejoin(made.members["a"], (("range", b"new"),), (60_000, 600_000), 0.0)
+    made.rejoin(made.members["a"], CHANGED, TIMES, 0.0)
     assert made.state is GroupState.PREPARING_REBALANCE
     assert set(made.tick(10_000.0).joined) == {"a"}
 
 
+def test_reserved_member_id_can_leave():
+    made = stable("a")
+    made.reserve("b", 10_000, 0.0)
+    errors, _ = made.leave([("b", None)], 0.0)
+    assert errors == [ErrorCode.NONE] and not made.roster.pending
+
+
+def restart_static(made, old="i-1", new="i-2", protocols=RANGE, can_skip=True):
+    return made.replace_static(made.members[old], new, protocols, TIMES, can_skip, 0.0)
+
+
 def test_static_member_that_restarts_keeps_its_assignment_without_a_rebalance():
-    made = group()
-    made.add(member("i-1", instance="i"), 0.0)
-    made.sync("i-1", [("i-1", b"A")], 0.0)
-    made.assigned(0.0)
-    outcome = made.replace_static("i-1", member("i-2", instance="i"), True, 0.0)
+    made = stable(member("i-1", "i"))
+    outcome = restart_static(made)
     reply = outcome.joined["i-2"]
+    assert outcome.save
     assert (reply.error, reply.skip_assignment, reply.leader) == (ErrorCode.NONE, True, "i-2")
-    assert made.state is GroupState.STABLE and made.members["i-2"].assignment == b"A"
-    assert made.member_error("i-1", "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert [name for name, _, _ in reply.members] == ["i-2"]
+    assert made.state is GroupState.STABLE and made.members["i-2"].assignment == b"i-1"
+    assert made.roster.error("i-1", "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert made.roster.error("i-1", None) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_static_leader_on_an_old_protocol_is_told_that_its_old_self_leads():
-    made = group()
-    made.add(member("i-1", instance="i"), 0.0)
-    made.sync("i-1", [("i-1", b"A")], 0.0)
-    made.assigned(0.0)
-    reply = made.replace_static("i-1", member("i-2", instance="i"), False, 0.0).joined["i-2"]
+    reply = restart_static(stable(member("i-1", "i")), can_skip=False).joined["i-2"]
     assert (reply.leader, reply.members, reply.skip_assignment) == ("i-1", (), False)
+
+
+def test_static_follower_that_restarts_has_no_assignment_to_skip():
+    reply = restart_static(stable(member("a"), member("i-1", "i"))).joined["i-2"]
+    assert (reply.leader, reply.members, reply.skip_assignment) == ("a", (), False)
+
+
+def test_static_member_that_cannot_be_logged_must_try_again():
+    made = stable(member("i-1", "i"))
+    outcome = made.logged(restart_static(made), ErrorCode.NOT_COORDINATOR, 0.0)
+    assert outcome.joined == {"i-2": (ErrorCode.NOT_COORDINATOR, "", -1, None, None, "", (), False)}
+
+
+def test_static_member_that_restarts_with_another_protocol_rebalances():
+    made = stable(member("i-1", "i", protocols=(("range", b""), ("sticky", b""))))
+    outcome = restart_static(made, protocols=(("sticky", b""), ("range", b"")))
+    assert outcome.joined["i-2"].protocol == "sticky"
+    assert made.generation == 2
+
+
+def test_static_member_that_restarts_before_the_assignment_fences_and_rebalances():
+    made = joined(member("a"), member("i-1", "i"))
+    made.sync(made.members["i-1"], [])
+    outcome = restart_static(made)
+    assert outcome.synced["i-1"].error is ErrorCode.FENCED_INSTANCE_ID
+    assert made.state is GroupState.PREPARING_REBALANCE
+
+
+def test_static_member_that_restarts_while_it_joins_fences_its_old_self():
+    made = stable(member("a"), member("i-1", "i"))
+    made.rejoin(made.members["i-1"], CHANGED, TIMES, 0.0)
+    outcome = restart_static(made)
+    assert outcome.joined["i-1"][:2] == (ErrorCode.FENCED_INSTANCE_ID, "i-1")
+    assert made.members["i-2"].awaiting_join
 
 
 @pytest.mark.parametrize(
@@ -182,18 +320,58 @@ def test_group_accepts_members_that_share_a_protocol(protocol_type, protocols, a
     assert stable("a").accepts(protocol_type, protocols) is accepted
 
 
+@pytest.mark.parametrize(
+    ("protocol_type", "protocols", "accepted"),
+    [("any", RANGE, True), ("", RANGE, False), ("any", (), False)],
+)
+def test_empty_group_accepts_any_protocol_but_none(protocol_type, protocols, accepted):
+    made = stable("a")
+    made.leave([("a", None)], 0.0)
+    assert made.accepts(protocol_type, protocols) is accepted
+
+
+def test_member_that_drops_a_protocol_drops_it_for_the_group():
+    made = stable("a", "b", protocols=(("range", b""), ("sticky", b"")))
+    assert made.accepts("consumer", (("sticky", b""),))
+    made.rejoin(made.members["a"], RANGE, TIMES, 0.0)
+    assert not made.accepts("consumer", (("sticky", b""),))
+
+
+def test_full_group_has_room_for_its_own_members_only():
+    made = stable("a", "b")
+    assert made.has_room("a", 2) and not made.has_room("c", 2) and made.has_room("c", 3)
+    made.rejoin(made.members["a"], CHANGED, TIMES, 0.0)
+    assert made.has_room("c", 2), "in a rebalance the last ones to join are out"
+    made.add(member("c"), "consumer", 0.0)
+    assert not made.has_room("b", 2) and made.has_room("a", 2) and made.has_room("c", 2)
+
+
 def test_most_votes_choose_the_protocol():
     both, swapped = (("range", b""), ("sticky", b"")), (("sticky", b""), ("range", b""))
-    members = [member("a", protocols=both), member("b", protocols=swapped), member("c", protocols=swapped)]
-    assert choose_protocol(members) == "sticky"
+    roster = Roster()
+    for name, protocols in [("a", both), ("b", swapped), ("c", swapped)]:
+        roster.add(member(name, protocols=protocols))
+    assert roster.choose_protocol() == "sticky"
 
 
 def test_restored_group_equals_the_one_that_was_saved():
-    saved = stable("a", "b")
+    saved = stable(member("a"), member("i-1", "i"))
     loaded = group()
-    loaded.restore(saved.value(), 0.0)
+    loaded.restore(saved.value())
     assert loaded.value() == saved.value()
     assert loaded.state is GroupState.STABLE
+    loaded.start_sessions(500.0)
+    assert loaded.next_deadline_ms() == 10_500.0
+    assert loaded.roster.error("i-1", "i") is ErrorCode.NONE
+
+
+def test_restored_empty_group_equals_the_one_that_was_saved():
+    saved = stable("a")
+    saved.leave([("a", None)], 0.0)
+    loaded = group()
+    loaded.restore(saved.value())
+    assert loaded.value() == saved.value() and loaded.state is GroupState.EMPTY
+    assert loaded.next_deadline_ms() is None
 
 
 @pytest.mark.parametrize("target", list(GroupState))

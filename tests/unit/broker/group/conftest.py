@@ -1,0 +1,232 @@
+"""A group coordinator on a virtual clock, with its offsets partitions in memory."""
+
+import heapq
+import itertools
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.group.coordinator import GroupCoordinator, JoinAsk
+from ottla.broker.group.members import Caller, Timeouts
+from ottla.broker.log.results import AppendResult
+from ottla.broker.turns import Turns
+from ottla.protocol.batch import assign_offsets, build_marker, read_header
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.hashing import coordinator_partition
+
+PARTITIONS = 4
+RANGE = (("range", b"sub"),)
+
+
+class FakeLog:
+    """One partition of `__consumer_offsets`; `refuse` fails appends."""
+
+    log_start_offset = 0
+    offline = None
+
+    def __init__(self, index):
+        self.index = index
+        self.batches = []
+        self.refuse = ErrorCode.NONE
+
+    @property
+    def log_end_offset(self):
+        return self.batches[-1][0].next_offset if self.batches else 0
+
+    def append_own(self, batch):
+        if self.refuse:
+            return AppendResult(self.refuse)
+        assign_offsets(batch, self.log_end_offset, 0)
+        header = read_header(batch)
+        self.batches.append((header, memoryview(bytes(batch))))
+        return AppendResult(ErrorCode.NONE, header.base_offset, header.last_offset)
+
+    def append_marker(self, producer_id, producer_epoch, commit, coordinator_epoch, transaction_version):
+        return self.append_own(bytearray(build_marker(producer_id, producer_epoch, coordinator_epoch, commit, 0)))
+
+    def scan(self, from_offset):
+        return iter([*self.batches])
+
+
+class FakeCluster:
+    def __init__(self):
+        self.logs = [FakeLog(index) for index in range(PARTITIONS)]
+        self.topics = {"__consumer_offsets": SimpleNamespace(partition_count=PARTITIONS)}
+        self.on_topic_deleted = []
+
+    def ensure_internal_topic(self, name):
+        return self.topics[name]
+
+    def partition(self, topic, index):
+        return self.logs[index]
+
+
+class FakeClock:
+    """Virtual time: `advance` runs the timers on its way."""
+
+    def __init__(self):
+        self.ms = 0.0
+        self.enter = None
+        self._timers = []
+        self._next = []
+        self._order = itertools.count()
+
+    def now_ms(self):
+        return 1_700_000_000_000 + int(self.ms)
+
+    def monotonic_ms(self):
+        return self.ms
+
+    def call_later(self, delay_ms, callback):
+        timer = SimpleNamespace(callback=callback)
+        timer.cancel = lambda: setattr(timer, "callback", None)
+        heapq.heappush(self._timers, (self.ms + delay_ms, next(self._order), timer))
+        return timer
+
+    def next_turn(self, callback):
+        self._next.append(callback)
+
+    @property
+    def armed(self):
+        return sum(timer.callback is not None for _, _, timer in self._timers)
+
+    def settle(self):
+        while self._next:
+            ready, self._next = self._next, []
+            for callback in ready:
+                self.enter(callback)
+
+    def advance(self, ms=0.0):
+        until = self.ms + ms
+        self.settle()
+        while self._timers and self._timers[0][0] <= until:
+            self.ms, _, timer = heapq.heappop(self._timers)
+            if timer.callback is not None:
+                self.enter(timer.callback)
+            self.settle()
+        self.ms = until
+
+
+class Rig:
+    def __init__(self, **config):
+        defaults = {
+            "group_initial_rebalance_delay_ms": 0,
+            "group_min_session_timeout_ms": 6_000,
+            "group_max_session_timeout_ms": 1_800_000,
+            "group_max_size": 2**31 - 1,
+            "offset_metadata_max_bytes": 10,
+        }
+        self.config = SimpleNamespace(**(defaults | config))
+        self.cluster, self.clock, self.bugs = FakeCluster(), FakeClock(), []
+        self.drawn = itertools.count(1)
+        self.restart()
+
+    def restart(self, settle=True):
+        """A new broker over the same logs; nothing of the old one goes on."""
+        self.clock._timers.clear()
+        self.clock._next.clear()
+        self.cluster.on_topic_deleted.clear()
+        self.turns = Turns(self.clock.next_turn, self.bugs.append)
+        self.clock.enter = self.turns.event
+        self.groups = GroupCoordinator(
+            self.cluster, self.turns, self.clock, self.config, lambda: UUID(int=next(self.drawn))
+        )
+        self.turns.event(self.groups.open)
+        if settle:
+            self.clock.advance()
+        return self
+
+    @property
+    def store(self):
+        return self.groups._directory.store
+
+    @property
+    def commits(self):
+        return self.groups.offsets
+
+    def log_of(self, group_id="g"):
+        return self.cluster.logs[coordinator_partition(group_id, PARTITIONS)]
+
+    def group(self, group_id="g"):
+        return self.store.entries[group_id].group
+
+    def begin(self, coroutine):
+        """Run one request as an event; a list that gets its result. `activity` of the list's owner can be discarded."""
+        results = Results()
+
+        def start():
+            results.activity = self.turns.start(coroutine, results.append, self.bugs.append)
+
+        self.turns.event(start)
+        return results
+
+    def join(self, member_id="", instance=None, *, group_id="g", protocols=RANGE, known_id=False, skip=True, **more):
+        ask = JoinAsk(
+            group_id,
+            member_id,
+            instance,
+            more.get("client_id", "client"),
+            "/127.0.0.1",
+            Timeouts(more.get("rebalance_ms", 60_000), more.get("session_ms", 10_000)),
+            more.get("protocol_type", "consumer"),
+            protocols,
+            known_id,
+            skip,
+        )
+        return self.begin(self.groups.join(ask))
+
+    def sync(self, reply, assignments=(), instance=None, protocol=(None, None), group_id="g"):
+        caller = Caller(group_id, reply.generation, reply.member_id, instance)
+        return self.begin(self.groups.sync(caller, protocol, assignments))
+
+    def heartbeat(self, reply, instance=None):
+        return self.groups.heartbeat(Caller("g", reply.generation, reply.member_id, instance))
+
+    def leave(self, *who):
+        errors = []
+        self.turns.event(lambda: errors.append(self.groups.leave("g", who)))
+        return errors[0]
+
+    def stable(self, count=1, instances=(), **more):
+        """A stable group; the replies to JoinGroup, leader first."""
+        instances = [*instances, *[None] * (count - len(instances))]
+        waiting = []
+        for instance in instances:
+            waiting.append(self.join("", instance, **more))
+        self.clock.advance()
+        replies = [results[0] for results in waiting]
+        replies.sort(key=lambda reply: reply.member_id != reply.leader)
+        given = [(reply.member_id, reply.member_id.encode()) for reply in replies]
+        for reply in reversed(replies):
+            self.sync(reply, given if reply.member_id == reply.leader else ())
+        return replies
+
+    def mark(self, producer_id, commit=True, group_id="g"):
+        index = self.log_of(group_id).index
+        return self.groups.write_marker("__consumer_offsets", index, TransactionMarker(producer_id, 0, 0, commit, 1))
+
+
+class Results(list):
+    activity = None
+
+
+@pytest.fixture
+def rig():
+    made = Rig()
+    yield made
+    assert made.bugs == []
+
+
+@pytest.fixture
+def make_rig():
+    made = []
+
+    def make(**config):
+        made.append(Rig(**config))
+        return made[-1]
+
+    yield make
+    for each in made:
+        assert each.bugs == []
