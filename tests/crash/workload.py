@@ -4,6 +4,7 @@ Every client is a thread that goes on until it is stopped, and then ends its las
 was acknowledged (commits, or records of a plain producer), so that a test can wait until everybody goes on.
 """
 
+import concurrent.futures
 import itertools
 import random
 import sys
@@ -154,11 +155,26 @@ class ConfluentWorker(Worker):
         producer.poll(0)
 
 
+def within(seconds, call):
+    """The call's value, or TimeoutError while it goes on in a thread of its own."""
+    done = concurrent.futures.Future()
+
+    def run():
+        try:
+            done.set_result(call())
+        except Exception as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.result(seconds)
+
+
 class KafkaPythonWorker(Worker):
     """The same with kafka-python, whose errors name no way on: begin anew after each.
 
-    kafka-python 3.0 loses a transactional request when its coordinator leaves just before it is sent, and then waits
-    for ever, in a busy loop: so the waits here are short, and the sender is stopped by hand.
+    kafka-python 3.0 loses a transactional request when its coordinator leaves just before it is sent (`Sender` retries
+    it only while it knows no coordinator) and then waits for ever, its sender in a busy loop. So every wait here has an
+    end, and the sender is stopped by hand.
     """
 
     producer = None
@@ -179,14 +195,14 @@ class KafkaPythonWorker(Worker):
                 topic, number = write.partition
                 futures.append((write, producer.send(topic, write.value.encode(), partition=number)))
             if positions is not None:
-                producer.send_offsets_to_transaction(positions, GROUP)
+                within(SHORT_WAIT_S, lambda: producer.send_offsets_to_transaction(positions, GROUP))
             if self.dice.random() < ABORT_SHARE:
-                producer.abort_transaction()
+                within(SHORT_WAIT_S, producer.abort_transaction)
                 transaction.outcome = ABORTED
             else:
                 producer.flush(timeout=SHORT_WAIT_S)
                 commit_asked = True
-                producer.commit_transaction()
+                within(SHORT_WAIT_S, producer.commit_transaction)
                 transaction.outcome = COMMITTED
                 self.progress += 1
         except (KafkaPythonError, TimeoutError) as error:
