@@ -48,17 +48,25 @@ class Style:
 def text_report(audit: Audit, *, every_partition: bool, colour: bool) -> str:
     """Tables and the verdict. Internal topics are left out unless they have findings or `every_partition`."""
     style = Style(colour)
-    shown = [(log, fates) for log, fates in audit.partitions if every_partition or not log.is_internal]
+    shown = [
+        (log, fates)
+        for log, fates in audit.partitions
+        if every_partition or not log.is_internal or fates.open_transactions or fates.damage
+    ]
     parts = [_title(audit, style), partition_table(shown, style)]
     hidden = len(audit.partitions) - len(shown)
     if hidden:
-        parts[-1] += style(_DIM, f"\n{hidden} partitions of internal topics were audited too; --all shows them")
+        parts[-1] += style(
+            _DIM, f"\nInternal topics were audited too ({hidden} {_plural('partition', hidden)}); --all shows them"
+        )
     if audit.open_transactions:
         parts.append(open_table(audit.open_transactions, style))
     if audit.damage:
         parts.append(_places("Damage: these bytes cannot be read", audit.damage, style, _RED))
     if audit.torn:
-        parts.append(_places("Torn tails: the log ends before them, as after a crash", audit.torn, style, _DIM))
+        parts.append(
+            _places("Torn tails: the log ends before them, as after a crash or amid a write", audit.torn, style, _DIM)
+        )
     parts.append(_verdict(audit, style))
     return "\n\n".join(parts) + "\n"
 
@@ -251,7 +259,7 @@ def _group_line(widths: Sequence[int]) -> str:
             text += " │ " + group.center(size)
         elif not group:
             text += ("  " if at else "") + " " * widths[at]
-    return text
+    return text.rstrip()
 
 
 def _fit(text: str, width: int, left: bool) -> str:
