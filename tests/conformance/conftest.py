@@ -44,3 +44,8 @@ def ensemble(tmp_path_factory):
     ensemble = Ensemble(tmp_path_factory.mktemp("conformance"))
     yield ensemble
     ensemble.close()
+
+
+def pytest_collection_modifyitems(items):
+    """What reads the files that the scenario left comes after it."""
+    items.sort(key=lambda item: "data_dir" in getattr(item, "fixturenames", ()))

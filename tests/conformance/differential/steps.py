@@ -1,0 +1,166 @@
+"""The script language: what one raw client asks of a broker about idempotence and transactions, step by step.
+
+A script is a name and a list of steps; a step is a dict of JSON values with its operation under "op". Scripts name
+things of their own: handles ("A": a producer id and epoch, as the last successful `init`, or `foreign`, or `alias`
+gave it), transactional ids and groups by one letter, partitions of the script's own topic by number (it has two) or
+another topic's as [topic, number]. `player.py` plays a script to a broker and lists the answers.
+
+After `init` and `end` the player waits until the transactional id has written its markers, where `settle` is true:
+Kafka answers before they are written, so what the next step meets would be a race.
+"""
+
+import hashlib
+import json
+from typing import NamedTuple
+
+PARTITIONS = (0, 1)
+
+
+class Script(NamedTuple):
+    """`steps` without the epilogue that every script ends with."""
+
+    name: str
+    steps: list
+
+    @property
+    def all_steps(self):
+        return self.steps + epilogue(self.steps)
+
+    @property
+    def digest(self):
+        """Tells whether a recording belongs to this script as it is now."""
+        return hashlib.sha256(json.dumps(self.all_steps, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _step(op, **arguments):
+    return {"op": op} | arguments
+
+
+def init(who, id="t", *, version=4, timeout_ms=60_000, expected=None, settle=True):
+    """InitProducerId; on success `who` is the answer. `expected`: a handle, or [producer id, epoch]."""
+    return _step("init", who=who, id=id, version=version, timeout_ms=timeout_ms, expected=expected, settle=settle)
+
+
+def init_many(who, times, id="t"):
+    """InitProducerId `times` times in a pipeline; `who` is the last answer, which is reported."""
+    return _step("init_many", who=who, id=id, times=times)
+
+
+def foreign(who, epoch=0, number=0, id="t"):
+    """Makes a handle of a producer id that no coordinator gave out."""
+    return _step("foreign", who=who, epoch=epoch, number=number, id=id)
+
+
+def alias(who, of, *, epoch=0, producer_id=0, id=None):
+    """Makes a handle from another one, its epoch and producer id moved by so much, perhaps of another id."""
+    return _step("alias", who=who, of=of, epoch=epoch, producer_id=producer_id, id=id)
+
+
+def add(who, partitions=(0,), *, version=3):
+    return _step("add", who=who, partitions=list(partitions), version=version)
+
+
+def add_offsets(who, group="g", *, version=3):
+    return _step("add_offsets", who=who, group=group, version=version)
+
+
+def end(who, commit=True, *, version=3, settle=True):
+    return _step("end", who=who, commit=commit, version=version, settle=settle)
+
+
+def commit(who, **options):
+    return end(who, True, **options)
+
+
+def abort(who, **options):
+    return end(who, False, **options)
+
+
+def produce(who, partition=0, n=1, *, seq=None, shift=0, again=0, txn=None, name=True, version=9, acks=-1):
+    """One batch of `n` records.
+
+    The sequence is the next one of this handle and partition moved by `shift`, unless `seq` gives it; `again=k` sends
+    the sequences of the k-th last batch once more. `txn`: whether the batch is transactional (by default: whether the
+    handle has a transactional id); `name`: whether the request names the transactional id then.
+    """
+    arguments = {"who": who, "partition": partition, "n": n, "seq": seq, "shift": shift, "again": again}
+    return _step("produce", **arguments, txn=txn, name=name, version=version, acks=acks)
+
+
+def txn_offset_commit(
+    who, offsets, group="g", *, version=3, generation=-1, member="", instance=None, metadata="", leader_epoch=-1
+):
+    """`offsets`: rows of [partition, offset]."""
+    arguments = {"who": who, "offsets": offsets, "group": group, "version": version, "generation": generation}
+    return _step(
+        "txn_offset_commit",
+        **arguments,
+        member=member,
+        instance=instance,
+        metadata=metadata,
+        leader_epoch=leader_epoch,
+    )
+
+
+def offset_fetch(group="g", partitions=PARTITIONS, *, stable=False, version=8):
+    return _step("offset_fetch", group=group, partitions=list(partitions), stable=stable, version=version)
+
+
+def fetch(partition=0, isolation=0, offset=0, *, version=12):
+    return _step("fetch", partition=partition, isolation=isolation, offset=offset, version=version)
+
+
+def list_offsets(partition=0, isolation=0, timestamp=-1, *, version=7):
+    """`timestamp` >= 0 counts milliseconds from the script's first record."""
+    return _step("list_offsets", partition=partition, isolation=isolation, timestamp=timestamp, version=version)
+
+
+def write_markers(markers):
+    """WriteTxnMarkers with several markers: rows of `marker`."""
+    return _step("write_markers", markers=markers)
+
+
+def marker(who, partitions=(0,), commit=True, *, coordinator_epoch=0):
+    return {"who": who, "partitions": list(partitions), "commit": commit, "coordinator_epoch": coordinator_epoch}
+
+
+def describe_producers(partitions=PARTITIONS):
+    return _step("describe_producers", partitions=list(partitions))
+
+
+def describe_transactions(ids=("t",)):
+    return _step("describe_transactions", ids=list(ids))
+
+
+def list_transactions(who, states=()):
+    return _step("list_transactions", who=who, states=list(states))
+
+
+def await_timeout(id="t"):
+    """Waits until the coordinator has ended the transaction of the id by its timeout."""
+    return _step("await_timeout", id=id)
+
+
+def pause(milliseconds):
+    """Gives markers that will be refused the time to be refused."""
+    return _step("pause", milliseconds=milliseconds)
+
+
+def epilogue(steps):
+    """What every script looks at in the end: the log, the offsets, the producers, the transactions, the groups."""
+    ids = sorted({step["id"] for step in steps if step.get("id")})
+    groups = sorted({step["group"] for step in steps if step.get("group")})
+    used = [p for p in PARTITIONS if any(_touches(step, p) for step in steps)]
+    look = [describe_transactions(ids)] if ids else []
+    for partition in used:
+        look += [fetch(partition, isolation) for isolation in (0, 1)]
+        look += [list_offsets(partition, isolation) for isolation in (0, 1)]
+    look += [describe_producers(used)] if used else []
+    return look + [offset_fetch(group, stable=stable) for group in groups for stable in (False, True)]
+
+
+def _touches(step, partition):
+    places = [step.get("partition"), *step.get("partitions", ())]
+    for row in step.get("markers", ()):
+        places += row["partitions"]
+    return partition in places
