@@ -1,6 +1,7 @@
 """kill -9 at random moments under transactional load, then everything that was promised is looked for.
 
-OTTLA_KILLS sets how often (5 for `make test`), OTTLA_SEED the moments and the load.
+OTTLA_KILLS sets how often (5 for `make test`, 50 for `make conformance`), OTTLA_SEED the moments and the load. Against
+Apache Kafka, whose recovery takes 12 s, a few kills show that the harness asks for no more than Kafka gives.
 """
 
 import os
@@ -19,7 +20,8 @@ from workload import GROUP, ORDERS, TOPICS, start_workers
 
 from ottla.testkit.scanner import scan_partition
 
-KILLS = int(os.environ.get("OTTLA_KILLS", "5"))
+KILLS = int(os.environ.get("OTTLA_KILLS") or (50 if os.environ.get("OTTLA_CONFORMANCE") == "1" else 5))
+KILLS_OF_APACHE = min(KILLS, 8)
 SEED = os.environ.get("OTTLA_SEED") or str(random.SystemRandom().randrange(1 << 32))
 RESTART_SHARE = 0.15  # of the kills hit a broker that is just starting
 ENDED = {0, 4, 5}  # Empty, CompleteCommit, CompleteAbort
@@ -133,7 +135,8 @@ def agree_with_the_files(data_dir, findings):
 @pytest.mark.parametrize("target", ["ottla", pytest.param("apache", marks=pytest.mark.conformance)])
 def test_killed_brokers_keep_every_promise(target, tmp_path, record_property):
     record_property("seed", SEED)
-    sys.stderr.write(f"seed {SEED}, {KILLS} kills\n")
+    kills = KILLS if target == "ottla" else KILLS_OF_APACHE
+    sys.stderr.write(f"seed {SEED}, {kills} kills\n")
     dice = random.Random(SEED)
     broker = TARGETS[target](tmp_path / target, OVERRIDES).start()
     try:
@@ -143,7 +146,7 @@ def test_killed_brokers_keep_every_promise(target, tmp_path, record_property):
         client.close()
         workers = start_workers(broker.bootstrap, SEED)
         all_go_on(workers, "before the first kill")
-        for number in range(1, KILLS + 1):
+        for number in range(1, kills + 1):
             time.sleep(dice.uniform(0.0, 0.8))
             kill_and_restart(broker, dice)
             all_go_on(workers, f"after kill {number} (seed {SEED})")
