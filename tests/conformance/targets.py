@@ -97,9 +97,10 @@ class Broker:
 
 
 class ApacheKafka(Broker):
-    """One KRaft node; ready after about 3 s, 12 s after a crash."""
+    """One KRaft node; ready after about 3 s, 12 s after a crash. `features` are finalized at these levels."""
 
     name = "Apache Kafka 4.3.1"
+    features: tuple[str, ...] = ()
 
     def __init__(self, directory, overrides=None):
         super().__init__(directory, overrides)
@@ -108,7 +109,7 @@ class ApacheKafka(Broker):
         self.data_dir = directory / "data"
         properties = "".join(f"{key}={value}\n" for key, value in self.overrides.items())
         subprocess.run(
-            ["bash", str(KAFKA_SH), "format", str(directory), str(port)],
+            ["bash", str(KAFKA_SH), "format", str(directory), str(port), *self.features],
             input=properties,
             text=True,
             capture_output=True,
