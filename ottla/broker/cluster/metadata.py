@@ -44,6 +44,8 @@ METADATA_TOPIC_ID = UUID(int=1).bytes
 METADATA_EPOCH = 1
 METADATA_VERSION = 30
 TRANSACTION_VERSION = 1
+METADATA_SETTINGS = PartitionSettings(max_message_bytes=8 * 1024 * 1024)
+"""`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`: what bounds the messages of topics does not bound their metadata."""
 PRODUCER_ID_BLOCK = 1000
 OPEN_BUDGET_MS = 3.0
 
@@ -112,9 +114,7 @@ class Cluster:
 
     def open(self) -> None:
         """Replay the metadata log and open every partition that it names."""
-        self._log = self._store.open_partition(
-            METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_EPOCH, self._settings_of({})
-        )
+        self._log = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_EPOCH, METADATA_SETTINGS)
         for header, batch in self._log.scan(self._log.log_start_offset):
             if header.is_control:
                 continue
@@ -174,6 +174,8 @@ class Cluster:
         if problem is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
         assert name is not None
+        if name == METADATA_TOPIC:  # its partition 0 is the log of this class (`ControllerApis.createTopics`)
+            return ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
         if name in self.image.topics:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
         key = collision_key(name)

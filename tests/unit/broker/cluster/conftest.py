@@ -1,0 +1,108 @@
+"""A cluster over a real log directory, with a disk that refuses on request and turns that the test runs."""
+
+import errno
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.cluster.metadata import Cluster
+from ottla.broker.log.manager import LogManager
+from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.ports.disk import RealDisk
+from ottla.broker.turns import Turns
+
+
+class StepClock:
+    """Time stands still; what is put off to the next turn waits until the test runs it."""
+
+    def __init__(self):
+        self.ms = 1_700_000_000_000
+        self.next = []
+
+    def now_ms(self):
+        return self.ms
+
+    def monotonic_ms(self):
+        return float(self.ms)
+
+    def call_later(self, delay_ms, callback):
+        return SimpleNamespace(cancel=lambda: None)
+
+    def next_turn(self, callback):
+        self.next.append(callback)
+
+
+class RefusingDisk(RealDisk):
+    """Makes no directory whose path ends with `refused`, and renames none when `rename_fails`."""
+
+    __slots__ = ("refused", "rename_fails")
+
+    def __init__(self):
+        self.refused = ()
+        self.rename_fails = False
+
+    def make_dir(self, path):
+        if self.refused and path.endswith(self.refused):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().make_dir(path)
+
+    def rename(self, old, new):
+        if self.rename_fails:
+            raise OSError(errno.EIO, "Input/output error")
+        super().rename(old, new)
+
+
+class Broker:
+    """What `server.py` builds up to the cluster. `stop` and `kill` are followed by `start`."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.clock = StepClock()
+        self.disk = RefusingDisk()
+        self.bugs = []
+        self.ids = iter([bytes([n]) * 16 for n in range(1, 99)])
+        self.start()
+
+    def start(self, max_message_bytes=1_048_588):
+        self.clock.next.clear()
+        turns = self.turns = Turns(self.clock.next_turn, self.bugs.append)
+        self.logs = LogManager(self.disk, self.clock, turns, LogSettings(str(self.directory)))
+        self.logs.open()
+        self.cluster = Cluster(
+            self.logs,
+            self.clock,
+            1,
+            self.ids.__next__,
+            lambda own: PartitionSettings(max_message_bytes=max_message_bytes),
+            {"__transaction_state": (3, {"cleanup.policy": "compact"})},
+            1,
+        )
+        try:
+            self.cluster.open()
+        except Exception:
+            self.kill()
+            raise
+
+    def stop(self):
+        self.logs.close()
+
+    def kill(self):
+        self.logs.abandon()
+
+    def settle(self):
+        """Run every later turn."""
+        while self.clock.next:
+            due, self.clock.next = self.clock.next, []
+            for callback in due:
+                self.turns.event(callback)
+
+    def directories(self):
+        return sorted(path.name for path in self.directory.iterdir() if path.is_dir())
+
+
+@pytest.fixture
+def broker(tmp_path):
+    broker = Broker(tmp_path / "data")
+    yield broker
+    broker.kill()
+    assert broker.bugs == []
