@@ -23,6 +23,7 @@ from typing import Any, Final
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.frames import (
+    MAX_ENTRIES,
     MAX_SMALL_REQUEST_BYTES,
     RequestHeader,
     encode_request_header,
@@ -95,7 +96,12 @@ def schema_versions(api_key: int) -> tuple[int, int]:
 @cache
 def _reader(api_key: int, version: int, suffix: str) -> Reader:
     _check_version(api_key, version)
-    return compile_reader(_message_class(api_key, suffix), version, flexible=is_flexible(api_key, version))
+    return compile_reader(
+        _message_class(api_key, suffix),
+        version,
+        flexible=is_flexible(api_key, version),
+        max_entries=MAX_ENTRIES if suffix == "Request" else None,
+    )
 
 
 @cache

@@ -10,8 +10,8 @@ A frame is an int32 size (which excludes itself) and a payload. `ReceiveBuffer` 
 
 Memory: a frame and what is sliced from it stay valid until `release()`, however many bytes arrive meanwhile: bytes are
 only moved while no frame is out, otherwise the receive buffer goes on in fresh memory. Nothing is ever resized in place
-(the event loop still exports the old memory when it calls `buffer_updated`). A frame's size is believed only as far as
-`EAGER_BYTES`; beyond it the buffer doubles as bytes arrive: four bytes cannot make us allocate 100 MiB.
+(the event loop still exports the old memory when it calls `buffer_updated`). A frame's size is not believed: the buffer
+grows by `GROWTH` when it is full, so four bytes cannot make us allocate 100 MiB, nor a thousand peers a GiB.
 Memory above `RETAINED_BYTES` is given back with the frame that needed it, memory above `INITIAL_BYTES` after
 `SHRINK_AFTER_FRAMES` small frames in a row or by `trim()`.
 
@@ -35,9 +35,11 @@ MAX_SMALL_REQUEST_BYTES: Final = 1_048_576
 """Limit for every request but Produce, whose body is the only one with records."""
 MAX_TAGS: Final = 64
 """Most tagged fields that one struct may carry."""
+MAX_ENTRIES: Final = 16_384
+"""Most entries that the arrays of one request may have together; a mebibyte could hold half a million."""
 
 INITIAL_BYTES: Final = 65_536
-EAGER_BYTES: Final = 1_310_720
+GROWTH: Final = 4
 RETAINED_BYTES: Final = 2_097_152
 SHRINK_AFTER_FRAMES: Final = 32
 
@@ -236,12 +238,13 @@ class ReceiveBuffer:
         return int(size) + 4
 
     def _make_room(self) -> None:
-        """Room for at least one more byte; for the whole next frame as far as its size is believed."""
+        """Room for at least one more byte; for the whole next frame if what has arrived of it warrants that."""
         pending = self._end - self._start
-        wanted = max(INITIAL_BYTES, min(self._needed, max(EAGER_BYTES, 2 * pending)), pending + 1)
-        if wanted <= len(self._chunk) and not self._leased:
+        if not self._leased:
             self._compact()
+        if self._end < len(self._chunk):
             return
+        wanted = max(INITIAL_BYTES, min(self._needed, GROWTH * pending), pending + 1)
         if wanted > INITIAL_BYTES:  # some slack, so that a slightly larger next frame fits as well
             wanted = (wanted // INITIAL_BYTES + 2) * INITIAL_BYTES
         self._move(wanted)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import response_prefix, skip_tags
+from ottla.protocol.frames import MAX_ENTRIES, response_prefix, skip_tags
 from ottla.protocol.primitives import (
     NO_TOPIC_ID,
     NodeEndpoint,
@@ -88,6 +88,7 @@ def _decode_plain(body: memoryview) -> ProduceBody:
     end = len(body)
     _check_count(topic_count, end - position, 6, "topics")
     topics = []
+    left = MAX_ENTRIES
     for _ in range(topic_count):
         name, position = _plain_string(body, position)
         if name is None:
@@ -95,6 +96,9 @@ def _decode_plain(body: memoryview) -> ProduceBody:
         (count,) = _INT32(body, position)
         position += 4
         _check_count(count, end - position, 8, "partitions")
+        left -= count
+        if left < 0:
+            raise ProtocolError(f"more than {MAX_ENTRIES} partitions")
         partitions: Partitions = []
         for _ in range(count):
             index, size = _INDEX_AND_SIZE(body, position)
@@ -120,6 +124,7 @@ def _decode_flexible(body: memoryview, by_id: bool) -> ProduceBody:
     _check_count(topic_count - 1, end - position, 18 if by_id else 3, "topics")
     topics: list[tuple[str, Partitions]] = []
     topic_ids: list[bytes] = []
+    left = MAX_ENTRIES
     for _ in range(topic_count - 1):
         name: str | None = ""
         if by_id:
@@ -131,6 +136,9 @@ def _decode_flexible(body: memoryview, by_id: bool) -> ProduceBody:
             raise ProtocolError("a topic name is null")
         count, position = _varint(body, position)
         _check_count(count - 1, end - position, 6, "partitions")
+        left -= count - 1
+        if left < 0:
+            raise ProtocolError(f"more than {MAX_ENTRIES} partitions")
         partitions: Partitions = []
         for _ in range(count - 1):
             (index,) = _INT32(body, position)
@@ -184,6 +192,8 @@ def _tags(body: memoryview, position: int) -> int:
 
 def _check_count(count: int, remaining: int, smallest: int, what: str) -> None:
     """`smallest` is the size in bytes of the smallest entry. None of Produce's arrays may be null."""
+    if count > MAX_ENTRIES:
+        raise ProtocolError(f"more than {MAX_ENTRIES} {what}")
     if not 0 <= count <= remaining // smallest:
         raise ProtocolError(f"{count} {what} do not fit {remaining} bytes")
 

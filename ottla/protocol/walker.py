@@ -7,6 +7,7 @@ objects on the way (to walk first and decode afterwards would do the same work t
 
 - anything that exceeds the body; lengths and counts below -1; null where the schema has no null in this version
 - a count above `remaining // size of the smallest entry`, before the first entry is read; nothing is preallocated
+- more than `max_entries` entries in all arrays together (requests only: each entry costs its reader and its handler)
 - varints of more than 5 bytes or 32 bits (padded ones are legal: Kafka reads them)
 - strings that are not UTF-8; a nullable struct whose marker is neither -1 nor 1
 - more than `MAX_TAGS` tagged fields in one struct, or a known tag whose size is not that of its value
@@ -41,9 +42,9 @@ _SIZES: Final = {name: Struct(">" + code).size for name, code in _FORMATS.items(
 _NO_UUID: Final = bytes(16)
 
 
-def compile_reader(message_class: Any, version: int, *, flexible: bool) -> Reader:
+def compile_reader(message_class: Any, version: int, *, flexible: bool, max_entries: int | None = None) -> Reader:
     """The strict reader of `message_class` (one of kafka-python's ApiMessage classes) in `version`."""
-    return _Generator(message_class.__name__, version, flexible).compile(message_class)
+    return _Generator(message_class.__name__, version, flexible, max_entries).compile(message_class)
 
 
 def _fail(what: str, position: int) -> NoReturn:
@@ -60,10 +61,11 @@ def _bits(value: int) -> set[int] | None:
 class _Generator:
     """Writes the source of one reader: a function for the message and one for each struct that has known tags."""
 
-    def __init__(self, name: str, version: int, flexible: bool) -> None:
+    def __init__(self, name: str, version: int, flexible: bool, max_entries: int | None) -> None:
         self._name = f"{name} v{version}"
         self._version = version
         self._flexible = flexible
+        self._max_entries = max_entries
         self._functions: list[str] = []
         self._lines: list[str] = []
         self._count = 0
@@ -80,7 +82,7 @@ class _Generator:
         }
 
     def compile(self, message_class: Any) -> Reader:
-        self._lines = ["def walk(data):", "    end = len(data)", "    pos = 0"]
+        self._lines = ["def walk(data):", "    end = len(data)", "    pos = 0", f"    left = {self._max_entries}"]
         self._struct("message", message_class, message_class.fields.values(), 1)
         self._emit(1, "return message, pos")
         source = "\n".join([*self._functions, *self._lines])
@@ -201,6 +203,9 @@ class _Generator:
         self._emit(depth, f"elif {count} > (end - pos) // {smallest}:")
         self._emit(depth, f"    fail('{field.name} claims more entries than fit', pos)")
         self._emit(depth, "else:")
+        if self._max_entries is not None:
+            self._emit(depth, f"    left -= {count}")
+            self._emit(depth, f"    if left < 0: fail('more than {self._max_entries} entries', pos)")
         if _is_fixed(entry):
             code = _FORMATS[entry.type_str]
             self._emit(depth, f"    {target} = list(unpack(f'>{{{count}}}{code}', data, pos))")
@@ -228,7 +233,7 @@ class _Generator:
     def _tag_function(self, tagged: list[Any]) -> str:
         """A function that reads the tag section at `pos` into `target` and returns the position behind it."""
         outer, name = self._lines, self._name_for("tags")
-        self._lines = [f"def {name}(data, pos, end, target):"]
+        self._lines = [f"def {name}(data, pos, end, target):", f"    left = {self._max_entries}"]
         self._emit(1, "count, pos = varint(data, pos)")
         self._emit(1, f"if count > {MAX_TAGS}: fail('more than {MAX_TAGS} tagged fields', pos)")
         self._emit(1, "for _ in range(count):")

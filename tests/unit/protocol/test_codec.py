@@ -9,7 +9,7 @@ import pytest
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.frames import FIRST_FLEXIBLE_VERSION
+from ottla.protocol.frames import FIRST_FLEXIBLE_VERSION, MAX_ENTRIES
 
 SERVED = [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 22, 24, 25, 26, 27, 28, 32, 60, 61, 65, 66]
 
@@ -125,10 +125,15 @@ def test_nullable_struct_marker_is_minus_one_or_one():
 
 def test_many_tagged_structs_are_read_in_one_walk():
     partition = struct.pack(">iiqiqi", 0, -1, 0, -1, 0, 0) + b"\x01\x7f\x00"
-    count = 20_000
-    body = struct.pack(">iiiibii", -1, 0, 0, 0, 0, 0, 0) + b"\x02\x02t" + varint(count + 1) + partition * count
-    fetch = codec.decode_request(ApiKey.FETCH, 12, body + b"\x00\x01\x01\x00")
-    assert len(fetch.topics[0].partitions) == count
+
+    def fetch(count):
+        body = struct.pack(">iiiibii", -1, 0, 0, 0, 0, 0, 0) + b"\x02\x02t" + varint(count + 1) + partition * count
+        return codec.decode_request(ApiKey.FETCH, 12, body + b"\x00\x01\x01\x00")
+
+    most = MAX_ENTRIES - 1  # the topic is an entry too
+    assert len(fetch(most).topics[0].partitions) == most
+    with pytest.raises(ProtocolError, match=f"more than {MAX_ENTRIES} entries"):
+        fetch(most + 1)
 
 
 def varint(value):

@@ -77,11 +77,25 @@ def test_memory_follows_received_bytes_not_the_claimed_size():
     receive(buffer, struct.pack(">i", frames.MAX_FRAME_BYTES) + bytes(2))
     assert buffer.next_frame() is None
     buffer.get_buffer()
-    assert buffer.capacity_bytes <= 2 * frames.EAGER_BYTES
+    assert buffer.capacity_bytes == frames.INITIAL_BYTES
     for _ in range(8):
         receive(buffer, bytes(1_000_000))
         assert buffer.next_frame() is None
-        assert buffer.capacity_bytes <= max(2 * frames.EAGER_BYTES, 3 * buffer.buffered_bytes)
+        assert buffer.capacity_bytes <= (frames.GROWTH + 1) * buffer.buffered_bytes
+
+
+def test_large_frame_behind_one_that_is_out_does_not_move_with_every_receive():
+    buffer = ReceiveBuffer()
+    receive(buffer, framed(b"held"))
+    assert buffer.next_frame() is not None
+    memories = set()
+    for chunk in [struct.pack(">ih", 5_000_000, 0), bytes(9_997), *[bytes(10_000)] * 499]:
+        receive(buffer, chunk)
+        assert buffer.next_frame() is None
+        memories.add(buffer.capacity_bytes)
+    receive(buffer, b"!")
+    assert len(buffer.next_frame()) == 5_000_000
+    assert len(memories) < 8
 
 
 def test_frame_that_is_out_survives_whatever_arrives():
