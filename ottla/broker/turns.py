@@ -102,6 +102,40 @@ class Activity(Generic[R]):
             self._coroutine.close()
 
 
+class Gate:
+    """Lets one handler in at a time, the others wait in order. Whoever is in must `leave`, also when discarded."""
+
+    __slots__ = ("_waiting", "taken")
+
+    def __init__(self) -> None:
+        self.taken = False
+        self._waiting: deque[Wait[None]] = deque()
+
+    async def enter(self, turns: "Turns") -> None:
+        """Wait for the turn; it does not suspend when nobody is in."""
+        if not self.taken:
+            self.taken = True
+            return
+        wait: Wait[None] = Wait(turns)
+
+        def give_up() -> None:
+            if wait in self._waiting:
+                self._waiting.remove(wait)
+            else:  # woken, but discarded before it went on
+                self.leave()
+
+        wait.on_discard = give_up
+        self._waiting.append(wait)
+        await wait
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        if self._waiting:
+            self._waiting.popleft().wake(None)
+        else:
+            self.taken = False
+
+
 class Turns:
     """The queue of one broker's turn.
 
@@ -164,9 +198,9 @@ class Turns:
             return None
         return Activity(coroutine, wait, on_result, on_bug)
 
-    async def pause(self) -> None:
+    async def pause(self, on_discard: Callable[[], None] | None = None) -> None:
         """Let other events run: the handler goes on in a later turn (long work is cut into slices by this)."""
-        wait: Wait[None] = Wait(self)
+        wait: Wait[None] = Wait(self, on_discard)
         self._next_turn(lambda: wait.wake(None))
         await wait
 

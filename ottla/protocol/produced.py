@@ -78,8 +78,10 @@ def check_produced_batch(
 
 def check_produced_batch_sliced(
     buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
-) -> Generator[None, None, BatchCheck]:
+) -> Generator[int, None, BatchCheck]:
     """`check_produced_batch` that yields after every 2,000 records and returns the verdict (StopIteration.value).
+
+    What it yields is the memory in bytes that it holds meanwhile: the decompressed records.
 
     A batch that needs no pause yields nothing: the first `next` ends it. `buffer` must not change meanwhile.
     """
@@ -180,13 +182,14 @@ def _check_header(buffer: memoryview, header: BatchHeader) -> BatchCheck | None:
     return None
 
 
-def _check_frames(raw: memoryview | bytes, count: int) -> Generator[None, None, _Frames]:
+def _check_frames(raw: memoryview | bytes, count: int) -> Generator[int, None, _Frames]:
     """Walk the `count` records of the decompressed section; raises ProtocolError or IndexError if they do not fit."""
     if count * _MIN_RECORD_SIZE > len(raw):
         raise ProtocolError(f"{count} records cannot be in {len(raw)} bytes")
+    held_bytes = len(raw) if isinstance(raw, bytes) else 0
     at, frames = _check_slice(raw, 0, 0, min(SLICE_RECORDS, count))
     for start in range(SLICE_RECORDS, count, SLICE_RECORDS):
-        yield
+        yield held_bytes
         at, more = _check_slice(raw, at, start, min(start + SLICE_RECORDS, count))
         frames = _Frames(
             max(frames.max_timestamp_delta, more.max_timestamp_delta),

@@ -1,10 +1,10 @@
 """What a handler gets and what it may answer. pure"""
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.broker.turns import Wait
+from ottla.broker.turns import Gate, Wait
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata import Cluster
@@ -29,6 +29,8 @@ class Broker:
     groups: "GroupCoordinator"
     host: str
     port: int
+    large_batches: Gate = field(default_factory=Gate)
+    """One batch that grew large when decompressed is checked at a time."""
 
 
 class Request:
@@ -45,6 +47,10 @@ class Request:
         self.client_id = client_id
         self.peer = peer
         self.body = body
+
+
+ROWS_PER_TURN: Final = 500
+"""A handler whose rows cost microseconds each lets others go ahead after this many."""
 
 
 class Encoded(NamedTuple):
@@ -81,4 +87,4 @@ class Api(NamedTuple):
     handle: Handle
 
 
-__all__ = ["NO_REPLY", "Api", "Broker", "Close", "Encoded", "Handle", "NoReply", "Reply", "Request"]
+__all__ = ["NO_REPLY", "ROWS_PER_TURN", "Api", "Broker", "Close", "Encoded", "Handle", "NoReply", "Reply", "Request"]

@@ -17,6 +17,8 @@ from ottla.protocol.errors import ErrorCode
 
 CREATE_TOPICS = 19
 MAX_PARTITIONS = 10_000
+"""Of one request, all its topics together (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`)."""
+TOPICS_PER_TURN = 20
 
 
 class Refused(NamedTuple):
@@ -31,14 +33,21 @@ async def handle(broker: Broker, request: Request) -> Reply:
     version, body = request.api_version, request.body
     response = codec.response_class(CREATE_TOPICS)
     times = Counter(asked.name for asked in body.topics)
+    first = {asked.name: asked for asked in reversed(body.topics)}
+    excessive = sum(_partition_count(broker, asked) for asked in body.topics) > MAX_PARTITIONS
     rows = []
-    for name in times:
-        asked = next(item for item in body.topics if item.name == name)
-        if times[name] > 1:
-            refused: Refused | None = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    for asked in map(first.__getitem__, times):
+        if excessive:
+            refused: Refused | None = Refused(
+                ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+            )
+        elif times[asked.name] > 1:
+            refused = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         else:
             refused = _refuse(broker, version, asked)
         rows.append(_row(broker, version, asked, refused, body.validate_only))
+        if len(rows) % TOPICS_PER_TURN == 0:
+            await broker.turns.pause()
     return response(version=version, throttle_time_ms=0, topics=rows)
 
 
@@ -89,6 +98,13 @@ def _refuse_assignment(broker: Broker, asked: Any) -> Refused | None:
     return None
 
 
+def _partition_count(broker: Broker, asked: Any) -> int:
+    """The partitions that a topic would get; at least 0."""
+    if asked.assignments:
+        return len(asked.assignments)
+    return broker.cluster.default_partitions if asked.num_partitions == -1 else max(0, int(asked.num_partitions))
+
+
 def _configs(asked: Any) -> dict[str, str | None]:
     return {config.name: config.value for config in asked.configs or ()}
 
@@ -105,9 +121,7 @@ def _row(broker: Broker, version: int, asked: Any, refused: Refused | None, vali
             configs=None if version >= 5 else [],
         )
     own = {name: value for name, value in _configs(asked).items() if value is not None}
-    count = len(asked.assignments) or (
-        broker.cluster.default_partitions if asked.num_partitions == -1 else asked.num_partitions
-    )
+    count = _partition_count(broker, asked)
     topic = None if validate_only else broker.cluster.create_topic(asked.name, count, own)
     return result(
         version=version,

@@ -6,7 +6,7 @@ deleted: INVALID_REQUEST, because every open transaction and every group positio
 
 import uuid
 
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
 from ottla.broker.cluster.metadata import Topic
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
@@ -22,8 +22,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
         asked = [(item.name, item.topic_id) for item in body.topics]
     else:
         asked = [(name, None) for name in body.topic_names]
-    rows = []
+    rows: list[Reply] = []
     for name, topic_id in asked:
+        if len(rows) % ROWS_PER_TURN == ROWS_PER_TURN - 1:
+            await broker.turns.pause()
         topic, error, message = _find(broker, name, topic_id)
         if topic is not None and not error:
             broker.cluster.delete_topic(topic)

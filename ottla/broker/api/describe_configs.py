@@ -14,15 +14,19 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import BROKER_RESOURCE, TOPIC_RESOURCE
 
 DESCRIBE_CONFIGS = 32
+RESOURCES_PER_TURN = 20
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Describe each resource asked for."""
     version, body = request.api_version, request.body
-    results = []
-    for asked in body.resources:
+    results: list[Reply] = []
+    once = {(asked.resource_type, asked.resource_name): asked for asked in body.resources}
+    for asked in once.values():  # a resource named twice would only make the reply larger
+        if len(results) % RESOURCES_PER_TURN == RESOURCES_PER_TURN - 1:
+            await broker.turns.pause()
         error, message, entries = _entries(broker, asked.resource_type, asked.resource_name)
-        wanted = asked.configuration_keys
+        wanted = frozenset(asked.configuration_keys or ())
         results.append(
             codec.response_class(DESCRIBE_CONFIGS).DescribeConfigsResult(
                 version=version,

@@ -10,7 +10,7 @@ offset moves, or when `max_wait_ms` has passed.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import ROWS_PER_TURN, Broker, Encoded, Reply, Request
 from ottla.broker.log.partition import Limit, Partition
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ErrorCode
@@ -46,7 +46,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     limit = Limit.STABLE if body.isolation_level == READ_COMMITTED else Limit.HIGH_WATERMARK
     if body.max_wait_ms > 0 and not _enough(asks, limit, body.min_bytes):
         await _wait_for_data(broker, asks, limit, body.min_bytes, body.max_wait_ms)
-    return _encode(request, _read(asks, limit, min(body.max_bytes, MAX_RESPONSE_BYTES)), ErrorCode.NONE)
+    topics = await _read(broker, asks, limit, min(body.max_bytes, MAX_RESPONSE_BYTES))
+    return _encode(request, topics, ErrorCode.NONE)
 
 
 def _ask(broker: Broker, version: int, topic: str, row: object) -> Ask:
@@ -112,13 +113,17 @@ async def _parked(broker: Broker, partitions: Sequence[Partition], limit_ms: flo
     leave()
 
 
-def _read(asks: Asks, limit: Limit, max_bytes: int) -> list[FetchedTopic]:
+async def _read(broker: Broker, asks: Asks, limit: Limit, max_bytes: int) -> list[FetchedTopic]:
     left = max_bytes
     first = True
+    reads = 0
     topics = []
     for topic, rows in asks:
         fetched = []
         for ask in rows:
+            reads += 1
+            if reads % ROWS_PER_TURN == 0:
+                await broker.turns.pause()
             row = _read_one(ask, limit, left, first)
             size_bytes = len(row.records or b"")
             first = first and size_bytes == 0

@@ -5,7 +5,7 @@ not served: INVALID_REQUEST, as for every unknown type. The internal topic behin
 somebody asks for it first.
 """
 
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
@@ -32,7 +32,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
         "error_message": message if error or version < 4 else "",
     }
     if version >= 4:
-        rows = [response.Coordinator(version=version, key=key, **place) for key in body.coordinator_keys]
+        rows = []
+        for key in body.coordinator_keys:
+            rows.append(response.Coordinator(version=version, key=key, **place))
+            if len(rows) % ROWS_PER_TURN == 0:
+                await broker.turns.pause()
         return response(version=version, throttle_time_ms=0, coordinators=rows)
     if version < 1:
         del place["error_message"]

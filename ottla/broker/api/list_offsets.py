@@ -4,9 +4,10 @@ Version notes: 2 isolation level; 4 leader epoch; 6 flexible; 7 max timestamp (-
 A partition named twice is INVALID_REQUEST; a special timestamp that the version does not know UNSUPPORTED_VERSION.
 """
 
+from collections import Counter
 from typing import Any, NamedTuple
 
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
 from ottla.broker.api.fetch import READ_COMMITTED, leader_epoch_error
 from ottla.broker.log.partition import Limit, Partition
 from ottla.protocol import codec
@@ -35,13 +36,16 @@ async def handle(broker: Broker, request: Request) -> Reply:
     response = codec.response_class(LIST_OFFSETS)
     isolation = body.isolation_level if version >= 2 else 0
     limit = Limit.STABLE if isolation == READ_COMMITTED else Limit.HIGH_WATERMARK
-    names = [(topic.name, row.partition_index) for topic in body.topics for row in topic.partitions]
-    repeated = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+    times = Counter((topic.name, row.partition_index) for topic in body.topics for row in topic.partitions)
     topics = []
+    done = 0
     for topic in body.topics:
         rows = []
         for row in topic.partitions:
-            if (topic.name, row.partition_index) in repeated:
+            done += 1
+            if done % ROWS_PER_TURN == 0:
+                await broker.turns.pause()
+            if times[topic.name, row.partition_index] > 1:
                 found = Found(ErrorCode.INVALID_REQUEST)
             else:
                 found = _find(broker, version, topic.name, row, limit)

@@ -7,7 +7,7 @@ flexible; 10 topic ids; 12 looks topics up by id. Authorized operations (8-10) a
 import uuid
 from typing import Any
 
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.cluster.metadata import Topic
 from ottla.broker.cluster.names import topic_name_problem
@@ -26,7 +26,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
         topics = [_topic_row(broker, version, topic) for topic in broker.cluster.topics.values()]
     else:
         create = broker.config.auto_create_topics_enable and (version < 4 or body.allow_auto_topic_creation)
-        topics = [_asked_row(broker, version, item, create) for item in asked]
+        once = {(item.name, item.topic_id if version >= 10 else None): item for item in asked}  # as Kafka: a set
+        topics = []
+        for item in once.values():
+            topics.append(_asked_row(broker, version, item, create))
+            if len(topics) % ROWS_PER_TURN == 0:
+                await broker.turns.pause()
     me = response.MetadataResponseBroker(
         version=version, node_id=broker.cluster.node_id, host=broker.host, port=broker.port, rack=None
     )

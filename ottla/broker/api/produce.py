@@ -9,9 +9,10 @@ suspension, so a marker cannot come between them (KIP-890).
 """
 
 import logging
+from collections.abc import Callable, Generator
 from typing import NamedTuple
 
-from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
+from ottla.broker.api.context import NO_REPLY, ROWS_PER_TURN, Broker, Close, Encoded, Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.partition import AppendResult, Partition
 from ottla.broker.turns import Wait
@@ -26,6 +27,8 @@ ZSTD = 4
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
 ACKS_ALL = -1
+LARGE_BYTES = 2 * 1024 * 1024
+"""Decompressed records above this are held by one request at a time; batches of usual clients stay below it."""
 
 # What the coordinator says of a transaction, as Produce reports it (AddPartitionsToTxnManager, ReplicaManager 4.3.1).
 _VERIFICATION_ERRORS = {
@@ -68,11 +71,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
     body: ProduceBody = request.body
     if body.acks not in (-1, 0, 1):
         return _reply(request, _refuse_all(body, ErrorCode.INVALID_REQUIRED_ACKS))
-    writes = [
-        await _check(broker, request.api_version, topic, index, records)
-        for topic, partitions in body.topics
-        for index, records in partitions
-    ]
+    writes: list[Write] = []
+    for topic, partitions in body.topics:
+        for index, records in partitions:
+            writes.append(await _check(broker, request.api_version, topic, index, records))
+            if len(writes) % ROWS_PER_TURN == 0:
+                await broker.turns.pause()
     refused = _refuse_repeated(writes) or _refuse_foreign_transactions(body, writes)
     if refused:
         return _reply(request, _refuse_all(body, refused))
@@ -96,19 +100,45 @@ async def _check(broker: Broker, version: int, topic: str, index: int, records: 
     if size_bytes > limit_bytes:  # before anything is decompressed
         message: str | None = _TOO_LARGE.format(size_bytes, limit_bytes)
         return Write(topic, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
-    slices = check_produced_batch_sliced(records, max_decompressed_bytes=broker.config.max_decompressed_message_bytes)
-    while True:
-        try:
-            next(slices)
-        except StopIteration as stop:
-            check: BatchCheck = stop.value
-            break
-        await broker.turns.pause()
+    check = await _check_records(broker, records)
     error, message = check.error, check.message
     header = check.header
     if version < FIRST_VERSION_WITH_ZSTD and not error and header is not None and header.compression == ZSTD:
         error, message = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or above"
     return Write(topic, index, records, partition, check, error, message)
+
+
+async def _check_records(broker: Broker, records: memoryview) -> BatchCheck:
+    """Check a batch; between the slices other requests are served, and at most one large batch is in memory."""
+    limit_bytes = broker.config.max_decompressed_message_bytes
+    slices = check_produced_batch_sliced(records, max_decompressed_bytes=limit_bytes)
+    try:
+        held_bytes = next(slices)
+    except StopIteration as stop:
+        whole: BatchCheck = stop.value
+        return whole
+    gate = broker.large_batches
+    if held_bytes <= LARGE_BYTES:
+        return await _go_on(broker, slices, None)
+    if gate.taken:  # what was decompressed is given back and done again when its turn comes
+        slices.close()
+        slices = check_produced_batch_sliced(records, max_decompressed_bytes=limit_bytes)
+    await gate.enter(broker.turns)
+    check = await _go_on(broker, slices, gate.leave)
+    gate.leave()
+    return check
+
+
+async def _go_on(
+    broker: Broker, slices: Generator[int, None, BatchCheck], on_discard: Callable[[], None] | None
+) -> BatchCheck:
+    while True:
+        await broker.turns.pause(on_discard)
+        try:
+            next(slices)
+        except StopIteration as stop:
+            check: BatchCheck = stop.value
+            return check
 
 
 def _claimed_size(records: memoryview) -> int:

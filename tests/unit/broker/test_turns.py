@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.turns import Turns, Wait
+from ottla.broker.turns import Gate, Turns, Wait
 
 
 class Loop:
@@ -164,3 +164,30 @@ def test_work_queued_outside_a_turn_runs_in_the_next(loop):
     assert seen == []
     loop.run()
     assert seen == [1]
+
+
+def test_gate_lets_one_in_at_a_time_in_order_even_when_one_is_discarded():
+    later, bugs, trace = [], [], []
+    turns = Turns(later.append, bugs.append)
+    gate = Gate()
+
+    async def handler(name):
+        await gate.enter(turns)
+        trace.append(f"{name} in")
+        await turns.pause(gate.leave)
+        trace.append(f"{name} out")
+        gate.leave()
+
+    def start(name):
+        return turns.start(handler(name), lambda _: None, bugs.append)
+
+    first, second, third, fourth = (start(name) for name in "abcd")
+    second.discard()  # while it waits
+    first.discard()  # while it is in: the third is woken
+    third.discard()  # woken, but not yet on its way
+    turns.event(lambda: None)
+    assert trace == ["a in", "d in"]
+    while later:
+        turns.event(later.pop(0))
+    assert trace == ["a in", "d in", "d out"]
+    assert not gate.taken and not bugs and fourth is not None

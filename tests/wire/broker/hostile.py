@@ -81,7 +81,7 @@ def produce(*topics, version=9, acks=-1, transactional_id=None, client_id=CLIENT
     """A framed Produce request; `topics` are (name, [(partition, records or None), ...])."""
     flexible = is_flexible(PRODUCE, version)
     tags = b"\0" if flexible else b""
-    body = nullable_text(transactional_id, flexible) + struct.pack(">hi", acks, 10_000)
+    body = bytearray(nullable_text(transactional_id, flexible) + struct.pack(">hi", acks, 10_000))
     body += count(len(topics), flexible)
     for name, rows in topics:
         body += text(name, flexible) + count(len(rows), flexible)
@@ -89,7 +89,7 @@ def produce(*topics, version=9, acks=-1, transactional_id=None, client_id=CLIENT
             size = -1 if records is None else len(records)
             body += struct.pack(">i", index) + count(size, flexible) + (records or b"") + tags
         body += tags
-    return request(PRODUCE, version, body + tags, client_id)
+    return request(PRODUCE, version, bytes(body + tags), client_id)
 
 
 def record(index, *, key=b"k", value=b"v", timestamp_delta=0):

@@ -1,7 +1,6 @@
 """A broker under bad input: hostile sockets, the bystander beside them, and what the broker logs about it."""
 
 import itertools
-import os
 import re
 import socket
 import struct
@@ -126,18 +125,13 @@ class Rig:
         """The log lines of this case that name the peer."""
         return [line for line in self.log().splitlines() if re.search(re.escape(peer.name) + r"\b", line)]
 
-    def resident_bytes(self):
+    def peak_bytes(self):
         """The most memory the broker has held since `reset_peak`."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) * 1024
 
     def reset_peak(self):
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
-
-    def cpu_s(self):
-        """Processor time that the broker has used so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def new_topic(self, partitions=1, **configs):
         name = next(self._names)

@@ -234,13 +234,3 @@ def test_frame_in_single_bytes_is_served(rig):
         for byte in LEGAL_METADATA:
             peer.send(bytes([byte]))
         assert peer.frame() is not CLOSED
-
-
-def test_thousand_half_frames_hold_nobody_up(rig):
-    peers = [rig.connect() for _ in range(1000)]
-    for peer in peers:
-        peer.send(struct.pack(">ihh", 104_857_600, PRODUCE, 9))
-    for _ in range(20):
-        rig.bystander_round()
-    for peer in peers:
-        peer.socket.close()
