@@ -230,3 +230,8 @@ def make_rig():
     yield make
     for each in made:
         assert each.bugs == []
+
+
+@pytest.fixture(scope="session")
+def rig_class():
+    return Rig

@@ -1,0 +1,195 @@
+"""Committed offsets: who may commit, what is kept, what a fetch shows."""
+
+import pytest
+
+from ottla.broker.group.commits import CommitRow
+from ottla.broker.group.log import Producer
+from ottla.broker.group.members import Caller
+from ottla.protocol.errors import ErrorCode
+
+NONE, UNKNOWN, FENCED = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
+OLD_GENERATION = ErrorCode.ILLEGAL_GENERATION
+ROW = CommitRow("t", 0, 5, 3, "m")
+PRODUCER = Producer(7, 0)
+NOBODY = Caller("g")
+
+
+def commit(rig, caller=NOBODY, rows=(ROW,), producer=None):
+    return rig.commits.commit(caller, rows, producer)
+
+
+def offset(rig, *, stable=False, group_id="g", key=("t", 0)):
+    error, ((_, ((_, row),)),) = rig.commits.fetch(group_id, [(key[0], [key[1]])], stable)
+    assert not error
+    return row
+
+
+def test_commit_of_nobody_in_particular_makes_a_simple_group(rig):
+    assert commit(rig) == [NONE]
+    assert offset(rig) == (NONE, 5, 3, "m")
+    assert rig.group().protocol_type is None
+
+
+@pytest.mark.parametrize("producer", [None, PRODUCER])
+def test_generation_of_a_group_that_does_not_exist_is_illegal(rig, producer):
+    assert commit(rig, Caller("g", 0, "who"), producer=producer) == [OLD_GENERATION]
+    assert not rig.store.entries
+
+
+def test_version_9_says_that_the_group_does_not_exist(rig):
+    errors = rig.commits.commit(Caller("g", 0, "who"), [ROW], no_such_group=ErrorCode.GROUP_ID_NOT_FOUND)
+    assert errors == [ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+@pytest.mark.parametrize(
+    ("who", "plain", "transactional"),
+    [
+        (lambda m: Caller("g", 1, m), NONE, NONE),
+        (lambda m: Caller("g", 1, m, "i"), NONE, NONE),
+        (lambda m: Caller("g", 0, m), OLD_GENERATION, OLD_GENERATION),
+        (lambda m: Caller("g", -1, m), OLD_GENERATION, OLD_GENERATION),
+        (lambda m: Caller("g", 1, "who"), UNKNOWN, UNKNOWN),
+        (lambda m: Caller("g", 1, ""), UNKNOWN, UNKNOWN),
+        (lambda m: Caller("g", 1, "who", "i"), FENCED, FENCED),
+        (lambda m: Caller("g", 1, m, "j"), UNKNOWN, UNKNOWN),
+        (lambda m: Caller("g", -1, "", "i"), FENCED, FENCED),
+        (lambda m: Caller("g"), UNKNOWN, NONE),
+    ],
+)
+def test_commit_to_a_stable_group(rig, who, plain, transactional):
+    (reply,) = rig.stable(1, ["i"])
+    assert commit(rig, who(reply.member_id)) == [plain]
+    assert commit(rig, who(reply.member_id), producer=PRODUCER) == [transactional]
+
+
+@pytest.mark.parametrize("producer", [None, PRODUCER])
+def test_commit_to_an_empty_group_needs_no_member(rig, producer):
+    (reply,) = rig.stable()
+    rig.leave((reply.member_id, None))
+    assert commit(rig, producer=producer) == [NONE]
+    assert commit(rig, Caller("g", -1, "who", "j"), producer=producer) == [NONE]
+    assert commit(rig, Caller("g", 2, reply.member_id), producer=producer) == [UNKNOWN]
+
+
+def test_plain_commit_between_join_and_assignment_is_refused(rig):
+    waiting = rig.join()
+    rig.clock.advance()
+    caller = Caller("g", 1, waiting[0].member_id)
+    assert commit(rig, caller) == [ErrorCode.REBALANCE_IN_PROGRESS]
+    assert commit(rig, caller, producer=PRODUCER) == [NONE]
+
+
+def test_commit_while_others_join_is_taken(rig):
+    (reply,) = rig.stable()
+    rig.join()
+    assert commit(rig, Caller("g", 1, reply.member_id)) == [NONE]
+
+
+@pytest.mark.parametrize(("producer", "alive"), [(None, True), (PRODUCER, False)])
+def test_plain_commit_prolongs_the_session(rig, producer, alive):
+    (reply,) = rig.stable()
+    rig.clock.advance(9_000)
+    commit(rig, Caller("g", 1, reply.member_id), producer=producer)
+    rig.clock.advance(5_000)
+    assert rig.heartbeat(reply) is (NONE if alive else UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error"),
+    [
+        ("x" * 10, NONE),
+        ("x" * 11, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        ("é" * 10, NONE),
+        ("\U0001f600" * 5, NONE),
+        ("\U0001f600" * 6, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+    ],
+)
+def test_metadata_is_counted_in_utf_16_units(rig, metadata, error):
+    rows = [ROW._replace(metadata=metadata), ROW._replace(partition=1)]
+    assert commit(rig, rows=rows) == [error, NONE]
+    assert offset(rig).offset == (-1 if error else 5)
+
+
+def test_commit_of_too_long_metadata_alone_leaves_no_group_behind(rig):
+    assert commit(rig, rows=[ROW._replace(metadata="x" * 11)]) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert not rig.store.entries and not rig.log_of().batches
+
+
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_error_of_the_log_is_told_in_the_coordinators_words(rig, refused, told):
+    rig.log_of().refuse = refused
+    too_long = ROW._replace(partition=1, metadata="x" * 11)
+    assert commit(rig, rows=[ROW, too_long]) == [told, ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert not rig.store.entries
+
+
+def test_offset_in_a_transaction_is_pending_until_the_marker(rig):
+    commit(rig)
+    commit(rig, rows=[ROW._replace(offset=9)], producer=PRODUCER)
+    assert offset(rig).offset == 5
+    assert offset(rig, stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1, -1, "")
+    assert offset(rig, stable=True, key=("t", 1)) == (NONE, -1, -1, "")
+    assert rig.mark(7) is NONE
+    assert offset(rig, stable=True).offset == 9
+
+
+def test_fetch_of_all_topics_shows_what_is_committed(rig):
+    commit(rig, rows=[ROW, ROW._replace(topic="u", partition=3)])
+    commit(rig, rows=[ROW._replace(offset=9), ROW._replace(partition=4)], producer=PRODUCER)
+    error, topics = rig.commits.fetch("g", None, True)
+    assert not error
+    assert topics == [("t", [(0, (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1, -1, ""))]), ("u", [(3, (NONE, 5, 3, "m"))])]
+
+
+def test_fetch_answers_in_the_shape_of_the_request(rig):
+    commit(rig)
+    asked = [("t", [0, 0]), ("no-such-topic", []), ("t", [1])]
+    _, topics = rig.commits.fetch("g", asked, False)
+    assert [(name, [index for index, _ in rows]) for name, rows in topics] == asked
+
+
+def test_fetch_of_an_unknown_group_is_no_error(rig):
+    assert rig.commits.fetch("g", None, True) == (NONE, [])
+    assert offset(rig) == (NONE, -1, -1, "")
+    assert not rig.store.entries
+
+
+def test_group_that_only_an_aborted_transaction_made_is_forgotten(rig):
+    commit(rig, producer=PRODUCER)
+    assert set(rig.store.entries) == {"g"}
+    rig.mark(7, commit=False)
+    assert not rig.store.entries
+
+
+def test_deleted_topic_takes_committed_and_pending_offsets_along(rig):
+    for group_id in ("g", "h"):
+        commit(rig, Caller(group_id), [ROW, ROW._replace(topic="u")])
+        commit(rig, Caller(group_id), [ROW._replace(partition=1)], PRODUCER)
+    (gone,) = rig.cluster.on_topic_deleted
+    gone(type("Topic", (), {"name": "t"}))
+    rig.mark(7)
+    rig.mark(7, group_id="h")
+    for group_id in ("g", "h"):
+        assert rig.commits.fetch(group_id, None, True) == (NONE, [("u", [(0, (NONE, 5, 3, "m"))])])
+    rig.restart()
+    assert rig.commits.fetch("g", None, True) == (NONE, [("u", [(0, (NONE, 5, 3, "m"))])])
+
+
+def test_group_with_committed_offsets_outlives_its_members_and_the_cleaning(rig):
+    (reply,) = rig.stable()
+    commit(rig, Caller("g", 1, reply.member_id))
+    rig.leave((reply.member_id, None))
+    rig.clock.advance(700_000)
+    assert offset(rig).offset == 5

@@ -1,0 +1,263 @@
+"""Members against the coordinator: who waits, who is answered, what is logged, what a restart keeps."""
+
+import pytest
+
+from ottla.broker.group.coordinator import CLEAN_INTERVAL_MS
+from ottla.broker.group.states import GroupState
+from ottla.protocol.batch import build_batch, iter_records
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.state_records import decode_group_value, read_offsets_key
+
+RANGE = (("range", b"sub"),)
+
+
+def logged(rig, group_id="g"):
+    """The values of the group's records, None for tombstones."""
+    return [
+        None if record.value is None else decode_group_value(record.value)
+        for header, batch in rig.log_of(group_id).batches
+        for record in iter_records(batch, header)
+        if read_offsets_key(record.key) == (group_id,)
+    ]
+
+
+def test_new_member_is_told_its_id_and_joins_with_it(rig):
+    (asked,) = rig.join(known_id=True)
+    assert asked.error is ErrorCode.MEMBER_ID_REQUIRED and asked.member_id.startswith("client-")
+    waiting = rig.join(asked.member_id, known_id=True)
+    rig.clock.advance()
+    assert waiting[0].member_id == asked.member_id and waiting[0].generation == 1
+
+
+def test_static_member_needs_no_second_request(rig):
+    waiting = rig.join(instance="i", known_id=True)
+    rig.clock.advance()
+    assert waiting[0].member_id.startswith("i-")
+
+
+def test_group_of_which_only_a_lapsed_id_was_known_is_forgotten(rig):
+    rig.join(known_id=True)
+    assert set(rig.store.entries) == {"g"}
+    rig.clock.advance(10_000)
+    assert not rig.store.entries
+    assert rig.clock.armed == 1, "the cleaning alone"
+    assert logged(rig) == []
+
+
+@pytest.mark.parametrize("bad", [{"protocols": ()}, {"protocol_type": ""}])
+def test_refused_join_leaves_no_group_behind(rig, bad):
+    (reply,) = rig.join(**bad)
+    assert reply.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert not rig.store.entries
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "error"),
+    [(5_999, ErrorCode.INVALID_SESSION_TIMEOUT), (1_800_001, ErrorCode.INVALID_SESSION_TIMEOUT)],
+)
+def test_session_timeout_outside_the_limits_is_refused(rig, session_ms, error):
+    (reply,) = rig.join(session_ms=session_ms)
+    assert reply.error is error
+
+
+def test_full_group_refuses_a_new_member(make_rig):
+    rig = make_rig(group_max_size=1)
+    rig.stable()
+    (reply,) = rig.join()
+    assert (reply.error, reply.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+
+
+def test_last_member_to_rejoin_a_shrunk_group_is_out(make_rig):
+    rig = make_rig()
+    first, second = rig.stable(2)
+    rig.config.group_max_size = 1
+    waiting = rig.join(first.member_id)
+    (reply,) = rig.join(second.member_id)
+    assert reply.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    rig.clock.advance(60_000)
+    assert waiting[0].generation == 2 and set(rig.group().members) == {first.member_id}
+
+
+def test_reserved_id_is_for_dynamic_members(rig):
+    (asked,) = rig.join(known_id=True)
+    (reply,) = rig.join(asked.member_id, "i")
+    assert reply.error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_whole_life_is_logged_when_stable_and_when_empty(rig):
+    first, second = rig.stable(2)
+    rig.leave((first.member_id, None))
+    rig.leave((second.member_id, None))
+    stable, empty = logged(rig)
+    assert (stable.generation, stable.leader, stable.protocol) == (1, first.member_id, "range")
+    assert {m.member_id: m.assignment for m in stable.members} == {
+        first.member_id: first.member_id.encode(),
+        second.member_id: second.member_id.encode(),
+    }
+    assert (empty.generation, empty.leader, empty.protocol, empty.members) == (2, None, None, ())
+
+
+def test_restart_of_a_static_member_is_logged(rig):
+    (first,) = rig.stable(1, ["i"])
+    (reply,) = rig.join(instance="i", client_id="elsewhere")
+    assert reply.error is ErrorCode.NONE and reply.skip_assignment
+    _, replaced = logged(rig)
+    (member,) = replaced.members
+    assert (replaced.generation, member.member_id, member.client_id) == (1, reply.member_id, "client")
+    assert rig.heartbeat(first, "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert rig.heartbeat(reply, "i") is ErrorCode.NONE
+
+
+def test_restart_of_a_static_member_that_the_log_refuses_fails(rig):
+    rig.stable(1, ["i"])
+    rig.log_of().refuse = ErrorCode.KAFKA_STORAGE_ERROR
+    (reply,) = rig.join(instance="i")
+    assert (reply.error, reply.member_id) == (ErrorCode.NOT_COORDINATOR, "")
+
+
+def test_assignment_that_the_log_refuses_fails_who_waits(rig):
+    waiting = [rig.join(), rig.join()]
+    rig.clock.advance()
+    leader = next(r[0] for r in waiting if r[0].leader == r[0].member_id)
+    follower = next(r[0] for r in waiting if r[0] is not leader)
+    synced = rig.sync(follower)
+    rig.log_of().refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    (reply,) = rig.sync(leader, [(leader.member_id, b"A")])
+    assert reply.error is synced[0].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert rig.heartbeat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_members_of_a_restarted_broker_go_on_without_a_rebalance(rig):
+    first, second = rig.stable(2, ["i"])
+    instance = {reply.member_id: "i" if reply.member_id.startswith("i-") else None for reply in (first, second)}
+    rig.clock.advance(9_000)
+    rig.restart()
+    for reply in (first, second):
+        assert rig.heartbeat(reply, instance[reply.member_id]) is ErrorCode.NONE
+        (synced,) = rig.sync(reply, instance=instance[reply.member_id])
+        assert synced.assignment == reply.member_id.encode()
+    assert rig.group().state is GroupState.STABLE and rig.group().generation == 1
+    (again,) = rig.join(second.member_id, instance[second.member_id])
+    assert again.generation == 1
+
+
+def test_members_that_do_not_come_back_after_a_restart_lose_their_session(rig):
+    rig.stable(2)
+    rig.restart()
+    rig.clock.advance(9_999)
+    assert len(rig.group().members) == 2
+    rig.clock.advance(1)
+    assert rig.group().state is GroupState.EMPTY
+    assert logged(rig)[-1].members == ()
+
+
+def test_group_that_is_still_loading_says_so_and_lets_heartbeats_pass(rig):
+    (reply,) = rig.stable()
+    rig.clock.monotonic_ms = lambda: rig.clock.__dict__.setdefault("spent", []).append(1) or len(rig.clock.spent) * 6.0
+    rig.restart(settle=False)
+    assert rig.groups.listed()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert rig.heartbeat(reply) is ErrorCode.NONE
+    assert rig.join()[0].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert rig.sync(reply)[0].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert rig.leave((reply.member_id, None)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+    assert rig.mark(7) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    del rig.clock.monotonic_ms
+    rig.clock.settle()
+    assert rig.groups.listed()[0] is ErrorCode.NONE
+    assert rig.heartbeat(reply) is ErrorCode.NONE
+
+
+def test_partition_that_cannot_be_loaded_to_its_end_serves_none_of_its_groups(rig, caplog):
+    (reply,) = rig.stable()
+    cut_key = b"\0\2\0\7g"
+    rig.log_of().append_own(build_batch([(cut_key, b"", ())], timestamp_ms=0))
+    rig.restart()
+    assert rig.heartbeat(reply) is ErrorCode.NOT_COORDINATOR
+    assert "stopped at a bad record" in caplog.text
+
+
+def test_member_whose_connection_is_gone_stays_until_its_timers_end(rig):
+    (first,) = rig.stable(rebalance_ms=30_000, session_ms=1_800_000)
+    waiting = rig.join(rebalance_ms=30_000, session_ms=20_000)
+    waiting.activity.discard()
+    (joined,) = again = rig.join(first.member_id, rebalance_ms=30_000, session_ms=1_800_000)
+    assert joined.generation == 2 and len(joined.members) == 2 and waiting == []
+    rig.sync(again[0], [])
+    rig.clock.advance(20_000)
+    assert len(rig.group().members) == 1
+    assert rig.heartbeat(again[0]) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_member_that_hung_up_while_it_synced_stays_too(rig):
+    waiting = [rig.join(), rig.join()]
+    rig.clock.advance()
+    leader = next(r[0] for r in waiting if r[0].leader == r[0].member_id)
+    follower = next(r[0] for r in waiting if r[0] is not leader)
+    rig.sync(follower).activity.discard()
+    rig.sync(leader, [(follower.member_id, b"F")])
+    (again,) = rig.sync(follower)
+    assert again.assignment == b"F"
+
+
+def test_member_that_joins_twice_is_answered_twice(rig):
+    (first,) = rig.stable(session_ms=600_000)
+    rig.join()
+    before = rig.join(first.member_id, protocols=(("range", b"1"),), known_id=True)
+    assert before[0].generation == 2, "everybody has joined"
+    rig.join(known_id=False)
+    early = rig.join(first.member_id, protocols=(("range", b"2"),))
+    late = rig.join(first.member_id, protocols=(("range", b"3"),))
+    assert early[0].error is ErrorCode.REBALANCE_IN_PROGRESS and not late
+    rig.clock.advance(60_000)
+    assert late[0].generation == 3
+    assert {row[0]: row[2] for row in late[0].members}[first.member_id] == b"3"
+
+
+def test_discarded_earlier_request_does_not_take_the_later_one_along(rig):
+    rig.stable(session_ms=600_000)
+    waiting = rig.join(session_ms=600_000)
+    member_id = next(iter(rig.store.entries["g"].joins))
+    later = rig.join(member_id)
+    waiting.activity.discard()
+    rig.clock.advance(60_000)
+    assert later[0].generation == 2
+
+
+def test_sync_checks_member_generation_and_protocol(rig):
+    (reply,) = rig.stable()
+    cases = [
+        (reply._replace(member_id="who"), (None, None), ErrorCode.UNKNOWN_MEMBER_ID),
+        (reply._replace(generation=2), (None, None), ErrorCode.ILLEGAL_GENERATION),
+        (reply, ("connect", "range"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (reply, ("consumer", "sticky"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (reply, ("consumer", "range"), ErrorCode.NONE),
+    ]
+    assert [rig.sync(who, protocol=names)[0].error for who, names, _ in cases] == [error for *_, error in cases]
+
+
+def test_timers_do_not_pile_up(rig):
+    for _ in range(20):
+        (reply,) = rig.stable()
+        rig.leave((reply.member_id, None))
+    assert rig.clock.armed <= 2
+    rig.groups.stop()
+    assert rig.clock.armed == 0
+
+
+def test_group_without_members_and_offsets_is_removed_in_the_end(rig):
+    (reply,) = rig.stable()
+    rig.leave((reply.member_id, None))
+    rig.clock.advance(CLEAN_INTERVAL_MS)
+    assert not rig.store.entries
+    assert logged(rig)[-1] is None
+    rig.restart()
+    assert not rig.store.entries
+    rig.stable()
+    rig.clock.advance(1.0)
+    assert rig.group().generation == 1
+
+
+def test_group_with_members_is_not_removed(rig):
+    (reply,) = rig.stable(session_ms=1_800_000)
+    rig.clock.advance(CLEAN_INTERVAL_MS)
+    assert rig.heartbeat(reply) is ErrorCode.NONE

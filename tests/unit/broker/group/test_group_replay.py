@@ -1,0 +1,112 @@
+"""Replay equality: what a restarted broker reads from its logs is what the stopped one had in memory."""
+
+from types import SimpleNamespace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.broker.group.commits import CommitRow
+from ottla.broker.group.coordinator import CLEAN_INTERVAL_MS
+from ottla.broker.group.log import Producer
+from ottla.broker.group.members import Caller
+from ottla.protocol.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+GROUPS, TOPICS, PRODUCERS = ["g", "h", "group-3"], ["t", "u"], [7, 8]
+
+partitions = st.tuples(st.sampled_from(TOPICS), st.integers(0, 1))
+commits = st.tuples(st.just("commit"), st.sampled_from(GROUPS), st.lists(partitions, min_size=1, max_size=3), st.none())
+transactional = st.tuples(
+    st.just("commit"), st.sampled_from(GROUPS), st.lists(partitions, min_size=1, max_size=3), st.sampled_from(PRODUCERS)
+)
+markers = st.tuples(st.just("mark"), st.sampled_from(GROUPS), st.sampled_from(PRODUCERS), st.booleans())
+deletions = st.tuples(st.just("delete topic"), st.sampled_from(TOPICS))
+others = st.tuples(st.sampled_from(["come or go", "clean", "refuse", "restart"]))
+steps = st.lists(st.one_of(commits, transactional, transactional, markers, deletions, others), max_size=40)
+
+
+def play(rig, number, name, *details):
+    if name == "commit":
+        group_id, keys, producer_id = details
+        rows = [CommitRow(topic, index, number, -1, f"{number}") for topic, index in keys]
+        rig.commits.commit(Caller(group_id), rows, None if producer_id is None else Producer(producer_id, 0))
+    elif name == "mark":
+        group_id, producer_id, commit = details
+        rig.mark(producer_id, commit, group_id)
+    elif name == "delete topic":
+        rig.cluster.on_topic_deleted[0](SimpleNamespace(name=details[0]))
+    elif name == "come or go":
+        if rig.log_of().refuse:
+            return  # Membership that could not be logged lives in memory alone, by design.
+        members = [*rig.group().members] if "g" in rig.store.entries else []
+        if members:
+            rig.leave(*((member_id, None) for member_id in members))
+        else:
+            rig.stable(2, session_ms=1_800_000)
+    elif name == "clean":
+        rig.clock.advance(CLEAN_INTERVAL_MS)
+        for each in rig.store.entries.values():
+            each.group.start_sessions(rig.clock.monotonic_ms())
+    elif name == "refuse":
+        for each in rig.cluster.logs:
+            each.refuse = NONE if each.refuse else ErrorCode.NOT_ENOUGH_REPLICAS
+    else:
+        rig.restart()
+
+
+def durable(rig):
+    """Everything that must survive, by group; when a group without a record was made is known to nobody."""
+    found = {}
+    for group_id, entry in rig.store.entries.items():
+        value = entry.group.value()
+        if not value.generation:
+            value = value._replace(state_timestamp_ms=0)
+        offsets = entry.offsets
+        found[group_id] = (value, entry.group.state, offsets.committed, offsets.pending, offsets.unstable)
+    return found, {key: groups for key, groups in rig.store._open.items() if live(rig, key, groups)}
+
+
+def live(rig, key, groups):
+    return any(key[1] in rig.store.entries[g].offsets.pending for g in groups if g in rig.store.entries)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps=steps)
+def test_state_from_the_log_equals_the_state_in_memory(rig_class, steps):
+    rig = rig_class()
+    for number, step in enumerate(steps):
+        play(rig, number, *step)
+    before = durable(rig)
+    rig.restart()
+    assert durable(rig) == before
+    assert rig.bugs == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=st.lists(st.one_of(commits, transactional, transactional, markers), max_size=40))
+def test_committed_offset_is_the_last_one_that_counts(rig_class, steps):
+    """A model that knows the order of records and nothing else."""
+    rig, log, ended = rig_class(), {}, []
+    for number, step in enumerate(steps):
+        play(rig, number, *step)
+        if step[0] == "commit":
+            _, group_id, keys, producer_id = step
+            for key in keys:
+                log.setdefault((group_id, *key), []).append([number, producer_id, producer_id is None])
+        else:
+            _, group_id, producer_id, commit = step
+            ended.append((rig.log_of(group_id).index, producer_id))
+            for (of_group, *_), records in log.items():
+                if rig.log_of(of_group).index == ended[-1][0]:
+                    open_ones = [record for record in records if record[1] == producer_id]
+                    # Only a producer's last pending offset of a key can count.
+                    for record in open_ones[:-1]:
+                        record[1] = None
+                    for record in open_ones[-1:]:
+                        record[1], record[2] = None, commit
+    for (group_id, topic, index), records in log.items():
+        counting = [number for number, _, counts in records if counts]
+        _, ((_, ((_, row),)),) = rig.commits.fetch(group_id, [(topic, [index])], False)
+        assert row.offset == (counting[-1] if counting else -1)
+        _, ((_, ((_, row),)),) = rig.commits.fetch(group_id, [(topic, [index])], True)
+        assert bool(row.error) == any(producer_id is not None for _, producer_id, _ in records)
