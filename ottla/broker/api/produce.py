@@ -96,9 +96,9 @@ async def _check(broker: Broker, version: int, topic: str, index: int, records: 
         return Write(topic, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     if records is None:
         return Write(topic, index, None, None, None, ErrorCode.INVALID_RECORD, "The records of a partition are null")
-    size_bytes, limit_bytes = _claimed_size(records), partition.settings.max_message_bytes
-    if size_bytes > limit_bytes:  # before anything is decompressed
-        message: str | None = _TOO_LARGE.format(size_bytes, limit_bytes)
+    limit_bytes = partition.settings.max_message_bytes
+    if len(records) > limit_bytes and (size_bytes := _claimed_size(records)) > limit_bytes:
+        message: str | None = _TOO_LARGE.format(size_bytes, limit_bytes)  # before anything is decompressed
         return Write(topic, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
     check = await _check_records(broker, records)
     error, message = check.error, check.message

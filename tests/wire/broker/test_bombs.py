@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hostile import batch, compressed, count, produce, record, request, sound
+from hostile import Case, batch, cases, compressed, count, produce, record, request, sound
 from rig import CLOSED, CREATE_TOPICS, LIST_OFFSETS, METADATA, PRODUCE
 
 from ottla.protocol import codec
@@ -33,6 +33,9 @@ def memory(rig):
     rig.reset_peak()
     yield
     assert rig.peak_bytes() < MEMORY_LIMIT_BYTES
+
+
+on_both = cases(Case("", b""))
 
 
 class Beside:
@@ -151,7 +154,14 @@ def test_as_many_entries_as_are_allowed_are_served(rig):
         assert len(peer.reply(PRODUCE, 9).responses[0].partition_responses) == MAX_ENTRIES - 1
 
 
-def test_what_is_named_often_is_answered_once(rig):
+@on_both
+def test_topic_named_often_is_described_once(rig, case):
+    with rig.connect() as peer:
+        peer.send(metadata_about([rig.topic] * 10_000))
+        assert [topic.name for topic in peer.reply(METADATA, 9).topics] == [rig.topic]
+
+
+def test_configs_asked_for_often_are_answered_once(rig):
     resource = codec.request_class(DESCRIBE_CONFIGS).DescribeConfigsResource
     row = resource(resource_type=TOPIC_RESOURCE, resource_name=rig.topic, configuration_keys=None)
     with rig.connect() as peer:
@@ -163,7 +173,8 @@ def test_what_is_named_often_is_answered_once(rig):
         assert [result.resource_name for result in peer.reply(DESCRIBE_CONFIGS, 4).results] == [rig.topic]
 
 
-def test_too_many_partitions_in_one_request_create_nothing(rig):
+@on_both
+def test_too_many_partitions_in_one_request_create_nothing(rig, case):
     topic = codec.request_class(CREATE_TOPICS).CreatableTopic
     names = [f"excess-{number}" for number in range(2)]
     rows = [topic(name=n, num_partitions=5001, replication_factor=1, assignments=[], configs=[]) for n in names]
