@@ -12,7 +12,7 @@ import time
 
 import pytest
 from clients import eventually, start_client
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from oracle import Findings, Partition, violations
 from targets import TARGETS
@@ -64,7 +64,7 @@ def finish(workers):
 
 def log_ends(bootstrap):
     """(high watermark, last stable offset) of every partition."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     ends = []
     for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
         partitions = [TopicPartition(topic, n) for topic, count in TOPICS.items() for n in range(count)]
@@ -73,8 +73,17 @@ def log_ends(bootstrap):
     return {partition: (ends[0][partition], ends[1][partition]) for partition in ends[0]}
 
 
+def is_settled(bootstrap):
+    """Whether no transaction is open; False also while a broker that just started refuses to say."""
+    try:
+        return all(high == stable for high, stable in log_ends(bootstrap).values())
+    except KafkaException:
+        return False
+
+
 def group_positions(bootstrap):
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "isolation.level": "read_committed"})
+    options = {"bootstrap.servers": bootstrap, "group.id": GROUP, "isolation.level": "read_committed"}
+    consumer = Consumer(options | {"log_level": 0})
     rows = eventually(lambda: _stable(consumer), "the group's positions are free of transactions")
     consumer.close()
     return {Partition(row.topic, row.partition): max(row.offset, 0) for row in rows}
@@ -94,11 +103,7 @@ def by_partition(records):
 
 def look_for_everything(broker, directory, client_name, seen=()):
     """The findings of one client library."""
-    eventually(
-        lambda: all(high == stable for high, stable in log_ends(broker.bootstrap).values()),
-        "every transaction has ended",
-        timeout_s=70,
-    )
+    eventually(lambda: is_settled(broker.bootstrap), "every transaction has ended", timeout_s=70)
     client = start_client(client_name, broker.bootstrap, directory)
     topics = list(TOPICS)
     findings = Findings(
