@@ -5,7 +5,7 @@ partition directories follow, a few milliseconds of them per turn, or at once wh
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Protocol
 from uuid import UUID
 
@@ -17,11 +17,13 @@ from ottla.broker.cluster.image import (
     Topic,
 )
 from ottla.broker.cluster.names import collision_key, topic_name_problem
+from ottla.broker.log.batches import BadBatch
+from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.clock import Clock
-from ottla.protocol.batch import build_batch
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.batch import BatchHeader, build_batch, crc_is_valid
+from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.metadata_records import (
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -56,6 +58,13 @@ class PartitionStore(Protocol):
     @property
     def clean_start(self) -> bool:
         """Whether the last broker on this directory stopped cleanly."""
+
+    @property
+    def offline(self) -> str | None:
+        """Why nothing can be read or written, or None."""
+
+    def set_aside_strays(self, known_ids: Container[bytes]) -> None:
+        """Take the directories of topics that do not exist out of the way."""
 
     def open_partition(
         self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
@@ -113,16 +122,12 @@ class Cluster:
         return self.image.features.get(name, 0)
 
     def open(self) -> None:
-        """Replay the metadata log and open every partition that it names."""
+        """Replay the metadata log and open every partition that it names. Raises LogDirectoryError."""
         self._log = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_EPOCH, METADATA_SETTINGS)
-        for header, batch in self._log.scan(self._log.log_start_offset):
-            if header.is_control:
-                continue
-            for record in iter_records(batch, header):
-                value = decode_metadata_record(record.value) if record.value is not None else None
-                if value is not None:
-                    self.image.apply(value)
-        if not self.image.features:
+        self._replay()
+        if self.image.features:
+            self._store.set_aside_strays({METADATA_TOPIC_ID, *self.image.topics_by_id})
+        else:
             self._commit(
                 [
                     FeatureLevelRecord("metadata.version", METADATA_VERSION),
@@ -135,6 +140,33 @@ class Cluster:
             self._partitions[topic.name] = [None] * topic.partition_count
             for index in range(topic.partition_count):
                 self._open(topic, index)
+        if self._store.offline is not None:
+            raise LogDirectoryError(self._store.offline)
+
+    def _replay(self) -> None:
+        """Make the image from the log, which is read from its first record or not at all."""
+        problem = self._log.offline
+        if problem is None and self._log.log_start_offset > 0:
+            problem = f"begins at offset {self._log.log_start_offset}: what was before is in a snapshot, not read here"
+        if problem is not None:
+            raise LogDirectoryError(f"{self._log.name}: {problem}")
+        end_offset = 0
+        try:
+            for header, batch in self._log.scan(0):
+                end_offset = header.base_offset
+                if not crc_is_valid(batch, header):
+                    raise ProtocolError("wrong CRC")
+                self._apply(header, batch)
+        except (BadBatch, ProtocolError, LookupError) as damage:
+            raise LogDirectoryError(f"{self._log.name} is damaged at offset {end_offset}: {damage}") from damage
+
+    def _apply(self, header: BatchHeader, batch: memoryview) -> None:
+        if header.is_control:
+            return
+        for record in iter_records(batch, header):
+            value = decode_metadata_record(record.value) if record.value is not None else None
+            if value is not None:
+                self.image.apply(value)
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, or None when the cluster has no such topic or index."""

@@ -3,7 +3,7 @@
 Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from logging import getLogger
 from typing import NamedTuple
 
@@ -94,8 +94,24 @@ class LogManager:
         path = f"{self._path(f'{topic}-{index}')}/{checkpoints.PARTITION_METADATA}"
         try:
             return checkpoints.decode_partition_metadata(self._disk.read(path))
-        except (FileNotFoundError, ProtocolError):
+        except (FileNotFoundError, NotADirectoryError, ProtocolError):
             return None
+
+    def set_aside_strays(self, known_ids: Container[bytes]) -> None:
+        """Rename partition directories of other topics: a deletion was logged, and the broker died before its files
+        were moved. As in Kafka they are kept; directories that name no topic id are left as they are."""
+        for name in self.partition_dirs():
+            topic, index = checkpoints.parse_directory_name(name) or ("", 0)
+            found_id = self.topic_id_on_disk(topic, index)
+            if found_id is not None and found_id not in known_ids:
+                self._set_aside(topic, index)
+                self._forget((topic, index))
+
+    def _set_aside(self, topic: str, index: int) -> None:
+        directory = self._path(f"{topic}-{index}")
+        stray = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), "stray"))
+        _log.warning("%s belongs to a topic that was deleted; it is kept as %s", directory, stray)
+        self._disk.rename(directory, stray)
 
     def _identify(self) -> None:
         path = self._path(checkpoints.META_PROPERTIES)
@@ -146,12 +162,18 @@ class LogManager:
     def open_partition(
         self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
     ) -> Partition:
-        """The partition, made if its directory is absent; offline if it is damaged. Failed IO raises OSError."""
+        """The partition, made if its directory is absent; offline if it is damaged or IO fails."""
         key = topic, index
         known = self._partitions.get(key)
         if known is not None:
             return known
-        loaded = self._make_or_load(key, topic_id, settings)
+        try:
+            loaded = self._make_or_load(key, topic_id, settings) if self.offline is None else None
+        except OSError as error:
+            self._fail(error)
+            loaded = None
+        if loaded is None:
+            loaded = new_log(self._disk, self._path(f"{topic}-{index}"), settings, 0, self._clock.now_ms())
         partition = Partition(
             topic,
             index,
@@ -181,9 +203,7 @@ class LogManager:
                 if found_id is None:
                     self._write_topic_id(directory, topic_id)
                 return self._load(key, directory, settings, now_ms)
-            stray = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), "stray"))
-            _log.warning("%s belongs to an older topic of that name; it is kept as %s", directory, stray)
-            self._disk.rename(directory, stray)
+            self._set_aside(topic, index)
             self._disk.make_dir(directory)
         self._forget(key)
         self._write_topic_id(directory, topic_id)
@@ -218,7 +238,11 @@ class LogManager:
         directory = self._path(f"{topic}-{index}")
         if self._disk.exists(directory):
             grave = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), "delete"))
-            self._disk.rename(directory, grave)
+            try:
+                self._disk.rename(directory, grave)
+            except OSError as error:
+                self._fail(error)
+                return
             self._clock.call_later(self.settings.file_delete_delay_ms, lambda: self._bury(grave))
 
     def _bury(self, grave: str) -> None:

@@ -1,5 +1,8 @@
 """The metadata of one broker: what is created, what a stop or a kill leaves, what a failing disk does."""
 
+import pytest
+
+from ottla.broker.log.manager import LogDirectoryError
 from ottla.protocol.errors import ErrorCode
 
 
@@ -17,3 +20,82 @@ def test_metadata_batches_are_not_bound_by_the_size_of_messages(broker):
     broker.start(max_message_bytes=500)
     assert broker.cluster.topics["wide"].leader_epochs == [1] * 100
     assert broker.cluster.create_topic("widest", 10_000, {}).partition_count == 10_000
+
+
+def test_directory_that_cannot_be_made_takes_the_log_directory_offline(broker):
+    broker.cluster.create_topic("full", 3, {})
+    broker.disk.refused = ("full-1",)
+    broker.settle()
+    assert "No space left" in broker.logs.offline
+    assert [broker.cluster.partition("full", index).offline for index in range(3)] == [broker.logs.offline] * 3
+    with pytest.raises(OSError, match="KAFKA_STORAGE_ERROR"):
+        broker.cluster.create_topic("late", 1, {})
+
+
+def test_directory_that_cannot_be_made_stops_the_start(broker):
+    broker.cluster.create_topic("full", 3, {})
+    broker.kill()
+    broker.disk.refused = ("full-1",)
+    with pytest.raises(LogDirectoryError, match="No space left"):
+        broker.start()
+
+
+def test_deletion_whose_files_cannot_be_moved_is_a_deletion_all_the_same(broker):
+    topic = broker.cluster.create_topic("gone", 2, {})
+    broker.settle()
+    told = []
+    broker.cluster.on_topic_deleted.append(told.append)
+    broker.disk.rename_fails = True
+    broker.cluster.delete_topic(topic)
+    assert told == [topic]
+    assert "Input/output error" in broker.logs.offline
+    assert broker.cluster.partition("gone", 0) is None
+
+
+def test_directories_that_a_killed_deletion_left_are_set_aside(broker, caplog):
+    topic = broker.cluster.create_topic("gone", 2, {})
+    broker.cluster.create_topic("kept", 1, {})
+    broker.settle()
+    broker.disk.rename_fails = True
+    broker.cluster.delete_topic(topic)
+    broker.kill()
+    broker.disk.rename_fails = False
+    broker.start()
+    assert [name.partition(".")[0] for name in broker.directories()] == [
+        "__cluster_metadata-0",
+        "gone-0",
+        "gone-1",
+        "kept-0",
+    ]
+    strays = [name for name in broker.directories() if name.startswith("gone")]
+    assert all(name.endswith("-stray") for name in strays)
+    assert all(name in caplog.text for name in strays)
+
+
+def test_directories_of_a_log_directory_without_metadata_are_left_alone(broker):
+    broker.cluster.create_topic("kept", 1, {})
+    broker.settle()
+    broker.stop()
+    (broker.directory / "__cluster_metadata-0").rename(broker.directory / "elsewhere")
+    broker.start()
+    assert "kept-0" in broker.directories()
+
+
+def test_metadata_that_begins_in_a_snapshot_is_refused(broker):
+    broker.cluster.create_topic("kept", 1, {})
+    broker.stop()
+    (broker.directory / "log-start-offset-checkpoint").write_text("0\n1\n__cluster_metadata 0 2\n")
+    with pytest.raises(LogDirectoryError, match="begins at offset 2"):
+        broker.start()
+
+
+def test_metadata_with_a_flipped_bit_is_refused_in_words(broker):
+    broker.cluster.create_topic("kept", 1, {})
+    broker.cluster.create_topic("last", 1, {})
+    broker.stop()
+    path = broker.directory / "__cluster_metadata-0" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[content.index(b"kept")] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LogDirectoryError, match="__cluster_metadata-0 .* wrong CRC"):
+        broker.start()
