@@ -97,5 +97,5 @@ def test_metadata_with_a_flipped_bit_is_refused_in_words(broker):
     content = bytearray(path.read_bytes())
     content[content.index(b"kept")] ^= 1
     path.write_bytes(content)
-    with pytest.raises(LogDirectoryError, match="__cluster_metadata-0 .* wrong CRC"):
+    with pytest.raises(LogDirectoryError, match=r"__cluster_metadata-0 .* wrong CRC"):
         broker.start()
