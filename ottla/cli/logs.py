@@ -6,11 +6,19 @@ import sys
 from datetime import UTC, datetime
 
 
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
+
+
 class KafkaFormatter(logging.Formatter):
     """`[2026-11-21 12:00:00,123] INFO message (logger)`, as Kafka's own log4j pattern has it."""
 
     def __init__(self) -> None:
         super().__init__("[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        # A client's names stand in messages: they must not be able to begin a line of their own.
+        record.message = record.message.translate(_CONTROLS)
+        return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):
