@@ -5,7 +5,6 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 

@@ -69,7 +69,9 @@ class Config:
     num_partitions: int = int32(1, "Partitions of a topic that was created without a number.", at_least=1)
     message_max_bytes: int = int32(1048588, "The largest record batch, compressed.")
     max_decompressed_message_bytes: int = int32(
-        104857600, "Ottla's own: the largest record batch once decompressed.", at_least=1024
+        33554432,
+        "Ottla's own: the largest record batch once decompressed; decompressing this much stops all others for 0.1 s.",
+        at_least=1024,
     )
     log_segment_bytes: int = int32(1073741824, "The size at which a log segment is closed.", at_least=1048576)
     log_roll_ms: int = int64(
