@@ -2,6 +2,8 @@
 
 One request at a time, as Kafka: the next frame is looked at when the reply of the one before is queued, so replies
 leave in request order and a parked Fetch holds what was pipelined behind it. Replies of a turn leave in one write.
+Who pipelines many requests, or small ones with large replies, is served over several turns: others come in between, and
+what is not sent is never much more than one reply.
 """
 
 import asyncio
@@ -20,6 +22,9 @@ log = logging.getLogger("ottla.connection")
 MAX_HELD_BYTES = 1024 * 1024
 """A client that pipelines more than this behind a request that waits is not read until the reply is queued."""
 
+REQUESTS_PER_TURN = 32
+"""Of one connection; what it has pipelined beyond them is served in the next turn."""
+
 
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one accepted socket."""
@@ -35,8 +40,10 @@ class Connection(asyncio.BufferedProtocol):
         "_outbox",
         "_paused_reading",
         "_paused_writing",
+        "_put_off",
         "_transport",
         "_turns",
+        "_unsent_bytes",
         "draining",
         "idle_sweeps",
         "peer",
@@ -55,12 +62,14 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox = ReceiveBuffer(config.socket_request_max_bytes, config.max_request_body_bytes)
         self._max_unsent_bytes = config.max_unsent_bytes
         self._outbox: list[bytes | bytearray | memoryview] = []
+        self._unsent_bytes = 0
         self._transport: asyncio.Transport
         self._activity: Activity[Any] | None = None
         self._busy = False
         self._broken = False
         self._paused_reading = False
         self._paused_writing = False
+        self._put_off = False
         self.draining = False
         self.idle_sweeps = 0
         self.peer = "?"
@@ -76,9 +85,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._broken = True
         self._connections.discard(self)
-        activity, self._activity = self._activity, None
-        if activity is not None:
-            activity.discard()
+        self._discard()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._inbox.get_buffer(sizehint)
@@ -86,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._inbox.commit(nbytes)
         self.idle_sweeps = 0
-        if not self._busy:
+        if not self._busy and not self._put_off:
             self._turns.event(self._serve)
         elif self._inbox.buffered_bytes > MAX_HELD_BYTES:
             self._pause_reading()
@@ -100,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._paused_writing = False
+        self.idle_sweeps = 0
         if not self._broken:
             self._turns.event(self._go_on)
 
@@ -110,10 +118,10 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def sweep(self, most_sweeps: int) -> None:
-        """Called at intervals: close when nothing arrived during `most_sweeps` of them (connections.max.idle.ms)."""
+        """Called at intervals: close when nothing moved during `most_sweeps` of them (connections.max.idle.ms)."""
         self.idle_sweeps += 1
         if self.idle_sweeps > most_sweeps and not self._busy:
-            self.close()
+            self.abort()  # `close` would wait for a peer that has stopped reading, and hold its replies
 
     def close(self) -> None:
         """Close after what is queued was written."""
@@ -121,16 +129,32 @@ class Connection(asyncio.BufferedProtocol):
             self._broken = True
             self._transport.close()
 
+    def abort(self) -> None:
+        """Close now: what is queued is not written, what waits is discarded."""
+        self._broken = True
+        self._discard()
+        self._transport.abort()
+
+    def _discard(self) -> None:
+        activity, self._activity = self._activity, None
+        if activity is not None:
+            activity.discard()
+
     def _go_on(self) -> None:
         self._resume_reading()
         self._serve()
 
     def _serve(self) -> None:
-        """Start requests until one waits, the input ends, or too much is unsent."""
+        """Start requests until one waits, the input ends, too much is unsent, or it is the turn of others."""
+        served = 0
         while not self._busy and not self._broken and not self._paused_writing:
             if self.draining:
                 self._turns.at_end(self.close)
                 return
+            if served == REQUESTS_PER_TURN or self._unsent_bytes > self._max_unsent_bytes:
+                self._serve_later()
+                return
+            served += 1
             try:
                 frame = self._inbox.next_frame()
             except ProtocolError as error:
@@ -140,6 +164,16 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._busy = True
             self._activity = self._dispatcher.start(frame, self.peer, self._send, self._refuse)
+
+    def _serve_later(self) -> None:
+        """Go on when this turn's replies are written and others were served."""
+        if not self._put_off:
+            self._put_off = True
+            self._turns.next_turn(self._take_up)
+
+    def _take_up(self) -> None:
+        self._put_off = False
+        self._go_on()
 
     def _send(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
         """The reply of the current request. Runs inside `_serve` or in a later turn."""
@@ -153,11 +187,13 @@ class Connection(asyncio.BufferedProtocol):
             if not self._outbox:
                 self._turns.at_end(self._flush)
             self._outbox += buffers
+            self._unsent_bytes += sum(map(len, buffers))
         if resumed:
             self._turns.later(self._go_on)
 
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, []
+        self._unsent_bytes = 0
         if self._broken:
             return
         if len(outbox) == 1:

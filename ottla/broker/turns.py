@@ -178,6 +178,10 @@ class Turns:
         if not self._running:
             self._next_turn(self._resume)
 
+    def next_turn(self, work: Callable[[], None]) -> None:
+        """Run `work` as an event of its own, behind what arrived meanwhile."""
+        self._next_turn(work)
+
     def at_end(self, hook: Callable[[], None]) -> None:
         """Run `hook` once when the turn's work is done (a sync to start, a connection to write)."""
         self._at_end.append(hook)

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded
 from ottla.broker.config import Config
-from ottla.broker.connection import Connection
+from ottla.broker.connection import REQUESTS_PER_TURN, Connection
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.turns import Turns, Wait
 
@@ -17,6 +17,7 @@ class Transport:
     def __init__(self):
         self.written = []
         self.closed = False
+        self.aborted = False
         self.reading = True
 
     def write(self, data):
@@ -39,6 +40,9 @@ class Transport:
 
     def close(self):
         self.closed = True
+
+    def abort(self):
+        self.closed = self.aborted = True
 
 
 class Peer:
@@ -63,6 +67,13 @@ class Peer:
             del memory
             self.connection.buffer_updated(count)
             data = data[count:]
+
+    def next_turn(self):
+        """Run what was put off to it; whether there was anything."""
+        due, self.later[:] = self.later[:], []
+        for callback in due:
+            self.turns.event(callback)
+        return bool(due)
 
     @property
     def sent(self):
@@ -226,3 +237,63 @@ def test_idle_connection_is_closed_after_its_sweeps():
     assert not peer.transport.closed
     peer.connection.sweep(4)
     assert peer.transport.closed
+
+
+def test_many_pipelined_requests_are_served_over_several_turns():
+    peer = Peer(echo)
+    count = 3 * REQUESTS_PER_TURN
+    peer.receive(b"".join(heartbeat(n) for n in range(count)))
+    assert peer.transport.written == [struct.pack(f">{REQUESTS_PER_TURN}i", *range(REQUESTS_PER_TURN))]
+    peer.receive(heartbeat(count))
+    assert len(peer.transport.written) == 1 and len(peer.later) == 1
+    while peer.next_turn():
+        pass
+    assert peer.sent == struct.pack(f">{count + 1}i", *range(count + 1))
+
+
+def test_replies_to_pipelined_requests_do_not_pile_up():
+    async def handle(broker, request):
+        return Encoded([bytes(400_000)])
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1) * 20)
+    assert len(peer.sent) == 3 * 400_000
+    peer.connection.pause_writing()
+    peer.next_turn()
+    assert len(peer.sent) == 3 * 400_000 and not peer.later
+    peer.connection.resume_writing()
+    assert len(peer.sent) == 6 * 400_000
+
+
+def test_idle_connection_that_does_not_read_is_cut_off():
+    peer = Peer(echo)
+    peer.connection.pause_writing()
+    for _ in range(3):
+        peer.connection.sweep(2)
+    assert peer.transport.aborted
+
+
+def test_reading_replies_is_a_sign_of_life():
+    peer = Peer(echo)
+    peer.connection.sweep(1)
+    peer.connection.pause_writing()
+    peer.connection.resume_writing()
+    peer.connection.sweep(1)
+    assert not peer.transport.closed
+
+
+def test_abort_discards_the_waiting_handler():
+    left = []
+
+    async def handle(broker, request):
+        await Wait(broker.turns, on_discard=lambda: left.append("taken back"))
+        return NO_REPLY
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1))
+    peer.connection.drain()
+    assert not peer.transport.closed
+    peer.connection.abort()
+    assert left == ["taken back"] and peer.transport.aborted
+    peer.connection.connection_lost(None)
+    assert left == ["taken back"] and not peer.connections
