@@ -45,25 +45,29 @@ def commit_rows(
     commit: Callable[[Sequence[CommitRow]], list[ErrorCode]],
 ) -> list[tuple[str, list[tuple[int, ErrorCode]]]]:
     """Commit the rows whose partition exists; (topic, [(partition, error)]) in the order of the request."""
+    exists = broker.cluster.has_partition
+    rows = [(topic.name, row) for topic in topics for row in topic.partitions]
     known = [
         CommitRow(
-            topic.name,
+            name,
             row.partition_index,
             row.committed_offset,
             row.committed_leader_epoch if with_epochs else -1,
             row.committed_metadata or "",
             expire_ms,
         )
-        for topic in topics
-        for row in topic.partitions
-        if broker.cluster.has_partition(topic.name, row.partition_index)
+        for name, row in rows
+        if exists(name, row.partition_index)
     ]
-    errors = dict(zip([(row.topic, row.partition) for row in known], commit(known) if known else [], strict=True))
+    errors = iter(commit(known) if known else ())
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return [
         (
             topic.name,
-            [(row.partition_index, errors.get((topic.name, row.partition_index), unknown)) for row in topic.partitions],
+            [
+                (row.partition_index, next(errors) if exists(topic.name, row.partition_index) else unknown)
+                for row in topic.partitions
+            ],
         )
         for topic in topics
     ]
