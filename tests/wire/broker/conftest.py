@@ -11,7 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from rig import Rig
 from targets import TARGETS
 
-OVERRIDES = {"auto.create.topics.enable": "false"}
+# A cap above the default, so that the bombs are felt.
+OVERRIDES = {"auto.create.topics.enable": "false", "max.decompressed.message.bytes": "104857600"}
 
 
 @pytest.fixture(scope="session")
