@@ -99,6 +99,7 @@ class Server:
         for connection in list(self._connections):
             connection.close()
         self._turns.event(self.broker.transactions.stop)
+        self._turns.event(self.broker.groups.stop)
         self.broker.logs.close()
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> str:
