@@ -37,6 +37,7 @@ log = logging.getLogger("ottla.server")
 DRAIN_SECONDS = 1.0
 IDLE_SWEEPS = 4
 ACCEPT_BACKLOG = 1024
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Server:
@@ -50,7 +51,10 @@ class Server:
         self.broker: Broker
 
     async def start(self) -> str:
-        """Open the data directory and listen; returns the address that clients are given."""
+        """Open the data directory and listen; returns the address that clients are given.
+
+        Raises LogDirectoryError or OSError; the directory is free then, and clean if it was opened whole.
+        """
         loop = asyncio.get_running_loop()
         clock = LoopClock(loop)
         turns = Turns(clock.next_turn, _log_bug)
@@ -68,7 +72,11 @@ class Server:
             _internal_topics(config),
             config.num_partitions,
         )
-        cluster.open()
+        try:
+            cluster.open()
+        except (LogDirectoryError, OSError):
+            logs.abandon()
+            raise
         sink = Leaders(cluster)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config)
@@ -77,7 +85,11 @@ class Server:
         turns.event(groups.open)
         turns.event(transactions.start)
         _load_codecs()
-        address = await self._listen(loop)
+        try:
+            address = await self._listen(loop)
+        except OSError:
+            await self.stop()
+            raise
         self._every(config.replica_high_watermark_checkpoint_interval_ms, logs.checkpoint)
         self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
         if config.connections_max_idle_ms > 0:
@@ -138,7 +150,7 @@ def run(config: Config, *, ready_file: str | None = None, truncate_damaged: froz
     """Serve until SIGTERM or SIGINT; returns the exit code.
 
     Prints `ready PLAINTEXT://host:port` to stdout (and into `ready_file`) when clients can connect. 0 after a clean
-    stop, 1 when the directory or the port cannot be had.
+    stop, 1 when the directory or the port cannot be had or the storage failed.
     """
     _raise_file_limit()
     try:
@@ -158,19 +170,28 @@ async def _serve(server: Server, ready_file: str | None) -> int:
             os._exit(1)
         stopping.set()
 
+    # The loop hears no signal while the start reads logs, so Python's own handlers stand in.
+    for number in _SIGNALS:
+        signal.signal(number, lambda _number, _frame: on_signal())
+    address = await server.start()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal)
-    line = f"ready {await server.start()}\n"
-    if ready_file is not None:
-        Path(ready_file).write_text(line)
-    sys.stdout.write(line)
-    sys.stdout.flush()
+    if not stopping.is_set():
+        _say_ready(address, ready_file)
     await stopping.wait()
     log.info("Stopping")
     await server.stop()
     log.info("Stopped")
-    return 0
+    return 0 if server.broker.logs.offline is None else 1
+
+
+def _say_ready(address: str, ready_file: str | None) -> None:
+    line = f"ready {address}\n"
+    if ready_file is not None:
+        Path(ready_file).write_text(line)
+    sys.stdout.write(line)
+    sys.stdout.flush()
 
 
 def _raise_file_limit() -> None:

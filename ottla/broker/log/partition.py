@@ -420,9 +420,9 @@ class Partition:
         self._segments.rest()
 
     def close(self) -> None:
-        """Close the files; `save` comes before if the partition is to be found as it is."""
+        """Close the files for good; `save` comes before if the partition is to be found as it is."""
+        self.take_offline("the log is closed")
         self._segments.close()
-        self._wake_parked()
 
     def take_offline(self, reason: str) -> None:
         """Answer KAFKA_STORAGE_ERROR from now on."""

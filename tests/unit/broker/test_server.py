@@ -1,0 +1,109 @@
+"""The daemon's life inside one process: what a start that fails and a stop leave behind."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from ottla.broker.config import Config, Listener
+from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.server import Server
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.produced import check_produced_batch
+
+
+@pytest.fixture
+def config(tmp_path):
+    def make(port=0) -> Config:
+        return Config(log_dirs=str(tmp_path / "data"), listeners=(Listener("PLAINTEXT", "127.0.0.1", port),))
+
+    return make
+
+
+def started_and_stopped(config, between=lambda broker: None):
+    async def live():
+        server = Server(config)
+        await server.start()
+        between(server.broker)
+        await server.stop()
+        return server.broker
+
+    return asyncio.run(live())
+
+
+def produce(partition):
+    data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=1_700_000_000_000))
+    return partition.append_produced(check_produced_batch(data), data)
+
+
+def test_start_without_a_port_leaves_the_directory_as_clean_as_it_was(config, tmp_path):
+    started_and_stopped(config())
+    clean = tmp_path / "data" / ".kafka_cleanshutdown"
+    assert clean.exists()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+
+        async def fail():
+            with pytest.raises(OSError, match="in use"):
+                await Server(config(taken.getsockname()[1])).start()
+
+        asyncio.run(fail())
+    assert clean.exists()
+    started_and_stopped(config())
+
+
+def test_start_that_fails_in_the_metadata_lets_go_of_the_directory(config, tmp_path):
+    started_and_stopped(config())
+    log_starts = tmp_path / "data" / "log-start-offset-checkpoint"
+    log_starts.write_text("0\n1\n__cluster_metadata 0 1\n")
+
+    async def fail():
+        with pytest.raises(LogDirectoryError, match="begins at offset 1"):
+            await Server(config()).start()
+
+    asyncio.run(fail())
+    log_starts.unlink()
+    started_and_stopped(config())
+
+
+def test_nothing_is_written_behind_a_clean_stop(config, tmp_path):
+    kept = []
+
+    def create(broker):
+        broker.cluster.create_topic("ledger", 1, {})
+        kept.append(broker.cluster.partition("ledger", 0))
+        assert not produce(kept[0]).error
+
+    started_and_stopped(config(), create)
+    (log,) = (tmp_path / "data" / "ledger-0").glob("*.log")
+    size_bytes = log.stat().st_size
+    assert produce(kept[0]).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.stat().st_size == size_bytes
+
+
+SLOW_START = """
+import os, signal, sys, time
+from ottla.broker import server
+from ottla.broker.config import Config, Listener
+
+class Slow(server.Server):
+    async def start(self):
+        for _ in range({signals}):
+            os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep({seconds})
+        return await super().start()
+
+server.Server = Slow
+sys.exit(server.run(Config(log_dirs={directory!r}, listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),))))
+"""
+
+
+@pytest.mark.parametrize(("signals", "seconds", "code"), [(1, 0, 0), (2, 60, 1)])
+def test_signals_count_while_the_broker_starts(tmp_path, signals, seconds, code):
+    directory = str(tmp_path / "data")
+    script = SLOW_START.format(signals=signals, seconds=seconds, directory=directory)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists() == (signals == 1)
