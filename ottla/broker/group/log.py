@@ -67,22 +67,24 @@ def offsets_batch(
 ) -> bytearray:
     """One batch of commits (or tombstones); transactional when a producer is given."""
     records = [(offset_key(*key), None if value is None else encode_offset_value(value), ()) for key, value in rows]
-    if producer is None:
-        return build_batch(records, timestamp_ms=now_ms)
-    return build_batch(
-        records,
-        timestamp_ms=now_ms,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        base_sequence=0,
-        transactional=True,
-    )
+    return _batch(records, now_ms, producer)
 
 
 def group_batch(group_id: str, value: GroupValue | None, now_ms: int) -> bytearray:
     """One batch with the group's metadata, or with its tombstone."""
-    content = None if value is None else encode_group_value(value)
-    return build_batch([(group_key(group_id), content, ())], timestamp_ms=now_ms)
+    return _batch([(group_key(group_id), None if value is None else encode_group_value(value), ())], now_ms, None)
+
+
+def _batch(records: list[tuple[bytes, bytes | None, tuple[()]]], now_ms: int, producer: Producer | None) -> bytearray:
+    """Kafka's coordinators begin at sequence 0 whether or not a producer is behind the batch."""
+    return build_batch(
+        records,
+        timestamp_ms=now_ms,
+        producer_id=-1 if producer is None else producer.producer_id,
+        producer_epoch=-1 if producer is None else producer.producer_epoch,
+        base_sequence=0,
+        transactional=producer is not None,
+    )
 
 
 def replay_batch(header: BatchHeader, batch: memoryview) -> Iterator[Replayed]:
