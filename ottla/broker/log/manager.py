@@ -16,7 +16,7 @@ from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk, Lock, LockHeld, SyncJob
 from ottla.broker.turns import Turns
-from ottla.protocol.errors import ProtocolError
+from ottla.protocol.errors import ErrorCode, ProtocolError
 
 _log = getLogger(__name__)
 
@@ -232,7 +232,7 @@ class LogManager:
         """Rename the directory at once, remove its files after `file.delete.delay.ms`."""
         partition = self._partitions.pop((topic, index), None)
         if partition is not None:
-            partition.take_offline("the partition was deleted")
+            partition.take_offline("the partition was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             partition.close()
         self._forget((topic, index))
         directory = self._path(f"{topic}-{index}")

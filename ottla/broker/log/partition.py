@@ -39,7 +39,6 @@ __all__ = ["AppendResult", "Limit", "Partition", "Slice"]
 _log = getLogger(__name__)
 
 
-_OFFLINE_SLICE = Slice(ErrorCode.KAFKA_STORAGE_ERROR)
 _OUT_OF_RANGE = Slice(ErrorCode.OFFSET_OUT_OF_RANGE)
 _NOTHING = Slice(ErrorCode.NONE)
 _NOTHING_STABLE = Slice(ErrorCode.NONE, b"", [])
@@ -54,6 +53,7 @@ class Partition:
         "_disk",
         "_epochs",
         "_expiration_ms",
+        "_offline_error",
         "_on_failure",
         "_parked",
         "_pending",
@@ -95,6 +95,7 @@ class Partition:
         self.settings = settings
         segments = loaded.segments
         self.offline = loaded.damage
+        self._offline_error = ErrorCode.KAFKA_STORAGE_ERROR
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = segments.end_offset
         self.high_watermark = segments.end_offset
@@ -279,7 +280,7 @@ class Partition:
         return AppendResult(error, message=message, record_errors=record_errors)
 
     def _storage_error(self) -> AppendResult:
-        return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=self.offline)
+        return AppendResult(self._offline_error, message=self.offline)
 
     # --- producers ------------------------------------------------------------------------------------------------
 
@@ -305,7 +306,7 @@ class Partition:
     ) -> Slice:
         """Whole batches from `offset` below the limit, of one segment. Empty at the limit."""
         if self.offline is not None:
-            return _OFFLINE_SLICE
+            return Slice(self._offline_error)
         stable = limit is Limit.STABLE
         upper = self._upper(limit)
         if offset >= upper:
@@ -319,10 +320,10 @@ class Partition:
             aborted = self._segments.aborted(offset, chunk) if stable else None
         except BadBatch as bad:
             self._damaged(bad)
-            return _OFFLINE_SLICE
+            return Slice(self._offline_error)
         except OSError as error:
             self._fail(error)
-            return _OFFLINE_SLICE
+            return Slice(self._offline_error)
         return Slice(ErrorCode.NONE, chunk.data, aborted)
 
     def bytes_available(self, offset: int, limit: Limit, enough: int) -> int:
@@ -424,10 +425,11 @@ class Partition:
         self.take_offline("the log is closed")
         self._segments.close()
 
-    def take_offline(self, reason: str) -> None:
-        """Answer KAFKA_STORAGE_ERROR from now on."""
+    def take_offline(self, reason: str, error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
+        """Answer `error` from now on."""
         if self.offline is None:
             self.offline = reason
+            self._offline_error = error
             self._wake_parked()
 
     def _roll(self, now_ms: int) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.settings import LogSettings
+from ottla.broker.turns import Wait
 from ottla.protocol.errors import ErrorCode
 
 
@@ -176,9 +177,14 @@ def test_partition_directories_are_listed(broker):
 def test_a_deleted_partition_is_out_of_the_way_at_once_and_gone_later(broker, produce):
     partition = broker.partition()
     produce(partition)
+    parked = Wait(broker.turns)
+    partition.park(parked)
     broker.manager.delete_partition("t", 0)
     assert broker.manager.get("t", 0) is None
-    assert produce(partition).error is ErrorCode.KAFKA_STORAGE_ERROR
+    # Who still holds it is told that it is gone, not that the storage failed.
+    assert parked.done
+    assert produce(partition).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert partition.read(0, 100).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     (grave,) = broker.directory.glob("t-0.*-delete")
     assert len(grave.name) == len("t-0.") + 32 + len("-delete")
     assert produce(broker.partition()).base_offset == 0
