@@ -77,7 +77,8 @@ class Dispatcher:
             _finish(reply, request, send, refuse)
 
         def bug(error: Exception) -> None:
-            log.error("%s v%d from %s failed", api.name, version, peer, exc_info=error)
+            if not isinstance(error, OSError):  # failed IO has been reported by the log directory
+                log.error("%s v%d from %s failed", api.name, version, peer, exc_info=error)
             refuse(f"{api.name} v{version} failed: {error!r}")
 
         coroutine: Handler[Any] = api.handle(self._broker, request)

@@ -111,6 +111,14 @@ def _configs(asked: Any) -> dict[str, str | None]:
 
 def _row(broker: Broker, version: int, asked: Any, refused: Refused | None, validate_only: bool) -> Any:
     result = codec.response_class(CREATE_TOPICS).CreatableTopicResult
+    own = {name: value for name, value in _configs(asked).items() if value is not None}
+    count = _partition_count(broker, asked)
+    topic: Topic | None = None
+    if refused is None and not validate_only:
+        try:
+            topic = broker.cluster.create_topic(asked.name, count, own)
+        except OSError as error:
+            refused = Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     if refused is not None:
         return result(
             version=version,
@@ -120,9 +128,6 @@ def _row(broker: Broker, version: int, asked: Any, refused: Refused | None, vali
             error_message=refused.message,
             configs=None if version >= 5 else [],
         )
-    own = {name: value for name, value in _configs(asked).items() if value is not None}
-    count = _partition_count(broker, asked)
-    topic = None if validate_only else broker.cluster.create_topic(asked.name, count, own)
     return result(
         version=version,
         name=asked.name,

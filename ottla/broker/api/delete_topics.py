@@ -28,7 +28,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
             await broker.turns.pause()
         topic, error, message = _find(broker, name, topic_id)
         if topic is not None and not error:
-            broker.cluster.delete_topic(topic)
+            try:
+                broker.cluster.delete_topic(topic)
+            except OSError as failed:
+                error, message = ErrorCode.KAFKA_STORAGE_ERROR, str(failed)
         rows.append(
             response.DeletableTopicResult(
                 version=version,

@@ -23,7 +23,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if topic is None:
         error, message = ErrorCode.INVALID_REQUEST, f"Key type {body.key_type} is not served"
     else:
-        broker.cluster.ensure_internal_topic(topic)
+        try:
+            broker.cluster.ensure_internal_topic(topic)
+        except OSError as failed:
+            error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failed)
     place = {
         "node_id": -1 if error else broker.cluster.node_id,
         "host": "" if error else broker.host,

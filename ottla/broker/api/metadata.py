@@ -57,7 +57,10 @@ def _asked_row(broker: Broker, version: int, item: Any, create: bool) -> Any:
         return _error_row(version, name or "", ErrorCode.INVALID_TOPIC_EXCEPTION)
     topic = broker.cluster.topics.get(name)
     if topic is None and create:
-        topic = _create(broker, name)
+        try:
+            topic = _create(broker, name)
+        except OSError:
+            return _error_row(version, name, ErrorCode.KAFKA_STORAGE_ERROR)
         if topic is None:
             return _error_row(version, name, ErrorCode.INVALID_TOPIC_EXCEPTION)
     if topic is None:

@@ -217,7 +217,10 @@ class Cluster:
         return None
 
     def create_topic(self, name: str, partition_count: int, configs: dict[str, str]) -> Topic:
-        """Create a topic whose name and configs were checked; its directories follow in this and later turns."""
+        """Create a topic whose name and configs were checked; its directories follow in this and later turns.
+
+        Raises OSError, as whatever changes the metadata, when the change cannot be logged.
+        """
         topic_id = self._new_topic_id()
         records: list[MetadataRecord] = [TopicRecord(name, topic_id)]
         records += [ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items()]

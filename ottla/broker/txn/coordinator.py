@@ -327,9 +327,8 @@ class TransactionCoordinator:
     def _fresh_producer_id(self) -> int | None:
         try:
             return self._cluster.next_producer_id()
-        except OSError as error:
-            log.error("No producer id could be allocated: %s", error)
-            return None
+        except OSError:
+            return None  # the log directory is offline, and has said so
 
     def _shard_of(self, transactional_id: str) -> Shard | ErrorCode:
         """The shard that owns the id, or why it cannot answer."""

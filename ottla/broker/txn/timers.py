@@ -6,7 +6,7 @@ Source: `TransactionStateManager.timedOutTransactions`, `removeExpiredTransactio
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.ports.clock import Clock, Timer
@@ -66,7 +66,7 @@ class Housekeeping:
     async def _abort_timed_out(self) -> None:
         until_ms = self._clock.monotonic_ms() + SLICE_MS
         now_ms = self._clock.now_ms()
-        for shard in self._coordinator.shards():
+        for shard in self._online():
             for count, transactional_id in enumerate(list(shard.open)):
                 state = shard.states.get(transactional_id)
                 if state is not None and machine.has_timed_out(
@@ -85,7 +85,7 @@ class Housekeeping:
         until_ms = self._clock.monotonic_ms() + SLICE_MS
         before_ms = self._clock.now_ms()
         expiration_ms = self._coordinator.settings.id_expiration_ms
-        for shard in self._coordinator.shards():
+        for shard in self._online():
             expired: list[str] = []
             size_bytes = 0
             for count, transactional_id in enumerate(list(shard.states)):
@@ -106,6 +106,10 @@ class Housekeeping:
                         return
                     until_ms = self._clock.monotonic_ms() + SLICE_MS
             self._bury(shard, expired)
+
+    def _online(self) -> Iterator[Shard]:
+        """The shards that can log an outcome; a log that is offline has said so, and is not asked again each time."""
+        return (shard for shard in self._coordinator.shards() if shard.log.offline is None)
 
     def _bury(self, shard: Shard, expired: Sequence[str]) -> None:
         """Log the tombstones of one batch; the ids are Dead, and pending, until they are durable."""

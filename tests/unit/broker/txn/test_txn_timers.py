@@ -178,3 +178,12 @@ def test_stop_takes_the_timers_back(rig):
     assert rig.clock.armed == 2
     rig.coordinator.stop()
     assert rig.clock.armed == 0
+
+
+def test_scans_leave_a_log_alone_that_is_offline(rig, caplog):
+    rig.add("t", rig.producer(timeout_ms=5000), FOO)
+    log = rig.log_of("t")
+    log.offline, log.refuse = "the disk is gone", E.KAFKA_STORAGE_ERROR
+    rig.clock.advance(60_000)
+    assert rig.state().status is S.ONGOING
+    assert not caplog.records
