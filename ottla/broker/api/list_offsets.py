@@ -76,9 +76,10 @@ def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit) -> F
     if row.timestamp < 0:
         if version < _FIRST_VERSION.get(row.timestamp, version + 1):
             return Found(ErrorCode.UNSUPPORTED_VERSION)
-        return _end(partition, row.timestamp, limit)
-    offset, timestamp, epoch = partition.offset_for_timestamp(row.timestamp, limit)
-    return Found(ErrorCode.NONE, offset, timestamp, epoch)
+        found = _end(partition, row.timestamp, limit)
+    else:
+        found = Found(ErrorCode.NONE, *partition.offset_for_timestamp(row.timestamp, limit))
+    return found if partition.offline is None else Found(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def _end(partition: Partition, timestamp: int, limit: Limit) -> Found:

@@ -30,7 +30,7 @@ from ottla.protocol.batch import (
     set_max_timestamp,
     write_header,
 )
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.produced import BatchCheck
 from ottla.protocol.snapshot import encode_snapshot
 
@@ -347,14 +347,21 @@ class Partition:
 
     def offset_for_timestamp(self, timestamp_ms: int, limit: Limit) -> TimestampOffset:
         """(offset, timestamp, leader epoch) of the first record of at least `timestamp_ms`; -1 each if none."""
-        found = find_timestamp(self._segments, timestamp_ms, self.log_start_offset)
-        return self._located(found, limit)
+        return self._located(lambda: find_timestamp(self._segments, timestamp_ms, self.log_start_offset), limit)
 
     def max_timestamp_offset(self, limit: Limit) -> TimestampOffset:
         """(offset, timestamp, leader epoch) of the record with the largest timestamp; -1 each if there is none."""
-        return self._located(find_largest_timestamp(self._segments), limit)
+        return self._located(lambda: find_largest_timestamp(self._segments), limit)
 
-    def _located(self, found: tuple[int, int] | None, limit: Limit) -> TimestampOffset:
+    def _located(self, find: Callable[[], tuple[int, int] | None], limit: Limit) -> TimestampOffset:
+        """What `find` finds; nothing if it meets damage, which takes the partition offline."""
+        found = None
+        try:
+            found = find() if self.offline is None else None
+        except (BadBatch, ProtocolError) as bad:
+            self._damaged(bad)
+        except OSError as error:
+            self._fail(error)
         if found is None or found[0] >= self._upper(limit):
             return TimestampOffset(-1, -1, -1)
         return TimestampOffset(found[0], found[1], self._epochs.epoch_of(found[0]))
@@ -453,7 +460,7 @@ class Partition:
         self._disk.write_atomically(f"{self._directory}/{checkpoints.LEADER_EPOCHS}", content, sync=False)
         self._epochs.changed = False
 
-    def _damaged(self, bad: BadBatch) -> None:
+    def _damaged(self, bad: BadBatch | ProtocolError) -> None:
         self.take_offline(f"{self._directory} is damaged: {bad}")
         _log.error("%s: %s; --truncate-damaged %s gives up what follows", self.name, self.offline, self.name)
 

@@ -203,3 +203,17 @@ def test_a_batch_header_that_rotted_takes_the_partition_offline(broker, produce,
     assert f"position {size}" in caplog.text
     assert "--truncate-damaged t-0" in caplog.text
     assert partition.read(0, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("position", [8, 61], ids=["batch length", "record length"])
+def test_damage_that_a_search_by_time_meets_takes_the_partition_offline(broker, produce, caplog, position):
+    partition = broker.partition()
+    produce(partition, 3)
+    path = next(broker.path().glob("*.log"))
+    content = bytearray(path.read_bytes())
+    content[position] = 0x7F
+    path.write_bytes(content)
+    assert partition.offset_for_timestamp(NOW_MS, Limit.HIGH_WATERMARK) == (-1, -1, -1)
+    assert "is damaged" in partition.offline
+    assert partition.max_timestamp_offset(Limit.HIGH_WATERMARK) == (-1, -1, -1)
+    assert len(caplog.records) == 1 and "--truncate-damaged t-0" in caplog.text
