@@ -53,6 +53,7 @@ class LogManager:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._written: dict[str, bytes] = {}
         self._sync: _Sync | None = None
 
     def __iter__(self) -> Iterator[Partition]:
@@ -246,8 +247,19 @@ class LogManager:
             self._clock.call_later(self.settings.file_delete_delay_ms, lambda: self._bury(grave))
 
     def _bury(self, grave: str) -> None:
-        if self._lock is not None and self._disk.exists(grave):
-            self._disk.remove_tree(grave)
+        """Remove one file per turn: a large one takes the file system a while."""
+        if self._lock is None or not self._disk.exists(grave):
+            return
+        try:
+            names = self._disk.list(grave)
+            if not names:
+                self._disk.remove_tree(grave)
+                return
+            self._disk.remove(f"{grave}/{names[0]}")
+        except OSError as error:
+            _log.error("%s cannot be removed, the next start tries again: %s", grave, error)
+            return
+        self._clock.next_turn(lambda: self._bury(grave))
 
     # --- checkpoints ----------------------------------------------------------------------------------------------
 
@@ -294,10 +306,15 @@ class LogManager:
                 self._log_starts[key] = partition.log_start_offset
         self._write_checkpoint(checkpoints.RECOVERY_POINTS, self._recovery_points)
         self._write_checkpoint(checkpoints.LOG_STARTS, self._log_starts)
-        self._write_checkpoint(checkpoints.HIGH_WATERMARKS, self._high_watermarks)
+        self._write_checkpoint(checkpoints.HIGH_WATERMARKS, self._high_watermarks, sync=False)
 
-    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        self._disk.write_atomically(self._path(name), checkpoints.encode_offsets(offsets))
+    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int], sync: bool = True) -> None:
+        """Write a checkpoint that has changed. A sync holds up every request, so the high watermarks, which change all
+        the time and which recovery does not read, go without."""
+        content = checkpoints.encode_offsets(offsets)
+        if self._written.get(name) != content:
+            self._disk.write_atomically(self._path(name), content, sync)
+            self._written[name] = content
 
     # --- stop and failure -----------------------------------------------------------------------------------------
 

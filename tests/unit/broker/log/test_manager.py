@@ -254,3 +254,38 @@ def open_files(broker):
 def test_defaults_are_kafka_s():
     settings = LogSettings("x")
     assert (settings.producer_id_expiration_ms, settings.file_delete_delay_ms) == (86_400_000, 60_000)
+
+
+def test_a_checkpoint_that_has_not_changed_is_not_written_again(broker, produce, monkeypatch):
+    written = []
+    write = broker.disk.__class__.write_atomically
+
+    def watched(disk, path, data, sync=True):
+        written.append((path.rpartition("/")[2], sync))
+        write(disk, path, data, sync)
+
+    monkeypatch.setattr(broker.disk.__class__, "write_atomically", watched)
+    partition = broker.partition()
+    broker.manager.checkpoint()
+    written.clear()
+    broker.manager.checkpoint()
+    assert written == []
+    produce(partition)
+    written.clear()
+    broker.manager.checkpoint()
+    # Recovery does not read it, so nobody waits for the device.
+    assert written == [("replication-offset-checkpoint", False)]
+
+
+def test_files_of_a_deleted_partition_go_one_in_a_turn(broker, produce):
+    partition = broker.partition(segment_bytes=300)
+    for _ in range(7):
+        produce(partition)
+    broker.manager.delete_partition("t", 0)
+    (grave,) = broker.directory.glob("t-0.*-delete")
+    left = []
+    broker.clock.next_turn = lambda callback: (left.append(len(list(grave.iterdir()))), callback())
+    before = len(list(grave.iterdir()))
+    broker.clock.advance(60_000)
+    assert left == list(range(before - 1, -1, -1))
+    assert not grave.exists()
