@@ -34,7 +34,7 @@ class Next(Enum):
 
     DONE = "the marker is written, or can never be"
     RETRY = "try again later"
-    ABANDON = "somebody else completes this transaction"
+    ABANDON = "somebody else completes this transaction; its other partitions get their markers all the same"
 
 
 _E = ErrorCode
@@ -64,7 +64,7 @@ class KnownTopic(Protocol):
 class Completion:
     """A prepared transaction on its way to Complete. `awaiting` is the set in the id's volatile part."""
 
-    __slots__ = ("awaiting", "backoff_ms", "marker", "round", "shard", "transactional_id")
+    __slots__ = ("abandoned", "awaiting", "backoff_ms", "marker", "round", "shard", "transactional_id")
 
     def __init__(self, shard: "Shard", transactional_id: str, marker: TransactionMarker, awaiting: Partitions) -> None:
         self.shard = shard
@@ -72,6 +72,7 @@ class Completion:
         self.marker = marker
         self.awaiting = awaiting
         self.backoff_ms = FIRST_RETRY_MS
+        self.abandoned = False
         self.round: Iterator[TopicPartition] = iter(tuple(awaiting))
 
 
@@ -161,9 +162,10 @@ class MarkerFanout:
                 del awaiting[partition]
             elif step is not Next.RETRY:
                 self._abandon(completion, partition, error, known=step is Next.ABANDON)
-                return True
             if now_ms() >= deadline_ms and awaiting:
                 return False
+        if completion.abandoned:
+            return True
         if awaiting:
             self._later(completion)
         else:
@@ -187,6 +189,7 @@ class MarkerFanout:
         self.begin(completion)
 
     def _abandon(self, completion: Completion, partition: TopicPartition, error: ErrorCode, known: bool) -> None:
+        completion.abandoned = True
         level = logging.WARNING if known else logging.ERROR
         name, index = partition
         log.log(level, "Marker of %s refused by %s-%d: %s", completion.transactional_id, name, index, error.name)

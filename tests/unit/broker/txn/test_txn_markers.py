@@ -59,7 +59,7 @@ def test_abandoned_with_a_warning(rig, answer, caplog):
     rig.sink.answers[FOO] = [answer]
     ended(rig, FOO, BAR)
     rig.clock.advance(5000)
-    assert where(rig) == []
+    assert where(rig) == [BAR]
     assert rig.state().status is S.PREPARE_COMMIT
     assert [(r.levelno, answer.name in r.getMessage()) for r in caplog.records] == [(logging.WARNING, True)]
 
