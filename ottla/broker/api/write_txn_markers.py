@@ -30,8 +30,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
         )
         topics = results.setdefault(asked.producer_id, {})
         for topic in asked.topics:
+            if not topic.partition_indexes:
+                continue
             errors = topics.setdefault(topic.name, {})
-            for index in topic.partition_indexes:
+            for index in dict.fromkeys(topic.partition_indexes):
                 errors[index] = _write(broker, topic.name, index, marker)
                 if broker.clock.monotonic_ms() > until_ms:
                     await broker.turns.pause()
@@ -43,6 +45,8 @@ def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> 
     topic = broker.cluster.topics.get(name)
     if topic is None or not 0 <= index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # what Kafka makes of the exception that building such a marker throws
     return broker.transactions.sink.write_marker(name, index, marker)
 
 
@@ -70,5 +74,6 @@ def _response(version: int, results: Results) -> Reply:
                 ],
             )
             for producer_id, topics in results.items()
+            if topics
         ],
     )
