@@ -49,8 +49,6 @@ def _verify(broker: Broker, request: Request) -> ErrorCode:
     body = request.body
     if not body.group_id:
         return ErrorCode.INVALID_GROUP_ID
-    if not body.transactional_id:
-        return ErrorCode.INVALID_REQUEST
     if not broker.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
     index = broker.groups.offsets.partition_of(body.group_id)
@@ -61,6 +59,8 @@ def _verify(broker: Broker, request: Request) -> ErrorCode:
     known_epoch = partition.producer_epoch_of(body.producer_id)
     if known_epoch is not None and body.producer_epoch < known_epoch:
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    if not body.transactional_id:
+        return ErrorCode.INVALID_REQUEST
     place = (CONSUMER_OFFSETS_TOPIC, index)
     (error,) = broker.transactions.verify(body.transactional_id, body.producer_id, body.producer_epoch, (place,))
     return _VERIFICATION_ERRORS.get(error, error)
