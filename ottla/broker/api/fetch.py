@@ -136,7 +136,9 @@ async def _read(broker: Broker, asks: Asks, limit: Limit, max_bytes: int) -> lis
 def _read_one(ask: Ask, limit: Limit, left: int, first: bool) -> FetchedPartition:
     """`first`: nothing was read yet, so one batch is returned even when it is larger than every limit."""
     partition = ask.partition
-    if ask.error or partition is None:
+    if partition is None:
+        return FetchedPartition(ask.partition_index, ask.error, -1, -1, -1, (), b"")
+    if ask.error:
         return FetchedPartition(ask.partition_index, ask.error, -1, -1, -1, None, b"")
     taken = partition.read(ask.offset, min(ask.max_bytes, left), limit=limit, min_one_batch=first)
     if taken.error:
