@@ -186,11 +186,18 @@ def _append_all(broker: Broker, request: Request, writes: list[Write]) -> list[A
         if not error:
             error = _verify(broker, request, write)
         if error:
-            results.append(AppendResult(error, message=message))
+            results.append(AppendResult(error, message=message, log_start_offset=_log_start_beside(write)))
             continue
         assert write.partition is not None and write.check is not None and write.records is not None
         results.append(write.partition.append_produced(write.check, write.records))
     return results
+
+
+def _log_start_beside(write: Write) -> int:
+    """What the log would have refused is answered with its start, as the log's own refusals are."""
+    if write.error is ErrorCode.INVALID_RECORD and write.partition and write.check and write.check.header:
+        return write.partition.log_start_offset
+    return -1
 
 
 def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
@@ -206,6 +213,7 @@ def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
     known_epoch = partition.producer_epoch_of(producer_id)
     if known_epoch is not None and epoch < known_epoch:
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    partition.verification_began(producer_id, epoch, header.base_sequence)
     place = (write.topic, write.partition_index)
     (error,) = broker.transactions.verify(request.body.transactional_id, producer_id, epoch, (place,))
     if error is ErrorCode.TRANSACTION_ABORTABLE and request.api_version < FIRST_VERSION_WITH_ABORTABLE:

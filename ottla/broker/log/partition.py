@@ -7,6 +7,7 @@ it grows with the number of producers, open transactions or segments.
 from collections import deque
 from collections.abc import Callable, Iterator
 from logging import getLogger
+from typing import Final
 
 from ottla.broker.log import checkpoints
 from ottla.broker.log.acceptance import recompress, refuse
@@ -42,6 +43,11 @@ _log = getLogger(__name__)
 _OUT_OF_RANGE = Slice(ErrorCode.OFFSET_OUT_OF_RANGE)
 _NOTHING = Slice(ErrorCode.NONE)
 _NOTHING_STABLE = Slice(ErrorCode.NONE, b"", [])
+
+
+_WITHOUT_LOG_START: Final = frozenset(
+    (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
+)
 
 
 class Partition:
@@ -277,7 +283,9 @@ class Partition:
     def _refused(
         self, error: ErrorCode, message: str | None, record_errors: tuple[tuple[int, str], ...] = ()
     ) -> AppendResult:
-        return AppendResult(error, message=message, record_errors=record_errors)
+        # Kafka's answer says where the log starts unless the error is one of a few (ReplicaManager.appendToLocalLog).
+        start = -1 if error in _WITHOUT_LOG_START else self.log_start_offset
+        return AppendResult(error, log_start_offset=start, message=message, record_errors=record_errors)
 
     def _storage_error(self) -> AppendResult:
         return AppendResult(self._offline_error, message=self.offline)
@@ -286,6 +294,10 @@ class Partition:
 
     def transaction_is_open(self, producer_id: int, producer_epoch: int) -> bool:
         return self._producers.transaction_is_open(producer_id, producer_epoch)
+
+    def verification_began(self, producer_id: int, producer_epoch: int, first_sequence: int) -> None:
+        """The coordinator is asked whether a batch that may begin a transaction here belongs to one."""
+        self._producers.verification_began(producer_id, producer_epoch, first_sequence, self._clock.now_ms())
 
     def producer_epoch_of(self, producer_id: int) -> int | None:
         producer = self._producers.get(producer_id)

@@ -7,7 +7,9 @@ Rules
 2. A producer without state is accepted with any sequence: its state may have expired.
 3. The last five batches of a producer are known by (first, last) sequence: sent again at the same epoch, they are
    duplicates. A new epoch forgets them and begins at sequence 0.
-4. A transaction is open from its first batch to its marker. A completed one holds the last stable offset back until its
+4. Of the batches that would begin a transaction, the lowest sequence that was verified with the coordinator goes first:
+   what comes above it has overtaken a batch that the client will send again.
+5. A transaction is open from its first batch to its marker. A completed one holds the last stable offset back until its
    marker is below the high watermark.
 
 Source: Kafka's `ProducerStateManager`, `ProducerAppendInfo`, `ProducerStateEntry`, `UnifiedLog` (4.3.1); KIP-98,
@@ -83,6 +85,14 @@ class Producer:
         return self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.transaction_start, batches
 
 
+class Verification(NamedTuple):
+    """A producer whose transactional batches are being verified here (Kafka's `VerificationStateEntry`)."""
+
+    epoch: int
+    lowest_sequence: int
+    began_ms: int
+
+
 class Verdict(NamedTuple):
     """NONE: append. NONE with `duplicate`: answer as the original was answered. Else: refuse."""
 
@@ -112,10 +122,12 @@ ACCEPTED = Verdict(ErrorCode.NONE)
 class Producers:
     """The producers of one partition and its open transactions."""
 
-    __slots__ = ("_by_id", "_ending", "open_transactions")
+    __slots__ = ("_by_id", "_ending", "_verifications", "open_transactions")
 
     def __init__(self) -> None:
         self._by_id: dict[int, Producer] = {}
+        # In memory only: after a restart every batch is verified anew.
+        self._verifications: dict[int, Verification] = {}
         # First offset -> producer id. Appends come in offset order, so the first entry is the earliest.
         self.open_transactions: OrderedDict[int, int] = OrderedDict()
         # (first offset, marker offset) of transactions whose marker is not yet below the high watermark.
@@ -135,14 +147,15 @@ class Producers:
     def check_batch(self, header: BatchHeader, origin: Origin) -> Verdict:
         """Whether a data batch that carries a producer id may be appended."""
         producer = self._by_id.get(header.producer_id)
+        overtaking = self._overtaking(header) if self._verifications and origin is Origin.CLIENT else None
         if producer is None:
-            return ACCEPTED
+            return ACCEPTED if overtaking is None else Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, overtaking)
         epoch = header.producer_epoch
         if epoch < producer.epoch:
             return _stale_epoch(producer, epoch)
         if origin is Origin.CLIENT:
             # What continues the sequence cannot be a duplicate, so the common case looks at one batch only.
-            message = _sequence_gap(producer, epoch, header.base_sequence)
+            message = overtaking or _sequence_gap(producer, epoch, header.base_sequence)
             if message is not None:
                 duplicate = _find_duplicate(producer, header) if epoch == producer.epoch else None
                 if duplicate is not None:
@@ -186,11 +199,31 @@ class Producers:
             )
         return ACCEPTED
 
+    def _overtaking(self, header: BatchHeader) -> str | None:
+        verification = self._verifications.get(header.producer_id)
+        if verification is None or header.base_sequence <= verification.lowest_sequence:
+            return None
+        return (
+            f"producer {header.producer_id} sent sequence {header.base_sequence} before "
+            f"{verification.lowest_sequence}, which begins its transaction"
+        )
+
     def transaction_is_open(self, producer_id: int, producer_epoch: int) -> bool:
         producer = self._by_id.get(producer_id)
         return producer is not None and producer.transaction_start >= 0 and producer.epoch == producer_epoch
 
     # --- apply ----------------------------------------------------------------------------------------------------
+
+    def verification_began(self, producer_id: int, epoch: int, first_sequence: int, now_ms: int) -> None:
+        """A transactional batch is being verified; whether it will be found sound does not matter."""
+        known = self._verifications.get(producer_id)
+        if known is None:
+            known = Verification(epoch, first_sequence, now_ms)
+        elif epoch > known.epoch:
+            known = Verification(epoch, first_sequence, known.began_ms)
+        elif epoch == known.epoch and first_sequence < known.lowest_sequence:
+            known = known._replace(lowest_sequence=first_sequence)
+        self._verifications[producer_id] = known
 
     def apply_batch(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
         """A data batch with a producer id was written at `base_offset`; `timestamp_ms` is its largest as written."""
@@ -207,6 +240,8 @@ class Producers:
         if producer.transaction_start < 0 and header.is_transactional:
             producer.transaction_start = base_offset
             self.open_transactions[base_offset] = header.producer_id
+        if self._verifications and header.is_transactional:
+            self._verifications.pop(header.producer_id, None)
 
     def apply_marker(
         self,
@@ -221,6 +256,7 @@ class Producers:
         producer = self._by_id.get(producer_id)
         if producer is None:
             producer = self._by_id[producer_id] = Producer(producer_id)
+        self._verifications.pop(producer_id, None)
         completed = None
         first_offset = producer.transaction_start
         if first_offset >= 0:
@@ -253,6 +289,8 @@ class Producers:
         expired = [p for p in self if p.transaction_start < 0 and p.last_timestamp_ms <= limit_ms]
         for producer in expired:
             del self._by_id[producer.producer_id]
+        if self._verifications:
+            self._verifications = {p: v for p, v in self._verifications.items() if v.began_ms > limit_ms}
         return len(expired)
 
     # --- snapshot -------------------------------------------------------------------------------------------------

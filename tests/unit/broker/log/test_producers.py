@@ -235,3 +235,46 @@ def test_expired_producers_are_not_loaded_from_a_snapshot():
     loaded = Producers()
     loaded.load(producers.snapshot(), NOW + 1000, 1000)
     assert [producer.producer_id for producer in loaded] == [2]
+
+
+def verifying(*sequences, epoch=0, known=()) -> Producers:
+    """Producers of which transactional batches with these first sequences are being verified."""
+    producers = state(*known)
+    for sequence in sequences:
+        producers.verification_began(7, epoch, sequence, NOW)
+    return producers
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("known", [[], [batch(count=5)]], ids=["unknown producer", "known producer"])
+def test_batch_that_overtook_a_verified_one_waits_for_it(known, transactional):
+    producers = verifying(6, 5, 7, known=known)
+    assert error(producers, batch(sequence=6, transactional=transactional)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert error(producers, batch(sequence=5, transactional=transactional)) == ErrorCode.NONE
+    assert error(producers, batch(sequence=6), Origin.COORDINATOR) == ErrorCode.NONE
+
+
+def test_lowest_verified_sequence_is_that_of_the_newest_epoch():
+    producers = verifying(2, epoch=3)
+    producers.verification_began(7, 4, 5, NOW)
+    producers.verification_began(7, 3, 0, NOW)
+    assert error(producers, batch(epoch=4, sequence=5)) == ErrorCode.NONE
+    assert error(producers, batch(epoch=4, sequence=6)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_duplicate_is_one_while_a_lower_sequence_is_verified():
+    producers = verifying(0, known=[batch(), batch(sequence=1)])
+    verdict = producers.check_batch(batch(sequence=1), Origin.CLIENT)
+    assert (verdict.error, verdict.duplicate.last_offset) == (ErrorCode.NONE, 1)
+
+
+def test_verification_ends_with_a_transactional_batch_or_a_marker_or_by_its_age():
+    begun, marked, aged, plain = (verifying(0) for _ in range(4))
+    begun.apply_batch(batch(sequence=5, transactional=True), 0, NOW)
+    marked.apply_marker(7, 0, 0, True, 0, NOW)
+    aged.expire(NOW + 1000, 1000)
+    plain.apply_batch(batch(sequence=5), 0, NOW)
+    following = batch(sequence=6)
+    assert [error(producers, following) for producers in (begun, aged)] == [ErrorCode.NONE] * 2
+    assert error(marked, batch()) == ErrorCode.NONE
+    assert error(plain, following) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
