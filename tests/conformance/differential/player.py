@@ -26,6 +26,7 @@ NOT_YET = {
 }
 UNSETTLED = {"PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
 GIVE_UP_S = 20.0
+NO_ANSWER, CLOSED = "no answer", "closed"
 PIPELINE = 256
 
 
@@ -34,16 +35,31 @@ class NeverSettled(Exception):
 
 
 class Player:
-    """One script on one connection. `names` makes the script's own names for topics, ids and groups."""
+    """One script on one connection at a time. Names of topics, ids and groups begin with `prefix`."""
 
-    def __init__(self, connection, script, prefix):
-        self._connection, self._script, self._prefix = connection, script, prefix
+    def __init__(self, connect, script, prefix):
+        self._connect, self._connection = connect, connect()
+        self._script, self._prefix = script, prefix
         self._topic = prefix
         self._handles = Handles()
         self._answers = Answers()
 
     def play(self):
-        return [getattr(self, "_" + step["op"])(step) for step in self._script.all_steps]
+        """The answers, one for each step. To hang or to hang up is an answer too."""
+        answers = [self._answer(step) for step in self._script.all_steps]
+        self._connection.close()
+        return answers
+
+    def _answer(self, step):
+        try:
+            return getattr(self, "_" + step["op"])(step)
+        except TimeoutError:
+            answer = NO_ANSWER
+        except ConnectionError:
+            answer = CLOSED
+        self._connection.close()
+        self._connection = self._connect()
+        return answer
 
     # --- names ----------------------------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ class Handles:
 
     def alias(self, name, of, epoch, producer_id, id):
         source = self[of]
-        moved_epoch = max(min(source.epoch + epoch, 32767), -32768)
+        moved_epoch = min(max(source.epoch + epoch, 0), 32767)
         self._by_name[name] = source.moved(
             source.producer_id + producer_id, moved_epoch, source.id if id is None else id
         )

@@ -17,14 +17,15 @@ PARTITIONS = (0, 1)
 
 
 class Script(NamedTuple):
-    """`steps` without the epilogue that every script ends with."""
+    """`steps` without the epilogue, which every script ends with that does not say otherwise."""
 
     name: str
     steps: list
+    looks_back: bool = True
 
     @property
     def all_steps(self):
-        return self.steps + epilogue(self.steps)
+        return self.steps + epilogue(self.steps) if self.looks_back else self.steps
 
     @property
     def digest(self):

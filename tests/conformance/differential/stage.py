@@ -1,0 +1,94 @@
+"""Plays many scripts to one broker: their topics, the coordinators they need, a few connections at a time."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from differential.player import Player
+from targets import ApacheKafka
+
+from ottla.client.connection import BlockingConnection
+from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode
+
+FIND_COORDINATOR, CREATE_TOPICS, LIST_OFFSETS, INIT_PRODUCER_ID = 10, 19, 2, 22
+# Timed-out transactions are looked for often. Coordinators of four partitions are ready soon.
+OVERRIDES = {
+    "auto.create.topics.enable": "false",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+}
+TOPICS_AT_ONCE = 50
+WARM_UP_IDS = 20
+READY_S = 60.0
+ANSWER_S = 10.0
+
+
+class KafkaAtLevel1(ApacheKafka):
+    """Apache Kafka as Ottla is: clients end transactions without a new epoch, the older of the two protocols."""
+
+    features = ("transaction.version=1",)
+
+
+def connect(broker):
+    host, _, port = broker.bootstrap.rpartition(":")
+    return BlockingConnection(host, int(port), client_id="differential", timeout_s=ANSWER_S)
+
+
+def play_all(broker, scripts):
+    """{script name: answers} of a running broker."""
+    with connect(broker) as connection:
+        _create_topics(connection, [f"d{number}" for number in range(len(scripts))])
+        _wake_coordinators(connection)
+    prefixes = {script.name: f"d{number}" for number, script in enumerate(scripts)}
+    patient = [script for script in scripts if any(step["op"] == "await_timeout" for step in script.steps)]
+    with ThreadPoolExecutor(max(1, len(patient))) as pool:
+        answers = list(pool.map(lambda script: _play(broker, script, prefixes[script.name]), patient))
+    played = {script.name: answer for script, answer in zip(patient, answers, strict=True)}
+    # One after the other: Kafka verifies what several connections ask at once under the request version of the first.
+    for script in scripts:
+        if script.name not in played:
+            played[script.name] = _play(broker, script, prefixes[script.name])
+    return played
+
+
+def _play(broker, script, prefix):
+    return Player(lambda: connect(broker), script, prefix).play()
+
+
+def _create_topics(connection, names):
+    request = codec.request_class(CREATE_TOPICS)
+    for start in range(0, len(names), TOPICS_AT_ONCE):
+        topics = [
+            request.CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[])
+            for name in names[start : start + TOPICS_AT_ONCE]
+        ]
+        reply = connection.send(request(topics=topics, timeout_ms=30_000, validate_only=False), 5)
+        assert {topic.error_code for topic in reply.topics} == {ErrorCode.NONE}
+    for name in names:
+        _until(lambda name=name: _has_leaders(connection, name), f"{name} has its leaders")
+
+
+def _has_leaders(connection, name):
+    request = codec.request_class(LIST_OFFSETS)
+    topic = request.ListOffsetsTopic
+    asked = [topic.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1)]
+    topics = [topic(name=name, partitions=asked)]
+    rows = connection.send(request(replica_id=-1, isolation_level=0, topics=topics), 6).topics[0].partitions
+    return {row.error_code for row in rows} == {ErrorCode.NONE}
+
+
+def _wake_coordinators(connection):
+    """The internal topics are created by the first who asks, and loaded then."""
+    find = codec.request_class(FIND_COORDINATOR)
+    init = codec.request_class(INIT_PRODUCER_ID)
+    for kind in (0, 1):
+        _until(lambda kind=kind: not connection.send(find(key="warm", key_type=kind), 2).error_code, "a coordinator")
+    for number in range(WARM_UP_IDS):
+        asked = init(transactional_id=f"warm-{number}", transaction_timeout_ms=1000)
+        _until(lambda asked=asked: not connection.send(asked, 2).error_code, "the coordinator is loaded")
+
+
+def _until(is_so, what):
+    deadline = time.monotonic() + READY_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {READY_S} s: {what}"
+        time.sleep(0.02)
