@@ -177,12 +177,14 @@ async def _serve(server: Server, ready_file: str | None) -> int:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal)
-    if not stopping.is_set():
-        _say_ready(address, ready_file)
-    await stopping.wait()
-    log.info("Stopping")
-    await server.stop()
-    log.info("Stopped")
+    try:
+        if not stopping.is_set():
+            _say_ready(address, ready_file)
+        await stopping.wait()
+    finally:
+        log.info("Stopping")
+        await server.stop()
+        log.info("Stopped")
     return 0 if server.broker.logs.offline is None else 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.broker.config import Config, Listener
 from ottla.broker.log.manager import LogDirectoryError
-from ottla.broker.server import Server
+from ottla.broker.server import Server, run
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
@@ -81,6 +81,12 @@ def test_nothing_is_written_behind_a_clean_stop(config, tmp_path):
     size_bytes = log.stat().st_size
     assert produce(kept[0]).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert log.stat().st_size == size_bytes
+
+
+def test_ready_file_that_cannot_be_written_ends_in_a_clean_stop(config, tmp_path, caplog):
+    assert run(config(), ready_file=str(tmp_path / "nowhere" / "ready")) == 1
+    assert "nowhere" in caplog.text
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
 SLOW_START = """
