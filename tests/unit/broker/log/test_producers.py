@@ -274,7 +274,8 @@ def test_verification_ends_with_a_transactional_batch_or_a_marker_or_by_its_age(
     marked.apply_marker(7, 0, 0, True, 0, NOW)
     aged.expire(NOW + 1000, 1000)
     plain.apply_batch(batch(sequence=5), 0, NOW)
-    following = batch(sequence=6)
-    assert [error(producers, following) for producers in (begun, aged)] == [ErrorCode.NONE] * 2
-    assert error(marked, batch()) == ErrorCode.NONE
-    assert error(plain, following) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert error(begun, batch(sequence=6, transactional=True)) == ErrorCode.NONE
+    assert error(aged, batch(sequence=6)) == ErrorCode.NONE
+    marked.apply_batch(batch(), 1, NOW)
+    assert error(marked, batch(sequence=1)) == ErrorCode.NONE
+    assert error(plain, batch(sequence=6)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
