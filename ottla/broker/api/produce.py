@@ -124,7 +124,11 @@ async def _check_records(broker: Broker, records: memoryview) -> BatchCheck:
         slices.close()
         slices = check_produced_batch_sliced(records, max_decompressed_bytes=limit_bytes)
     await gate.enter(broker.turns)
-    check = await _go_on(broker, slices, gate.leave)
+    try:
+        check = await _go_on(broker, slices, gate.leave)
+    except Exception:  # not when the handler is discarded: then the pause leaves
+        gate.leave()
+        raise
     gate.leave()
     return check
 
