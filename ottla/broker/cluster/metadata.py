@@ -283,6 +283,9 @@ class Cluster:
         result = self._log.append_own(batch)
         if result.error:
             raise OSError(f"the metadata log refused a record: {result.error.name}")
+        # As Kafka's quorum does: a topic or a block of producer ids that a power loss takes back would be handed out
+        # again, while the logs still know the old one (`KafkaRaftClient` flushes before the high watermark moves).
+        self._log.sync()
         for record in records:
             self.image.apply(record)
 

@@ -73,7 +73,7 @@ class LogManager:
             self._identify()
             self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINTS)
             self._log_starts = self._read_checkpoint(checkpoints.LOG_STARTS)
-            self._high_watermarks = self._read_checkpoint(checkpoints.HIGH_WATERMARKS)
+            self._high_watermarks = self._read_unsynced_checkpoint(checkpoints.HIGH_WATERMARKS)
         except LogDirectoryError:
             self._unlock()
             raise
@@ -154,6 +154,14 @@ class LogManager:
             return {}
         except ProtocolError as broken:
             raise LogDirectoryError(f"{path}: {broken}") from None
+
+    def _read_unsynced_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint that is written without a sync and that recovery does not need: a power loss may have torn it."""
+        try:
+            return self._read_checkpoint(name)
+        except LogDirectoryError as broken:
+            _log.warning("%s; it is written anew", broken)
+            return {}
 
     # --- partitions -----------------------------------------------------------------------------------------------
 
