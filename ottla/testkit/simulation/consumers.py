@@ -144,10 +144,11 @@ class Copier(Producer):
         key = f"{self.source[0]}/{self.source[1]}"
         op = self.history.invoke(
             self.name, "offsets", txn=self.txn, group=self.group, pid=self.producer[0], epoch=self.producer[1],
-            mops=[["offset", key, next_offset]],
+            metadata=self.txn, mops=[["offset", key, next_offset]],
         )  # fmt: skip
         ask = wire.txn_offset_commit(
-            self.generation, self.transactional_id, self.producer, self.group, [(*self.source, next_offset)]
+            self.generation, self.transactional_id, self.producer, self.group, [(*self.source, next_offset)],
+            self.txn or "",
         )
         try:
             yield from self.insist(ask, lambda answer: answer.topics[0].partitions[0].error_code)

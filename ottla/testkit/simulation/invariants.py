@@ -37,12 +37,13 @@ class Invariants:
         self._ends: dict[str, tuple[int, int, int]] = {}
         self._states: dict[str, TransactionState] = {}
 
-    def began_life(self, assembly: Assembly, lost_power: bool) -> Iterator[str]:
-        """The broker is back: what was there before a kill is there now; after a power loss nothing is promised."""
-        if lost_power:
-            self._ends.clear()
-            self._states.clear()
-            return
+    def lost_power(self) -> None:
+        """Nothing that was not synced is promised any more."""
+        self._ends.clear()
+        self._states.clear()
+
+    def began_life(self, assembly: Assembly) -> Iterator[str]:
+        """The broker is back: what was there before is there now."""
         for partition in assembly.broker.cluster.partitions():
             if partition.offline is not None:
                 yield f"{partition.name} is offline after a restart: {partition.offline}"

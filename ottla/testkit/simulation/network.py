@@ -121,7 +121,7 @@ class Link:
             self._up_ms = max(self._up_ms, host.schedule.now_ms) + self._delay()
             self._plan_up(piece)
         if random.random() < weather.reset:
-            host.schedule.after(random.random() * 4 * weather.delay_ms, self.reset)
+            host.schedule.after(random.random() * weather.delay_ms, self.reset)
 
     def _plan_up(self, piece: bytes) -> None:
         number = self._sent

@@ -97,7 +97,7 @@ class Producer(Process):
 
     def transaction(self) -> Script:
         self.serial += 1
-        self.txn = f"{self.name}/{self.serial}"
+        self.txn = None if self.transactional_id is None else f"{self.name}/{self.serial}"
         self.added, self.begun = {}, False
         try:
             yield from self.work()

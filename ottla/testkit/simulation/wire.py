@@ -114,6 +114,7 @@ def txn_offset_commit(
     producer: tuple[int, int],
     group: str,
     offsets: Sequence[tuple[str, int, int]],
+    metadata: str,
 ) -> Ask:
     request, version = codec.request_class(TXN_OFFSET_COMMIT), generation.txn_offset_commit
     row = request.TxnOffsetCommitRequestTopic
@@ -136,7 +137,7 @@ def txn_offset_commit(
                         partition_index=index,
                         committed_offset=offset,
                         committed_leader_epoch=-1,
-                        committed_metadata="",
+                        committed_metadata=metadata,
                     )
                 ],
             )

@@ -5,9 +5,10 @@ broker is up, and every transaction must end by itself. Then everything is read 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from hashlib import blake2b
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.turns import Activity, Turns
 from ottla.broker.txn.states import TransactionStatus
 from ottla.protocol.errors import ErrorCode
+from ottla.testkit.scanner import ScannedPartition, scan_contents
 from ottla.testkit.simulation import faults, wire
 from ottla.testkit.simulation.consumers import Consumer, Copier
 from ottla.testkit.simulation.disk import MemoryDisk
@@ -36,6 +38,7 @@ from ottla.testkit.simulation.schedule import START_MS, Schedule, VirtualClock
 
 DATA_DIR: Final = "/data"
 TOPICS: Final = {"data": 2, "in": 2, "out": 2}
+GROUP: Final = "copiers"
 REST_MS: Final = 8000.0
 LONGEST_MS: Final = 60_000.0
 MARKER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -85,7 +88,6 @@ class World:
         self.violations: list[str] = []
         self.resting = False
         self.lost_power = False
-        self._just_lost_power = False
         self.steps = 0
         self.kills = 0
         self.assembly: Assembly | None = None
@@ -127,7 +129,8 @@ class World:
             self._arm_next_kill()
             self._work_until(lambda: all(p.done for p in self._processes if not isinstance(p, Consumer)), LONGEST_MS)
             self._rest()
-            self._read_all()
+            if not self.violations:
+                self._read_all()
             self._look_at_the_end()
         finally:
             logger.removeHandler(handler)
@@ -159,28 +162,43 @@ class World:
             process.hang_up()
             process.done = True
         self._work_until(lambda: False, REST_MS)
+        if self.assembly is None:
+            self.violations.append("the broker did not come back")
+        elif not self.violations:
+            self.violations.extend(self._invariants.check_rest(self.assembly))
 
     def _read_all(self) -> None:
         """Fresh consumers read everything from the start."""
         places = [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
         self.history.note("final")
-        readers = []
+        readers: list[Process] = []
         for committed in (True, False):
             name = f"final-{'rc' if committed else 'ru'}"
             reader = Consumer(self, name, self._people, places, committed)
             reader.start(reader.read_all, 0)
             readers.append(reader)
+        for index in range(TOPICS["in"]):
+            copier = Copier(self, f"final-offsets-{index}", self._people, "nobody", ("in", index), [], GROUP, Temper())
+            copier.start(copier.find_position, 0)
+            readers.append(copier)
         self._work_until(lambda: all(reader.done for reader in readers), 5000)
         if not self.violations and not all(reader.done for reader in readers):
             self.violations.append("the final readers did not come to the end")
 
     def _look_at_the_end(self) -> None:
-        if self.assembly is None:
-            self.violations.append("the broker did not come back")
-            return
-        if not self.violations:
-            self.violations.extend(self._invariants.check_rest(self.assembly))
+        if self.assembly is not None and not self.violations:
             self.violations.extend(f"replay: {line}" for line in differences(self.assembly))
+
+    def partitions(self) -> dict[str, ScannedPartition]:
+        """The final logs by "topic/index", read by the second scanner."""
+        found = {}
+        for name in self.disk.list(DATA_DIR):
+            topic, dash, index = name.rpartition("-")
+            if dash and index.isdigit():
+                files = self.disk.files_under(f"{DATA_DIR}/{name}")
+                logs = [(Path(path), data) for path, data in sorted(files.items()) if path.endswith(".log")]
+                found[f"{topic}/{index}"] = scan_contents(logs)
+        return found
 
     # --- clients
 
@@ -206,7 +224,7 @@ class World:
         for number in range(copiers):
             source = ("in", people.randrange(2))
             copier = Copier(
-                self, f"c{number}", child(), f"copy-{source[1]}", source, [("out", 0), ("out", 1)], "copiers", next_temper()
+                self, f"c{number}", child(), f"copy-{source[1]}", source, [("out", 0), ("out", 1)], GROUP, next_temper()
             )
             hired.append((copier, copier.run))
         for committed in (True, False):
@@ -218,6 +236,11 @@ class World:
             if self.only_clients is None or process.name in self.only_clients:
                 process.start(script, delay_ms)
                 self._processes.append(process)
+
+    @property
+    def clients(self) -> list[str]:
+        """Who took part."""
+        return [process.name for process in self._processes]
 
     def connect(self, process: Process, name: str) -> Link | None:
         """A new connection, or None while nobody listens."""
@@ -281,7 +304,6 @@ class World:
         turns = Turns(clock.next_turn, self._bug)
         clock.enter = turns.event
         self._clock, self._turns = clock, turns
-        lost_power, self._just_lost_power = self._just_lost_power, False
         try:
             assembly = Assembly(CONFIG, clock, self.disk, turns)
         except (LogDirectoryError, OSError) as error:
@@ -297,7 +319,7 @@ class World:
             for partition in assembly.broker.cluster.partitions():
                 if partition.topic not in INTERNAL_TOPICS:
                     partition.settings = replace(partition.settings, segment_bytes=900, index_interval_bytes=200)
-        self.violations.extend(self._invariants.began_life(assembly, lost_power))
+        self.violations.extend(self._invariants.began_life(assembly))
         self.assembly = assembly
         self.note(f"life {self._life}", b"")
 
@@ -350,7 +372,8 @@ class World:
     def _lose_power(self, down_ms: float) -> None:
         if self.assembly is not None:
             self._die(down_ms)
-        self.lost_power = self._just_lost_power = True
+        self.lost_power = True
+        self._invariants.lost_power()
         self.disk.lose_power()
 
     def _stop(self, down_ms: float) -> None:
@@ -427,10 +450,3 @@ class _Errors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._found.append(f"error log: {record.getMessage()}")
-
-
-def violations_of(seed: int, **options: Any) -> Iterator[str]:
-    """Run one seed; what broke."""
-    world = World(seed, **options)
-    world.run()
-    yield from world.violations
