@@ -2,20 +2,22 @@
 
     python -m ottla.testkit.checker HISTORY.jsonl DATA_DIR
 
-A history is JSON lines. Each operation is an `invoke` and at most one completion of the same `op`:
+A history is JSON lines. An operation is an `invoke` and at most one completion of the same `op`:
 
     {"i": 3, "t": 12.5, "proc": "p1", "type": "invoke|ok|fail|info", "f": ..., "op": 2, ...}
 
-`ok`: it happened. `fail`: it certainly did not and never will. `info`, or no completion: nobody knows. `t` is in ms; the
-order of lines is the order of time. Values are unique per key, keys are "topic/partition".
+`ok`: it happened. `fail`: it certainly did not and never will. `info`, or no completion: nobody knows. `t` is in ms;
+the order of lines is the order of time. Values are unique per key, keys are "topic/partition".
 
-    f              fields of invoke                                     fields of ok
-    init           txn_id                                               txn_id, pid, epoch
-    send           txn_id, txn, pid, epoch, mops [["send", key, value]]   mops [["send", key, value, offset]]
+    f              fields of invoke                                  fields of ok
+    init           txn_id                                            txn_id, pid, epoch
+    send           txn_id, txn, pid, epoch,                          mops [["send", key, value, offset]]
+                   mops [["send", key, value]]
     end            txn, commit, pid, epoch
-    offsets        txn, group, pid, epoch, metadata (the txn, committed with the offset), mops [["offset", key, offset]]
-    poll           committed, txn                                       mops [["poll", key, from, next, [[offset, value]]]]
-    fetch-offsets  group                                                mops [["offset", key, offset]]
+    offsets        txn, group, pid, epoch, mops [["offset", key, offset]],
+                   metadata (the txn, committed with the offset)
+    poll           committed, txn                                    mops [["poll", key, from, next, [[offset, value]]]]
+    fetch-offsets  group                                             mops [["offset", key, offset]]
 
 `txn` names a transaction as its client saw it, null outside of one. A copy ends with its source (`value<in/0/17`).
 Notes (`type` "note"): `final` before the last reads of everything from the start, `cause` for a transaction that a
@@ -44,11 +46,34 @@ __all__ = ["KINDS", "Anomaly", "BrokenHistory", "check", "check_files"]
 OFFSETS_TOPIC = "__consumer_offsets"
 
 KINDS = (
-    "broken-log", "offset-gap", "sequence-gap", "coordinator-epoch", "phantom", "duplicate", "inconsistent-offsets",
-    "lost-write", "G1a", "torn-txn", "hanging-txn", "zombie-write", "nonmonotonic-send", "int-nonmonotonic-send",
-    "precommitted-read", "early-read", "poll-skip", "int-poll-skip", "nonmonotonic-poll", "int-nonmonotonic-poll", "unseen",
-    "skipped-input", "reprocessed", "uncommitted-output", "offset-divergence", "G1c", "G0",
-)  # fmt: skip
+    "broken-log",
+    "offset-gap",
+    "sequence-gap",
+    "coordinator-epoch",
+    "phantom",
+    "duplicate",
+    "inconsistent-offsets",
+    "lost-write",
+    "G1a",
+    "torn-txn",
+    "hanging-txn",
+    "zombie-write",
+    "nonmonotonic-send",
+    "int-nonmonotonic-send",
+    "precommitted-read",
+    "early-read",
+    "poll-skip",
+    "int-poll-skip",
+    "nonmonotonic-poll",
+    "int-nonmonotonic-poll",
+    "unseen",
+    "skipped-input",
+    "reprocessed",
+    "uncommitted-output",
+    "offset-divergence",
+    "G1c",
+    "G0",
+)
 """Every class of anomaly. G0 is legal in Kafka."""
 
 

@@ -1,9 +1,9 @@
 """`python -m ottla.testkit.simulate`: run seeds, replay one, make a failing one smaller, try planted bugs. shell
 
-    --seed 7                        run one seed and say what came of it (--history FILE writes it for the checker)
-    --seed 7 --steps 400 --drop 0,2 --clients p0,feed     a schedule that was made smaller
-    --seeds 0-9999 --jobs 2         run many; the failing ones are printed, made smaller
-    --seeds 0-999 --plant NAME      with a bug planted: how many seeds notice (NAME may be "all")
+--seed 7                        run one seed and say what came of it (--history FILE writes it for the checker)
+--seed 7 --steps 400 --drop 0,2 --clients p0,feed     a schedule that was made smaller
+--seeds 0-9999 --jobs 2         run many; the failing ones are printed, made smaller
+--seeds 0-999 --plant NAME      with a bug planted: how many seeds notice (NAME may be "all")
 """
 
 import argparse
@@ -91,13 +91,16 @@ def _run_one(options: argparse.Namespace) -> int:
             lines = "".join(f"{json.dumps(entry)}\n" for entry in world.history.entries)
             options.history.write_text(lines, encoding="utf-8")
         outcome = run_seed(options.seed, profile, **choice)
-    print(f"seed {outcome.seed}, profile {outcome.profile}, {outcome.steps} steps, {outcome.kills} kills, trace {outcome.trace}")
+    print(f"seed {outcome.seed}, profile {outcome.profile}, {outcome.steps} steps, {outcome.kills} kills")
+    print(f"  trace: {outcome.trace}")
     for index, fault in enumerate(outcome.plan):
-        print(f"  fault {index}{' (left out)' if index in options.drop else ''}: {fault.kind} at {fault.at}, {fault.value}")
+        left_out = " (left out)" if index in options.drop else ""
+        print(f"  fault {index}{left_out}: {fault.kind} at {fault.at}, {fault.value}")
     print(f"  clients: {', '.join(outcome.clients)}")
-    for title, lines in (("known", outcome.known), ("power loss", outcome.lost), ("PROBLEM", outcome.problems)):
-        for line in lines:
-            print(f"  {title}: {line}")
+    found = (("known", outcome.known), ("power loss", outcome.lost), ("PROBLEM", outcome.problems))
+    for title, texts in found:
+        for text in texts:
+            print(f"  {title}: {text}")
     return 1 if outcome.problems else 0
 
 
@@ -115,8 +118,8 @@ def _run_many(seeds: range, options: argparse.Namespace) -> int:
     )
     for line, count in sorted(tally.known.items()):
         print(f"  shared with Kafka: {line} {count}")
-    for profile, count in sorted(tally.lost.items()):
-        print(f"  power loss without flushes: {count} seeds of {profile} lost transactions or logs")
+    for name, count in sorted(tally.lost.items()):
+        print(f"  power loss without flushes: {count} seeds of {name} lost transactions or logs")
     if not options.no_shrink:
         profile = PROFILES[options.profile] if options.profile else None
         for outcome in tally.failing[:SHRUNK_MOST]:
@@ -130,7 +133,8 @@ def _try_plant(name: str, seeds: range, options: argparse.Namespace) -> int:
     kinds = Counter(outcome.signature for outcome in found)
     named = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(4))
     first = found[0].seed if found else None
-    print(f"{name}: {len(found)} of {len(outcomes)} seeds ({100 * len(found) / len(outcomes):.1f} %), first {first}: {named}")
+    rate = 100 * len(found) / len(outcomes)
+    print(f"{name}: {len(found)} of {len(outcomes)} seeds ({rate:.1f} %), first {first}: {named}")
     return 0 if found else 1
 
 

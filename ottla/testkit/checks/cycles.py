@@ -6,6 +6,7 @@ interleave in their logs, so cycles through `ww` (G0) are legal there and report
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from ottla.testkit.checks.logs import VISIBLE, Logs
 from ottla.testkit.checks.operations import COMMITTED, OK, Anomaly, Operation, Story
@@ -46,7 +47,7 @@ def check_cycles(story: Story, logs: Logs, report_legal: bool = False) -> Iterat
     if report_legal:
         for key in logs.rows:
             names = [writer_of.get(value) for _offset, value, fate in logs.rows[key] if fate in VISIBLE]
-            for before, after in zip(names, names[1:], strict=False):
+            for before, after in pairwise(names):
                 if before is not None and after is not None and before != after:
                     graph[before].add(after)
         for part in _components(graph):
@@ -66,9 +67,10 @@ def _nodes(story: Story) -> list[_Node]:
 
 
 def _ordered(nodes: list[_Node]) -> Graph:
-    """Edges from what had ended to what began later, without those that follow from others. It orders each client too."""
+    """Edges from what had ended to what began later, without those that follow from others; a client's own too."""
     graph: Graph = {node.name: set() for node in nodes}
-    moments = sorted([(node.began, 0, node) for node in nodes] + [(node.ended, 1, node) for node in nodes], key=_moment)
+    moments = [(node.began, 0, node) for node in nodes] + [(node.ended, 1, node) for node in nodes]
+    moments.sort(key=_moment)
     frontier: list[_Node] = []
     before: dict[str, list[_Node]] = {}
     for _at, is_end, node in moments:
@@ -115,7 +117,7 @@ def _components(graph: Graph) -> Iterator[list[str]]:
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == index[node]:
-                    part = []
+                    part: list[str] = []
                     while not part or part[-1] != node:
                         part.append(stack.pop())
                         on_stack.discard(part[-1])

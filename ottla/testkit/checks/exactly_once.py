@@ -15,8 +15,8 @@ def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
     outputs: dict[tuple[str, int], list[str]] = {}
     for value in logs.places:
         if "<" in value and logs.visible(value):
-            source, _, offset = value.partition("<")[2].rpartition("/")
-            outputs.setdefault((source, int(offset)), []).append(value)
+            source, _, number = value.partition("<")[2].rpartition("/")
+            outputs.setdefault((source, int(number)), []).append(value)
     for group, key in sorted({(op.invoke["group"], mop[1]) for op in story.of("offsets") for mop in op.invoke["mops"]}):
         final = _final_offset(logs, group, key)
         committers = _committers(story, group, key)
@@ -30,7 +30,9 @@ def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
             elif offset < final and len(made) > 1:
                 yield Anomaly("reprocessed", f"{value} at {key}@{offset} became {made}", txns | committers)
             elif offset >= final and made:
-                yield Anomaly("uncommitted-output", f"{value} at {key}@{offset} became {made}, {group} is at {final}", txns)
+                yield Anomaly(
+                    "uncommitted-output", f"{value} at {key}@{offset} became {made}, {group} is at {final}", txns
+                )
     yield from _check_fetched(story, logs)
 
 
@@ -58,10 +60,16 @@ def _check_fetched(story: Story, logs: Logs) -> Iterator[Anomaly]:
             continue
         group = fetch.invoke["group"]
         for _offset, key, found in fetch.result["mops"]:
-            known = [row.offset for row in logs.committed if (row.group, row.key) == (group, key) and row.fate in VISIBLE]
+            known = [
+                row.offset for row in logs.committed if (row.group, row.key) == (group, key) and row.fate in VISIBLE
+            ]
             if found >= 0 and found not in known:
                 yield Anomaly("offset-divergence", f"{fetch.proc} was told {found} for {key} of {group}, log: {known}")
-            if final_at is not None and fetch.began > final_at and found != (_final_offset(logs, group, key) if known else -1):
+            if (
+                final_at is not None
+                and fetch.began > final_at
+                and found != (_final_offset(logs, group, key) if known else -1)
+            ):
                 yield Anomaly("offset-divergence", f"{group} ends at {found} on {key}, log: {known}")
 
 

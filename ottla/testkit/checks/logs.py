@@ -64,7 +64,10 @@ class Logs:
 
 def check_logs(logs: Logs) -> Iterator[Anomaly]:
     """What is wrong with the logs whatever the clients did."""
-    for key, partition in [*logs.partitions.items(), *(("__consumer_offsets", each) for each in logs.offsets_partitions)]:
+    for key, partition in [
+        *logs.partitions.items(),
+        *(("__consumer_offsets", each) for each in logs.offsets_partitions),
+    ]:
         for damage in partition.damages:
             yield Anomaly("broken-log", f"{damage.path} at {damage.position}: {damage.reason}")
         yield from _check_offsets(key, partition)
@@ -92,7 +95,9 @@ def _check_producers(key: str, partition: ScannedPartition, sequences: bool) -> 
         if pid < 0:
             continue
         if epoch < epochs.get(pid, -1):
-            yield Anomaly("zombie-write", f"{key}: epoch {epoch} of producer {pid} at {batch.base_offset} behind {epochs[pid]}")
+            yield Anomaly(
+                "zombie-write", f"{key}: epoch {epoch} of producer {pid} at {batch.base_offset} behind {epochs[pid]}"
+            )
         epochs[pid] = max(epoch, epochs.get(pid, -1))
         if batch.is_control:
             coordinator = batch.coordinator_epoch

@@ -138,8 +138,11 @@ def _transactions(operations: Iterable[Operation]) -> dict[str, Transaction]:
             continue
         transaction = found.setdefault(name, Transaction(name))
         lists = {
-            "send": transaction.sends, "offsets": transaction.commits, "end": transaction.ends, "poll": transaction.polls,
-        }  # fmt: skip
+            "send": transaction.sends,
+            "offsets": transaction.commits,
+            "end": transaction.ends,
+            "poll": transaction.polls,
+        }
         if operation.f in lists:
             lists[operation.f].append(operation)
     return found

@@ -1,6 +1,7 @@
 """What consumers saw against the logs: values, order, completeness. pure"""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from ottla.testkit.checks.logs import VISIBLE, Logs
 from ottla.testkit.checks.operations import OK, Anomaly, Operation, Story
@@ -40,7 +41,9 @@ def _check_values(
         writer = writers.get(value)
         txns = frozenset({writer.txn}) if writer is not None and writer.txn is not None else frozenset()
         if stands != value:
-            yield Anomaly("inconsistent-offsets", f"{poll.proc} read {value} at {key}@{offset}, where {stands} stands", txns)
+            yield Anomaly(
+                "inconsistent-offsets", f"{poll.proc} read {value} at {key}@{offset}, where {stands} stands", txns
+            )
         elif committed and fate not in VISIBLE:
             yield Anomaly("G1a", f"{poll.proc} read {value} at {key}@{offset}, which is {fate}", txns)
         elif committed and writer is not None and writer.txn is not None:
@@ -55,7 +58,7 @@ def _check_range(
     poll: Operation, key: str, start: int, behind: int, offsets: list[int], committed: bool, logs: Logs
 ) -> Iterator[Anomaly]:
     """A poll that went from `start` to `behind` has all that is visible between them, in order."""
-    if any(later <= earlier for earlier, later in zip(offsets, offsets[1:], strict=False)):
+    if any(later <= earlier for earlier, later in pairwise(offsets)):
         yield Anomaly("int-nonmonotonic-poll", f"{poll.proc} read {key} in the order {offsets}")
     if offsets and (offsets[0] < start or offsets[-1] >= behind):
         yield Anomaly("nonmonotonic-poll", f"{poll.proc} asked {key} from {start} and read {offsets} up to {behind}")

@@ -16,7 +16,9 @@ MAX_WAIT_MS: Final = 60
 IDLE_POLLS: Final = 3
 
 
-def poll(process: Process, place: Place, offset: int, committed: bool, max_wait_ms: int = 0, max_bytes: int = 1 << 20) -> Script:
+def poll(
+    process: Process, place: Place, offset: int, committed: bool, max_wait_ms: int = 0, max_bytes: int = 1 << 20
+) -> Script:
     """One Fetch, as an operation of the history; what is visible, or None if it was lost or refused."""
     history = process.world.history
     key = f"{place[0]}/{place[1]}"
@@ -30,7 +32,9 @@ def poll(process: Process, place: Place, offset: int, committed: bool, max_wait_
     if row.error_code:
         history.fail(process.name, "poll", op, row.error_code)
         return None
-    aborted = [(entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ()] if committed else None
+    aborted = (
+        [(entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ()] if committed else None
+    )
     seen = visible(bytes(row.records or b""), aborted, offset)
     history.ok(
         process.name, "poll", op, committed=committed, mops=[["poll", key, offset, seen.next_offset, seen.records]]
@@ -147,7 +151,11 @@ class Copier(Producer):
             metadata=self.txn, mops=[["offset", key, next_offset]],
         )  # fmt: skip
         ask = wire.txn_offset_commit(
-            self.generation, self.transactional_id, self.producer, self.group, [(*self.source, next_offset)],
+            self.generation,
+            self.transactional_id,
+            self.producer,
+            self.group,
+            [(*self.source, next_offset)],
             self.txn or "",
         )
         try:

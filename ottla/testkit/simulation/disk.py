@@ -291,7 +291,11 @@ class MemoryDisk:
             return self.random.choice((data, durable))
         end = self.random.randrange(len(durable), len(data) + 1)
         if self.random.random() < 0.3:  # the length arrived, the pages did not
-            return data[:end] + bytes(len(data) - end) if self.random.random() < 0.5 else durable + bytes(end - len(durable))
+            return (
+                data[:end] + bytes(len(data) - end)
+                if self.random.random() < 0.5
+                else durable + bytes(end - len(durable))
+            )
         return data[:end]
 
     def _settle(self, inodes: Sequence[Inode]) -> None:

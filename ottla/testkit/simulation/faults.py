@@ -44,6 +44,7 @@ class Profile(NamedTuple):
     small_segments: float = 0.5
     producers: tuple[int, int] = (2, 3)
     copiers: tuple[int, int] = (0, 2)
+    admin: float = 0.25
     depth: int = 0
     """At least so many batches in flight; 0 leaves it to the producers."""
 
@@ -61,7 +62,15 @@ PROFILES: Final = {
                 stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
     )
 }  # fmt: skip
-WEIGHTS: Final = (("mixed", 6), ("crash", 4), ("stale", 4), ("late-markers", 2), ("pipelined", 2), ("power", 2), ("calm", 1))
+WEIGHTS: Final = (
+    ("mixed", 6),
+    ("crash", 4),
+    ("stale", 4),
+    ("late-markers", 2),
+    ("pipelined", 2),
+    ("power", 2),
+    ("calm", 1),
+)
 
 
 def draw_profile(random: Random) -> Profile:

@@ -26,7 +26,11 @@ def _closure() -> dict[TransactionStatus, frozenset[TransactionStatus]]:
 _REACHABLE: Final = _closure()
 # Within one step of the world a transaction may begin, be decided and end: but a decision never turns into the other.
 _CONTRADICTIONS: Final = frozenset(
-    {(_S.PREPARE_COMMIT, _S.COMPLETE_ABORT), (_S.PREPARE_ABORT, _S.COMPLETE_COMMIT), (_S.PREPARE_COMMIT, _S.PREPARE_ABORT)}
+    {
+        (_S.PREPARE_COMMIT, _S.COMPLETE_ABORT),
+        (_S.PREPARE_ABORT, _S.COMPLETE_COMMIT),
+        (_S.PREPARE_COMMIT, _S.PREPARE_ABORT),
+    }
 )
 
 
@@ -82,8 +86,8 @@ class Invariants:
                 volatile = shard.volatile.get(transactional_id, CALM)
                 if state.status not in RESTING or volatile.pending is not None:
                     yield f"stuck: {transactional_id} rests in {state.status.name}, pending {volatile.pending}"
-        if assembly.broker.transactions.loading:
-            yield "stuck: a transaction log is still being loaded"
+        if assembly.broker.transactions.loading or assembly.broker.groups.listed()[0]:
+            yield "stuck: a coordinator is still loading its logs"
 
 
 def _check_ends(partition: Partition, before: tuple[int, int, int] | None, now: tuple[int, int, int]) -> Iterator[str]:

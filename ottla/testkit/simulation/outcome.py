@@ -40,10 +40,19 @@ def run_seed(seed: int, profile: Profile | None = None, **options: Any) -> Outco
     if world.lost_power:
         lost = [each for each in problems if any(words in each for words in OF_POWER_LOSS)]
         problems = [each for each in problems if each not in lost]
-    known = []
+    known: list[str] = []
     if not problems and not lost:
         for anomaly in checker.check(world.history.entries, world.partitions(), logs_only=world.lost_power):
             (known if anomaly.cause else problems).append(str(anomaly))
     return Outcome(
-        seed, world.profile.name, problems, known, lost, world.trace, world.steps, world.kills, world.plan, world.clients
+        seed,
+        world.profile.name,
+        problems,
+        known,
+        lost,
+        world.trace,
+        world.steps,
+        world.kills,
+        world.plan,
+        world.clients,
     )

@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from ottla.broker.api import produce
+from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.store import GroupStore
 from ottla.broker.log import producers
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.producers import ACCEPTED, Producers
-from ottla.broker.txn import coordinator, machine, markers
+from ottla.broker.txn import machine, markers
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.states import PREPARED, TransactionStatus
 from ottla.protocol.errors import ErrorCode
@@ -74,7 +75,7 @@ def markers_before_prepare() -> AbstractContextManager[None]:
             record = decision.record
             if record is not None and record.status in PREPARED:
                 commit = record.status is TransactionStatus.PREPARE_COMMIT
-                marker = coordinator.TransactionMarker(
+                marker = TransactionMarker(
                     record.producer_id, record.producer_epoch, shard.epoch, commit, record.client_version
                 )
                 for topic, index in record.partitions:
@@ -226,4 +227,3 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "aborted-list-empty": aborted_list_empty,
 }
 """Every plant by its name."""
-

@@ -170,7 +170,9 @@ class Producer(Process):
             return
         assert self.producer is not None
         ask = wire.add_partitions(self.transactional_id, self.producer, new)
-        yield from self.insist(ask, lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+        yield from self.insist(
+            ask, lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        )
         self.added.update(dict.fromkeys(new))
 
     def insist(self, ask: wire.Ask, error_of) -> Script:  # type: ignore[no-untyped-def]
@@ -222,7 +224,9 @@ class Producer(Process):
     def end(self, commit: bool) -> Script:
         """EndTxn."""
         assert self.producer is not None and self.transactional_id is not None
-        op = self.history.invoke(self.name, "end", txn=self.txn, commit=commit, pid=self.producer[0], epoch=self.producer[1])
+        op = self.history.invoke(
+            self.name, "end", txn=self.txn, commit=commit, pid=self.producer[0], epoch=self.producer[1]
+        )
         attempt = Attempt(self, self.txn, self.producer)
         ask = wire.end_txn(self.generation, self.transactional_id, self.producer, commit)
         lost, error = False, LOST
@@ -253,7 +257,9 @@ class Producer(Process):
     def draw_writes(self) -> list[tuple[Place, list[str]]]:
         writes = []
         for _ in range(self.random.randint(1, max(2, self.temper.depth))):
-            writes.append((self.random.choice(self.places), [self.next_value() for _ in range(self.random.randint(1, 2))]))
+            writes.append(
+                (self.random.choice(self.places), [self.next_value() for _ in range(self.random.randint(1, 2))])
+            )
         return writes
 
     def next_value(self) -> str:
@@ -318,6 +324,21 @@ class Producer(Process):
                 self.history.info(self.name, "send", write.op, error)
             else:
                 self.history.fail(self.name, "send", write.op, error)
+
+
+class Admin(Process):
+    """Aborts transactions of producers that have been replaced long ago: to no effect, for their epochs are old."""
+
+    def run(self) -> Script:
+        while not self.world.resting:
+            yield from self.sleep(self.random.random() * 600)
+            old = self.world.replaced_producers()
+            if old:
+                ask = wire.write_txn_marker(self.random.choice(old), "data", [0, 1])
+                try:
+                    yield from self.call(ask)
+                except Lost:
+                    continue
 
 
 def tempers(random: Random) -> Iterator[Temper]:

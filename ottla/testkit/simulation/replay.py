@@ -28,7 +28,9 @@ def differences(assembly: Assembly) -> Iterator[str]:
                 for said in replay_batch(header, batch):
                     groups.apply(partition.index, said, 0.0)
     yield from _transaction_differences(assembly)
-    live = broker.groups._directory.store.entries
+    if broker.groups.listed()[0]:
+        return  # they are still being loaded
+    live = {entry.group.group_id: entry for entry in broker.groups.listed()[1]}
     for group_id in sorted(live.keys() | groups.entries.keys()):
         left, right = live.get(group_id), groups.entries.get(group_id)
         found = None if left is None else (left.offsets.committed, left.offsets.pending)

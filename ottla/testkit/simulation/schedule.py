@@ -63,7 +63,9 @@ class VirtualClock:
 
     __slots__ = ("_ports", "_schedule", "alive", "call_ms", "enter", "guard")
 
-    def __init__(self, schedule: Schedule, ports: PortCalls, call_ms: float, guard: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self, schedule: Schedule, ports: PortCalls, call_ms: float, guard: Callable[[Callable[[], None]], None]
+    ) -> None:
         self._schedule = schedule
         self._ports = ports
         self.call_ms = call_ms

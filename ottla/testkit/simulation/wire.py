@@ -12,9 +12,8 @@ INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS: Final = 24
 ADD_OFFSETS: Final = 25
 END_TXN: Final = 26
+WRITE_TXN_MARKERS: Final = 27
 TXN_OFFSET_COMMIT: Final = 28
-CREATE_TOPICS: Final = 19
-FIND_COORDINATOR: Final = 10
 
 NONE: Final = 0
 RETRIABLE: Final = frozenset((3, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 88))
@@ -177,3 +176,22 @@ def fetch(topic: str, index: int, offset: int, committed: bool, max_wait_ms: int
         rack_id="",
     )
     return Ask(FETCH, 11, message)
+
+
+def write_txn_marker(producer: tuple[int, int], topic: str, indexes: Sequence[int]) -> Ask:
+    """The abort of a transaction that an administrator believes to hang."""
+    marker = codec.request_class(WRITE_TXN_MARKERS).WritableTxnMarker
+    message = codec.request_class(WRITE_TXN_MARKERS)(
+        version=1,
+        markers=[
+            marker(
+                version=1,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                transaction_result=False,
+                topics=[marker.WritableTxnMarkerTopic(version=1, name=topic, partition_indexes=list(indexes))],
+                coordinator_epoch=0,
+            )
+        ],
+    )
+    return Ask(WRITE_TXN_MARKERS, 1, message)

@@ -32,7 +32,7 @@ from ottla.testkit.simulation.invariants import Invariants
 from ottla.testkit.simulation.network import CALM_WEATHER, Link
 from ottla.testkit.simulation.ports import Killed, PortCalls
 from ottla.testkit.simulation.process import Attempt, Process
-from ottla.testkit.simulation.producers import Place, Producer, Temper, tempers
+from ottla.testkit.simulation.producers import Admin, Place, Producer, Temper, tempers
 from ottla.testkit.simulation.replay import differences
 from ottla.testkit.simulation.schedule import START_MS, Schedule, VirtualClock
 
@@ -41,7 +41,11 @@ TOPICS: Final = {"data": 2, "in": 2, "out": 2}
 GROUP: Final = "copiers"
 REST_MS: Final = 8000.0
 LONGEST_MS: Final = 60_000.0
-MARKER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+MARKER_ERRORS: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 CONFIG: Final = Config(
     log_dirs=DATA_DIR,
     transaction_state_log_num_partitions=2,
@@ -67,9 +71,13 @@ class World:
     """One run of one seed. `dropped` are indexes of the fault plan that are left out, `clients` limits their number."""
 
     def __init__(
-        self, seed: int, profile: Profile | None = None, dropped: Collection[int] = (), clients: Collection[str] | None = None,
+        self,
+        seed: int,
+        profile: Profile | None = None,
+        dropped: Collection[int] = (),
+        clients: Collection[str] | None = None,
         steps: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         master = Random(seed)
         self.seed = seed
         self.profile = profile or faults.draw_profile(Random(master.getrandbits(64)))
@@ -127,7 +135,9 @@ class World:
             self._hire()
             self._plan()
             self._arm_next_kill()
-            self._work_until(lambda: all(p.done for p in self._processes if not isinstance(p, Consumer)), LONGEST_MS)
+            self._work_until(
+                lambda: all(p.done for p in self._processes if not isinstance(p, (Consumer, Admin))), LONGEST_MS
+            )
             self._rest()
             if not self.violations:
                 self._read_all()
@@ -231,6 +241,9 @@ class World:
             name = "rc" if committed else "ru"
             consumer = Consumer(self, name, child(), [*data, ("out", 0), ("out", 1)], committed)
             hired.append((consumer, consumer.run))
+        if people.random() < profile.admin:
+            admin = Admin(self, "admin", child())
+            hired.append((admin, admin.run))
         for process, script in hired:
             delay_ms = people.random() * 400
             if self.only_clients is None or process.name in self.only_clients:
@@ -264,10 +277,24 @@ class World:
         if api_key not in (wire.END_TXN, wire.TXN_OFFSET_COMMIT) or not isinstance(process, Producer):
             return
         state = self._state_of(process.transactional_id)
-        if state is not None and (state.producer_id, state.producer_epoch) == attempt.producer:
-            if state.status is TransactionStatus.ONGOING:
-                cause = "late-end" if api_key == wire.END_TXN else "late-offsets"
-                self.history.note("cause", cause=cause, txn=process.txn, of=attempt.txn)
+        if state is None or state.status is not TransactionStatus.ONGOING:
+            return
+        if (state.producer_id, state.producer_epoch) == attempt.producer:
+            cause = "late-end" if api_key == wire.END_TXN else "late-offsets"
+            self.history.note("cause", cause=cause, txn=process.txn, of=attempt.txn)
+
+    def replaced_producers(self) -> list[tuple[int, int]]:
+        """Producer id and epoch of every instance whose successor has its answer, and that holds the same id."""
+        latest: dict[tuple[str, int], int] = {}
+        old = []
+        for entry in self.history.entries:
+            if entry["type"] == "ok" and entry["f"] == "init" and entry["txn_id"] is not None:
+                owner = entry["txn_id"], entry["pid"]
+                before = latest.get(owner, entry["epoch"])
+                if entry["epoch"] != before:
+                    old.append((entry["pid"], min(before, entry["epoch"])))
+                latest[owner] = max(before, entry["epoch"])
+        return old
 
     def _state_of(self, transactional_id: str | None) -> Any:
         assert self.assembly is not None
@@ -329,9 +356,9 @@ class World:
             cluster.ensure_internal_topic(topic)
         for topic, count in TOPICS.items():
             cluster.create_topic(topic, count, {})
-        for topic in cluster.topics.values():
-            for index in range(topic.partition_count):
-                cluster.partition(topic.name, index)
+        for made in cluster.topics.values():
+            for index in range(made.partition_count):
+                cluster.partition(made.name, index)
 
     def _install_marker_faults(self, assembly: Assembly) -> None:
         """Markers that a leader refuses for now, or writes while its answer is lost."""
