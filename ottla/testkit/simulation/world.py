@@ -5,7 +5,7 @@ broker is up, and every transaction must end by itself. Then everything is read 
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -20,7 +20,7 @@ from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher, Refuse, Send
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.turns import Activity, Turns
-from ottla.broker.txn.states import TransactionStatus
+from ottla.broker.txn.states import PREPARED, TransactionStatus
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.scanner import ScannedPartition, scan_contents
 from ottla.testkit.simulation import faults, wire
@@ -68,7 +68,8 @@ class Served(Dispatcher):
 
 
 class World:
-    """One run of one seed. `dropped` are indexes of the fault plan that are left out, `clients` limits their number."""
+    """One run of one seed. `dropped` are indexes of the fault plan that are left out, `extra` faults are added to it,
+    `clients` are the only ones to take part, `steps` ends their work early."""
 
     def __init__(
         self,
@@ -77,13 +78,14 @@ class World:
         dropped: Collection[int] = (),
         clients: Collection[str] | None = None,
         steps: int | None = None,
+        extra: Sequence[Fault] = (),
     ) -> None:
         master = Random(seed)
         self.seed = seed
         self.profile = profile or faults.draw_profile(Random(master.getrandbits(64)))
         plan = faults.draw_faults(Random(master.getrandbits(64)), self.profile)
         self.plan = plan
-        self._active = [fault for index, fault in enumerate(plan) if index not in dropped]
+        self._active = [fault for index, fault in enumerate(plan) if index not in dropped] + list(extra)
         self.random = Random(master.getrandbits(64))
         self._people = Random(master.getrandbits(64))
         self.weather = self.profile.weather
@@ -98,6 +100,7 @@ class World:
         self.lost_power = False
         self.steps = 0
         self.kills = 0
+        self.kills_while_prepared = 0
         self.assembly: Assembly | None = None
         self.only_clients = clients
         self._most_steps = steps
@@ -378,6 +381,12 @@ class World:
     def _die(self, down_ms: float) -> None:
         """The process is gone. Somebody starts it again."""
         self.kills += 1
+        if self.assembly is not None and any(
+            state.status in PREPARED
+            for shard in self.assembly.broker.transactions.shards()
+            for state in shard.states.values()
+        ):
+            self.kills_while_prepared += 1
         self._clock.alive = False
         self.assembly = None
         for link in self._links:

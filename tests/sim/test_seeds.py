@@ -1,0 +1,99 @@
+"""Seeds of the simulation: every profile, every fault, judged by the invariants, the replay and the checker."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ottla.testkit.simulation.faults import KILL_CALL, PROFILES, Fault
+from ottla.testkit.simulation.outcome import run_seed
+from ottla.testkit.simulation.plants import PLANTS
+from ottla.testkit.simulation.shrink import shrink
+from ottla.testkit.simulation.world import World
+
+SEEDS = 600
+CHUNK = 50
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_no_seed_breaks_a_promise(first):
+    failing = [outcome for seed in range(first, first + CHUNK) if (outcome := run_seed(seed)).problems]
+    if failing:
+        smallest = shrink(failing[0])
+        pytest.fail(f"{smallest.outcome.problems}\n{smallest.command(None)}", pytrace=False)
+
+
+@pytest.mark.parametrize("seed", [3, 11])
+def test_a_kill_at_any_port_call_loses_nothing(seed):
+    """Before and after every append, write and timer of a short run, so between Prepare and Complete too."""
+    calm, clients = PROFILES["calm"], ["p0", "p1", "c0", "feed"]
+    quiet = World(seed, calm, clients=clients, steps=150)
+    quiet.run()
+    assert quiet.violations == []
+    first = 120  # the topics are made
+    prepared = 0
+    for call in range(first, quiet.ports.count):
+        kill = Fault(KILL_CALL, call, 0)
+        world = World(seed, calm, clients=clients, steps=150, extra=[kill])
+        world.run()
+        assert world.violations == [], f"killed at port call {call}"
+        prepared += world.kills_while_prepared
+    assert prepared > 4
+    for call in range(first, quiet.ports.count, 7):
+        assert run_seed(seed, calm, clients=clients, steps=150, extra=[Fault(KILL_CALL, call, 0)]).problems == []
+
+
+TRACES = """
+from ottla.testkit.simulation.outcome import run_seed
+print(" ".join(run_seed(seed).trace for seed in range(12)))
+"""
+
+
+def test_a_seed_has_one_trace_whatever_the_hash_seed():
+    found = set()
+    for hash_seed in ("0", "1", "4711"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        ran = subprocess.run(
+            [sys.executable, "-c", TRACES], env=environment, capture_output=True, text=True, check=True, timeout=60
+        )
+        found.add(ran.stdout)
+    assert len(found) == 1
+    assert len(set(found.pop().split())) == 12
+
+
+# Where each planted bug was seen first, when the first hundreds of seeds were tried; what no seed shows is in the docs.
+SEEN = {
+    "aborted-list-empty": ("mixed", 40),
+    "duplicates-appended": ("pipelined", 40),
+    "epochs-unchecked": ("mixed", 40),
+    "init-does-not-fence": ("mixed", 80),
+    "marker-epochs-unchecked": ("mixed", 80),
+    "markers-once": ("late-markers", 40),
+    "offsets-never-settle": ("mixed", 40),
+    "pending-ignored": ("late-markers", 80),
+    "prepare-forgotten": ("crash", 80),
+    "unstable-visible": ("mixed", 10),
+    "unverified": ("stale", 80),
+}
+
+
+@pytest.mark.parametrize("plant", SEEN)
+def test_a_planted_bug_is_noticed(plant):
+    profile, seeds = SEEN[plant]
+    with PLANTS[plant]():
+        assert any(run_seed(seed, PROFILES[profile]).problems for seed in range(seeds))
+    assert run_seed(0, PROFILES[profile]).problems == []
+
+
+def test_a_failing_seed_is_made_smaller_and_fails_again():
+    profile = PROFILES["mixed"]
+    with PLANTS["aborted-list-empty"]():
+        failing = next(outcome for seed in range(40) if (outcome := run_seed(seed, profile)).problems)
+        smaller = shrink(failing, profile)
+        assert smaller.outcome.signature == failing.signature
+        assert len(smaller.dropped) == len(failing.plan)
+        assert smaller.steps < failing.steps
+        again = run_seed(failing.seed, profile, dropped=smaller.dropped, clients=smaller.clients, steps=smaller.steps)
+    assert again.trace == smaller.outcome.trace
+    assert f"--seed {failing.seed}" in smaller.command("mixed")
