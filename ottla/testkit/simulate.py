@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from ottla.testkit.simulation.faults import PROFILES
-from ottla.testkit.simulation.outcome import Outcome, run_seed
+from ottla.testkit.simulation.outcome import Outcome, judge, run_seed
 from ottla.testkit.simulation.plants import PLANTS
 from ottla.testkit.simulation.shrink import shrink
 from ottla.testkit.simulation.world import World
@@ -85,12 +85,12 @@ def _run_one(options: argparse.Namespace) -> int:
     profile = PROFILES[options.profile] if options.profile else None
     choice = {"dropped": options.drop, "clients": options.clients, "steps": options.steps}
     with PLANTS[options.plant]() if options.plant else nullcontext():
+        world = World(options.seed, profile, **choice)
+        world.run()
+        outcome = judge(world)
         if options.history is not None:
-            world = World(options.seed, profile, **choice)
-            world.run()
             lines = "".join(f"{json.dumps(entry)}\n" for entry in world.history.entries)
             options.history.write_text(lines, encoding="utf-8")
-        outcome = run_seed(options.seed, profile, **choice)
     print(f"seed {outcome.seed}, profile {outcome.profile}, {outcome.steps} steps, {outcome.kills} kills")
     print(f"  trace: {outcome.trace}")
     for index, fault in enumerate(outcome.plan):

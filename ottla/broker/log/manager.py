@@ -156,7 +156,7 @@ class LogManager:
             raise LogDirectoryError(f"{path}: {broken}") from None
 
     def _read_unsynced_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint that is written without a sync and that recovery does not need: a power loss may have torn it."""
+        """A checkpoint that is written without a sync and that recovery does not need: a power loss may tear it."""
         try:
             return self._read_checkpoint(name)
         except LogDirectoryError as broken:

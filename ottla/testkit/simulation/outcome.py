@@ -36,6 +36,11 @@ def run_seed(seed: int, profile: Profile | None = None, **options: Any) -> Outco
     """Run a seed and judge what came of it; `options` as for `World`."""
     world = World(seed, profile, **options)
     world.run()
+    return judge(world)
+
+
+def judge(world: World) -> Outcome:
+    """What came of a world that has run."""
     problems, lost = list(world.violations), []
     if world.lost_power:
         lost = [each for each in problems if any(words in each for words in OF_POWER_LOSS)]
@@ -45,7 +50,7 @@ def run_seed(seed: int, profile: Profile | None = None, **options: Any) -> Outco
         for anomaly in checker.check(world.history.entries, world.partitions(), logs_only=world.lost_power):
             (known if anomaly.cause else problems).append(str(anomaly))
     return Outcome(
-        seed,
+        world.seed,
         world.profile.name,
         problems,
         known,

@@ -175,9 +175,11 @@ class World:
             process.hang_up()
             process.done = True
         self._work_until(lambda: False, REST_MS)
+        if self.violations:
+            return
         if self.assembly is None:
             self.violations.append("the broker did not come back")
-        elif not self.violations:
+        else:
             self.violations.extend(self._invariants.check_rest(self.assembly))
 
     def _read_all(self) -> None:
