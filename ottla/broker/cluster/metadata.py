@@ -17,7 +17,6 @@ from ottla.broker.cluster.image import (
     Topic,
 )
 from ottla.broker.cluster.names import collision_key, topic_name_problem
-from ottla.broker.log.batches import BadBatch
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import PartitionSettings
@@ -157,7 +156,7 @@ class Cluster:
                 if not crc_is_valid(batch, header):
                     raise ProtocolError("wrong CRC")
                 self._apply(header, batch)
-        except (BadBatch, ProtocolError, LookupError) as damage:
+        except (ProtocolError, LookupError) as damage:
             raise LogDirectoryError(f"{self._log.name} is damaged at offset {end_offset}: {damage}") from damage
 
     def _apply(self, header: BatchHeader, batch: memoryview) -> None:
