@@ -37,6 +37,7 @@ log = logging.getLogger("ottla.server")
 DRAIN_SECONDS = 1.0
 IDLE_SWEEPS = 4
 ACCEPT_BACKLOG = 1024
+FREEZE_AGAIN_MS = 100.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -96,6 +97,7 @@ class Server:
             self._every(config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
         gc.collect()
         gc.freeze()
+        self._clock.call_later(FREEZE_AGAIN_MS, self._freeze_loaded)
         return address
 
     async def stop(self) -> None:
@@ -135,6 +137,13 @@ class Server:
             work()
 
         self._clock.call_later(interval_ms, run)
+
+    def _freeze_loaded(self) -> None:
+        """Keep what is loaded behind the start from the collector, too: it would look at every id again and again."""
+        if self.broker.transactions.loading or self.broker.groups.listed()[0]:
+            self._clock.call_later(FREEZE_AGAIN_MS, self._freeze_loaded)
+        else:
+            gc.freeze()
 
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
