@@ -8,7 +8,7 @@ Answers are JSON values. Error codes are names. A producer id is "P0" when it is
 import time
 
 from differential.producers import Handles
-from differential.reading import Answers, records_of
+from differential.reading import PADDING, Answers, records_of
 
 from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
@@ -207,7 +207,7 @@ class Player:
         first, n = handle.sequence(step)
         transactional = bool(handle.id) if step["txn"] is None else step["txn"]
         batch = build_batch(
-            [(b"k", f"{step['who']}{first}+{i}".encode()) for i in range(n)],
+            [(b"k", f"{step['who']}{first}+{i}".ljust(step["size"], PADDING).encode()) for i in range(n)],
             timestamp_ms=self._answers.next_timestamp(),
             producer_id=handle.producer_id,
             producer_epoch=handle.epoch,
@@ -258,7 +258,7 @@ class Player:
         topic_class = codec.request_class(FETCH).FetchTopic
         topic, index = self._place(step["partition"])
         asked = topic_class.FetchPartition(
-            partition=index, fetch_offset=step["offset"], log_start_offset=-1, partition_max_bytes=1 << 20
+            partition=index, fetch_offset=step["offset"], log_start_offset=-1, partition_max_bytes=step["max_bytes"]
         )
         reply = self._ask(
             FETCH,
