@@ -38,7 +38,7 @@ DRAIN_SECONDS = 1.0
 IDLE_SWEEPS = 4
 ACCEPT_BACKLOG = 1024
 FREEZE_AGAIN_MS = 100.0
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Server:
@@ -63,7 +63,7 @@ class Server:
         self._clock, self._turns = clock, turns
         config = self.config
         logs = LogManager(RealDisk(), clock, turns, _log_settings(config, self._truncate_damaged))
-        logs.open()
+        _open_directory(logs, config.log_dirs)
         cluster = Cluster(
             logs,
             clock,
@@ -78,6 +78,7 @@ class Server:
         except (LogDirectoryError, OSError):
             logs.abandon()
             raise
+        _warn_of_unknown_partitions(cluster, self._truncate_damaged)
         sink = Leaders(cluster)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config)
@@ -124,12 +125,21 @@ class Server:
             return Connection(dispatcher, self._turns, self._connections, config)
 
         listener = config.listener
-        self._listener = await loop.create_server(accept, listener.host or None, listener.port, backlog=ACCEPT_BACKLOG)
+        host = listener.host or None
+        try:
+            self._listener = await loop.create_server(accept, host, listener.port, backlog=ACCEPT_BACKLOG)
+        except OSError as error:
+            # asyncio puts the address into strerror once more; the resolver's numbers are below 0.
+            reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
+            raise OSError(f"Cannot listen on {listener}: {reason}") from error
         port = self._listener.sockets[0].getsockname()[1]
         given = config.advertised_listener
         self.broker.host = given.host or socket.gethostname()
         self.broker.port = given.port or port
-        return str(Listener("PLAINTEXT", self.broker.host, self.broker.port))
+        address = str(Listener("PLAINTEXT", self.broker.host, self.broker.port))
+        told = "" if self.broker.port == port else f", and clients are told {address} (advertised.listeners)"
+        log.info("Serving %s on %s%s", Path(config.log_dirs).absolute(), listener._replace(port=port), told)
+        return address
 
     def _every(self, interval_ms: float, work: Callable[[], None]) -> None:
         def run() -> None:
@@ -156,7 +166,7 @@ class Server:
 
 
 def run(config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code.
+    """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
     Prints `ready PLAINTEXT://host:port` to stdout (and into `ready_file`) when clients can connect. 0 after a clean
     stop, 1 when the directory or the port cannot be had or the storage failed.
@@ -180,11 +190,14 @@ async def _serve(server: Server, ready_file: str | None) -> int:
         stopping.set()
 
     # The loop hears no signal while the start reads logs, so Python's own handlers stand in.
-    for number in _SIGNALS:
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    for number in heard:
         signal.signal(number, lambda _number, _frame: on_signal())
+    if ready_file is not None:
+        Path(ready_file).unlink(missing_ok=True)  # an earlier run's: who waits for it must not take that for ours
     address = await server.start()
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    for number in heard:
         loop.add_signal_handler(number, on_signal)
     try:
         if not stopping.is_set():
@@ -203,6 +216,23 @@ def _say_ready(address: str, ready_file: str | None) -> None:
         Path(ready_file).write_text(line)
     sys.stdout.write(line)
     sys.stdout.flush()
+
+
+def _open_directory(logs: LogManager, directory: str) -> None:
+    try:
+        logs.open()
+    except FileExistsError as error:
+        raise OSError(f"Data directory {directory}: {error.filename} is not a directory") from error
+    except OSError as error:
+        place = "" if error.filename in (None, directory) else f" ({error.filename})"
+        raise OSError(f"Data directory {directory}: {error.strerror or error}{place}") from error
+
+
+def _warn_of_unknown_partitions(cluster: Cluster, truncate_damaged: frozenset[str]) -> None:
+    for name in sorted(truncate_damaged):
+        topic, _, index = name.rpartition("-")
+        if cluster.partition(topic, int(index)) is None:
+            log.warning("--truncate-damaged %s: there is no such partition", name)
 
 
 def _raise_file_limit() -> None:
