@@ -221,6 +221,8 @@ def _say_ready(address: str, ready_file: str | None) -> None:
 def _open_directory(logs: LogManager, directory: str) -> None:
     try:
         logs.open()
+        if not logs.clean_start and logs.partition_dirs():
+            log.info("The last stop was not a clean one: recovering")
     except FileExistsError as error:
         raise OSError(f"Data directory {directory}: {error.filename} is not a directory") from error
     except OSError as error:
