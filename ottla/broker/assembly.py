@@ -46,7 +46,7 @@ class Assembly:
             return UUID(bytes=disk.random_id(), version=4)
 
         logs = LogManager(disk, clock, turns, _log_settings(config, truncate_damaged))
-        logs.open()
+        _open_directory(logs, config.log_dirs)
         cluster = Cluster(
             logs,
             clock,
@@ -61,6 +61,7 @@ class Assembly:
         except (LogDirectoryError, OSError):
             logs.abandon()
             raise
+        _warn_of_unknown_partitions(cluster, truncate_damaged)
         sink = Leaders(cluster)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
@@ -108,6 +109,25 @@ class Assembly:
 def log_bug(error: Exception) -> None:
     """What `Turns` does with an exception of queued work."""
     log.error("A queued step failed", exc_info=error)
+
+
+def _open_directory(logs: LogManager, directory: str) -> None:
+    try:
+        logs.open()
+        if not logs.clean_start and logs.partition_dirs():
+            log.info("The last stop was not a clean one: recovering")
+    except FileExistsError as error:
+        raise OSError(f"Data directory {directory}: {error.filename} is not a directory") from error
+    except OSError as error:
+        place = "" if error.filename in (None, directory) else f" ({error.filename})"
+        raise OSError(f"Data directory {directory}: {error.strerror or error}{place}") from error
+
+
+def _warn_of_unknown_partitions(cluster: Cluster, truncate_damaged: frozenset[str]) -> None:
+    for name in sorted(truncate_damaged):
+        topic, _, index = name.rpartition("-")
+        if cluster.partition(topic, int(index)) is None:
+            log.warning("--truncate-damaged %s: there is no such partition", name)
 
 
 def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:

@@ -27,7 +27,8 @@ log = logging.getLogger("ottla.server")
 
 DRAIN_SECONDS = 1.0
 ACCEPT_BACKLOG = 1024
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+FREEZE_AGAIN_MS = 100.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Server:
@@ -49,6 +50,7 @@ class Server:
         clock = LoopClock(loop)
         turns = Turns(clock.next_turn, log_bug)
         clock.enter = turns.event
+        self._clock = clock
         self._assembly = Assembly(self.config, clock, RealDisk(), turns, self._truncate_damaged)
         self.broker = self._assembly.broker
         _load_codecs()
@@ -60,6 +62,7 @@ class Server:
         self._assembly.start_housekeeping()
         gc.collect()
         gc.freeze()
+        self._clock.call_later(FREEZE_AGAIN_MS, self._freeze_loaded)
         return address
 
     async def stop(self) -> None:
@@ -80,18 +83,32 @@ class Server:
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> str:
         config = self.config
         listener = config.listener
-        self._listener = await loop.create_server(
-            self._assembly.accept, listener.host or None, listener.port, backlog=ACCEPT_BACKLOG
-        )
+        host, accept = listener.host or None, self._assembly.accept
+        try:
+            self._listener = await loop.create_server(accept, host, listener.port, backlog=ACCEPT_BACKLOG)
+        except OSError as error:
+            # asyncio puts the address into strerror once more; the resolver's numbers are below 0.
+            reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
+            raise OSError(f"Cannot listen on {listener}: {reason}") from error
         port = self._listener.sockets[0].getsockname()[1]
         given = config.advertised_listener
         self.broker.host = given.host or socket.gethostname()
         self.broker.port = given.port or port
-        return str(Listener("PLAINTEXT", self.broker.host, self.broker.port))
+        address = str(Listener("PLAINTEXT", self.broker.host, self.broker.port))
+        told = "" if self.broker.port == port else f", and clients are told {address} (advertised.listeners)"
+        log.info("Serving %s on %s%s", Path(config.log_dirs).absolute(), listener._replace(port=port), told)
+        return address
+
+    def _freeze_loaded(self) -> None:
+        """Keep what is loaded behind the start from the collector, too: it would look at every id again and again."""
+        if self.broker.transactions.loading or self.broker.groups.listed()[0]:
+            self._clock.call_later(FREEZE_AGAIN_MS, self._freeze_loaded)
+        else:
+            gc.freeze()
 
 
 def run(config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code.
+    """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
     Prints `ready PLAINTEXT://host:port` to stdout (and into `ready_file`) when clients can connect. 0 after a clean
     stop, 1 when the directory or the port cannot be had or the storage failed.
@@ -115,11 +132,14 @@ async def _serve(server: Server, ready_file: str | None) -> int:
         stopping.set()
 
     # The loop hears no signal while the start reads logs, so Python's own handlers stand in.
-    for number in _SIGNALS:
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    for number in heard:
         signal.signal(number, lambda _number, _frame: on_signal())
+    if ready_file is not None:
+        Path(ready_file).unlink(missing_ok=True)  # an earlier run's: who waits for it must not take that for ours
     address = await server.start()
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    for number in heard:
         loop.add_signal_handler(number, on_signal)
     try:
         if not stopping.is_set():
