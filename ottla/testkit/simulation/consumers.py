@@ -1,4 +1,4 @@
-"""Consumers and copiers as scripts. A copier consumes, produces and commits its position in one transaction. pure"""
+"""Consumers and copiers as scripts. A copier consumes, produces and commits its position in one transaction. free"""
 
 from collections.abc import Sequence
 from random import Random

@@ -1,4 +1,4 @@
-"""Files in memory: what a killed process leaves, and what a power loss leaves. pure
+"""Files in memory: what a killed process leaves, and what a power loss leaves. free
 
 A kill leaves everything that was written. A power loss leaves what was synced, and of the rest what the file system
 happened to have written: a prefix of the changes of names since the last sync (a journal keeps their order, and any

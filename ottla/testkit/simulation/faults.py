@@ -1,4 +1,4 @@
-"""What is drawn from a seed before a run begins: its profile, its weather, its faults. pure
+"""What is drawn from a seed before a run begins: its profile, its weather, its faults. free
 
 Everything that may go wrong at a moment of its own is in the plan, so that a failing seed can be made smaller by
 leaving parts of the plan out.

@@ -1,4 +1,4 @@
-"""Connections in memory: FIFO, in chunks of any size, slow at times, broken in every way. pure
+"""Connections in memory: FIFO, in chunks of any size, slow at times, broken in every way. free
 
 A link is one connection. Bytes arrive in order; when they arrive and in how many pieces is drawn. A reset ends it for
 the client at once and loses a suffix of what was on its way; what is not lost still reaches the broker, perhaps

@@ -1,4 +1,4 @@
-"""A client: a script that sends, waits and sleeps, and a connection that may be lost under it. pure
+"""A client: a script that sends, waits and sleeps, and a connection that may be lost under it. free
 
 A script is a generator. It yields `Pause` or `Reply` (through `sleep`, `call`, `post`, `reply`) and is resumed with
 the answer; a lost connection or a reply that does not come in time raises `Lost` in it.

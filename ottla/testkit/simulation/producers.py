@@ -1,4 +1,4 @@
-"""Producers as scripts: good, slow, pipelining, and zombies that go on after they were fenced. pure"""
+"""Producers as scripts: good, slow, pipelining, and zombies that go on after they were fenced. free"""
 
 from collections.abc import Iterator, Sequence
 from random import Random

@@ -1,4 +1,4 @@
-"""The world of one run: the broker's lives, its clients, what goes wrong, and what is found. pure
+"""The world of one run: the broker's lives, its clients, what goes wrong, and what is found. free
 
 A run has three parts. Clients work while the faults of the plan strike. Then the world rests: no more faults, the
 broker is up, and every transaction must end by itself. Then everything is read once more from the start.
