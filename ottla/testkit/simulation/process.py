@@ -72,7 +72,12 @@ class Process:
 
     def start(self, script: Callable[[], Script], delay_ms: float) -> None:
         self._script = script()
-        self.world.schedule.after(delay_ms, lambda: self._resume(None))
+
+        def begin() -> None:
+            if not self.done:
+                self._resume(None)
+
+        self.world.schedule.after(delay_ms, begin)
 
     # --- what scripts use
 
@@ -115,6 +120,13 @@ class Process:
         self._replies.clear()
         if link is not None:
             link.leave()
+
+    def stop(self) -> None:
+        """End the script where it stands."""
+        self.done = True
+        self._awaited = None
+        self._wakeups += 1
+        self.hang_up()
 
     # --- what happens to it
 

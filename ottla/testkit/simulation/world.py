@@ -172,8 +172,7 @@ class World:
         self._kill_calls.clear()
         self._work_until(lambda: self.assembly is not None, 5000)
         for process in self._processes:
-            process.hang_up()
-            process.done = True
+            process.stop()
         self._work_until(lambda: False, REST_MS)
         if self.violations:
             return
