@@ -44,6 +44,7 @@ from ottla.testkit.scanner import ScannedPartition, scan_partition
 __all__ = ["KINDS", "Anomaly", "BrokenHistory", "check", "check_files"]
 
 OFFSETS_TOPIC = "__consumer_offsets"
+LATE_OFFSETS = "late-offsets"
 
 KINDS = (
     "broken-log",
@@ -120,8 +121,12 @@ def _explained(story: Story, anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
     """Give each anomaly of a transaction that a late request has hit its cause."""
     causes: dict[str, str] = {}
     for note in story.notes:
-        if note["f"] == "cause" and note["txn"] is not None:
-            causes[note["txn"]] = note["cause"]
+        if note["f"] != "cause":
+            continue
+        hit = [note["txn"]]
+        if note["cause"] == LATE_OFFSETS:
+            hit.append(note["of"])  # its offsets share the fate of the transaction that they came into
+        causes.update({name: note["cause"] for name in hit if name is not None})
     for anomaly in anomalies:
         cause = next((causes[name] for name in sorted(anomaly.txns) if name in causes), "")
         yield anomaly._replace(cause=cause)

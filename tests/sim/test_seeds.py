@@ -86,6 +86,16 @@ def test_a_planted_bug_is_noticed(plant):
     assert run_seed(0, PROFILES[profile]).problems == []
 
 
+@pytest.mark.parametrize(
+    ("seed", "cause"), [(53, "late-end"), (72, "late-end"), (455, "late-end"), (187, "late-offsets")]
+)
+def test_a_delayed_request_that_hits_the_next_transaction_is_told_apart(seed, cause):
+    """KAFKA-17754: transactions V1 have no epoch of their own, so nobody can tell. It is no fault of the broker."""
+    outcome = run_seed(seed, PROFILES["stale"])
+    assert outcome.problems == []
+    assert any(line.endswith(f"(by {cause})") for line in outcome.known)
+
+
 def test_a_failing_seed_is_made_smaller_and_fails_again():
     profile = PROFILES["mixed"]
     with PLANTS["aborted-list-empty"]():
