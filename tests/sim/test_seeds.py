@@ -62,11 +62,12 @@ def test_a_seed_has_one_trace_whatever_the_hash_seed():
     assert len(set(found.pop().split())) == 12
 
 
-# Where each planted bug was seen first, when the first hundreds of seeds were tried; what no seed shows is in the docs.
+# The profile and the number of seeds in which each planted bug is seen; docs/simulation.md has the rates.
 SEEN = {
     "aborted-list-empty": ("mixed", 40),
     "duplicates-appended": ("pipelined", 40),
     "epochs-unchecked": ("mixed", 40),
+    "gaps-accepted": ("pipelined", 40),
     "init-does-not-fence": ("mixed", 80),
     "marker-epochs-unchecked": ("mixed", 80),
     "markers-once": ("late-markers", 40),
@@ -86,9 +87,7 @@ def test_a_planted_bug_is_noticed(plant):
     assert run_seed(0, PROFILES[profile]).problems == []
 
 
-@pytest.mark.parametrize(
-    ("seed", "cause"), [(53, "late-end"), (72, "late-end"), (455, "late-end"), (187, "late-offsets")]
-)
+@pytest.mark.parametrize(("seed", "cause"), [(455, "late-end"), (595, "late-end"), (187, "late-offsets")])
 def test_a_delayed_request_that_hits_the_next_transaction_is_told_apart(seed, cause):
     """KAFKA-17754: transactions V1 have no epoch of their own, so nobody can tell. It is no fault of the broker."""
     outcome = run_seed(seed, PROFILES["stale"])

@@ -28,6 +28,8 @@ class Temper(NamedTuple):
     pause_ms: float = 300.0
     depth: int = 1
     """Batches sent before the first reply is waited for."""
+    skip: float = 0.0
+    """A sequence is left out, as a client does that forgets a batch."""
     stubborn: float = 0.3
     timeout_ms: int = 2000
 
@@ -276,6 +278,8 @@ class Producer(Process):
     def _begin_write(self, place: Place, values: Sequence[str]) -> Write:
         assert self.producer is not None
         sequence = self.sequences.get(place, 0)
+        if self.temper.skip and self.random.random() < self.temper.skip:
+            sequence += 1
         self.sequences[place] = sequence + len(values)
         batch = build_batch(
             [(None, value.encode(), ()) for value in values],
@@ -350,6 +354,6 @@ def tempers(random: Random) -> Iterator[Temper]:
         elif kind < 0.6:
             yield Temper(transactions=3, pause=0.3, pause_ms=1500.0, timeout_ms=random.choice((700, 1500)))
         elif kind < 0.8:
-            yield Temper(transactions=3, depth=random.randint(2, 5))
+            yield Temper(transactions=3, depth=random.randint(2, 5), skip=0.06)
         else:
             yield Temper(transactions=3, pause=0.35, pause_ms=2500.0, stubborn=1.0, timeout_ms=900)
