@@ -33,6 +33,7 @@ from ottla.broker.api import (
     produce,
     sync_group,
     txn_offset_commit,
+    update_features,
     write_txn_markers,
 )
 from ottla.broker.api.context import Api
@@ -61,6 +62,7 @@ _APIS: Final = (
     Api(27, "WriteTxnMarkers", 1, 1, write_txn_markers.handle),
     Api(28, "TxnOffsetCommit", 0, 3, txn_offset_commit.handle),
     Api(32, "DescribeConfigs", 1, 4, describe_configs.handle),
+    Api(57, "UpdateFeatures", 0, 2, update_features.handle),
     Api(60, "DescribeCluster", 0, 1, describe_cluster.handle),
     Api(61, "DescribeProducers", 0, 0, describe_producers.handle),
     Api(65, "DescribeTransactions", 0, 0, describe_transactions.handle),
