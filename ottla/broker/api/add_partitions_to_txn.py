@@ -106,14 +106,15 @@ def _rows(topics: Sequence[Any], errors: dict[TopicPartition, ErrorCode]) -> Row
 
 def _response(version: int, error: ErrorCode, results: list[tuple[str, Rows]]) -> Reply:
     response = codec.response_class(ADD_PARTITIONS_TO_TXN)
-    topic_class = response.AddPartitionsToTxnTopicResult
+    result_class = response.AddPartitionsToTxnResult
+    topic_class = result_class.AddPartitionsToTxnTopicResult
     partition_class = topic_class.AddPartitionsToTxnPartitionResult
     return response(
         version=version,
         throttle_time_ms=0,
         error_code=error,
         results_by_transaction=[
-            response.AddPartitionsToTxnResult(
+            result_class(
                 version=version,
                 transactional_id=transactional_id,
                 topic_results=[

@@ -56,6 +56,10 @@ _BAD_INPUT = frozenset(
         ErrorCode.INVALID_RECORD,
     )
 )
+_WHY_UNVERIFIED = {
+    ErrorCode.INVALID_TXN_STATE: "Partition was not added to the transaction",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "The coordinator cannot say yet whether the partition belongs to the transaction",
+}
 _TOO_LARGE = "The batch of {} bytes exceeds the topic's max.message.bytes, {}"
 
 
@@ -198,7 +202,7 @@ def _refuse_foreign_transactions(body: ProduceBody, writes: list[Write]) -> Erro
     }
     if not owners:
         return None
-    if not body.transactional_id:
+    if body.transactional_id is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if len(owners) > 1:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -241,6 +245,7 @@ def _append_all(
         error, message = write.error, write.message
         if not error:
             error = joined.get((write.topic, write.partition_index)) or _verify(broker, request, write)
+            message = _WHY_UNVERIFIED.get(error)
         if error:
             results.append(AppendResult(error, message=message, log_start_offset=_log_start_beside(write)))
             continue
