@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 help:
 	@echo "make demo         play the stories on a broker of its own and audit its files on Spark"
 	@echo "make test         lint, types, import contracts, tests"
-	@echo "make conformance  the scenario against Apache Kafka too (needs Java 17 and Maven)"
+	@echo "make conformance  all that is compared with Apache Kafka, and fifty kills (needs Java 17 and Maven)"
 	@echo "make bench        the broker's and the scan's figures"
 	@echo "make docs         write the pages that are made from code"
 	@echo "make format       let ruff rewrite what it can"
@@ -53,7 +53,7 @@ demo: $(STAMP)
 conformance: $(STAMP)
 	@command -v java >/dev/null || { echo "make conformance needs Java 17: no java on the path"; exit 1; }
 	@command -v mvn >/dev/null || { echo "make conformance needs Maven, which fetches Apache Kafka: no mvn on the path"; exit 1; }
-	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest tests/conformance
+	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest tests/conformance tests/crash tests/wire
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/broker.py

@@ -60,6 +60,12 @@ class Dispatcher:
             else:
                 refuse(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
             return None
+
+        def bug(error: Exception) -> None:
+            if not isinstance(error, OSError):  # failed IO has been reported by the log directory
+                log.error("%s v%d from %s failed", api.name, version, peer, exc_info=error)
+            refuse(f"{api.name} v{version} failed: {error!r}")
+
         try:
             if key == PRODUCE:
                 message = decode_produce_request(version, body)
@@ -69,17 +75,18 @@ class Dispatcher:
         except ProtocolError as error:
             refuse(f"{api.name} v{version}: {error}")
             return None
+        except Exception as error:  # a bug of ours; whoever sent this must not wait for ever
+            bug(error)
+            return None
         if trailing_bytes:  # Kafka ignores them too
             log.debug("%s v%d of %s has %d bytes behind its body", api.name, version, peer, trailing_bytes)
         request = Request(key, version, correlation_id, client_id, peer, message)
 
         def finish(reply: Reply) -> None:
-            _finish(reply, request, send, refuse)
-
-        def bug(error: Exception) -> None:
-            if not isinstance(error, OSError):  # failed IO has been reported by the log directory
-                log.error("%s v%d from %s failed", api.name, version, peer, exc_info=error)
-            refuse(f"{api.name} v{version} failed: {error!r}")
+            try:
+                _finish(reply, request, send, refuse)
+            except Exception as error:
+                bug(error)
 
         coroutine: Handler[Any] = api.handle(self._broker, request)
         return self._broker.turns.start(coroutine, finish, bug)

@@ -39,7 +39,8 @@ log = logging.getLogger("ottla.server")
 DRAIN_SECONDS = 1.0
 IDLE_SWEEPS = 4
 ACCEPT_BACKLOG = 1024
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+FREEZE_AGAIN_MS = 100.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Server:
@@ -64,7 +65,7 @@ class Server:
         self._clock, self._turns = clock, turns
         config = self.config
         logs = LogManager(RealDisk(), clock, turns, _log_settings(config, self._truncate_damaged))
-        logs.open()
+        _open_directory(logs, config.log_dirs)
         cluster = Cluster(
             logs,
             clock,
@@ -81,6 +82,7 @@ class Server:
             logs.abandon()
             raise
         self._compare_levels(cluster)
+        _warn_of_unknown_partitions(cluster, self._truncate_damaged)
         sink = Leaders(cluster)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config)
@@ -100,6 +102,7 @@ class Server:
             self._every(config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
         gc.collect()
         gc.freeze()
+        self._clock.call_later(FREEZE_AGAIN_MS, self._freeze_loaded)
         return address
 
     async def stop(self) -> None:
@@ -132,12 +135,21 @@ class Server:
             return Connection(dispatcher, self._turns, self._connections, config)
 
         listener = config.listener
-        self._listener = await loop.create_server(accept, listener.host or None, listener.port, backlog=ACCEPT_BACKLOG)
+        host = listener.host or None
+        try:
+            self._listener = await loop.create_server(accept, host, listener.port, backlog=ACCEPT_BACKLOG)
+        except OSError as error:
+            # asyncio puts the address into strerror once more; the resolver's numbers are below 0.
+            reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
+            raise OSError(f"Cannot listen on {listener}: {reason}") from error
         port = self._listener.sockets[0].getsockname()[1]
         given = config.advertised_listener
         self.broker.host = given.host or socket.gethostname()
         self.broker.port = given.port or port
-        return str(Listener("PLAINTEXT", self.broker.host, self.broker.port))
+        address = str(Listener("PLAINTEXT", self.broker.host, self.broker.port))
+        told = "" if self.broker.port == port else f", and clients are told {address} (advertised.listeners)"
+        log.info("Serving %s on %s%s", Path(config.log_dirs).absolute(), listener._replace(port=port), told)
+        return address
 
     def _every(self, interval_ms: float, work: Callable[[], None]) -> None:
         def run() -> None:
@@ -145,6 +157,13 @@ class Server:
             work()
 
         self._clock.call_later(interval_ms, run)
+
+    def _freeze_loaded(self) -> None:
+        """Keep what is loaded behind the start from the collector, too: it would look at every id again and again."""
+        if self.broker.transactions.loading or self.broker.groups.listed()[0]:
+            self._clock.call_later(FREEZE_AGAIN_MS, self._freeze_loaded)
+        else:
+            gc.freeze()
 
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
@@ -157,7 +176,7 @@ class Server:
 
 
 def run(config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code.
+    """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
     Prints `ready PLAINTEXT://host:port` to stdout (and into `ready_file`) when clients can connect. 0 after a clean
     stop, 1 when the directory or the port cannot be had or the storage failed.
@@ -181,11 +200,14 @@ async def _serve(server: Server, ready_file: str | None) -> int:
         stopping.set()
 
     # The loop hears no signal while the start reads logs, so Python's own handlers stand in.
-    for number in _SIGNALS:
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    for number in heard:
         signal.signal(number, lambda _number, _frame: on_signal())
+    if ready_file is not None:
+        Path(ready_file).unlink(missing_ok=True)  # an earlier run's: who waits for it must not take that for ours
     address = await server.start()
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    for number in heard:
         loop.add_signal_handler(number, on_signal)
     try:
         if not stopping.is_set():
@@ -204,6 +226,25 @@ def _say_ready(address: str, ready_file: str | None) -> None:
         Path(ready_file).write_text(line)
     sys.stdout.write(line)
     sys.stdout.flush()
+
+
+def _open_directory(logs: LogManager, directory: str) -> None:
+    try:
+        logs.open()
+        if not logs.clean_start and logs.partition_dirs():
+            log.info("The last stop was not a clean one: recovering")
+    except FileExistsError as error:
+        raise OSError(f"Data directory {directory}: {error.filename} is not a directory") from error
+    except OSError as error:
+        place = "" if error.filename in (None, directory) else f" ({error.filename})"
+        raise OSError(f"Data directory {directory}: {error.strerror or error}{place}") from error
+
+
+def _warn_of_unknown_partitions(cluster: Cluster, truncate_damaged: frozenset[str]) -> None:
+    for name in sorted(truncate_damaged):
+        topic, _, index = name.rpartition("-")
+        if cluster.partition(topic, int(index)) is None:
+            log.warning("--truncate-damaged %s: there is no such partition", name)
 
 
 def _raise_file_limit() -> None:

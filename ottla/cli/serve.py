@@ -21,7 +21,7 @@ def _partitions(context: click.Context, parameter: click.Parameter, names: tuple
 
 @click.command()
 @takes_settings
-@click.option("--ready-file", metavar="FILE", help="Gets the line that says where the broker listens.")
+@click.option("--ready-file", metavar="FILE", help="Gets the `ready` line, when the broker serves.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--truncate-damaged",
@@ -41,8 +41,8 @@ def serve(
 ) -> None:
     """Run the broker.
 
-    Prints `ready PLAINTEXT://HOST:PORT` when it serves; logs go to stderr. SIGTERM and SIGINT drain and stop it, a
-    second signal forces. Options go from flag to environment (KAFKA_LOG_SEGMENT_BYTES) to file to default.
+    Prints `ready PLAINTEXT://HOST:PORT` when it serves; logs go to stderr. SIGTERM, SIGINT and SIGHUP drain and stop
+    it, a second signal forces. Flags go before the environment (KAFKA_LOG_SEGMENT_BYTES), that before the file.
     """
     loaded = load_or_exit(properties, data_dir, listen, override)
     log_to_stderr(log_format)

@@ -30,7 +30,7 @@ def takes_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             "--override", metavar="KEY=VALUE", multiple=True, help="Any option of `ottla configs`; may repeat."
         ),
         click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one."),
-        click.option("--data-dir", metavar="DIR", help="Where the log lives.  [default: ./ottla-data]"),
+        click.option("--data-dir", metavar="DIR", help="Where the log lives.  [default: ottla-data]"),
         click.argument(
             "properties", metavar="[server.properties]", required=False, type=click.Path(exists=True, dir_okay=False)
         ),
@@ -44,14 +44,23 @@ def load_or_exit(properties: str | None, data_dir: str | None, listen: str | Non
     try:
         flags = from_flags(override)
         if data_dir is not None:
+            _refuse_twice(flags, "--data-dir", ("log.dirs", "log.dir"))
             flags.append(Setting("log.dirs", data_dir, Origin(FLAG, "--data-dir")))
         if listen is not None:
+            _refuse_twice(flags, "--listen", ("listeners",))
             flags.append(Setting("listeners", f"PLAINTEXT://{listen}", Origin(FLAG, "--listen")))
         file = from_properties(_read(Path(properties)), properties) if properties else []
         return load_config(flags, from_environment(os.environ), file)
     except ConfigError as error:
         click.echo(f"ottla: {error}", err=True)
         sys.exit(IMPOSSIBLE_VALUE)
+
+
+def _refuse_twice(flags: list[Setting], flag: str, keys: tuple[str, ...]) -> None:
+    """One of two equally strong flags would lose in silence."""
+    for setting in flags:
+        if setting.key in keys:
+            raise ConfigError(f"--override {setting.key}={setting.text}: {flag} says this already; give one of the two")
 
 
 def _read(path: Path) -> str:

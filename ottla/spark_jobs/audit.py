@@ -36,15 +36,17 @@ def main(argv: list[str] | None = None) -> int:
 
 def _audit(arguments: argparse.Namespace) -> int:
     from ottla.spark_jobs.audit_scan import AuditFailed, audit
-    from ottla.spark_jobs.listing import UnreadableDirectory, list_partitions, topic_patterns
+    from ottla.spark_jobs.listing import UnreadableDirectory, list_partitions, select_topics, topic_patterns
     from ottla.spark_jobs.report import json_report, text_report
-    from ottla.spark_jobs.session import session
+    from ottla.spark_jobs.session import NoSpark, session
 
     try:
-        list_partitions(arguments.directory)
+        patterns = topic_patterns(arguments.topics)
+        if not select_topics(list_partitions(arguments.directory), patterns) and patterns:
+            return _failed(f"{arguments.directory}: no topic matches {arguments.topics}", USAGE)
         with session("ottla audit") as spark:
-            found = audit(spark, arguments.directory, topic_patterns(arguments.topics), time.time_ns() // 1_000_000)
-    except (UnreadableDirectory, AuditFailed) as error:
+            found = audit(spark, arguments.directory, patterns, time.time_ns() // 1_000_000)
+    except (UnreadableDirectory, AuditFailed, NoSpark) as error:
         return _failed(str(error))
     if arguments.format == "json":
         sys.stdout.write(json_report(found))
@@ -83,9 +85,9 @@ def _cannot_run() -> str:
     return ""
 
 
-def _failed(reason: str) -> int:
+def _failed(reason: str, code: int = UNREADABLE) -> int:
     sys.stderr.write(f"ottla audit: {reason}\n")
-    return UNREADABLE
+    return code
 
 
 if __name__ == "__main__":

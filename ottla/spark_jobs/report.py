@@ -194,7 +194,9 @@ def _title(audit: Audit, style: Style) -> str:
     size = sum(log.size_bytes for log, _ in audit.partitions)
     batches = sum(fates.batches for _, fates in audit.partitions)
     moment = datetime.fromtimestamp(audit.now_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    facts = f"{moment}, {len(audit.partitions)} partitions, {_bytes(size)}, {batches:,} batches"
+    count = len(audit.partitions)
+    facts = f"{moment}, {count} {_plural('partition', count)}, {_bytes(size)}, "
+    facts += f"{batches:,} {'batch' if batches == 1 else 'batches'}"
     return f"{style(_BOLD, f'Audit of {audit.directory}')}\n{style(_DIM, facts)}"
 
 

@@ -30,6 +30,10 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 """
 
 
+class NoSpark(Exception):
+    """The JVM did not come up; what it said went to stderr, the text is one line."""
+
+
 def under_spark_submit() -> bool:
     """Whether spark-submit started this process, so that a JVM with its settings is there already."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
@@ -52,7 +56,13 @@ def session(app_name: str) -> "Iterator[SparkSession]":
             spark.stop()
 
 
+def _with_java_home() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return f" with JAVA_HOME={home}" if home else ""
+
+
 def _start(app_name: str, scratch: Path) -> "SparkSession":
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     builder = (
@@ -70,8 +80,11 @@ def _start(app_name: str, scratch: Path) -> "SparkSession":
             .config("spark.python.unix.domain.socket.enabled", "true")
             .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         )
-        with _own_stderr(scratch / "jvm.log"):
-            spark: SparkSession = builder.getOrCreate()
+        try:
+            with _own_stderr(scratch / "jvm.log"):
+                spark: SparkSession = builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            raise NoSpark(f"Spark, which needs Java 17, did not start{_with_java_home()}: {error}") from error
     else:
         spark = builder.getOrCreate()
     context = spark.sparkContext

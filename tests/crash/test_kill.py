@@ -1,7 +1,9 @@
 """kill -9 at random moments under transactional load, then everything that was promised is looked for.
 
-OTTLA_KILLS sets how often (5 for `make test`, 50 for `make conformance`), OTTLA_SEED the moments and the load. Against
-Apache Kafka, whose recovery takes 12 s, a few kills show that the harness asks for no more than Kafka gives.
+OTTLA_KILLS sets how often (5 for `make test`, 50 for `make conformance`), OTTLA_SEED the moments and the load.
+OTTLA_KILL_APACHE=1 kills a real Apache Kafka instead, to see that the harness asks for no more than Kafka gives. It is
+no part of conformance: 4.3.1, killed between Prepare and the markers, now and then completes a transaction without
+its marker in __consumer_offsets, and the group waits for ever.
 """
 
 import os
@@ -21,7 +23,7 @@ from workload import GROUP, ORDERS, TOPICS, start_workers
 from ottla.testkit.scanner import scan_partition
 
 KILLS = int(os.environ.get("OTTLA_KILLS") or (50 if os.environ.get("OTTLA_CONFORMANCE") == "1" else 5))
-KILLS_OF_APACHE = min(KILLS, 8)
+TARGET = "apache" if os.environ.get("OTTLA_KILL_APACHE") == "1" else "ottla"
 SEED = os.environ.get("OTTLA_SEED") or str(random.SystemRandom().randrange(1 << 32))
 RESTART_SHARE = 0.15  # of the kills hit a broker that is just starting
 ENDED = {0, 4, 5}  # Empty, CompleteCommit, CompleteAbort
@@ -137,13 +139,11 @@ def agree_with_the_files(data_dir, findings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["ottla", pytest.param("apache", marks=pytest.mark.conformance)])
-def test_killed_brokers_keep_every_promise(target, tmp_path, record_property):
+def test_a_killed_broker_keeps_every_promise(tmp_path, record_property):
     record_property("seed", SEED)
-    kills = KILLS if target == "ottla" else KILLS_OF_APACHE
-    sys.stderr.write(f"seed {SEED}, {kills} kills\n")
+    sys.stderr.write(f"seed {SEED}, {KILLS} kills\n")
     dice = random.Random(SEED)
-    broker = TARGETS[target](tmp_path / target, OVERRIDES).start()
+    broker = TARGETS[TARGET](tmp_path / TARGET, OVERRIDES).start()
     try:
         client = start_client("confluent-kafka", broker.bootstrap, tmp_path)
         for topic, partitions in TOPICS.items():
@@ -151,7 +151,7 @@ def test_killed_brokers_keep_every_promise(target, tmp_path, record_property):
         client.close()
         workers = start_workers(broker.bootstrap, SEED)
         all_go_on(workers, "before the first kill")
-        for number in range(1, kills + 1):
+        for number in range(1, KILLS + 1):
             time.sleep(dice.uniform(0.0, 0.8))
             kill_and_restart(broker, dice)
             all_go_on(workers, f"after kill {number} (seed {SEED})")
@@ -161,7 +161,7 @@ def test_killed_brokers_keep_every_promise(target, tmp_path, record_property):
             findings = look_for_everything(broker, tmp_path, reader, workers[-1].seen)
             assert violations(history, findings) == [], f"seed {SEED}, read with {reader}"
         assert broker.stop() in (0, 143)  # the JVM says 143
-        if target == "ottla":
+        if TARGET == "ottla":
             agree_with_the_files(broker.data_dir, findings)
         broker.start()
         again = look_for_everything(broker, tmp_path, "confluent-kafka")

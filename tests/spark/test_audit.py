@@ -146,6 +146,26 @@ def test_executor_says_in_one_line_what_it_lacks(monkeypatch):
     assert "\n" not in result.error
 
 
+def test_topics_that_match_nothing_are_not_reported_as_clean(run_audit, reference):
+    directory = reference("clean")
+    assert run_audit(directory, "--topics", "ledgre,x-*") == (
+        2,
+        "",
+        f"ottla audit: {directory}: no topic matches ledgre,x-*\n",
+    )
+
+
+@pytest.mark.slow
+def test_java_that_does_not_start_is_told_in_one_line_behind_what_it_says_itself(reference, tmp_path):
+    command = [sys.executable, ROOT / "ottla/spark_jobs/audit.py", reference("clean")]
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ottla audit: Spark, which needs Java 17, did not start with JAVA_HOME={tmp_path}: ")
+
+
 def test_what_is_shipped_works_alone(tmp_path, reference):
     """The zip scans a directory in an interpreter that has nothing else of ours."""
     from ottla.spark_jobs.session import packed

@@ -51,6 +51,7 @@ def test_zero_counts_are_dots_and_offsets_are_numbers(write_log):
     text = text_report(audited(write_log.root), every_partition=False, colour=False)
     line = next(line for line in text.splitlines() if line.startswith("ledger"))
     assert line.replace("│", " ").split() == ["ledger", "0", "0", "3", "3", "·", "·", "·", "·", "·", "·", "3"]
+    assert re.search(r" UTC, 1 partition, \d+ bytes, 1 batch\n", text)
 
 
 def test_colours_change_nothing_but_colours(write_log):

@@ -18,7 +18,6 @@ from ottla.broker.cluster.image import (
     Topic,
 )
 from ottla.broker.cluster.names import collision_key, topic_name_problem
-from ottla.broker.log.batches import BadBatch
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import PartitionSettings
@@ -61,6 +60,9 @@ class PartitionStore(Protocol):
     @property
     def offline(self) -> str | None:
         """Why nothing can be read or written, or None."""
+
+    def partition_dirs(self) -> list[str]:
+        """Names of the partition directories on disk."""
 
     def set_aside_strays(self, known_ids: Container[bytes]) -> None:
         """Take the directories of topics that do not exist out of the way."""
@@ -137,6 +139,7 @@ class Cluster:
         if self.image.features:
             self._store.set_aside_strays({METADATA_TOPIC_ID, *self.image.topics_by_id})
         else:
+            self._check_that_nothing_is_lost()
             levels = {METADATA_FEATURE: METADATA_VERSION, TRANSACTION_FEATURE: self._transaction_version}
             self._commit([FeatureLevelRecord(name, level) for name, level in levels.items() if level])
         if not self._store.clean_start:
@@ -147,6 +150,15 @@ class Cluster:
                 self._open(topic, index)
         if self._store.offline is not None:
             raise LogDirectoryError(self._store.offline)
+
+    def _check_that_nothing_is_lost(self) -> None:
+        """Topics whose metadata is gone would be replaced by new ones, from offset 0 and with other ids."""
+        orphans = [name for name in self._store.partition_dirs() if name != f"{METADATA_TOPIC}-0"]
+        if orphans:
+            raise LogDirectoryError(
+                f"{METADATA_TOPIC}-0 names no topic, but {len(orphans)} partition directories such as {orphans[0]} are "
+                "here: put the metadata log back, or serve an empty --data-dir"
+            )
 
     def _replay(self) -> None:
         """Make the image from the log, which is read from its first record or not at all."""
@@ -162,7 +174,7 @@ class Cluster:
                 if not crc_is_valid(batch, header):
                     raise ProtocolError("wrong CRC")
                 self._apply(header, batch)
-        except (BadBatch, ProtocolError, LookupError) as damage:
+        except (ProtocolError, LookupError) as damage:
             raise LogDirectoryError(f"{self._log.name} is damaged at offset {end_offset}: {damage}") from damage
 
     def _apply(self, header: BatchHeader, batch: memoryview) -> None:
@@ -235,7 +247,7 @@ class Cluster:
         if not self._unopened:
             self._clock.next_turn(self._open_more)
         self._unopened += [(name, index) for index in reversed(range(partition_count))]
-        log.info("Created topic %s with %d partitions", name, partition_count)
+        log.info("Created topic %s (partitions: %d)", name, partition_count)
         return self.image.topics[name]
 
     def ensure_internal_topic(self, name: str) -> Topic:

@@ -43,8 +43,8 @@ class GroupDirectory:
             found: set[str] = set()
             try:
                 await self._load(self.partition(index), found)
-            except ProtocolError as error:
-                log.error("Loading %s-%d stopped at a bad record: %s", CONSUMER_OFFSETS_TOPIC, index, error)
+            except (ProtocolError, OSError) as error:
+                log.error("Loading %s-%d stopped: %s", CONSUMER_OFFSETS_TOPIC, index, error)
                 self._damaged.add(index)
             self.loading.discard(index)
             for entry in filter(None, map(self.store.entries.get, found)):

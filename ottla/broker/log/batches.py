@@ -5,6 +5,7 @@ from struct import Struct
 
 from ottla.broker.ports.disk import File
 from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, crc_is_valid, read_header
+from ottla.protocol.errors import ProtocolError
 
 # base offset, batch length, last offset delta: enough to step from batch to batch.
 _PLACE = Struct(">qi11xi")
@@ -16,7 +17,7 @@ _CHUNK_BYTES = 1 << 20
 _MAX_OFFSET = 2**63 - 1
 
 
-class BadBatch(Exception):
+class BadBatch(ProtocolError):
     """What stands at `position` is no sound batch; `reason` says why."""
 
     def __init__(self, position: int, reason: str) -> None:

@@ -3,6 +3,7 @@
 Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
 """
 
+from collections import deque
 from collections.abc import Container, Iterator
 from logging import getLogger
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode, ProtocolError
 
 _log = getLogger(__name__)
+
+REMOVE_BUDGET_MS = 3.0
 
 
 class LogDirectoryError(Exception):
@@ -54,6 +57,7 @@ class LogManager:
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._written: dict[str, bytes] = {}
+        self._graves: deque[str] = deque()
         self._sync: _Sync | None = None
 
     def __iter__(self) -> Iterator[Partition]:
@@ -84,7 +88,9 @@ class LogManager:
             disk.sync_dir(self.directory)
         for name in disk.list(self.directory):
             if name.endswith("-delete"):
-                disk.remove_tree(self._path(name))
+                self._graves.append(self._path(name))
+        if self._graves:
+            self._clock.next_turn(self._remove_graves)
 
     def partition_dirs(self) -> list[str]:
         """Names of the partition directories on disk, `<topic>-<index>`."""
@@ -247,19 +253,34 @@ class LogManager:
             self._clock.call_later(self.settings.file_delete_delay_ms, lambda: self._bury(grave))
 
     def _bury(self, grave: str) -> None:
-        """Remove one file per turn: a large one takes the file system a while."""
-        if self._lock is None or not self._disk.exists(grave):
-            return
+        self._graves.append(grave)
+        if len(self._graves) == 1:
+            self._remove_graves()
+
+    def _remove_graves(self) -> None:
+        """Remove deleted files for a few milliseconds, the rest in later turns: there may be many, and large ones."""
+        until_ms = self._clock.monotonic_ms() + REMOVE_BUDGET_MS
+        while self._graves and self._lock is not None:
+            if self._remove_one(self._graves[0]):
+                self._graves.popleft()
+            if self._clock.monotonic_ms() > until_ms:
+                self._clock.next_turn(self._remove_graves)
+                return
+
+    def _remove_one(self, grave: str) -> bool:
+        """Remove one file, or the directory if it is empty; whether nothing more is to be done."""
         try:
             names = self._disk.list(grave)
             if not names:
                 self._disk.remove_tree(grave)
-                return
+                return True
             self._disk.remove(f"{grave}/{names[0]}")
+        except FileNotFoundError:
+            return True
         except OSError as error:
             _log.error("%s cannot be removed, the next start tries again: %s", grave, error)
-            return
-        self._clock.next_turn(lambda: self._bury(grave))
+            return True
+        return False
 
     # --- checkpoints ----------------------------------------------------------------------------------------------
 

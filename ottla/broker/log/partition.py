@@ -376,7 +376,7 @@ class Partition:
         found = None
         try:
             found = find() if self.offline is None else None
-        except (BadBatch, ProtocolError) as bad:
+        except ProtocolError as bad:
             self._damaged(bad)
         except OSError as error:
             self._fail(error)
@@ -478,7 +478,7 @@ class Partition:
         self._disk.write_atomically(f"{self._directory}/{checkpoints.LEADER_EPOCHS}", content, sync=False)
         self._epochs.changed = False
 
-    def _damaged(self, bad: BadBatch | ProtocolError) -> None:
+    def _damaged(self, bad: ProtocolError) -> None:
         self.take_offline(f"{self._directory} is damaged: {bad}")
         _log.error("%s: %s; --truncate-damaged %s gives up what follows", self.name, self.offline, self.name)
 

@@ -116,13 +116,16 @@ class Segments:
         return found
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Every batch from the one that holds `from_offset` up to the end as it is now."""
+        """Every batch from the one that holds `from_offset` up to the end as it is now.
+
+        The CRC is checked: what is scanned decides transactions, positions and topics.
+        """
         end_offset = self.end_offset
         if from_offset >= end_offset:
             return
         first, position = self._locate(from_offset)
         for segment in self._segments[self._segments.index(first) :]:
-            for _, header, batch in iter_file(segment.file, position, segment.size_bytes):
+            for _, header, batch in iter_file(segment.file, position, segment.size_bytes, check_crc=True):
                 if header.base_offset >= end_offset:
                     return
                 yield header, batch

@@ -12,6 +12,12 @@ class Kept(NamedTuple):
 
 
 _REFUSED = ["INVALID_RECORD", -1, -1, 0]
+_FIRST_BATCH = {
+    "error": "NONE",
+    "ends": [5, 5, 0],
+    "aborted": [["P0", 0]],
+    "log": [[0, 0, "P0", 0, 0, 16, 0, ["A0+0"]]],
+}
 
 KEPT = {
     "epoch: -1": Kept(
@@ -46,5 +52,15 @@ KEPT = {
     "marker: of nobody, for an unknown partition too": Kept(
         "An exception of Kafka's makes every row an UNKNOWN_SERVER_ERROR, Ottla answers each for itself.",
         {2: [["X0", [[0, "UNKNOWN_SERVER_ERROR"], [9, "UNKNOWN_TOPIC_OR_PARTITION"]]]]},
+    ),
+    "fetch: the first batch": Kept(
+        "Where the fetched bytes end at the first entry of the offset index, Kafka's search takes the second, and the "
+        "aborted list names one transaction more than concerns them. It may: consumers look at offsets.",
+        {12: _FIRST_BATCH},
+    ),
+    "fetch: a cut through a batch": Kept(
+        "Kafka sends the beginning of a batch that the size limit cuts, and lists the aborted transactions of its "
+        "offsets too. Ottla sends whole batches.",
+        {12: _FIRST_BATCH},
     ),
 }

@@ -8,7 +8,7 @@ Answers are JSON values. Error codes are names. A producer id is "P0" when it is
 import time
 
 from differential.producers import Handles
-from differential.reading import Answers, records_of
+from differential.reading import PADDING, Answers, records_of
 
 from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
@@ -26,12 +26,9 @@ NOT_YET = {
 }
 UNSETTLED = {"PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
 GIVE_UP_S = 20.0
+SETTLE_S = 5.0
 NO_ANSWER, CLOSED = "no answer", "closed"
 PIPELINE = 256
-
-
-class NeverSettled(Exception):
-    """The broker did not get where it must get within `GIVE_UP_S`."""
 
 
 class Player:
@@ -43,6 +40,7 @@ class Player:
         self._topic = prefix
         self._handles = Handles()
         self._answers = Answers()
+        self._stuck = set()
 
     def play(self):
         """The answers, one for each step. To hang or to hang up is an answer too."""
@@ -112,9 +110,10 @@ class Player:
         reply = self._ask(INIT_PRODUCER_ID, step["version"], _own_error, **fields)
         if reply.error_code == ErrorCode.NONE:
             self._handles.give(step["who"], reply.producer_id, reply.producer_epoch, step["id"])
+        answer = [_code(reply), self._answers.producer(reply.producer_id), reply.producer_epoch]
         if step["settle"] and step["id"] and reply.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
-            self._settle(step["id"])
-        return [_code(reply), self._answers.producer(reply.producer_id), reply.producer_epoch]
+            return answer + self._settle(step["id"])
+        return answer
 
     def _init_many(self, step):
         request = codec.request_class(INIT_PRODUCER_ID)(**self._init_fields(step))
@@ -158,22 +157,24 @@ class Player:
         fields = {"transactional_id": self._name(id), "committed": step["commit"]}
         reply = self._ask(END_TXN, step["version"], _own_error, **fields, **self._row(step))
         if step["settle"] and reply.error_code == ErrorCode.NONE:
-            self._settle(id)
-        return _code(reply)
+            return [_code(reply), *self._settle(id)]
+        return [_code(reply)]
 
     def _settle(self, id):
-        self._until(id, UNSETTLED)
+        return self._until(id, UNSETTLED, SETTLE_S)
 
     def _await_timeout(self, step):
-        self._until(step["id"], UNSETTLED | {"Ongoing"})
+        return self._until(step["id"], UNSETTLED | {"Ongoing"}, GIVE_UP_S)
 
-    def _until(self, id, leaving):
-        """Wait until the transactional id is in none of these states."""
-        deadline = time.monotonic() + GIVE_UP_S
-        while self._states([id])[0].transaction_state in leaving:
-            if time.monotonic() > deadline:
-                raise NeverSettled(f"{self._script.name}: {id} stays in one of {sorted(leaving)}")
+    def _until(self, id, leaving, limit_s):
+        """Wait until the transactional id is in none of these states; [the state] where it stays for good."""
+        deadline = time.monotonic() + limit_s
+        while (state := self._states([id])[0].transaction_state) in leaving:
+            if id in self._stuck or time.monotonic() > deadline:
+                self._stuck.add(id)
+                return [state]
             time.sleep(0.002)
+        return []
 
     def _pause(self, step):
         time.sleep(step["milliseconds"] / 1000)
@@ -206,7 +207,7 @@ class Player:
         first, n = handle.sequence(step)
         transactional = bool(handle.id) if step["txn"] is None else step["txn"]
         batch = build_batch(
-            [(b"k", f"{step['who']}{first}+{i}".encode()) for i in range(n)],
+            [(b"k", f"{step['who']}{first}+{i}".ljust(step["size"], PADDING).encode()) for i in range(n)],
             timestamp_ms=self._answers.next_timestamp(),
             producer_id=handle.producer_id,
             producer_epoch=handle.epoch,
@@ -257,7 +258,7 @@ class Player:
         topic_class = codec.request_class(FETCH).FetchTopic
         topic, index = self._place(step["partition"])
         asked = topic_class.FetchPartition(
-            partition=index, fetch_offset=step["offset"], log_start_offset=-1, partition_max_bytes=1 << 20
+            partition=index, fetch_offset=step["offset"], log_start_offset=-1, partition_max_bytes=step["max_bytes"]
         )
         reply = self._ask(
             FETCH,

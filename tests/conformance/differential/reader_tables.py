@@ -46,7 +46,15 @@ INTERLEAVED = [
 
 def scripts():
     """Every script of this module, in a fixed order."""
-    return [*_reads(), *_time_reads(), *_offsets(), *_offset_fetches(), *_offset_outcomes(), *_members()]
+    return [
+        *_reads(),
+        *_partial_reads(),
+        *_time_reads(),
+        *_offsets(),
+        *_offset_fetches(),
+        *_offset_outcomes(),
+        *_members(),
+    ]
 
 
 def _reads():
@@ -90,6 +98,29 @@ def _reads():
             *(fetch(0, 1, offset) for offset in range(11)),
         ],
     )
+
+
+def _partial_reads():
+    """What a small fetch is told of aborted transactions: of those that concern its batches, with the index's help."""
+    big = 5000
+    begun = [init("A"), init("U", "u"), init("V", "v"), init("I", None), add("A"), add("U"), add("V")]
+    written = [*(produce(who, size=big) for who in ("A", "U")), abort("U")]
+    for name, last in {"commit": commit("A"), "abort": abort("A")}.items():
+        yield Script(
+            f"fetch: a batch at a time, the longest transaction ends in {name}",
+            [
+                *begun,
+                *written,
+                *(produce(who, size=big) for who in ("I", "V", "I")),
+                *(abort("V"), add("U"), produce("U", size=big), commit("U"), produce("A", size=big), last),
+                *(produce("I", size=big), add("V"), produce("V", size=big), abort("V")),
+                *(fetch(0, 1, offset, max_bytes=1) for offset in range(1, 14)),
+            ],
+        )
+    ended = [produce("I", size=big), abort("A")]
+    yield Script("fetch: the first batch", [*begun, *written, *ended, fetch(0, 1, max_bytes=1)], False)
+    cuts = [fetch(0, 1, offset, max_bytes=big + 200) for offset in (0, 1, 2)]
+    yield Script("fetch: a cut through a batch", [*begun, *written, *ended, *cuts], False)
 
 
 def _time_reads():

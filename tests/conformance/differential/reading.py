@@ -9,6 +9,7 @@ FOREIGN_FROM = 900_000_000_000
 # The script's clock began so long before the broker's that the two cannot be mistaken, and is younger than any expiry.
 CLOCK_BEHIND_MS = 3_600_000
 CLOCK_SPAN_MS = 1_000_000
+PADDING = "."
 
 
 class Answers:
@@ -86,6 +87,6 @@ def records_of(data, answers):
             marker = read_marker(data, header, position)
             row.append(["COMMIT" if marker.control_type else "ABORT", marker.coordinator_epoch])
         else:
-            row.append([record.value.decode() for record in iter_records(data, header, position)])
+            row.append([record.value.decode().rstrip(PADDING) for record in iter_records(data, header, position)])
         rows.append(row)
     return rows

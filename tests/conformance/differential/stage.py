@@ -23,7 +23,12 @@ ANSWER_S = 10.0
 
 
 class KafkaAtLevel1(ApacheKafka):
-    """Apache Kafka as Ottla is: clients end transactions without a new epoch, the older of the two protocols."""
+    """Apache Kafka as Ottla is: clients end transactions without a new epoch, the older of the two protocols.
+
+    At level 2, where a transaction that the coordinator aborts for a client keeps that client's epoch as the last one,
+    the scripts have one other answer: a client that resumes after such an abort (`resume ...: an open transaction is
+    aborted`, `... fenced by its own abort`, `timed out: then resume`, four walks) is not fenced but goes on.
+    """
 
     features = ("transaction.version=1",)
 

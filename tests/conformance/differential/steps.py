@@ -77,15 +77,16 @@ def abort(who, **options):
     return end(who, False, **options)
 
 
-def produce(who, partition=0, n=1, *, seq=None, shift=0, again=0, txn=None, name=True, version=9, acks=-1):
+def produce(who, partition=0, n=1, *, seq=None, shift=0, again=0, txn=None, name=True, version=9, acks=-1, size=0):
     """One batch of `n` records.
 
     The sequence is the next one of this handle and partition moved by `shift`, unless `seq` gives it; `again=k` sends
     the sequences of the k-th last batch once more. `txn`: whether the batch is transactional (by default: whether the
-    handle has a transactional id); `name`: whether the request names the transactional id then.
+    handle has a transactional id); `name`: whether the request names the transactional id then. Values have `size`
+    bytes at least.
     """
     arguments = {"who": who, "partition": partition, "n": n, "seq": seq, "shift": shift, "again": again}
-    return _step("produce", **arguments, txn=txn, name=name, version=version, acks=acks)
+    return _step("produce", **arguments, txn=txn, name=name, version=version, acks=acks, size=size)
 
 
 def txn_offset_commit(
@@ -107,8 +108,9 @@ def offset_fetch(group="g", partitions=PARTITIONS, *, stable=False, version=8):
     return _step("offset_fetch", group=group, partitions=list(partitions), stable=stable, version=version)
 
 
-def fetch(partition=0, isolation=0, offset=0, *, version=12):
-    return _step("fetch", partition=partition, isolation=isolation, offset=offset, version=version)
+def fetch(partition=0, isolation=0, offset=0, *, version=12, max_bytes=1 << 20):
+    where = {"partition": partition, "isolation": isolation, "offset": offset}
+    return _step("fetch", **where, version=version, max_bytes=max_bytes)
 
 
 def list_offsets(partition=0, isolation=0, timestamp=-1, *, version=7):

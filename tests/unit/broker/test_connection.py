@@ -205,6 +205,41 @@ def test_bug_in_a_handler_closes_only_that_connection(caplog):
     assert "Heartbeat v0" in caplog.text
 
 
+def test_reply_that_cannot_be_encoded_closes_the_connection(caplog):
+    async def handle(broker, request):
+        return "no reply"
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1))
+    assert peer.transport.closed and peer.bugs == []
+    assert "Heartbeat v0" in caplog.text
+
+
+def test_reply_that_cannot_be_encoded_after_a_wait_closes_the_connection():
+    waits = []
+
+    async def handle(broker, request):
+        waits.append(Wait(broker.turns))
+        await waits[0]
+        return "no reply"
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1))
+    peer.turns.event(lambda: waits[0].wake(None))
+    assert peer.transport.closed and peer.bugs == []
+
+
+def test_bug_in_a_decoder_closes_only_that_connection(caplog, monkeypatch):
+    def broken(key, version, body):
+        raise IndexError("bug")
+
+    monkeypatch.setattr("ottla.protocol.codec.read_request", broken)
+    peer = Peer(echo)
+    peer.receive(heartbeat(1))
+    assert peer.transport.closed and peer.bugs == []
+    assert "Heartbeat v0" in caplog.text
+
+
 def test_nothing_is_served_while_too_much_is_unsent():
     peer = Peer(echo)
     peer.connection.pause_writing()

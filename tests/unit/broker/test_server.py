@@ -9,7 +9,7 @@ import pytest
 
 from ottla.broker.config import Config, Listener
 from ottla.broker.log.manager import LogDirectoryError
-from ottla.broker.server import Server, run
+from ottla.broker.server import FREEZE_AGAIN_MS, Server, run
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
@@ -23,9 +23,9 @@ def config(tmp_path):
     return make
 
 
-def started_and_stopped(config, between=lambda broker: None):
+def started_and_stopped(config, between=lambda broker: None, **options):
     async def live():
-        server = Server(config)
+        server = Server(config, **options)
         await server.start()
         between(server.broker)
         await server.stop()
@@ -46,7 +46,7 @@ def test_start_without_a_port_leaves_the_directory_as_clean_as_it_was(config, tm
     with socket.create_server(("127.0.0.1", 0)) as taken:
 
         async def fail():
-            with pytest.raises(OSError, match="in use"):
+            with pytest.raises(OSError, match=r"^Cannot listen on PLAINTEXT://127\.0\.0\.1:\d+: .* in use$"):
                 await Server(config(taken.getsockname()[1])).start()
 
         asyncio.run(fail())
@@ -83,10 +83,68 @@ def test_nothing_is_written_behind_a_clean_stop(config, tmp_path):
     assert log.stat().st_size == size_bytes
 
 
+def test_what_is_loaded_after_the_start_is_kept_from_the_collector_too(config, monkeypatch):
+    def init(broker, number):
+        answers = []
+        broker.turns.event(
+            lambda: broker.turns.start(
+                broker.transactions.init_producer_id(f"id-{number}", 60_000), answers.append, answers.append
+            )
+        )
+        assert not answers[0].error
+
+    def remember(broker):
+        broker.cluster.ensure_internal_topic("__transaction_state")
+        for number in range(50):
+            init(broker, number)
+
+    started_and_stopped(config(), remember)
+    monkeypatch.setattr("ottla.broker.txn.recovery.SLICE_MS", -1.0)  # a pause behind every record
+    frozen = []
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(server.broker.transactions.loading))
+    server = Server(config())
+
+    async def live():
+        await server.start()
+        while server.broker.transactions.loading:
+            await asyncio.sleep(0)
+        await asyncio.sleep(2 * FREEZE_AGAIN_MS / 1000)
+        await server.stop()
+
+    asyncio.run(live())
+    assert frozen == [True, False]
+
+
 def test_ready_file_that_cannot_be_written_ends_in_a_clean_stop(config, tmp_path, caplog):
     assert run(config(), ready_file=str(tmp_path / "nowhere" / "ready")) == 1
     assert "nowhere" in caplog.text
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_data_directory_that_is_a_file_is_named(config, tmp_path, caplog):
+    (tmp_path / "data").write_text("")
+    assert run(config()) == 1
+    assert caplog.messages == [f"Data directory {tmp_path / 'data'}: {tmp_path / 'data'} is not a directory"]
+
+
+def test_partition_to_truncate_that_does_not_exist_is_told(config, caplog):
+    def create(broker):
+        broker.cluster.create_topic("ledger", 1, {})
+
+    started_and_stopped(config(), create)
+    started_and_stopped(config(), truncate_damaged=frozenset({"ledger-0", "ledger-1", "ledgre-0"}))
+    assert [message for message in caplog.messages if "--truncate-damaged" in message] == [
+        "--truncate-damaged ledger-1: there is no such partition",
+        "--truncate-damaged ledgre-0: there is no such partition",
+    ]
+
+
+def test_ready_file_of_an_earlier_run_does_not_say_that_this_one_is_ready(config, tmp_path):
+    ready = tmp_path / "ready"
+    ready.write_text("ready PLAINTEXT://127.0.0.1:1\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert run(config(taken.getsockname()[1]), ready_file=str(ready)) == 1
+    assert not ready.exists()
 
 
 SLOW_START = """
@@ -97,7 +155,7 @@ from ottla.broker.config import Config, Listener
 class Slow(server.Server):
     async def start(self):
         for _ in range({signals}):
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.{signal})
         time.sleep({seconds})
         return await super().start()
 
@@ -106,10 +164,11 @@ sys.exit(server.run(Config(log_dirs={directory!r}, listeners=(Listener("PLAINTEX
 """
 
 
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize(("signals", "seconds", "code"), [(1, 0, 0), (2, 60, 1)])
-def test_signals_count_while_the_broker_starts(tmp_path, signals, seconds, code):
+def test_signals_count_while_the_broker_starts(tmp_path, signal, signals, seconds, code):
     directory = str(tmp_path / "data")
-    script = SLOW_START.format(signals=signals, seconds=seconds, directory=directory)
+    script = SLOW_START.format(signal=signal, signals=signals, seconds=seconds, directory=directory)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout) == (code, "")
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists() == (signals == 1)

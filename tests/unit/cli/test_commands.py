@@ -94,6 +94,15 @@ def test_serve_says_once_what_it_ignores(cli, served):
     ]
 
 
+@pytest.mark.parametrize("said", ["--data-dir=mine log.dirs=theirs", "--listen=localhost:0 listeners=PLAINTEXT://:0"])
+def test_an_option_that_two_flags_say_is_refused(cli, said):
+    flag, override = said.split()
+    result = cli("configs", flag, "--override", override)
+    assert result.exit_code == 2
+    name = flag.split("=")[0]
+    assert result.stderr == f"ottla: --override {override}: {name} says this already; give one of the two\n"
+
+
 @pytest.mark.parametrize("command", ["serve", "configs"])
 def test_an_impossible_value_is_one_line_and_exit_code_2(cli, command):
     result = cli(command, KAFKA_NUM_PARTITIONS="0")

@@ -72,12 +72,14 @@ def test_directories_that_a_killed_deletion_left_are_set_aside(broker, caplog):
     assert all(name in caplog.text for name in strays)
 
 
-def test_directories_of_a_log_directory_without_metadata_are_left_alone(broker):
+def test_directory_whose_metadata_is_gone_is_refused_and_left_as_it_is(broker):
     broker.cluster.create_topic("kept", 1, {})
     broker.settle()
     broker.stop()
     (broker.directory / "__cluster_metadata-0").rename(broker.directory / "elsewhere")
-    broker.start()
+    for _ in range(2):
+        with pytest.raises(LogDirectoryError, match="1 partition directories such as kept-0"):
+            broker.start()
     assert "kept-0" in broker.directories()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.broker.log.results import Limit
 from ottla.protocol.batch import build_batch, iter_batches
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, ProtocolError
 
 NOW_MS = 1_700_000_000_000
 
@@ -217,3 +217,13 @@ def test_damage_that_a_search_by_time_meets_takes_the_partition_offline(broker, 
     assert "is damaged" in partition.offline
     assert partition.max_timestamp_offset(Limit.HIGH_WATERMARK) == (-1, -1, -1)
     assert len(caplog.records) == 1 and "--truncate-damaged t-0" in caplog.text
+
+
+def test_damage_that_a_replay_meets_is_broken_bytes_to_it(broker, produce):
+    partition = broker.partition()
+    produce(partition, 3)
+    with broker.path(f"{0:020d}.log").open("r+b") as file:
+        file.seek(8)
+        file.write(bytes(4))
+    with pytest.raises(ProtocolError, match="batch length 0 at position 0"):
+        list(partition.scan(0))
