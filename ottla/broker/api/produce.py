@@ -116,23 +116,20 @@ async def _check(
     broker: Broker, version: int, topic: str, topic_id: bytes, index: int, records: memoryview | None
 ) -> Write:
     """Check one partition's batch; more than 2,000 records are checked over several turns."""
-
-    def refused(error: ErrorCode, message: str | None = None, partition: Partition | None = None) -> Write:
-        return Write(topic, topic_id, index, records, partition, None, error, message)
-
     if version >= FIRST_VERSION_WITH_TOPIC_IDS and not topic:
-        return refused(ErrorCode.UNKNOWN_TOPIC_ID)
+        return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_ID, None)
     if topic in INTERNAL_TOPICS:
-        return refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return Write(topic, topic_id, index, records, None, None, ErrorCode.INVALID_TOPIC_EXCEPTION, None)
     partition = broker.cluster.partition(topic, index)
     if partition is None:
-        return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     if records is None:
-        return refused(ErrorCode.INVALID_RECORD, "The records of a partition are null")
+        message: str | None = "The records of a partition are null"
+        return Write(topic, topic_id, index, None, None, None, ErrorCode.INVALID_RECORD, message)
     limit_bytes = partition.settings.max_message_bytes
     if len(records) > limit_bytes and (size_bytes := _claimed_size(records)) > limit_bytes:
-        # Before anything is decompressed.
-        return refused(ErrorCode.MESSAGE_TOO_LARGE, _TOO_LARGE.format(size_bytes, limit_bytes), partition)
+        message = _TOO_LARGE.format(size_bytes, limit_bytes)  # before anything is decompressed
+        return Write(topic, topic_id, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
     check = await _check_records(broker, records)
     error, message = check.error, check.message
     header = check.header
