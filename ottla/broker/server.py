@@ -17,10 +17,12 @@ import uvloop
 
 from ottla.broker.api.context import Broker
 from ottla.broker.api.table import TABLE
+from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.leaders import Leaders
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config, Listener, topic_config
+from ottla.broker.config.option import DEFAULT
 from ottla.broker.connection import Connection
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
@@ -72,12 +74,14 @@ class Server:
             lambda own: _partition_settings(config, own),
             _internal_topics(config),
             config.num_partitions,
+            config.transaction_version,
         )
         try:
             cluster.open()
         except (LogDirectoryError, OSError):
             logs.abandon()
             raise
+        self._compare_levels(cluster)
         _warn_of_unknown_partitions(cluster, self._truncate_damaged)
         sink = Leaders(cluster)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
@@ -116,6 +120,12 @@ class Server:
         self._turns.event(self.broker.transactions.stop)
         self._turns.event(self.broker.groups.stop)
         self.broker.logs.close()
+
+    def _compare_levels(self, cluster: Cluster) -> None:
+        """Say so when the level that was asked for is not the one in force."""
+        given, level = self.config.transaction_version, cluster.feature(TRANSACTION_FEATURE)
+        if given != level and self.config.origin(TRANSACTION_FEATURE) != DEFAULT:
+            log.warning("transaction.version is %d in this directory, not %d: UpdateFeatures changes it", level, given)
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> str:
         dispatcher = Dispatcher(self.broker, TABLE)
