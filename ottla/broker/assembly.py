@@ -6,10 +6,12 @@ from uuid import UUID
 
 from ottla.broker.api.context import Broker
 from ottla.broker.api.table import TABLE
+from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.leaders import Leaders
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config, topic_config
+from ottla.broker.config.option import DEFAULT
 from ottla.broker.connection import Connection
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
@@ -55,12 +57,14 @@ class Assembly:
             lambda own: _partition_settings(config, own),
             _internal_topics(config),
             config.num_partitions,
+            config.transaction_version,
         )
         try:
             cluster.open()
         except (LogDirectoryError, OSError):
             logs.abandon()
             raise
+        _compare_levels(config, cluster)
         _warn_of_unknown_partitions(cluster, truncate_damaged)
         sink = Leaders(cluster)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
@@ -121,6 +125,13 @@ def _open_directory(logs: LogManager, directory: str) -> None:
     except OSError as error:
         place = "" if error.filename in (None, directory) else f" ({error.filename})"
         raise OSError(f"Data directory {directory}: {error.strerror or error}{place}") from error
+
+
+def _compare_levels(config: Config, cluster: Cluster) -> None:
+    """Say so when the level that was asked for is not the one in force."""
+    given, level = config.transaction_version, cluster.feature(TRANSACTION_FEATURE)
+    if given != level and config.origin(TRANSACTION_FEATURE) != DEFAULT:
+        log.warning("transaction.version is %d in this directory, not %d: UpdateFeatures changes it", level, given)
 
 
 def _warn_of_unknown_partitions(cluster: Cluster, truncate_damaged: frozenset[str]) -> None:

@@ -151,4 +151,22 @@ class Ottla(Broker):
         return True
 
 
-TARGETS = {"ottla": Ottla, "apache": ApacheKafka}
+class OttlaAtLevel(Ottla):
+    """Ours with `transaction.version` below its default."""
+
+    level = 2
+
+    def __init__(self, directory, overrides=None):
+        super().__init__(directory, (overrides or {}) | {"transaction.version": str(self.level)})
+        self.name = f"Ottla at transaction.version {self.level}"
+
+
+class OttlaV1(OttlaAtLevel):
+    level = 1
+
+
+class OttlaV0(OttlaAtLevel):
+    level = 0
+
+
+TARGETS = {"ottla": Ottla, "ottla-v1": OttlaV1, "ottla-v0": OttlaV0, "apache": ApacheKafka}

@@ -1,4 +1,8 @@
-"""The scenario with four client libraries, against Ottla and, when asked for, against Apache Kafka 4.3.1."""
+"""The scenario with four client libraries, against Ottla and, when asked for, against Apache Kafka 4.3.1.
+
+Ottla plays it at `transaction.version` 2, its default; at 0 and 1, which clients see and their requests follow, when
+asked for.
+"""
 
 import pytest
 from scenario import STEPS, Stage
@@ -8,7 +12,10 @@ CLIENTS = ["kafka-python", "aiokafka", "confluent-kafka", pytest.param("java", m
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
 @pytest.mark.parametrize("client_name", CLIENTS)
-@pytest.mark.parametrize("target", ["ottla", pytest.param("apache", marks=pytest.mark.conformance)])
+@pytest.mark.parametrize(
+    "target",
+    ["ottla", *(pytest.param(name, marks=pytest.mark.conformance) for name in ("ottla-v1", "ottla-v0", "apache"))],
+)
 def test_scenario(ensemble, target, client_name, step):
     client = ensemble.client(target, client_name)
     if step.needs in client.missing:

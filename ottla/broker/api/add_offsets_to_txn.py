@@ -1,10 +1,10 @@
-"""AddOffsetsToTxn 0-3: the offsets of a group join the transaction of a transactional id. free
+"""AddOffsetsToTxn 0-4: the offsets of a group join the transaction of a transactional id. free
 
 The partition of `__consumer_offsets` that holds the group is added like any other partition; TxnOffsetCommit then
 writes to it.
 
-Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible. Version 4
-(TRANSACTION_ABORTABLE) is not served.
+Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible; 4 is the
+same with TRANSACTION_ABORTABLE, which nothing here answers. Clients of transactions V2 send TxnOffsetCommit alone.
 """
 
 from ottla.broker.api.context import Broker, Encoded, Reply, Request

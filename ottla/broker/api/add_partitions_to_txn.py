@@ -1,27 +1,40 @@
-"""AddPartitionsToTxn 0-3: partitions join the transaction of a transactional id; the first begins it. free
+"""AddPartitionsToTxn 0-5: partitions join the transaction of a transactional id; the first begins it. free
 
-All or nothing: when a partition is unknown or belongs to an internal topic, it carries its error and the others carry
-OPERATION_NOT_ATTEMPTED. Otherwise the coordinator's answer holds for every partition.
+All or nothing: when a partition is unknown, or belongs to an internal topic and a client asks, it carries its error and
+the others of its transaction carry OPERATION_NOT_ATTEMPTED. Otherwise the coordinator's answer holds for every
+partition of the transaction.
 
-Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible. Versions 4-5
-(batches of transactions and verification, sent by brokers) are not served: a broker of one verifies in place.
+Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible. 4 and 5 are
+sent by brokers, for producers of transactions V2 (KIP-890): several transactions at once, each to be added to or only
+to be verified (TRANSACTION_ABORTABLE for a partition that the open transaction lacks), internal topics included.
 """
 
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.broker.api.context import ROWS_PER_TURN, Broker, Encoded, Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
+from ottla.broker.txn.ending import V2
 from ottla.broker.txn.values import TopicPartition
+from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.reply_wire import encode_partition_errors
 
 ADD_PARTITIONS_TO_TXN = 24
 FIRST_VERSION_WITH_FENCED = 2
+FIRST_VERSION_OF_BROKERS = 4
+
+Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
+"""[(topic, [(partition, error)])]."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Add the partitions and answer for each."""
     version, body = request.api_version, request.body
-    asked = [(topic.name, index) for topic in body.v3_and_below_topics for index in topic.partitions]
-    refused = _refusals(broker, asked)
+    if version >= FIRST_VERSION_OF_BROKERS:
+        return await _handle_brokers(broker, request)
+    asked = _partitions(body.v3_and_below_topics)
+    refused = _refusals(broker, asked, INTERNAL_TOPICS)
     if refused:
         default = ErrorCode.OPERATION_NOT_ATTEMPTED
     else:
@@ -33,22 +46,89 @@ async def handle(broker: Broker, request: Request) -> Reply:
         )
         if default is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
             default = ErrorCode.INVALID_PRODUCER_EPOCH
-    rows = [
-        (topic.name, [(index, refused.get((topic.name, index), default)) for index in topic.partitions])
-        for topic in body.v3_and_below_topics
-    ]
+    errors = {place: refused.get(place, default) for place in asked}
+    rows = _rows(body.v3_and_below_topics, errors)
     return Encoded([encode_partition_errors(ADD_PARTITIONS_TO_TXN, version, request.correlation_id, rows)])
 
 
-def _refusals(broker: Broker, asked: list[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-    """The partitions that no client may add, with the reason."""
+async def _handle_brokers(broker: Broker, request: Request) -> Reply:
+    """Versions 4 and 5: one result per transaction."""
+    version = request.api_version
+    results: list[tuple[str, Rows]] = []
+    rows_answered = 0
+    for transaction in request.body.transactions:
+        errors = await _answer(broker, transaction)
+        if ErrorCode.UNSUPPORTED_VERSION in errors.values():
+            # The cluster has no room for transactions V2 (level 0): Kafka's handler breaks off here.
+            return _response(version, ErrorCode.UNSUPPORTED_VERSION, [])
+        results.append((transaction.transactional_id, _rows(transaction.topics, errors)))
+        rows_answered += len(errors)
+        if rows_answered >= ROWS_PER_TURN:
+            rows_answered = 0
+            await broker.turns.pause()
+    return _response(version, ErrorCode.NONE, results)
+
+
+async def _answer(broker: Broker, transaction: Any) -> dict[TopicPartition, ErrorCode]:
+    asked = _partitions(transaction.topics)
+    refused = _refusals(broker, asked, frozenset())
+    if refused:
+        return {place: refused.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in asked}
+    owner = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        return dict(zip(asked, broker.transactions.verify(*owner, asked), strict=True))
+    return dict.fromkeys(asked, await broker.transactions.add_partitions(*owner, asked, V2))
+
+
+def _partitions(topics: Sequence[Any]) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _refusals(
+    broker: Broker, asked: Sequence[TopicPartition], forbidden: frozenset[str]
+) -> dict[TopicPartition, ErrorCode]:
+    """The partitions that may not be added, with the reason."""
     topics = broker.cluster.topics
     refused = {}
     for name, index in asked:
-        if name in INTERNAL_TOPICS:
+        if name in forbidden:
             refused[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             continue
         topic = topics.get(name)
         if topic is None or not 0 <= index < topic.partition_count:
             refused[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return refused
+
+
+def _rows(topics: Sequence[Any], errors: dict[TopicPartition, ErrorCode]) -> Rows:
+    return [(topic.name, [(index, errors[topic.name, index]) for index in topic.partitions]) for topic in topics]
+
+
+def _response(version: int, error: ErrorCode, results: list[tuple[str, Rows]]) -> Reply:
+    response = codec.response_class(ADD_PARTITIONS_TO_TXN)
+    result_class = response.AddPartitionsToTxnResult
+    topic_class = result_class.AddPartitionsToTxnTopicResult
+    partition_class = topic_class.AddPartitionsToTxnPartitionResult
+    return response(
+        version=version,
+        throttle_time_ms=0,
+        error_code=error,
+        results_by_transaction=[
+            result_class(
+                version=version,
+                transactional_id=transactional_id,
+                topic_results=[
+                    topic_class(
+                        version=version,
+                        name=name,
+                        results_by_partition=[
+                            partition_class(version=version, partition_index=index, partition_error_code=code)
+                            for index, code in partitions
+                        ],
+                    )
+                    for name, partitions in rows
+                ],
+            )
+            for transactional_id, rows in results
+        ],
+    )

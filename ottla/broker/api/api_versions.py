@@ -8,11 +8,11 @@ is listed from 0 although 0-2 are refused, because librdkafka gates features on 
 import re
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.cluster.features import SUPPORTED_FEATURES
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
 API_VERSIONS = 18
-SUPPORTED_FEATURES = {"metadata.version": (7, 30), "transaction.version": (0, 1)}
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -43,7 +43,6 @@ def _answer(broker: Broker, version: int) -> Reply:
                     version=version, name=name, max_version_level=level, min_version_level=level
                 )
                 for name, level in broker.cluster.image.features.items()
-                if level > 0
             ],
         }
     return response(

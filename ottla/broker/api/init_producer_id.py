@@ -1,12 +1,13 @@
-"""InitProducerId 0-4: a producer id and epoch, for idempotence or for a transactional id. free
+"""InitProducerId 0-5: a producer id and epoch, for idempotence or for a transactional id. free
 
 Without a transactional id: a fresh producer id with epoch 0, and nothing is logged. With one: the next epoch of its
 producer id, which fences every older instance; an open transaction is aborted first and the client told to come back
 (CONCURRENT_TRANSACTIONS).
 
 Version notes: 2 is flexible; 3 adds the producer id and epoch that the client holds, so that it can resume (KIP-360);
-4 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it. Versions 5 (TRANSACTION_ABORTABLE) and 6
-(two-phase commit, KIP-939) are not served.
+4 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 5 is the same with
+TRANSACTION_ABORTABLE, which nothing here answers. 6 (two-phase commit, KIP-939) is unstable in Kafka 4.3.1, which
+closes the connection on it too.
 """
 
 from ottla.broker.api.context import Broker, Encoded, Reply, Request

@@ -1,22 +1,32 @@
-"""ListTransactions 0: the transactional ids of this broker, filtered by state and producer id. free
+"""ListTransactions 0-2: the transactional ids of this broker, filtered by state, producer id, age and pattern. free
 
 While a partition of the transaction log is being loaded the whole answer is COORDINATOR_LOAD_IN_PROGRESS. State names
-that do not exist are given back; ids that are being forgotten are left out. Versions 1 (duration) and 2 (pattern,
-KIP-1152) are not served.
+that do not exist are given back; ids that are being forgotten are left out.
+
+Version notes: 1 has the ids whose transaction began longer ago than a duration; one that never began a transaction
+counts as older than any. 2 has the ids that match a regular expression as a whole (RE2's syntax, KIP-1152);
+INVALID_REGULAR_EXPRESSION for what is none.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.pattern import Pattern, PatternError, compile_pattern
 from ottla.broker.txn.states import TransactionStatus
+from ottla.broker.txn.values import TransactionState
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
 LIST_TRANSACTIONS = 66
+FIRST_VERSION_WITH_DURATION = 1
+FIRST_VERSION_WITH_PATTERN = 2
 SLICE_MS = 5.0
 CHECK_EVERY = 256
 
 _BY_NAME = {status.wire_name: status for status in TransactionStatus}
+
+Keep = Callable[[str, TransactionState], bool]
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -24,10 +34,18 @@ async def handle(broker: Broker, request: Request) -> Reply:
     version, body = request.api_version, request.body
     response = codec.response_class(LIST_TRANSACTIONS)
     unknown = [name for name in body.state_filters if name not in _BY_NAME]
+    rows: list[Any] = []
+    error = ErrorCode.NONE
+    pattern = None
     if broker.transactions.loading:
-        error, rows = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     else:
-        error, rows = ErrorCode.NONE, await _rows(broker, request)
+        try:
+            pattern = _pattern(request)
+        except PatternError:
+            error = ErrorCode.INVALID_REGULAR_EXPRESSION
+    if not error:
+        rows = await _rows(broker, version, _filter(broker, request, pattern))
     return response(
         version=version,
         throttle_time_ms=0,
@@ -37,23 +55,40 @@ async def handle(broker: Broker, request: Request) -> Reply:
     )
 
 
-async def _rows(broker: Broker, request: Request) -> list[Any]:
+def _pattern(request: Request) -> Pattern | None:
+    if request.api_version < FIRST_VERSION_WITH_PATTERN or not request.body.transactional_id_pattern:
+        return None
+    return compile_pattern(request.body.transactional_id_pattern)
+
+
+def _filter(broker: Broker, request: Request, pattern: Pattern | None) -> Keep:
     body = request.body
-    row_class = codec.response_class(LIST_TRANSACTIONS).TransactionState
     states = {_BY_NAME[name] for name in body.state_filters if name in _BY_NAME} if body.state_filters else None
     producer_ids = set(body.producer_id_filters) or None
+    duration_ms = body.duration_filter if request.api_version >= FIRST_VERSION_WITH_DURATION else -1
+    latest_start_ms = broker.clock.now_ms() - duration_ms
+
+    def keep(transactional_id: str, state: TransactionState) -> bool:
+        return (
+            (states is None or state.status in states)
+            and (producer_ids is None or state.producer_id in producer_ids)
+            and (duration_ms < 0 or state.start_ms < latest_start_ms)
+            and (pattern is None or pattern.matches(transactional_id))
+        )
+
+    return keep
+
+
+async def _rows(broker: Broker, version: int, keep: Keep) -> list[Any]:
+    row_class = codec.response_class(LIST_TRANSACTIONS).TransactionState
     rows = []
     until_ms = broker.clock.monotonic_ms() + SLICE_MS
     for shard in broker.transactions.shards():
         for count, (transactional_id, state) in enumerate(list(shard.states.items())):
-            if (
-                (states is None or state.status in states)
-                and (producer_ids is None or state.producer_id in producer_ids)
-                and not shard.is_dying(transactional_id)
-            ):
+            if keep(transactional_id, state) and not shard.is_dying(transactional_id):
                 rows.append(
                     row_class(
-                        version=request.api_version,
+                        version=version,
                         transactional_id=transactional_id,
                         producer_id=state.producer_id,
                         transaction_state=state.status.wire_name,

@@ -1,24 +1,28 @@
-"""Produce 3-11: check the batches, verify the transaction, append. free
+"""Produce 3-13: check the batches, verify the transaction or join it, append. free
 
 Version notes: 3 carries the transactional id and only batch v2; 5 adds the log start offset; 7 allows zstd; 8 adds
 record errors; 9 is flexible; 10 adds leader hints (empty here: one broker leads everything); 11 may answer
-TRANSACTION_ABORTABLE. 12 and 13 (implicit AddPartitions, topic ids) are not served.
+TRANSACTION_ABORTABLE; 12 adds the partitions of transactional batches to the transaction (KIP-890); 13 has topic ids
+in the place of names and may answer UNKNOWN_TOPIC_ID.
 
-A batch is checked before the transaction is verified, and verification and append share one step without a
-suspension, so a marker cannot come between them (KIP-890).
+A batch is checked before the transaction is verified, and the last verification and the append share one step without
+a suspension, so a marker cannot come between them (`verification.py`).
 """
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import NamedTuple
 
+from ottla.broker.api import verification
 from ottla.broker.api.context import NO_REPLY, ROWS_PER_TURN, Broker, Close, Encoded, Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.partition import AppendResult, Partition
 from ottla.broker.turns import Wait
+from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
+from ottla.protocol.primitives import NO_TOPIC_ID
+from ottla.protocol.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
 from ottla.protocol.produced import BatchCheck, check_produced_batch_sliced
 
 log = logging.getLogger("ottla.produce")
@@ -26,18 +30,19 @@ log = logging.getLogger("ottla.produce")
 ZSTD = 4
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
+FIRST_VERSION_THAT_ADDS = 12
+FIRST_VERSION_WITH_TOPIC_IDS = 13
 ACKS_ALL = -1
 LARGE_BYTES = 2 * 1024 * 1024
 """Decompressed records above this are held by one request at a time; batches of usual clients stay below it."""
 
 # What the coordinator says of a transaction, as Produce reports it (AddPartitionsToTxnManager, ReplicaManager 4.3.1).
-_VERIFICATION_ERRORS = {
-    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+_COORDINATOR_ERRORS = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
+_VERIFICATION_ERRORS = _COORDINATOR_ERRORS | {ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS}
 
 # What no sound producer meets: the line in the log names the producer to blame. Other errors come and go with the
 # state of topics, transactions and sequences.
@@ -51,13 +56,21 @@ _BAD_INPUT = frozenset(
         ErrorCode.INVALID_RECORD,
     )
 )
+_WHY_UNVERIFIED = {
+    ErrorCode.INVALID_TXN_STATE: "Partition was not added to the transaction",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "The coordinator cannot say yet whether the partition belongs to the transaction",
+}
 _TOO_LARGE = "The batch of {} bytes exceeds the topic's max.message.bytes, {}"
 
 
 class Write(NamedTuple):
-    """One partition of the request; `partition` is None and `error` set when it is refused before the append."""
+    """One partition of the request; `partition` is None and `error` set when it is refused before the append.
+
+    `topic` is empty where its id is not known; the id is zero where the request has names.
+    """
 
     topic: str
+    topic_id: bytes
     partition_index: int
     records: memoryview | None
     partition: Partition | None
@@ -72,40 +85,57 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if body.acks not in (-1, 0, 1):
         return _reply(request, _refuse_all(body, ErrorCode.INVALID_REQUIRED_ACKS))
     writes: list[Write] = []
-    for topic, partitions in body.topics:
+    for topic, topic_id, partitions in _named(broker, body):
         for index, records in partitions:
-            writes.append(await _check(broker, request.api_version, topic, index, records))
+            writes.append(await _check(broker, request.api_version, topic, topic_id, index, records))
             if len(writes) % ROWS_PER_TURN == 0:
                 await broker.turns.pause()
     refused = _refuse_repeated(writes) or _refuse_foreign_transactions(body, writes)
     if refused:
         return _reply(request, _refuse_all(body, refused))
-    results = _append_all(broker, request, writes)
+    joined = await _join(broker, request, writes) if request.api_version >= FIRST_VERSION_THAT_ADDS else {}
+    results = _append_all(broker, request, writes, joined)
     if body.acks == ACKS_ALL:
         for write, result in zip(writes, results, strict=True):
             await _durable(broker, write.partition, result)
     return _reply(request, [_row(write, result) for write, result in zip(writes, results, strict=True)])
 
 
-async def _check(broker: Broker, version: int, topic: str, index: int, records: memoryview | None) -> Write:
+def _named(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Partitions]]:
+    """(name, id, partitions) of each topic; the name is empty when nobody has the id."""
+    if not body.topic_ids:
+        for name, partitions in body.topics:
+            yield name, NO_TOPIC_ID, partitions
+        return
+    for topic_id, (_, partitions) in zip(body.topic_ids, body.topics, strict=True):
+        topic = broker.cluster.topics_by_id.get(topic_id)
+        yield "" if topic is None else topic.name, topic_id, partitions
+
+
+async def _check(
+    broker: Broker, version: int, topic: str, topic_id: bytes, index: int, records: memoryview | None
+) -> Write:
     """Check one partition's batch; more than 2,000 records are checked over several turns."""
+    if version >= FIRST_VERSION_WITH_TOPIC_IDS and not topic:
+        return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_ID, None)
     if topic in INTERNAL_TOPICS:
-        return Write(topic, index, records, None, None, ErrorCode.INVALID_TOPIC_EXCEPTION, None)
+        return Write(topic, topic_id, index, records, None, None, ErrorCode.INVALID_TOPIC_EXCEPTION, None)
     partition = broker.cluster.partition(topic, index)
     if partition is None:
-        return Write(topic, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     if records is None:
-        return Write(topic, index, None, None, None, ErrorCode.INVALID_RECORD, "The records of a partition are null")
+        message: str | None = "The records of a partition are null"
+        return Write(topic, topic_id, index, None, None, None, ErrorCode.INVALID_RECORD, message)
     limit_bytes = partition.settings.max_message_bytes
     if len(records) > limit_bytes and (size_bytes := _claimed_size(records)) > limit_bytes:
-        message: str | None = _TOO_LARGE.format(size_bytes, limit_bytes)  # before anything is decompressed
-        return Write(topic, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
+        message = _TOO_LARGE.format(size_bytes, limit_bytes)  # before anything is decompressed
+        return Write(topic, topic_id, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
     check = await _check_records(broker, records)
     error, message = check.error, check.message
     header = check.header
     if version < FIRST_VERSION_WITH_ZSTD and not error and header is not None and header.compression == ZSTD:
         error, message = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or above"
-    return Write(topic, index, records, partition, check, error, message)
+    return Write(topic, topic_id, index, records, partition, check, error, message)
 
 
 async def _check_records(broker: Broker, records: memoryview) -> BatchCheck:
@@ -155,7 +185,7 @@ def _claimed_size(records: memoryview) -> int:
 
 def _refuse_repeated(writes: list[Write]) -> ErrorCode | None:
     """A partition named twice would lose one of its batches, so the request is refused."""
-    if len(writes) > 1 and len({(write.topic, write.partition_index) for write in writes}) < len(writes):
+    if len(writes) > 1 and len({write[:3] for write in writes}) < len(writes):
         return ErrorCode.INVALID_REQUEST
     return None
 
@@ -169,7 +199,7 @@ def _refuse_foreign_transactions(body: ProduceBody, writes: list[Write]) -> Erro
     }
     if not owners:
         return None
-    if not body.transactional_id:
+    if body.transactional_id is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if len(owners) > 1:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -183,12 +213,36 @@ def _transactional_header(write: Write) -> BatchHeader | None:
     return check.header
 
 
-def _append_all(broker: Broker, request: Request, writes: list[Write]) -> list[AppendResult]:
+async def _join(broker: Broker, request: Request, writes: list[Write]) -> dict[TopicPartition, ErrorCode]:
+    """Add the partitions whose log does not know the transaction; those that could not be added, with the reason."""
+    places: list[TopicPartition] = []
+    owner = (-1, -1)
+    for write in writes:
+        header = _transactional_header(write)
+        if header is None or write.error:
+            continue
+        partition = write.partition
+        assert partition is not None
+        owner = (header.producer_id, header.producer_epoch)
+        if verification.said_by_log(partition, *owner) is None:
+            partition.verification_began(*owner, header.base_sequence, moves_epochs=True)
+            places.append((write.topic, write.partition_index))
+    if not places:
+        return {}
+    retry_ms = broker.config.add_partitions_to_txn_retry_backoff_max_ms
+    error = await verification.add(broker, request.body.transactional_id, *owner, places, retry_ms)
+    return dict.fromkeys(places, _COORDINATOR_ERRORS.get(error, error)) if error else {}
+
+
+def _append_all(
+    broker: Broker, request: Request, writes: list[Write], joined: Mapping[TopicPartition, ErrorCode]
+) -> list[AppendResult]:
     results = []
     for write in writes:
         error, message = write.error, write.message
         if not error:
-            error = _verify(broker, request, write)
+            error = joined.get((write.topic, write.partition_index)) or _verify(broker, request, write)
+            message = _WHY_UNVERIFIED.get(error)
         if error:
             results.append(AppendResult(error, message=message, log_start_offset=_log_start_beside(write)))
             continue
@@ -211,17 +265,16 @@ def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
         return ErrorCode.NONE
     partition = write.partition
     assert partition is not None
-    producer_id, epoch = header.producer_id, header.producer_epoch
-    if partition.transaction_is_open(producer_id, epoch):
-        return ErrorCode.NONE
-    known_epoch = partition.producer_epoch_of(producer_id)
-    if known_epoch is not None and epoch < known_epoch:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    partition.verification_began(producer_id, epoch, header.base_sequence)
+    owner = (header.producer_id, header.producer_epoch)
+    said = verification.said_by_log(partition, *owner)
+    if said is not None:
+        return said
+    version = request.api_version
+    if version < FIRST_VERSION_THAT_ADDS:
+        partition.verification_began(*owner, header.base_sequence, moves_epochs=False)
     place = (write.topic, write.partition_index)
-    (error,) = broker.transactions.verify(request.body.transactional_id, producer_id, epoch, (place,))
-    if error is ErrorCode.TRANSACTION_ABORTABLE and request.api_version < FIRST_VERSION_WITH_ABORTABLE:
-        return ErrorCode.INVALID_TXN_STATE
+    told_abortable = version == FIRST_VERSION_WITH_ABORTABLE
+    error = verification.verify(broker, request.body.transactional_id, *owner, place, told_abortable)
     return _VERIFICATION_ERRORS.get(error, error)
 
 
@@ -235,8 +288,11 @@ async def _durable(broker: Broker, partition: Partition | None, result: AppendRe
 
 
 def _refuse_all(body: ProduceBody, error: ErrorCode) -> list[PartitionResponse]:
+    ids = body.topic_ids or [NO_TOPIC_ID] * len(body.topics)
     return [
-        PartitionResponse(topic, index, error) for topic, partitions in body.topics for index, _records in partitions
+        PartitionResponse(topic, index, error, topic_id=topic_id)
+        for topic_id, (topic, partitions) in zip(ids, body.topics, strict=True)
+        for index, _records in partitions
     ]
 
 
@@ -250,6 +306,7 @@ def _row(write: Write, result: AppendResult) -> PartitionResponse:
         result.log_start_offset,
         result.record_errors,
         result.message,
+        write.topic_id,
     )
 
 
@@ -269,4 +326,5 @@ def _why(failed: list[PartitionResponse]) -> str:
     first = failed[0]
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
     detail = f": {first.message}" if first.message else ""
-    return f"{first.topic[:249]!r}-{first.partition} {ErrorCode(first.error).name}{detail}{more}"
+    topic = first.topic[:249] or first.topic_id.hex()
+    return f"{topic!r}-{first.partition} {ErrorCode(first.error).name}{detail}{more}"

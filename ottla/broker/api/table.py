@@ -33,12 +33,13 @@ from ottla.broker.api import (
     produce,
     sync_group,
     txn_offset_commit,
+    update_features,
     write_txn_markers,
 )
 from ottla.broker.api.context import Api
 
 _APIS: Final = (
-    Api(0, "Produce", 3, 11, produce.handle),
+    Api(0, "Produce", 3, 13, produce.handle),
     Api(1, "Fetch", 4, 12, fetch.handle),
     Api(2, "ListOffsets", 1, 8, list_offsets.handle),
     Api(3, "Metadata", 0, 12, metadata.handle),
@@ -54,17 +55,18 @@ _APIS: Final = (
     Api(18, "ApiVersions", 0, 4, api_versions.handle),
     Api(19, "CreateTopics", 2, 7, create_topics.handle),
     Api(20, "DeleteTopics", 1, 6, delete_topics.handle),
-    Api(22, "InitProducerId", 0, 4, init_producer_id.handle),
-    Api(24, "AddPartitionsToTxn", 0, 3, add_partitions_to_txn.handle),
-    Api(25, "AddOffsetsToTxn", 0, 3, add_offsets_to_txn.handle),
-    Api(26, "EndTxn", 0, 3, end_txn.handle),
-    Api(27, "WriteTxnMarkers", 1, 1, write_txn_markers.handle),
-    Api(28, "TxnOffsetCommit", 0, 3, txn_offset_commit.handle),
+    Api(22, "InitProducerId", 0, 5, init_producer_id.handle),
+    Api(24, "AddPartitionsToTxn", 0, 5, add_partitions_to_txn.handle),
+    Api(25, "AddOffsetsToTxn", 0, 4, add_offsets_to_txn.handle),
+    Api(26, "EndTxn", 0, 5, end_txn.handle),
+    Api(27, "WriteTxnMarkers", 1, 2, write_txn_markers.handle),
+    Api(28, "TxnOffsetCommit", 0, 5, txn_offset_commit.handle),
     Api(32, "DescribeConfigs", 1, 4, describe_configs.handle),
+    Api(57, "UpdateFeatures", 0, 2, update_features.handle),
     Api(60, "DescribeCluster", 0, 1, describe_cluster.handle),
     Api(61, "DescribeProducers", 0, 0, describe_producers.handle),
     Api(65, "DescribeTransactions", 0, 0, describe_transactions.handle),
-    Api(66, "ListTransactions", 0, 0, list_transactions.handle),
+    Api(66, "ListTransactions", 0, 2, list_transactions.handle),
 )
 _ADVERTISED_FROM: Final = {0: 0}
 

@@ -1,30 +1,26 @@
-"""TxnOffsetCommit 0-3: offsets that count when the transaction commits. free
+"""TxnOffsetCommit 0-5: offsets that count when the transaction commits. free
 
 Version notes: 2 adds leader epochs; 3 is flexible and names the member, so that a zombie of the group is refused
-(KIP-447). 4 and 5 (TRANSACTION_ABORTABLE, implicit AddOffsets) are not served.
-
-The transaction must have the group's partition of `__consumer_offsets` (AddOffsetsToTxn); that is verified in the same
-step as the append.
+(KIP-447); 4 may answer TRANSACTION_ABORTABLE; 5 adds the group's partition of `__consumer_offsets` to the transaction
+(KIP-890). Below 5 the transaction must have it (AddOffsetsToTxn); that is verified in the same step as the append.
 """
 
 from collections.abc import Sequence
 
+from ottla.broker.api import verification
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.api.offset_commit import commit_rows
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
+from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.reply_wire import encode_partition_errors
 
 TXN_OFFSET_COMMIT = 28
-
-# What the coordinator says of the transaction, as TxnOffsetCommit v0-3 reports it (AddPartitionsToTxnManager 4.3.1).
-_VERIFICATION_ERRORS = {
-    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE,
-}
+FIRST_VERSION_WITH_ABORTABLE = 4
+FIRST_VERSION_THAT_ADDS = 5
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -34,8 +30,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if version >= 3:
         caller = Caller(body.group_id, body.generation_id, body.member_id, body.group_instance_id)
 
+    joined = await _join(broker, request) if version >= FIRST_VERSION_THAT_ADDS else ErrorCode.NONE
+
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
-        error = _verify(broker, request)
+        error = joined or _verify(broker, request)
         if error:
             return [error] * len(rows)
         producer = Producer(body.producer_id, body.producer_epoch)
@@ -45,25 +43,42 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return Encoded([encode_partition_errors(TXN_OFFSET_COMMIT, version, request.correlation_id, topics)])
 
 
+async def _join(broker: Broker, request: Request) -> ErrorCode:
+    """Add the group's partition to the transaction, unless nothing of the request can be committed anyway."""
+    body, exists = request.body, broker.cluster.has_partition
+    if not any(exists(topic.name, row.partition_index) for topic in body.topics for row in topic.partitions):
+        return ErrorCode.NONE
+    place, said = _said_by_log(broker, request)
+    if said is not None:
+        return said
+    return await verification.add(
+        broker, body.transactional_id, body.producer_id, body.producer_epoch, (place,), retry_ms=0
+    )
+
+
 def _verify(broker: Broker, request: Request) -> ErrorCode:
     body = request.body
-    if not body.group_id:
-        return ErrorCode.INVALID_GROUP_ID
+    place, said = _said_by_log(broker, request)
+    if said is not None:
+        return said
     if not broker.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
+    told_abortable = request.api_version == FIRST_VERSION_WITH_ABORTABLE
+    return verification.verify(
+        broker, body.transactional_id, body.producer_id, body.producer_epoch, place, told_abortable
+    )
+
+
+def _said_by_log(broker: Broker, request: Request) -> tuple[TopicPartition, ErrorCode | None]:
+    """The group's partition, and what it says without its coordinator; None when that must be asked."""
+    body = request.body
+    if not body.group_id:
+        return (CONSUMER_OFFSETS_TOPIC, -1), ErrorCode.INVALID_GROUP_ID
     index = broker.groups.offsets.partition_of(body.group_id)
     partition = broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
     assert partition is not None
-    if partition.transaction_is_open(body.producer_id, body.producer_epoch):
-        return ErrorCode.NONE
-    known_epoch = partition.producer_epoch_of(body.producer_id)
-    if known_epoch is not None and body.producer_epoch < known_epoch:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if not body.transactional_id:
-        return ErrorCode.INVALID_REQUEST
-    place = (CONSUMER_OFFSETS_TOPIC, index)
-    (error,) = broker.transactions.verify(body.transactional_id, body.producer_id, body.producer_epoch, (place,))
-    return _VERIFICATION_ERRORS.get(error, error)
+    said = verification.said_by_log(partition, body.producer_id, body.producer_epoch)
+    return (CONSUMER_OFFSETS_TOPIC, index), said
 
 
 def _told(error: ErrorCode, version: int) -> ErrorCode:

@@ -1,11 +1,12 @@
-"""WriteTxnMarkers 1: a coordinator, or an administrator who aborts a hanging transaction, ends transactions here. free
+"""WriteTxnMarkers 1-2: a coordinator, or an administrator who aborts a hanging one, ends transactions here. free
 
 Each marker is appended to the partitions that it names. `__consumer_offsets` partitions apply or drop the offsets that
 were pending in the transaction. Partitions that this broker does not have are UNKNOWN_TOPIC_OR_PARTITION. The answer
 has one row per producer id, with the topics of all its markers.
 
-Version notes: 1 is flexible and the first that Kafka 4 serves. Version 2 (the marker's transaction version, KIP-1228)
-is not served; version 1 markers follow the rules of transaction version 0.
+Version notes: 1 is flexible and the first that Kafka 4 serves; 2 says for each marker by which
+transaction version it was made (KIP-1228): from 2 on its epoch is the bumped one. Markers of version 1 follow the rules
+of transaction version 0.
 """
 
 from ottla.broker.api.context import Broker, Reply, Request
@@ -14,6 +15,7 @@ from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
 WRITE_TXN_MARKERS = 27
+FIRST_VERSION_WITH_GENERATION = 2
 SLICE_MS = 5.0
 
 Results = dict[int, dict[str, dict[int, ErrorCode]]]
@@ -26,7 +28,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
     until_ms = broker.clock.monotonic_ms() + SLICE_MS
     for asked in request.body.markers:
         marker = TransactionMarker(
-            asked.producer_id, asked.producer_epoch, asked.coordinator_epoch, asked.transaction_result, 0
+            asked.producer_id,
+            asked.producer_epoch,
+            asked.coordinator_epoch,
+            asked.transaction_result,
+            asked.transaction_version if request.api_version >= FIRST_VERSION_WITH_GENERATION else 0,
         )
         topics = results.setdefault(asked.producer_id, {})
         for topic in asked.topics:

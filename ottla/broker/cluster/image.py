@@ -72,7 +72,10 @@ class MetadataImage:
                 if removed is not None:
                     del self.topics[removed.name]
             case FeatureLevelRecord():
-                self.features[record.name] = record.feature_level
+                if record.feature_level > 0:
+                    self.features[record.name] = record.feature_level
+                else:
+                    self.features.pop(record.name, None)
             case ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id
 

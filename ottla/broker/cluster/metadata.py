@@ -5,10 +5,11 @@ partition directories follow, a few milliseconds of them per turn, or at once wh
 """
 
 import logging
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from ottla.broker.cluster.features import METADATA_FEATURE, METADATA_VERSION, TRANSACTION_FEATURE, FeatureUpdate
 from ottla.broker.cluster.image import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
@@ -43,8 +44,6 @@ log = logging.getLogger("ottla.cluster")
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = UUID(int=1).bytes
 METADATA_EPOCH = 1
-METADATA_VERSION = 30
-TRANSACTION_VERSION = 1
 METADATA_SETTINGS = PartitionSettings(max_message_bytes=8 * 1024 * 1024)
 """`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`: what bounds the messages of topics does not bound their metadata."""
 PRODUCER_ID_BLOCK = 1000
@@ -89,11 +88,14 @@ class Cluster:
         settings_of: Callable[[dict[str, str]], PartitionSettings],
         internal_topics: dict[str, tuple[int, dict[str, str]]],
         default_partitions: int,
+        transaction_version: int = 2,
     ) -> None:
         """`new_topic_id` draws a fresh id; `settings_of` gives what a topic's configs mean for its logs;
-        `internal_topics` has the partition count and the forced configs of each."""
+        `internal_topics` has the partition count and the forced configs of each; `transaction_version` is the level
+        of that feature in a directory that has no metadata yet."""
         self.node_id = node_id
         self.default_partitions = default_partitions
+        self._transaction_version = transaction_version
         self.image = MetadataImage()
         self.on_topic_deleted: list[Callable[[Topic], None]] = []
         self._store = store
@@ -123,6 +125,13 @@ class Cluster:
         """The finalized level of a feature, 0 when it is not finalized."""
         return self.image.features.get(name, 0)
 
+    def update_features(self, updates: Sequence[FeatureUpdate]) -> None:
+        """Finalize levels that were checked (`features.update_problem`). Raises OSError when they cannot be logged."""
+        records: list[MetadataRecord] = [FeatureLevelRecord(update.feature, update.level) for update in updates]
+        if records:
+            self._commit(records)
+            log.info("Finalized %s", ", ".join(f"{update.feature}={update.level}" for update in updates))
+
     def open(self) -> None:
         """Replay the metadata log and open every partition that it names. Raises LogDirectoryError."""
         self._log = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_EPOCH, METADATA_SETTINGS)
@@ -131,12 +140,8 @@ class Cluster:
             self._store.set_aside_strays({METADATA_TOPIC_ID, *self.image.topics_by_id})
         else:
             self._check_that_nothing_is_lost()
-            self._commit(
-                [
-                    FeatureLevelRecord("metadata.version", METADATA_VERSION),
-                    FeatureLevelRecord("transaction.version", TRANSACTION_VERSION),
-                ]
-            )
+            levels = {METADATA_FEATURE: METADATA_VERSION, TRANSACTION_FEATURE: self._transaction_version}
+            self._commit([FeatureLevelRecord(name, level) for name, level in levels.items() if level])
         if not self._store.clean_start:
             self._elect_again()
         for topic in self.image.topics.values():

@@ -107,6 +107,17 @@ class Config:
     transaction_partition_verification_enable: bool = boolean(
         True, "Whether a transactional write is checked with the coordinator."
     )
+    transaction_version: int = int32(
+        2,
+        "Ottla's own: the level of the feature transaction.version in a new data directory; UpdateFeatures changes it.",
+        at_most=2,
+    )
+    add_partitions_to_txn_retry_backoff_ms: int = int32(
+        20, "How long Produce waits before it asks again to add partitions to a transaction.", at_least=1
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = int32(
+        100, "How long Produce asks again before it answers CONCURRENT_TRANSACTIONS."
+    )
     transaction_state_log_num_partitions: int = int32(
         50, "Partitions of __transaction_state; fixed once it exists.", at_least=1
     )

@@ -295,9 +295,15 @@ class Partition:
     def transaction_is_open(self, producer_id: int, producer_epoch: int) -> bool:
         return self._producers.transaction_is_open(producer_id, producer_epoch)
 
-    def verification_began(self, producer_id: int, producer_epoch: int, first_sequence: int) -> None:
-        """The coordinator is asked whether a batch that may begin a transaction here belongs to one."""
-        self._producers.verification_began(producer_id, producer_epoch, first_sequence, self._clock.now_ms())
+    def verification_began(
+        self, producer_id: int, producer_epoch: int, first_sequence: int, *, moves_epochs: bool
+    ) -> None:
+        """The coordinator is asked whether a batch that may begin a transaction here belongs to one.
+
+        `moves_epochs`: the client speaks transactions V2.
+        """
+        now_ms = self._clock.now_ms()
+        self._producers.verification_began(producer_id, producer_epoch, first_sequence, now_ms, moves_epochs)
 
     def producer_epoch_of(self, producer_id: int) -> int | None:
         producer = self._producers.get(producer_id)

@@ -4,11 +4,14 @@ Rules
 
 1. `check_*` decide and change nothing; `apply_*` record what was written and decide nothing. A replay of the log
    applies without checks, and ends in the state that the live broker had.
-2. A producer without state is accepted with any sequence: its state may have expired.
+2. A producer without state is accepted with any sequence: its state may have expired. Not so in transactions V2, where
+   every transaction begins with sequence 0 in every partition.
 3. The last five batches of a producer are known by (first, last) sequence: sent again at the same epoch, they are
    duplicates. A new epoch forgets them and begins at sequence 0.
 4. Of the batches that would begin a transaction, the lowest sequence that was verified with the coordinator goes first:
-   what comes above it has overtaken a batch that the client will send again.
+   what comes above it has overtaken a batch that the client will send again. A verification ends with the first
+   transactional batch or marker that is written, unless the marker has the epoch of the transaction that is being
+   verified: then it ends the one before.
 5. A transaction is open from its first batch to its marker. A completed one holds the last stable offset back until its
    marker is below the high watermark.
 
@@ -86,11 +89,15 @@ class Producer:
 
 
 class Verification(NamedTuple):
-    """A producer whose transactional batches are being verified here (Kafka's `VerificationStateEntry`)."""
+    """A producer whose transactional batches are being verified here (Kafka's `VerificationStateEntry`).
+
+    `moves_epochs`: its client speaks transactions V2, so that each transaction has an epoch of its own.
+    """
 
     epoch: int
     lowest_sequence: int
     began_ms: int
+    moves_epochs: bool
 
 
 class Verdict(NamedTuple):
@@ -147,7 +154,7 @@ class Producers:
     def check_batch(self, header: BatchHeader, origin: Origin) -> Verdict:
         """Whether a data batch that carries a producer id may be appended."""
         producer = self._by_id.get(header.producer_id)
-        overtaking = self._overtaking(header) if self._verifications and origin is Origin.CLIENT else None
+        overtaking = self._overtaking(header, producer) if self._verifications and origin is Origin.CLIENT else None
         if producer is None:
             return ACCEPTED if overtaking is None else Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, overtaking)
         epoch = header.producer_epoch
@@ -199,9 +206,13 @@ class Producers:
             )
         return ACCEPTED
 
-    def _overtaking(self, header: BatchHeader) -> str | None:
+    def _overtaking(self, header: BatchHeader, producer: Producer | None) -> str | None:
         verification = self._verifications.get(header.producer_id)
-        if verification is None or header.base_sequence <= verification.lowest_sequence:
+        if verification is None:
+            return None
+        if verification.moves_epochs and header.base_sequence != 0 and (producer is None or not producer.batches):
+            return f"producer {header.producer_id} begins with sequence {header.base_sequence} instead of 0"
+        if header.base_sequence <= verification.lowest_sequence:
             return None
         return (
             f"producer {header.producer_id} sent sequence {header.base_sequence} before "
@@ -214,13 +225,15 @@ class Producers:
 
     # --- apply ----------------------------------------------------------------------------------------------------
 
-    def verification_began(self, producer_id: int, epoch: int, first_sequence: int, now_ms: int) -> None:
+    def verification_began(
+        self, producer_id: int, epoch: int, first_sequence: int, now_ms: int, moves_epochs: bool = False
+    ) -> None:
         """A transactional batch is being verified; whether it will be found sound does not matter."""
         known = self._verifications.get(producer_id)
         if known is None:
-            known = Verification(epoch, first_sequence, now_ms)
+            known = Verification(epoch, first_sequence, now_ms, moves_epochs)
         elif epoch > known.epoch:
-            known = Verification(epoch, first_sequence, known.began_ms)
+            known = known._replace(epoch=epoch, lowest_sequence=first_sequence)
         elif epoch == known.epoch and first_sequence < known.lowest_sequence:
             known = known._replace(lowest_sequence=first_sequence)
         self._verifications[producer_id] = known
@@ -256,7 +269,9 @@ class Producers:
         producer = self._by_id.get(producer_id)
         if producer is None:
             producer = self._by_id[producer_id] = Producer(producer_id)
-        self._verifications.pop(producer_id, None)
+        verification = self._verifications.get(producer_id)
+        if verification is not None and not (verification.moves_epochs and verification.epoch == producer_epoch):
+            del self._verifications[producer_id]
         completed = None
         first_offset = producer.transaction_start
         if first_offset >= 0:

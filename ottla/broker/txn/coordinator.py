@@ -13,16 +13,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
+from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
+from ottla.broker.txn.ending import V2
 from ottla.broker.txn.log import client_error, encode_change
 from ottla.broker.txn.markers import Completion, KnownTopic, MarkerFanout
 from ottla.broker.txn.recovery import Loader
 from ottla.broker.txn.shard import Shard, StateLog
-from ottla.broker.txn.states import PREPARED, TransactionStatus
+from ottla.broker.txn.states import PREPARED, RESTING, TransactionStatus
 from ottla.broker.txn.timers import Housekeeping
 from ottla.broker.txn.values import (
     CALM,
@@ -238,6 +240,8 @@ class TransactionCoordinator:
         if record is None:
             return decision
         machine.check_step(state, record)
+        if record.client_version >= V2 and record.status not in RESTING and self.level == 0:
+            return REFUSALS[ErrorCode.UNSUPPORTED_VERSION]  # the records of level 0 have no room for it
         wait = self._append(shard, transactional_id, decision)
         if isinstance(wait, ErrorCode):
             return REFUSALS[client_error(wait)] if wait else decision
@@ -316,7 +320,7 @@ class TransactionCoordinator:
     @property
     def level(self) -> int:
         """The cluster's `transaction.version`."""
-        return self._cluster.feature("transaction.version")
+        return self._cluster.feature(TRANSACTION_FEATURE)
 
     def _idempotent_producer(self) -> Decision:
         fresh = self._fresh_producer_id()

@@ -34,8 +34,12 @@ class StoredChange(NamedTuple):
 
 
 def encode_change(transactional_id: str, state: TransactionState, level: int, now_ms: int) -> bytearray:
-    """The batch that logs one state; `level` is the cluster's `transaction.version`."""
-    value = encode_transaction_value(to_value(state), 1 if level >= 1 else 0)
+    """The batch that logs one state; `level` is the cluster's `transaction.version`.
+
+    What a client of transactions V2 began before a downgrade to level 0 is logged in version 1 to its end, which every
+    Kafka that knows the feature reads; Kafka itself cannot log it.
+    """
+    value = encode_transaction_value(to_value(state), 1 if level >= 1 or state.client_version else 0)
     return build_record_batch(transaction_key(transactional_id), value, now_ms)
 
 

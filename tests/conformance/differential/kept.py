@@ -64,3 +64,11 @@ KEPT = {
         {12: _FIRST_BATCH},
     ),
 }
+
+# What differs at one level only, or otherwise than at the others.
+KEPT_AT: dict[int, dict[str, Kept]] = {0: {}, 1: {}, 2: {}}
+
+
+def kept_at(level):
+    """The differences at a `transaction.version`."""
+    return KEPT | KEPT_AT[level]

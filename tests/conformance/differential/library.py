@@ -5,30 +5,43 @@ import json
 from functools import cache
 from pathlib import Path
 
-from differential import partition_tables, reader_tables, tables, walks
+from differential import generation_tables, partition_tables, reader_tables, tables, walks
 
-RECORDING = Path(__file__).parents[2] / "data" / "differential" / "kafka-4.3.1-level-1.jsonl.gz"
+LEVELS = (0, 1, 2)
+RECORDINGS = Path(__file__).parents[2] / "data" / "differential"
 
 
 @cache
-def scripts():
-    """Every script; names are unique."""
-    found = [*tables.scripts(), *partition_tables.scripts(), *reader_tables.scripts(), *walks.scripts()]
+def scripts(level=2):
+    """Every script for brokers at this `transaction.version`; names are unique.
+
+    At level 0 Kafka cannot log what the second generation of transactions needs: it answers UNSUPPORTED_VERSION, and
+    CONCURRENT_TRANSACTIONS to whatever comes next, for good. There is nothing to compare.
+    """
+    modules = (tables, partition_tables, reader_tables, walks, *((generation_tables,) if level else ()))
+    found = [script for module in modules for script in module.scripts()]
     assert len({script.name for script in found}) == len(found)
     return found
 
 
+def recording_file(level):
+    """The answers of Kafka at a `transaction.version`."""
+    return RECORDINGS / f"kafka-4.3.1-level-{level}.jsonl.gz"
+
+
 @cache
-def recording():
+def recording(level):
     """{script name: (digest of the script, answers)}: what Kafka said when it was asked last."""
-    with gzip.open(RECORDING, "rt") as lines:
+    with gzip.open(recording_file(level), "rt") as lines:
         rows = [json.loads(line) for line in lines]
     return {row["script"]: (row["digest"], row["answers"]) for row in rows}
 
 
-def record(answers):
+def record(level, answers):
     """Keep Kafka's answers, a line for each script."""
-    rows = [{"script": script.name, "digest": script.digest, "answers": answers[script.name]} for script in scripts()]
+    rows = [
+        {"script": script.name, "digest": script.digest, "answers": answers[script.name]} for script in scripts(level)
+    ]
     text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
-    RECORDING.parent.mkdir(exist_ok=True)
-    RECORDING.write_bytes(gzip.compress(text.encode(), mtime=0))
+    RECORDINGS.mkdir(exist_ok=True)
+    recording_file(level).write_bytes(gzip.compress(text.encode(), mtime=0))

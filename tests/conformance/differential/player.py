@@ -6,6 +6,7 @@ Answers are JSON values. Error codes are names. A producer id is "P0" when it is
 """
 
 import time
+from uuid import UUID
 
 from differential.producers import Handles
 from differential.reading import PADDING, Answers, records_of
@@ -14,7 +15,7 @@ from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 
-PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH = 0, 1, 2, 9
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH = 0, 1, 2, 3, 9
 INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, WRITE_MARKERS, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 27, 28
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 # The broker is still getting ready: not an answer to the question.
@@ -27,6 +28,7 @@ NOT_YET = {
 UNSETTLED = {"PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
 GIVE_UP_S = 20.0
 SETTLE_S = 5.0
+END_TXN_WITH_PRODUCER, PRODUCE_BY_ID = 5, 13
 NO_ANSWER, CLOSED = "no answer", "closed"
 PIPELINE = 256
 
@@ -156,9 +158,35 @@ class Player:
         id = self._handles[step["who"]].id
         fields = {"transactional_id": self._name(id), "committed": step["commit"]}
         reply = self._ask(END_TXN, step["version"], _own_error, **fields, **self._row(step))
+        answer = [_code(reply)]
+        if step["version"] >= END_TXN_WITH_PRODUCER:
+            answer += [self._answers.producer(reply.producer_id), reply.producer_epoch]
+            if reply.error_code == ErrorCode.NONE:
+                self._handles[step["who"]].go_on(reply.producer_id, reply.producer_epoch)
         if step["settle"] and reply.error_code == ErrorCode.NONE:
-            return [_code(reply), *self._settle(id)]
-        return [_code(reply)]
+            return answer + self._settle(id)
+        return answer
+
+    def _add_many(self, step):
+        transaction_class = codec.request_class(ADD_PARTITIONS).AddPartitionsToTxnTransaction
+        topic_class = transaction_class.AddPartitionsToTxnTopic
+        transactions = [
+            transaction_class(
+                **self._row(row),
+                transactional_id=self._name(self._handles[row["who"]].id),
+                verify_only=row["verify"],
+                topics=[topic_class(name=n, partitions=p) for n, p in self._topics(row["partitions"]).items()],
+            )
+            for row in step["rows"]
+        ]
+        reply = self._ask(
+            ADD_PARTITIONS,
+            step["version"],
+            lambda reply: {row.partition_error_code for result in _results(reply) for row in _joined(result)},
+            transactions=transactions,
+        )
+        results = [sorted([row.partition_index, _joining_code(row)] for row in _joined(r)) for r in _results(reply)]
+        return [_code(reply), results]
 
     def _settle(self, id):
         return self._until(id, UNSETTLED, SETTLE_S)
@@ -224,7 +252,10 @@ class Player:
             acks=step["acks"],
             timeout_ms=10_000,
             topic_data=[
-                data(name=topic, partition_data=[data.PartitionProduceData(index=index, records=bytes(batch))])
+                data(
+                    partition_data=[data.PartitionProduceData(index=index, records=bytes(batch))],
+                    **({"topic_id": self._topic_id(topic)} if step["version"] >= PRODUCE_BY_ID else {"name": topic}),
+                )
             ],
         )
         row = reply.responses[0].partition_responses[0]
@@ -232,6 +263,13 @@ class Player:
             handle.sent(step, first, n)
         start = row.log_start_offset if step["version"] >= 5 else None
         return [_code(row), row.base_offset, self._answers.timestamp(row.log_append_time_ms), start]
+
+    def _topic_id(self, name):
+        """The zero id for a topic that does not exist."""
+        request = codec.request_class(METADATA)
+        asked = [request.MetadataRequestTopic(name=name)]
+        reply = self._connection.send(request(topics=asked, allow_auto_topic_creation=False), 12)
+        return reply.topics[0].topic_id or UUID(int=0)
 
     def _write_markers(self, step):
         marker_class = codec.request_class(WRITE_MARKERS).WritableTxnMarker
@@ -241,11 +279,12 @@ class Player:
                 **self._row(row),
                 transaction_result=row["commit"],
                 coordinator_epoch=row["coordinator_epoch"],
+                **({"transaction_version": row["generation"]} if "generation" in row else {}),
                 topics=[topic_class(name=n, partition_indexes=p) for n, p in self._topics(row["partitions"]).items()],
             )
             for row in step["markers"]
         ]
-        reply = self._connection.send(codec.request_class(WRITE_MARKERS)(markers=markers), 1)
+        reply = self._connection.send(codec.request_class(WRITE_MARKERS)(markers=markers), step.get("version", 1))
         return sorted(
             [
                 self._answers.producer(row.producer_id),
@@ -374,6 +413,19 @@ def _own_error(reply):
 
 def _partitions(reply):
     return [row for topic in reply.topics for row in topic.partitions]
+
+
+def _results(reply):
+    """The transactions of an answer to brokers."""
+    return reply.results_by_transaction or ()
+
+
+def _joined(result):
+    return [row for topic in result.topic_results for row in topic.results_by_partition]
+
+
+def _joining_code(row):
+    return ErrorCode(row.partition_error_code).name
 
 
 def _add_rows(reply):

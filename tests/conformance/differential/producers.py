@@ -35,6 +35,12 @@ class Handle:
             self._next[place] = increment_sequence(first, n)
         del sent[:-SENT_KEPT]
 
+    def go_on(self, producer_id, epoch):
+        """A transaction of the second generation has ended: another epoch, and sequences from 0."""
+        if (producer_id, epoch) != (self.producer_id, self.epoch):
+            self.producer_id, self.epoch = producer_id, epoch
+            self._next, self._sent = {}, {}
+
     def moved(self, producer_id, epoch, id):
         """A handle that went on from this one with another epoch, as a zombie or a forger does."""
         other = Handle(producer_id, epoch, id)

@@ -4,7 +4,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from differential.player import Player
-from targets import ApacheKafka
+from targets import ApacheKafka, Ottla
 
 from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
@@ -22,15 +22,14 @@ READY_S = 60.0
 ANSWER_S = 10.0
 
 
-class KafkaAtLevel1(ApacheKafka):
-    """Apache Kafka as Ottla is: clients end transactions without a new epoch, the older of the two protocols.
+def kafka_at(level):
+    """Apache Kafka with this `transaction.version`."""
+    return type(f"KafkaAtLevel{level}", (ApacheKafka,), {"features": (f"transaction.version={level}",)})
 
-    At level 2, where a transaction that the coordinator aborts for a client keeps that client's epoch as the last one,
-    the scripts have one other answer: a client that resumes after such an abort (`resume ...: an open transaction is
-    aborted`, `... fenced by its own abort`, `timed out: then resume`, four walks) is not fenced but goes on.
-    """
 
-    features = ("transaction.version=1",)
+def ottla_at(level):
+    """Ottla with this `transaction.version`."""
+    return lambda directory, overrides: Ottla(directory, overrides | {"transaction.version": str(level)})
 
 
 def connect(broker):

@@ -118,13 +118,23 @@ def list_offsets(partition=0, isolation=0, timestamp=-1, *, version=7):
     return _step("list_offsets", partition=partition, isolation=isolation, timestamp=timestamp, version=version)
 
 
-def write_markers(markers):
+def write_markers(markers, *, version=1):
     """WriteTxnMarkers with several markers: rows of `marker`."""
-    return _step("write_markers", markers=markers)
+    return _step("write_markers", markers=markers) | ({"version": version} if version > 1 else {})
 
 
-def marker(who, partitions=(0,), commit=True, *, coordinator_epoch=0):
-    return {"who": who, "partitions": list(partitions), "commit": commit, "coordinator_epoch": coordinator_epoch}
+def marker(who, partitions=(0,), commit=True, *, coordinator_epoch=0, generation=0):
+    row = {"who": who, "partitions": list(partitions), "commit": commit, "coordinator_epoch": coordinator_epoch}
+    return row | ({"generation": generation} if generation else {})
+
+
+def add_many(rows, *, version=5):
+    """AddPartitionsToTxn as brokers send it: rows of `joining`."""
+    return _step("add_many", rows=rows, version=version)
+
+
+def joining(who, partitions=(0,), *, verify=False):
+    return {"who": who, "partitions": list(partitions), "verify": verify}
 
 
 def describe_producers(partitions=PARTITIONS):
@@ -164,6 +174,6 @@ def epilogue(steps):
 
 def _touches(step, partition):
     places = [step.get("partition"), *step.get("partitions", ())]
-    for row in step.get("markers", ()):
+    for row in (*step.get("markers", ()), *step.get("rows", ())):
         places += row["partitions"]
     return partition in places

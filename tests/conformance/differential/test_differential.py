@@ -5,13 +5,12 @@ and must answer as recorded.
 """
 
 import pytest
-from differential.kept import KEPT
-from differential.library import recording, scripts
-from differential.stage import OVERRIDES, KafkaAtLevel1, play_all
-from targets import Ottla
+from differential.kept import kept_at
+from differential.library import LEVELS, recording, scripts
+from differential.stage import OVERRIDES, kafka_at, ottla_at, play_all
 
-BROKERS = {"ottla": Ottla, "apache": KafkaAtLevel1}
-SCRIPTS = {script.name: script for script in scripts()}
+BROKERS = {"ottla": ottla_at, "apache": kafka_at}
+SCRIPTS = {level: {script.name: script for script in scripts(level)} for level in LEVELS}
 
 
 @pytest.fixture(scope="session")
@@ -19,18 +18,21 @@ def answers(request, tmp_path_factory):
     """Asks a broker all the selected scripts when the first answer is wanted."""
     known = {}
 
-    def get(target, name):
-        if target not in known:
-            names = {item.callspec.params["name"] for item in request.session.items if _plays(item, target)}
-            known[target] = _play(BROKERS[target], tmp_path_factory.mktemp(target), names | {name})
-        return known[target][name]
+    def get(target, level, name):
+        if (target, level) not in known:
+            names = {item.callspec.params["name"] for item in request.session.items if _plays(item, target, level)}
+            directory = tmp_path_factory.mktemp(f"{target}-{level}")
+            known[target, level] = _play(BROKERS[target](level), directory, names | {name})
+        return known[target, level][name]
 
     return get
 
 
-def _plays(item, target):
+def _plays(item, target, level):
     callspec = getattr(item, "callspec", None)
-    return item.path.name == "test_differential.py" and callspec and callspec.params.get("target") == target
+    if item.path.name != "test_differential.py" or not callspec:
+        return False
+    return callspec.params.get("target") == target and callspec.params.get("level") == level
 
 
 def _play(target, directory, names):
@@ -41,23 +43,26 @@ def _play(target, directory, names):
         broker.stop()
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(("level", "name"), [(level, name) for level in LEVELS for name in SCRIPTS[level]])
 @pytest.mark.parametrize("target", ["ottla", pytest.param("apache", marks=pytest.mark.conformance)])
-def test_answers_are_those_recorded_of_kafka(answers, target, name):
-    digest, expected = recording()[name]
-    assert digest == SCRIPTS[name].digest, "the script has changed: record Kafka's answers anew (record.py)"
-    if target == "ottla" and name in KEPT:
-        expected = [KEPT[name].answers.get(number, answer) for number, answer in enumerate(expected)]
-        assert expected != recording()[name][1], "Kafka answers as Ottla does: this difference is gone"
+def test_answers_are_those_recorded_of_kafka(answers, target, level, name):
+    digest, expected = recording(level)[name]
+    assert digest == SCRIPTS[level][name].digest, "the script has changed: record Kafka's answers anew (record.py)"
+    kept = kept_at(level)
+    if target == "ottla" and name in kept:
+        expected = [kept[name].answers.get(number, answer) for number, answer in enumerate(expected)]
+        assert expected != recording(level)[name][1], "Kafka answers as Ottla does: this difference is gone"
     for number, (step, want, got) in enumerate(
-        zip(SCRIPTS[name].all_steps, expected, answers(target, name), strict=True)
+        zip(SCRIPTS[level][name].all_steps, expected, answers(target, level, name), strict=True)
     ):
         assert got == want, f"step {number} {step}"
 
 
-def test_kept_differences_belong_to_scripts():
-    assert SCRIPTS.keys() >= KEPT.keys() and all(kept.reason for kept in KEPT.values())
+@pytest.mark.parametrize("level", LEVELS)
+def test_kept_differences_belong_to_scripts(level):
+    assert SCRIPTS[level].keys() >= kept_at(level).keys() and all(kept.reason for kept in kept_at(level).values())
 
 
-def test_every_script_is_recorded():
-    assert recording().keys() == SCRIPTS.keys()
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_script_is_recorded(level):
+    assert recording(level).keys() == SCRIPTS[level].keys()

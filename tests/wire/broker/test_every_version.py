@@ -149,6 +149,9 @@ def ask_admin(key, request, version, topic, group, row):
             )
         case ApiKey.DESCRIBE_CLUSTER:
             return request()
+        case ApiKey.UPDATE_FEATURES:
+            update = request.FeatureUpdateKey(version=version, feature="transaction.version", max_version_level=2)
+            return request(feature_updates=[update])
     return None
 
 

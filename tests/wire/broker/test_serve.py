@@ -12,6 +12,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode
 
 SERVE = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]
 
@@ -189,3 +190,31 @@ def test_producer_ids_are_never_handed_out_twice_not_even_after_a_kill(serve):
                 seen.append(reply.producer_id)
         served.end(number)
     assert len(set(seen)) == len(seen) == 9
+
+
+def finalized(connection):
+    request = codec.request_class(ApiKey.API_VERSIONS)
+    reply = connection.send(request(client_software_name="ottla", client_software_version="1"), 4)
+    assert ("transaction.version", 0, 2) in {
+        (feature.name, feature.min_version, feature.max_version) for feature in reply.supported_features
+    }
+    levels = {feature.name: feature.max_version_level for feature in reply.finalized_features}
+    return levels.get("transaction.version", 0), reply.finalized_features_epoch
+
+
+def test_the_level_of_transactions_is_set_first_by_an_option_and_then_by_requests(serve):
+    first = serve("--override", "transaction.version=0").ready()
+    request = codec.request_class(ApiKey.UPDATE_FEATURES)
+    with first.connect() as connection:
+        level, epoch = finalized(connection)
+        assert level == 0
+        update = request.FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=1)
+        assert connection.send(request(feature_updates=[update]), 2).error_code == ErrorCode.NONE
+        later = finalized(connection)
+        assert later[0] == 1 and later[1] > epoch
+    assert first.end() == 0
+    again = serve("--override", "transaction.version=2").ready()
+    with again.connect() as connection:
+        assert finalized(connection)[0] == 1
+    assert again.end() == 0
+    assert "transaction.version is 1 in this directory, not 2" in again.process.stderr.read()

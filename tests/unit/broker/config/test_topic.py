@@ -15,7 +15,7 @@ from ottla.broker.config import (
 )
 from ottla.broker.config.kafka_names import KAFKA_NAMES
 
-OURS = {"max.request.body.bytes", "max.unsent.bytes", "max.decompressed.message.bytes"}
+OURS = {"transaction.version", "max.request.body.bytes", "max.unsent.bytes", "max.decompressed.message.bytes"}
 
 
 def broker(*flags):

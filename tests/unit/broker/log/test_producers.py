@@ -279,3 +279,60 @@ def test_verification_ends_with_a_transactional_batch_or_a_marker_or_by_its_age(
     marked.apply_batch(batch(), 1, NOW)
     assert error(marked, batch(sequence=1)) == ErrorCode.NONE
     assert error(plain, batch(sequence=6)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def moving(sequence, epoch=0, known=()) -> Producers:
+    """The same with a client of transactions V2."""
+    producers = state(*known)
+    producers.verification_began(7, epoch, sequence, NOW, moves_epochs=True)
+    return producers
+
+
+@pytest.mark.parametrize("sequence", [0, 3])
+def test_a_v2_transaction_begins_with_sequence_0_where_nothing_is_known_of_its_producer(sequence):
+    expected = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if sequence else ErrorCode.NONE
+    sent = batch(sequence=sequence, transactional=True)
+    assert error(moving(sequence), sent) is expected
+    assert error(moving(sequence), sent, Origin.COORDINATOR) is ErrorCode.NONE
+    assert error(verifying(sequence), sent) is ErrorCode.NONE  # V1: its state may have expired
+
+
+def test_a_v2_transaction_begins_with_sequence_0_behind_a_marker_of_its_own_epoch():
+    producers = state(batch(transactional=True))
+    producers.apply_marker(7, 1, 0, True, 1, NOW)
+    producers.verification_began(7, 1, 2, NOW, moves_epochs=True)
+    assert error(producers, batch(epoch=1, sequence=2, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producers.verification_began(7, 1, 0, NOW, moves_epochs=True)
+    assert error(producers, batch(epoch=1, transactional=True)) is ErrorCode.NONE
+
+
+def test_a_marker_of_the_epoch_that_is_being_verified_ends_the_transaction_before():
+    for marker_epoch, sequence_2 in ((1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (2, ErrorCode.NONE)):
+        producers = moving(0, epoch=1, known=[batch(transactional=True)])
+        producers.apply_marker(7, marker_epoch, 0, True, 1, NOW)
+        producers.apply_batch(batch(epoch=marker_epoch), 2, NOW)
+        producers.apply_batch(batch(epoch=marker_epoch, sequence=1), 3, NOW)
+        assert error(producers, batch(epoch=marker_epoch, sequence=2)) is sequence_2
+
+
+@pytest.mark.parametrize(
+    ("epoch", "open_already", "generation", "expected"),
+    [
+        pytest.param(4, True, 2, ErrorCode.INVALID_PRODUCER_EPOCH, id="V2, below"),
+        pytest.param(5, True, 2, ErrorCode.INVALID_PRODUCER_EPOCH, id="V2, equal with a transaction open"),
+        pytest.param(5, False, 2, ErrorCode.NONE, id="V2, equal without: the retry of a marker (KAFKA-19999)"),
+        pytest.param(6, True, 2, ErrorCode.NONE, id="V2, above"),
+        pytest.param(5, True, 3, ErrorCode.INVALID_PRODUCER_EPOCH, id="V3, as V2"),
+        pytest.param(5, True, 1, ErrorCode.NONE, id="V1, equal"),
+        pytest.param(5, True, 0, ErrorCode.NONE, id="V0, equal"),
+        pytest.param(4, True, 1, ErrorCode.INVALID_PRODUCER_EPOCH, id="V1, below"),
+    ],
+)
+def test_epoch_of_a_marker(epoch, open_already, generation, expected):
+    producers = state(batch(epoch=5, transactional=open_already))
+    assert producers.check_marker(7, epoch, 0, generation).error is expected
+
+
+def test_a_marker_at_the_last_epoch_may_be_repeated_with_a_transaction_open():
+    producers = state(batch(epoch=32767, transactional=True))
+    assert producers.check_marker(7, 32767, 0, 2).error is ErrorCode.NONE

@@ -7,11 +7,23 @@ from typing import NamedTuple
 
 import pytest
 
+from ottla.broker.api.context import Broker, Encoded, Request
+from ottla.broker.api.table import TABLE
+from ottla.broker.cluster.leaders import Leaders
+from ottla.broker.cluster.metadata import Cluster
+from ottla.broker.config import Config
+from ottla.broker.group.coordinator import GroupCoordinator
+from ottla.broker.log.manager import LogManager
+from ottla.broker.log.results import Limit
+from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
-from ottla.protocol.batch import assign_offsets, read_header
+from ottla.protocol import codec
+from ottla.protocol.batch import assign_offsets, build_batch, iter_batches, read_header
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
+from ottla.protocol.produced import check_produced_batch
 
 STATE_TOPIC = "__transaction_state"
 
@@ -258,3 +270,143 @@ def make_rig():
     yield make
     for each in made:
         assert each.bugs == []
+
+
+HEADER_BYTES = {False: 10, True: 11}
+
+
+@pytest.fixture
+def ask(rig):
+    """Send one request of a version through encoder, reader, handler and back; the response message."""
+    groups = SimpleNamespace(offsets=SimpleNamespace(partition_of=lambda group_id: len(group_id)))
+    rig.cluster.topics["__consumer_offsets"] = SimpleNamespace(partition_count=50)
+    broker = SimpleNamespace(
+        transactions=rig.coordinator, cluster=rig.cluster, clock=rig.clock, turns=rig.turns, groups=groups
+    )
+
+    def send(api_key, version, **fields):
+        sent = codec.request_class(api_key)(version=version, **fields)
+        frame = codec.encode_request(sent, version, 7, "")
+        body = codec.decode_request(api_key, version, frame[4 + HEADER_BYTES[codec.is_flexible(api_key, version)] :])
+        replies = rig.begin(TABLE[api_key].handle(broker, Request(api_key, version, 7, "", "peer", body)))
+        rig.clock.settle()
+        (reply,) = replies
+        if isinstance(reply, Encoded):
+            framed = b"".join(reply.buffers)
+        else:
+            framed = codec.encode_response(reply, api_key, version, 7)
+        assert int.from_bytes(framed[:4], "big") == len(framed) - 4
+        correlation_id, message = codec.decode_response(api_key, version, framed[4:])
+        assert correlation_id == 7
+        return message
+
+    return send
+
+
+class DeafSink:
+    """The leaders, of whom only the first `hearing` markers are heard."""
+
+    def __init__(self, leaders, hearing):
+        self.leaders = leaders
+        self.hearing = hearing
+
+    def write_marker(self, topic, index, marker):
+        if self.hearing == 0:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self.hearing -= 1
+        return self.leaders.write_marker(topic, index, marker)
+
+
+class LogsBroker:
+    """What `server.py` builds, without sockets, on a virtual clock."""
+
+    def __init__(self, directory, clock):
+        self.directory, self.clock = directory, clock
+        self.bugs = []
+        self.logs = None
+        self.start()
+
+    def start(self, hearing=-1, **options):
+        self.config = Config(**options)
+        turns = self.turns = Turns(self.clock.next_turn, self.bugs.append)
+        self.clock.enter = turns.event
+        self.logs = LogManager(RealDisk(), self.clock, turns, LogSettings(str(self.directory)))
+        self.logs.open()
+        self.cluster = Cluster(
+            self.logs,
+            self.clock,
+            1,
+            iter([bytes([n]) * 16 for n in range(1, 99)]).__next__,
+            lambda own: PartitionSettings(),
+            {name: (3, {"cleanup.policy": "compact"}) for name in ("__transaction_state", "__consumer_offsets")},
+            1,
+            self.config.transaction_version,
+        )
+        self.cluster.open()
+        self.sink = DeafSink(Leaders(self.cluster), hearing)
+        self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, TransactionSettings())
+        leaders = self.sink.leaders
+        self.groups = GroupCoordinator(self.cluster, turns, self.clock, self.config)
+        leaders.sinks["__consumer_offsets"] = self.groups
+        self.context = Broker(
+            self.config, self.clock, turns, self.logs, self.cluster, self.coordinator, self.groups, "", 0
+        )
+        turns.event(self.groups.open)
+        turns.event(self.coordinator.start)
+        self.clock.settle()
+
+    def kill(self):
+        self.coordinator.stop()
+        self.groups.stop()
+        self.clock._next.clear()
+        self.clock._timers.clear()
+        self.logs.abandon()
+
+    def ask(self, coroutine):
+        results = []
+        self.turns.event(lambda: self.turns.start(coroutine, results.append, self.bugs.append))
+        return results[0]
+
+    def begin(self, key, version, body):
+        """Send one request, decoded; a list that gets the reply."""
+        replies = []
+        request = Request(key, version, 1, "", "peer", body)
+        handler = TABLE[key].handle(self.context, request)
+        self.turns.event(lambda: self.turns.start(handler, replies.append, self.bugs.append))
+        return replies
+
+    def write(self, producer, sequence, place):
+        producer_id, epoch = producer
+        assert self.coordinator.verify("t", producer_id, epoch, [place]) == [ErrorCode.NONE]
+        batch = memoryview(
+            build_batch(
+                [(b"Account-123", b"10")],
+                timestamp_ms=self.clock.now_ms(),
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                transactional=True,
+            )
+        )
+        return self.cluster.partition(*place).append_produced(check_produced_batch(batch), batch)
+
+    def offsets(self, place):
+        partition = self.cluster.partition(*place)
+        return partition.last_stable_offset, partition.log_end_offset
+
+    def markers(self, place):
+        partition = self.cluster.partition(*place)
+        data = partition.read(0, 1 << 20, limit=Limit.END).records
+        return sum(header.is_control for _, header in iter_batches(memoryview(data)))
+
+
+@pytest.fixture
+def broker(tmp_path, make_rig):
+    """A broker on real logs with the topic `ledger` of four partitions."""
+    broker = LogsBroker(tmp_path / "data", make_rig().clock)
+    broker.cluster.create_topic("ledger", 4, {})
+    broker.cluster.ensure_internal_topic("__transaction_state")
+    broker.clock.settle()
+    yield broker
+    broker.kill()
+    assert broker.bugs == []

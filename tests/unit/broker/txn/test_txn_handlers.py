@@ -4,62 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.api import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    describe_producers,
-    describe_transactions,
-    end_txn,
-    init_producer_id,
-    list_transactions,
-    write_txn_markers,
-)
-from ottla.broker.api.context import Encoded, Request
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
 
 INIT, ADD, OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66
-HANDLERS = {
-    INIT: init_producer_id,
-    ADD: add_partitions_to_txn,
-    OFFSETS: add_offsets_to_txn,
-    END: end_txn,
-    MARKERS: write_txn_markers,
-    PRODUCERS: describe_producers,
-    DESCRIBE: describe_transactions,
-    LIST: list_transactions,
-}
-HEADER_BYTES = {False: 10, True: 11}
-
-
-@pytest.fixture
-def ask(rig):
-    """Send one request of a version through encoder, reader, handler and back; the response message."""
-    groups = SimpleNamespace(offsets=SimpleNamespace(partition_of=lambda group_id: len(group_id)))
-    rig.cluster.topics["__consumer_offsets"] = SimpleNamespace(partition_count=50)
-    broker = SimpleNamespace(
-        transactions=rig.coordinator, cluster=rig.cluster, clock=rig.clock, turns=rig.turns, groups=groups
-    )
-
-    def send(api_key, version, **fields):
-        sent = codec.request_class(api_key)(version=version, **fields)
-        frame = codec.encode_request(sent, version, 7, "")
-        body = codec.decode_request(api_key, version, frame[4 + HEADER_BYTES[codec.is_flexible(api_key, version)] :])
-        replies = rig.begin(HANDLERS[api_key].handle(broker, Request(api_key, version, 7, "", "peer", body)))
-        rig.clock.settle()
-        (reply,) = replies
-        if isinstance(reply, Encoded):
-            framed = b"".join(reply.buffers)
-        else:
-            framed = codec.encode_response(reply, api_key, version, 7)
-        assert int.from_bytes(framed[:4], "big") == len(framed) - 4
-        correlation_id, message = codec.decode_response(api_key, version, framed[4:])
-        assert correlation_id == 7
-        return message
-
-    return send
 
 
 def init(ask, version, name="t", timeout_ms=60_000, **expected):
@@ -97,20 +47,22 @@ def end(ask, version, producer, committed=True, name="t"):
     return E(answer.error_code)
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_init_producer_id_answers_every_version(ask, version):
     for name, producer in (("t", (4000, 0)), ("t", (4000, 1)), (None, (4001, 0))):
         answer = init(ask, version, name)
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, *producer)
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_an_error_of_init_producer_id_carries_no_producer(ask, version):
     answer = init(ask, version, timeout_ms=900_001)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (E.INVALID_TRANSACTION_TIMEOUT, -1, -1)
 
 
-@pytest.mark.parametrize(("version", "error"), [(3, E.INVALID_PRODUCER_EPOCH), (4, E.PRODUCER_FENCED)])
+@pytest.mark.parametrize(
+    ("version", "error"), [(3, E.INVALID_PRODUCER_EPOCH), (4, E.PRODUCER_FENCED), (5, E.PRODUCER_FENCED)]
+)
 def test_a_fenced_resume_has_the_code_of_its_version(ask, version, error):
     init(ask, 4)
     assert init(ask, version, producer_id=9, producer_epoch=0).error_code == error
@@ -177,6 +129,15 @@ def test_an_unknown_transactional_id_has_no_mapping(ask, version):
     assert add(ask, version, (1, 1), ("foo", [0])) == {("foo", 0): E.INVALID_PRODUCER_ID_MAPPING}
     assert add_offsets(ask, version, (1, 1)) is E.INVALID_PRODUCER_ID_MAPPING
     assert end(ask, version, (1, 1)) is E.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_the_last_version_of_the_first_generation(rig, ask):
+    version = 4
+    producer = rig.producer()
+    assert add_offsets(ask, version, producer) is E.NONE
+    assert end(ask, version, producer) is E.NONE
+    assert add_offsets(ask, version, (producer[0], 9)) is E.PRODUCER_FENCED
+    assert end(ask, version, (producer[0], 9)) is E.PRODUCER_FENCED
 
 
 def markers(ask, *asked):

@@ -2,110 +2,11 @@
 
 import pytest
 
-from ottla.broker.cluster.leaders import Leaders
-from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.log.manager import LogManager
 from ottla.broker.log.results import Limit
-from ottla.broker.log.settings import LogSettings, PartitionSettings
-from ottla.broker.ports.disk import RealDisk
-from ottla.broker.turns import Turns
-from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.protocol.batch import build_batch, iter_batches
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.produced import check_produced_batch
 
 LEDGER = [("ledger", index) for index in range(4)]
-
-
-class DeafSink:
-    """The leaders, of whom only the first `hearing` markers are heard."""
-
-    def __init__(self, leaders, hearing):
-        self.leaders = leaders
-        self.hearing = hearing
-
-    def write_marker(self, topic, index, marker):
-        if self.hearing == 0:
-            return E.NOT_LEADER_OR_FOLLOWER
-        self.hearing -= 1
-        return self.leaders.write_marker(topic, index, marker)
-
-
-class Broker:
-    """What `server.py` builds, without sockets, on a virtual clock."""
-
-    def __init__(self, directory, clock):
-        self.directory, self.clock = directory, clock
-        self.bugs = []
-        self.logs = None
-        self.start()
-
-    def start(self, hearing=-1):
-        turns = self.turns = Turns(self.clock.next_turn, self.bugs.append)
-        self.clock.enter = turns.event
-        self.logs = LogManager(RealDisk(), self.clock, turns, LogSettings(str(self.directory)))
-        self.logs.open()
-        self.cluster = Cluster(
-            self.logs,
-            self.clock,
-            1,
-            iter([bytes([n]) * 16 for n in range(1, 99)]).__next__,
-            lambda own: PartitionSettings(),
-            {"__transaction_state": (3, {"cleanup.policy": "compact"})},
-            1,
-        )
-        self.cluster.open()
-        self.sink = DeafSink(Leaders(self.cluster), hearing)
-        self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, TransactionSettings())
-        turns.event(self.coordinator.start)
-        self.clock.settle()
-
-    def kill(self):
-        self.coordinator.stop()
-        self.clock._next.clear()
-        self.clock._timers.clear()
-        self.logs.abandon()
-
-    def ask(self, coroutine):
-        results = []
-        self.turns.event(lambda: self.turns.start(coroutine, results.append, self.bugs.append))
-        return results[0]
-
-    def write(self, producer, sequence, place):
-        producer_id, epoch = producer
-        assert self.coordinator.verify("t", producer_id, epoch, [place]) == [E.NONE]
-        batch = memoryview(
-            build_batch(
-                [(b"Account-123", b"10")],
-                timestamp_ms=self.clock.now_ms(),
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                base_sequence=sequence,
-                transactional=True,
-            )
-        )
-        return self.cluster.partition(*place).append_produced(check_produced_batch(batch), batch)
-
-    def offsets(self, place):
-        partition = self.cluster.partition(*place)
-        return partition.last_stable_offset, partition.log_end_offset
-
-    def markers(self, place):
-        partition = self.cluster.partition(*place)
-        data = partition.read(0, 1 << 20, limit=Limit.END).records
-        return sum(header.is_control for _, header in iter_batches(memoryview(data)))
-
-
-@pytest.fixture
-def broker(tmp_path, make_rig):
-    broker = Broker(tmp_path / "data", make_rig().clock)
-    broker.cluster.create_topic("ledger", 4, {})
-    broker.cluster.ensure_internal_topic("__transaction_state")
-    broker.clock.settle()
-    yield broker
-    broker.kill()
-    assert broker.bugs == []
 
 
 def opened(broker):

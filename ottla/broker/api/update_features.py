@@ -1,0 +1,53 @@
+"""UpdateFeatures 0-2: finalize feature levels, all of them or none. free
+
+The one feature to change is `transaction.version`. A level is raised by an upgrade and lowered by a safe or an unsafe
+downgrade; the level that is finalized already is right for each. A refusal is INVALID_UPDATE_VERSION for the whole
+request. Of two updates of one feature the last one counts.
+
+Version notes: 0 has no upgrade type: it can only upgrade (its AllowDowngrade has no effect in Kafka 4 either);
+1 adds the upgrade type and validate-only; 2 does not list the features in its answer. Clients see a new level with
+their next ApiVersions request.
+"""
+
+import logging
+
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.cluster.features import FeatureUpdate, UpgradeType, update_problem
+from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode
+
+UPDATE_FEATURES = 57
+log = logging.getLogger("ottla.features")
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Check all updates, then log them in one batch."""
+    version, body = request.api_version, request.body
+    asked = [
+        FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type if version >= 1 else UpgradeType.UPGRADE)
+        for each in body.feature_updates
+    ]
+    updates = list({update.feature: update for update in asked}.values())
+    cluster = broker.cluster
+    problem = update_problem(cluster.image.features, updates, cluster.node_id)
+    if problem is not None:
+        log.warning("Refused UpdateFeatures of %s: %s", request.peer, problem)
+        return _response(version, ErrorCode.INVALID_UPDATE_VERSION, problem, [])
+    if not (version >= 1 and body.validate_only):
+        try:
+            cluster.update_features(updates)
+        except OSError as failure:
+            return _response(version, ErrorCode.KAFKA_STORAGE_ERROR, str(failure), [])
+    return _response(version, ErrorCode.NONE, None, asked)
+
+
+def _response(version: int, error: ErrorCode, message: str | None, done: list[FeatureUpdate]) -> Reply:
+    response = codec.response_class(UPDATE_FEATURES)
+    results = {}
+    if version <= 1:
+        row = response.UpdatableFeatureResult
+        results["results"] = [
+            row(version=version, feature=update.feature, error_code=ErrorCode.NONE, error_message=ErrorCode.NONE.name)
+            for update in done
+        ]
+    return response(version=version, throttle_time_ms=0, error_code=error, error_message=message, **results)

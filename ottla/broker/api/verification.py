@@ -1,0 +1,72 @@
+"""Whether a transactional write belongs to the open transaction, or is to join it (KIP-890). free
+
+Three generations of requests, told apart by their version: the first two must have added their partitions before and
+are verified; the third (transactions V2) adds them with the write itself. Broker and coordinator are one process here,
+so nothing is sent: the coordinator is asked by a call.
+
+Kafka hands out a guard with each verification and demands it back with the append, because a marker may be written
+between the two. Here the last question and the append share one step without a suspension, so nothing comes between
+them and the question itself is the guard. What did suspend (an addition that had to become durable or was tried again)
+is followed by one more question.
+
+Source: `AddPartitionsToTxnManager`, `ReplicaManager.handleProduceAppend` of Kafka 4.3.1.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.broker.api.context import Broker
+from ottla.broker.log.partition import Partition
+from ottla.broker.turns import Wait
+from ottla.broker.txn.ending import V2
+from ottla.broker.txn.values import TopicPartition
+from ottla.protocol.errors import ErrorCode
+
+_LATE: Final = ErrorCode.INVALID_TXN_STATE
+
+
+def said_by_log(partition: Partition, producer_id: int, epoch: int) -> ErrorCode | None:
+    """NONE if the log has the transaction open at this epoch, a refusal, or None: the coordinator must be asked."""
+    if partition.transaction_is_open(producer_id, epoch):
+        return ErrorCode.NONE
+    known_epoch = partition.producer_epoch_of(producer_id)
+    if known_epoch is not None and epoch < known_epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return None
+
+
+def verify(
+    broker: Broker, transactional_id: str, producer_id: int, epoch: int, place: TopicPartition, told_abortable: bool
+) -> ErrorCode:
+    """Whether the partition is in the open transaction, at once.
+
+    `told_abortable`: the request's version knows TRANSACTION_ABORTABLE, and the client did not leave the adding to us.
+    """
+    (error,) = broker.transactions.verify(transactional_id, producer_id, epoch, (place,))
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not told_abortable:
+        return _LATE
+    return error
+
+
+async def add(
+    broker: Broker, transactional_id: str, producer_id: int, epoch: int, places: Sequence[TopicPartition], retry_ms: int
+) -> ErrorCode:
+    """Add partitions to the transaction and begin it if need be; durable when this returns.
+
+    While the transaction before is still being completed the question is repeated, for `retry_ms` in all.
+    """
+    clock = broker.clock
+    until_ms = clock.monotonic_ms() + retry_ms
+    while True:
+        error = await broker.transactions.add_partitions(transactional_id, producer_id, epoch, places, V2)
+        if error is not ErrorCode.CONCURRENT_TRANSACTIONS or clock.monotonic_ms() >= until_ms:
+            return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
+        await _sleep(broker, broker.config.add_partitions_to_txn_retry_backoff_ms)
+
+
+async def _sleep(broker: Broker, delay_ms: int) -> None:
+    wait: Wait[None] = Wait(broker.turns)
+    wait.on_discard = broker.clock.call_later(delay_ms, lambda: wait.wake(None)).cancel
+    await wait

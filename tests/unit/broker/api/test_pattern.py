@@ -1,0 +1,136 @@
+"""Patterns of ListTransactions: each row was answered so by Kafka 4.3.1 for the ids a42 and b42."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.broker.api.pattern import PatternError, compile_pattern
+
+NO = None  # no regular expression
+ROWS = [
+    (".*", "ab"),
+    ("a.*", "a"),
+    ("a", ""),
+    (r"[ab]\d+", "ab"),
+    ("(a|b).*", "ab"),
+    ("(", NO),
+    ("[", NO),
+    ("a{2", ""),
+    ("a{1001}", NO),
+    ("\\", NO),
+    ("*", NO),
+    ("a**", NO),
+    ("a++", NO),
+    ("(?i)A.*", "a"),
+    ("(?:a|b).+", "ab"),
+    ("(?P<x>a).*", "a"),
+    ("(?<x>a).*", "a"),
+    (r"\w+", "ab"),
+    (r"\pL\d+", "ab"),
+    (r"\p{L}\d+", "ab"),
+    ("^a.*$", "a"),
+    (r"\Aa.*\z", "a"),
+    (r"\Aa.*\Z", NO),
+    (r"\Qa\E.*", "a"),
+    ("(?=a).*", NO),
+    (r"(a)\1", NO),
+    ("a{0,2}.*", "ab"),
+    (r"[[:alpha:]]\d+", "ab"),
+    (r"[^a]\d+", "b"),
+    (r"\x61.*", "a"),
+    (r"\x{61}.*", "a"),
+    ("(?s).*", "ab"),
+    (r"a\C*", NO),
+    ("x*?.*", "ab"),
+    (".*+", NO),
+    ("a{,2}.*", ""),
+    ("a{2,1}", NO),
+    ("]a", ""),
+    ("a]", ""),
+    ("a}", ""),
+    ("{", ""),
+    ("a|", ""),
+    ("|a.*", "a"),
+    ("()", ""),
+    (")", NO),
+    ("[a-", NO),
+    ("[z-a]", NO),
+    (r"\8", NO),
+    (r"\a", ""),
+    (r"\b.*", "ab"),
+    (r"\Ba", ""),
+    ("[]a].*", "a"),
+    ("[^]a].*", "b"),
+    ("(?z)a", NO),
+    ("(?i", NO),
+    ("(?-i)a.*", "a"),
+    ("(?i:A).*", "a"),
+    ("(?U)a.*", "a"),
+    (r"\pN", ""),
+    (r"\d", ""),
+    (r"[\d]", ""),
+    (r"[\dab]+", "ab"),
+    (r"[a-\d]", NO),
+    (r"\u0061.*", NO),
+]
+
+
+@pytest.mark.parametrize(("text", "ids"), ROWS, ids=[row[0] for row in ROWS])
+def test_row(text, ids):
+    if ids is NO:
+        with pytest.raises(PatternError):
+            compile_pattern(text)
+    else:
+        pattern = compile_pattern(text)
+        assert "".join(each[0] for each in ("a42", "b42") if pattern.matches(each)) == ids
+
+
+# What Python's `re` reads in the same way.
+_ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", "\\w", "\\d", "^", "$", "\\b", "-"])
+_EXPRESSIONS = st.recursive(
+    _ATOMS,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda pair: f"(?:{pair[0]}|{pair[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,}", "{0,2}", "*?"])).map(
+            lambda pair: f"(?:{pair[0]}){pair[1]}"
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_EXPRESSIONS, st.lists(st.text("ab1-\n", max_size=6), min_size=1, max_size=5))
+def test_it_agrees_with_pythons_own_where_both_have_the_syntax(expression, texts):
+    pattern = compile_pattern(expression)
+    own = re.compile(expression.replace("$", r"\Z"), re.ASCII)
+    for text in texts:
+        assert pattern.matches(text) == (own.fullmatch(text) is not None), text
+
+
+def test_what_makes_others_backtrack_costs_a_step_per_character():
+    pattern = compile_pattern("(a+)+(a|aa)*b")
+    steps = []
+    consume = pattern._consume
+    pattern._consume = lambda states, char: steps.append(char) or consume(states, char)
+    assert not pattern.matches("a" * 5000)
+    assert len(steps) < 10
+
+
+@pytest.mark.parametrize("text", ["(" * 5000, "a" * 20_000, "((a{1000}){1000}){1000}", "(?:" * 101 + ")" * 101])
+def test_what_would_be_too_large_is_refused(text):
+    with pytest.raises(PatternError):
+        compile_pattern(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("ab(){}[]|*+?\\^$.-:<>P,0123xpQE"))
+def test_any_text_is_a_pattern_or_refused(text):
+    try:
+        pattern = compile_pattern(text)
+    except PatternError:
+        return
+    assert pattern.matches("ab") in (True, False)

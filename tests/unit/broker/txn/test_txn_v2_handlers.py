@@ -1,0 +1,189 @@
+"""What the versions of transactions V2 ask and are told: batches of brokers, moved epochs, markers, lists."""
+
+import pytest
+
+from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.txn.states import TransactionStatus as S
+from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode as E
+
+ADD, END, MARKERS, LIST = 24, 26, 27, 66
+
+
+def add_for_brokers(ask, version, *transactions):
+    """Versions 4-5: rows of (id, producer, verify only, topics); [(id, {(topic, partition): error})]."""
+    request = codec.request_class(ADD)
+    transaction = request.AddPartitionsToTxnTransaction
+    topic = transaction.AddPartitionsToTxnTopic
+    answer = ask(
+        ADD,
+        version,
+        transactions=[
+            transaction(
+                version=version,
+                transactional_id=name,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                verify_only=verify_only,
+                topics=[topic(version=version, name=n, partitions=list(p)) for n, p in topics],
+            )
+            for name, producer, verify_only, topics in transactions
+        ],
+    )
+    rows = [
+        (
+            result.transactional_id,
+            {
+                (each.name, row.partition_index): E(row.partition_error_code)
+                for each in result.topic_results
+                for row in each.results_by_partition
+            },
+        )
+        for result in answer.results_by_transaction
+    ]
+    return E(answer.error_code), rows
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_brokers_add_and_verify_several_transactions_at_once(rig, ask, version):
+    one, two = rig.producer("one"), rig.producer("two")
+    rig.add("two", two, ("foo", 1))
+    error, rows = add_for_brokers(
+        ask,
+        version,
+        ("one", one, False, [("foo", [0, 2]), ("__consumer_offsets", [3])]),
+        ("two", two, True, [("foo", [1, 2])]),
+        ("two", (two[0], two[1] + 1), True, [("foo", [1])]),
+        ("two", (77, 0), True, [("foo", [1])]),
+        ("nobody", one, True, [("foo", [1])]),
+        ("", one, False, [("foo", [1])]),
+    )
+    assert error is E.NONE
+    assert rows == [
+        ("one", dict.fromkeys([("foo", 0), ("foo", 2), ("__consumer_offsets", 3)], E.NONE)),
+        ("two", {("foo", 1): E.NONE, ("foo", 2): E.TRANSACTION_ABORTABLE}),
+        ("two", {("foo", 1): E.PRODUCER_FENCED}),
+        ("two", {("foo", 1): E.INVALID_PRODUCER_ID_MAPPING}),
+        ("nobody", {("foo", 1): E.INVALID_PRODUCER_ID_MAPPING}),
+        ("", {("foo", 1): E.INVALID_REQUEST}),
+    ]
+    assert (rig.state("one").client_version, rig.state("two").client_version) == (2, 0)
+
+
+@pytest.mark.parametrize("verify_only", [False, True])
+@pytest.mark.parametrize("version", [4, 5])
+def test_one_bad_partition_spoils_its_own_transaction_only(rig, ask, version, verify_only):
+    one, two = rig.producer("one"), rig.producer("two")
+    error, rows = add_for_brokers(
+        ask,
+        version,
+        ("one", one, verify_only, [("foo", [0, 4]), ("nowhere", [0])]),
+        ("two", two, False, [("foo", [0])]),
+    )
+    unknown = E.UNKNOWN_TOPIC_OR_PARTITION
+    assert (error, rows) == (
+        E.NONE,
+        [
+            ("one", {("foo", 0): E.OPERATION_NOT_ATTEMPTED, ("foo", 4): unknown, ("nowhere", 0): unknown}),
+            ("two", {("foo", 0): E.NONE}),
+        ],
+    )
+    assert rig.state("one").status is S.EMPTY
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_brokers_cannot_add_at_level_0(rig, ask, version):
+    producer = rig.producer()
+    rig.cluster.level = 0
+    assert add_for_brokers(ask, version, ("t", producer, False, [("foo", [0])])) == (E.UNSUPPORTED_VERSION, [])
+    assert rig.state().status is S.EMPTY
+    assert add_for_brokers(ask, version) == (E.NONE, [])
+
+
+def end_with_producer(ask, producer, committed=True, name="t"):
+    answer = ask(
+        END, 5, transactional_id=name, producer_id=producer[0], producer_epoch=producer[1], committed=committed
+    )
+    return E(answer.error_code), answer.producer_id, answer.producer_epoch
+
+
+def test_the_end_of_a_v2_transaction_carries_the_producer_to_go_on_with(rig, ask):
+    rig.cluster.level = 2
+    producer = rig.producer()
+    add_for_brokers(ask, 5, ("t", producer, False, [("foo", [0])]))
+    assert end_with_producer(ask, producer) == (E.NONE, 4000, 1)
+    assert end_with_producer(ask, producer) == (E.NONE, 4000, 1)  # the repetition
+    assert end_with_producer(ask, (4000, 1), committed=False) == (E.NONE, 4000, 2)
+    assert end_with_producer(ask, producer) == (E.PRODUCER_FENCED, -1, -1)
+    assert end_with_producer(ask, (4000, 2)) == (E.INVALID_TXN_STATE, -1, -1)
+    assert {written[2].transaction_version for written in rig.sink.written} == {2}
+
+
+def test_generations_meet_on_one_id(rig, ask):
+    """The generation is that of each request: a V1 end of a V2 transaction moves no epoch."""
+    rig.cluster.level = 2
+    producer = rig.producer()
+    add_for_brokers(ask, 5, ("t", producer, False, [("foo", [0])]))
+    assert rig.end("t", producer).error is E.NONE
+    assert (rig.state().producer_epoch, rig.state().client_version) == (0, 0)
+    assert rig.add("t", producer, ("foo", 1)) is E.NONE
+    assert end_with_producer(ask, producer) == (E.NONE, 4000, 1)
+    assert [written[2].transaction_version for written in rig.sink.written] == [0, 2]
+
+
+@pytest.mark.parametrize(("version", "generation", "written"), [(1, 2, 0), (2, 2, 2), (2, 1, 1), (2, 0, 0)])
+def test_a_marker_has_the_generation_that_its_version_can_say(rig, ask, version, generation, written):
+    request = codec.request_class(MARKERS)
+    marker = request.WritableTxnMarker
+    topic = marker.WritableTxnMarkerTopic(version=version, name="foo", partition_indexes=[0])
+    more = {"transaction_version": generation} if version >= 2 else {}
+    row = marker(
+        version=version,
+        producer_id=8,
+        producer_epoch=5,
+        transaction_result=True,
+        coordinator_epoch=2,
+        topics=[topic],
+        **more,
+    )
+    ask(MARKERS, version, markers=[row])
+    assert rig.sink.written == [("foo", 0, TransactionMarker(8, 5, 2, True, written))]
+
+
+def named(ask, version, **filters):
+    answer = ask(LIST, version, state_filters=[], producer_id_filters=[], **filters)
+    return E(answer.error_code), sorted(each.transactional_id for each in answer.transaction_states)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_list_transactions_filters_by_the_age_of_the_transaction(rig, ask, version):
+    rig.producer("never")
+    for name in ("old", "new"):
+        rig.add(name, rig.producer(name), ("foo", 0))
+        rig.clock.advance(500)
+    for duration_ms, names in (
+        (-1, ["never", "new", "old"]),
+        (0, ["never", "new", "old"]),
+        (499, ["never", "new", "old"]),
+        (500, ["never", "old"]),
+        (1000, ["never"]),
+        (2**62, []),
+    ):
+        assert named(ask, version, duration_filter=duration_ms) == (E.NONE, names), duration_ms
+
+
+def test_list_transactions_filters_by_a_pattern(rig, ask):
+    for name in ("orders-1", "orders-20", "orders", "b\u00fccher-1"):
+        rig.producer(name)
+    everything = sorted(("orders-1", "orders-20", "orders", "b\u00fccher-1"))
+    for pattern, names in (
+        (None, everything),
+        ("", everything),
+        (r"orders-\d", ["orders-1"]),
+        (r"orders-\d+", ["orders-1", "orders-20"]),
+        ("orders", ["orders"]),
+        ("(?i)B\u00dcCHER.*", ["b\u00fccher-1"]),
+        ("nothing", []),
+    ):
+        assert named(ask, 2, transactional_id_pattern=pattern) == (E.NONE, names), pattern
+    assert named(ask, 2, transactional_id_pattern="orders-(") == (E.INVALID_REGULAR_EXPRESSION, [])

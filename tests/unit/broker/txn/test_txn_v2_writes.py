@@ -1,0 +1,342 @@
+"""Writes of transactions V2 (KIP-890): Produce 12-13 and TxnOffsetCommit 5 add their partitions themselves."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.api import produce
+from ottla.broker.api.context import Request
+from ottla.broker.cluster.features import FeatureUpdate
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.results import Limit
+from ottla.broker.txn.states import TransactionStatus as S
+from ottla.protocol import codec
+from ottla.protocol.batch import build_batch, iter_batches
+from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.produce_wire import ProduceBody
+
+PRODUCE, TXN_OFFSET_COMMIT = 0, 28
+OFFSETS = ("__consumer_offsets", 1)  # where group "g" has its offsets
+LEDGER = [("ledger", index) for index in range(4)]
+
+
+class Client:
+    """A producer of one transactional id, by raw requests. `producer` is (id, epoch)."""
+
+    def __init__(self, broker, name="t"):
+        self.broker, self.name = broker, name
+        answer = broker.ask(broker.coordinator.init_producer_id(name, 60_000))
+        assert answer.error is E.NONE
+        self.producer = (answer.producer_id, answer.producer_epoch)
+
+    @property
+    def state(self):
+        return self.broker.coordinator.describe(self.name).state
+
+    def body(self, *places, version=12, sequence=0, epoch=None, producer_id=None, by_id=None):
+        """A decoded Produce request with one transactional record per partition."""
+        topics = {}
+        for topic, index in places:
+            batch = build_batch(
+                [(b"k", b"v")],
+                producer_id=self.producer[0] if producer_id is None else producer_id,
+                producer_epoch=self.producer[1] if epoch is None else epoch,
+                base_sequence=sequence,
+                transactional=True,
+                timestamp_ms=self.broker.clock.now_ms(),
+            )
+            topics.setdefault(topic, []).append((index, memoryview(batch)))
+        ids = []
+        if version >= 13:
+            ids = [by_id or self.broker.cluster.topics[topic].topic_id for topic in topics]
+        named = [("" if ids else topic, rows) for topic, rows in topics.items()]
+        return ProduceBody(self.name, -1, 1000, named, ids, 0)
+
+    def begin_produce(self, *places, **more):
+        return self.broker.begin(PRODUCE, more.get("version", 12), self.body(*places, **more))
+
+    def produce(self, *places, **more):
+        """One error per partition, or one if all have the same."""
+        return produced(self.begin_produce(*places, **more), more.get("version", 12))
+
+    def commit_offset(self, version=5, group="g", epoch=None, generation=-1, topic="ledger"):
+        row = SimpleNamespace(partition_index=0, committed_offset=5, committed_leader_epoch=-1, committed_metadata="")
+        body = SimpleNamespace(
+            transactional_id=self.name,
+            group_id=group,
+            producer_id=self.producer[0],
+            producer_epoch=self.producer[1] if epoch is None else epoch,
+            generation_id=generation,
+            member_id="" if generation < 0 else "m",
+            group_instance_id=None,
+            topics=[SimpleNamespace(name=topic, partitions=[row])],
+        )
+        (reply,) = self.broker.begin(TXN_OFFSET_COMMIT, version, body)
+        _, message = codec.decode_response(TXN_OFFSET_COMMIT, version, reply.buffers[0][4:])
+        return E(message.topics[0].partitions[0].error_code)
+
+    def end(self, commit=True):
+        answer = self.broker.ask(self.broker.coordinator.end(self.name, *self.producer, commit, v2=True))
+        if answer.error is E.NONE:
+            self.producer = (answer.producer_id, answer.producer_epoch)
+        self.broker.clock.settle()
+        return answer.error
+
+
+def produced(replies, version=12):
+    (reply,) = replies
+    _, message = codec.decode_response(PRODUCE, version, b"".join(reply.buffers)[4:])
+    errors = [E(row.error_code) for topic in message.responses for row in topic.partition_responses]
+    return errors[0] if len(set(errors)) == 1 else errors
+
+
+@pytest.fixture
+def client(broker):
+    broker.cluster.ensure_internal_topic("__consumer_offsets")
+    broker.clock.settle()
+    assert broker.groups.offsets.partition_of("g") == OFFSETS[1]
+    return Client(broker)
+
+
+def test_produce_begins_the_transaction_and_adds_its_partitions(client):
+    assert client.produce(*LEDGER[:2]) is E.NONE
+    assert (client.state.status, list(client.state.partitions)) == (S.ONGOING, LEDGER[:2])
+    assert client.state.client_version == 2
+    assert client.produce(*LEDGER[:3], sequence=1) == [E.NONE, E.NONE, E.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert client.produce(LEDGER[2]) is E.NONE
+    assert list(client.state.partitions) == LEDGER[:3]
+
+
+def test_each_transaction_has_an_epoch_and_sequences_of_its_own(client, broker):
+    for commit in (True, False, True):
+        epoch = client.producer[1]
+        assert client.produce(LEDGER[0]) is E.NONE
+        assert client.produce(LEDGER[0], sequence=1) is E.NONE
+        assert client.end(commit) is E.NONE
+        assert client.producer[1] == epoch + 1
+        assert broker.offsets(LEDGER[0])[0] == broker.offsets(LEDGER[0])[1]
+    data = broker.cluster.partition(*LEDGER[0]).read(0, 1 << 20, limit=Limit.END).records
+    headers = [header for _, header in iter_batches(memoryview(data))]
+    assert [(header.is_control, header.producer_epoch) for header in headers] == [
+        (False, 0),
+        (False, 0),
+        (True, 1),
+        (False, 1),
+        (False, 1),
+        (True, 2),
+        (False, 2),
+        (False, 2),
+        (True, 3),
+    ]
+
+
+def test_topic_ids_stand_for_names(client):
+    assert client.produce(LEDGER[0], version=13) is E.NONE
+    assert list(client.state.partitions) == LEDGER[:1]
+
+
+def test_an_unknown_topic_id_has_its_own_error_and_is_given_back(client):
+    unknown = bytes(15) + b"\xff"
+    (reply,) = client.begin_produce(*LEDGER[:2], version=13, by_id=unknown)
+    _, message = codec.decode_response(PRODUCE, 13, b"".join(reply.buffers)[4:])
+    (topic,) = message.responses
+    assert topic.topic_id.bytes == unknown
+    assert [row.error_code for row in topic.partition_responses] == [E.UNKNOWN_TOPIC_ID] * 2
+    assert client.produce(("ledger", 9), version=13) is E.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.state.status is S.EMPTY
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(3, E.INVALID_TXN_STATE), (10, E.INVALID_TXN_STATE), (11, E.TRANSACTION_ABORTABLE), (12, E.NONE), (13, E.NONE)],
+)
+def test_produce_to_a_partition_that_was_not_added(client, version, error):
+    assert client.produce(LEDGER[0], version=version) is error
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(0, E.INVALID_TXN_STATE), (3, E.INVALID_TXN_STATE), (4, E.TRANSACTION_ABORTABLE), (5, E.NONE)],
+)
+def test_offsets_of_a_group_that_was_not_added(client, version, error):
+    assert client.commit_offset(version) is error
+    assert (OFFSETS in client.state.partitions) == (error is E.NONE)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_stale_epoch_and_a_wrong_id_have_one_error_in_each_generation(client, version):
+    old = client.producer[1]
+    assert client.produce(LEDGER[0]) is E.NONE
+    assert client.end() is E.NONE
+    for place in LEDGER[:2]:  # one where the log knows better, one where the coordinator does
+        assert client.produce(place, version=version, epoch=old) is E.INVALID_PRODUCER_EPOCH
+    assert client.produce(LEDGER[1], version=version, epoch=old + 2) is E.INVALID_PRODUCER_EPOCH
+    assert client.produce(LEDGER[1], version=version, producer_id=77) is E.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_stale_offsets_have_one_error_in_each_generation(client, version):
+    old = client.producer[1]
+    assert client.commit_offset() is E.NONE
+    assert client.end() is E.NONE
+    assert client.commit_offset(version, epoch=old) is E.INVALID_PRODUCER_EPOCH
+    assert client.commit_offset(version, epoch=old + 2) is E.INVALID_PRODUCER_EPOCH
+
+
+def test_offsets_join_the_transaction_before_the_member_is_looked_at(client):
+    assert client.commit_offset(generation=3) is E.ILLEGAL_GENERATION
+    assert OFFSETS in client.state.partitions
+
+
+def test_offsets_that_cannot_be_committed_anyway_do_not_begin_a_transaction(client):
+    assert client.commit_offset(group="") is E.INVALID_GROUP_ID
+    assert client.commit_offset(topic="nowhere") is E.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.state.status is S.EMPTY
+
+
+@pytest.mark.parametrize("places", [LEDGER[:1], LEDGER[:2]])
+def test_the_first_sequence_of_a_transaction_is_zero(client, places):
+    assert client.produce(*places, sequence=3) is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert client.state.status is S.ONGOING  # added, as in Kafka, before the log refused
+    assert client.produce(*places) is E.NONE
+    assert client.end() is E.NONE
+    assert client.produce(*places, sequence=1) is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert client.produce(*places) is E.NONE
+
+
+def waiting_for_markers(broker, client):
+    """An ended transaction whose second marker is not heard of: the id is busy until the fan-out tries again."""
+    assert client.produce(*LEDGER[:2]) is E.NONE
+    broker.sink.hearing = 1
+    assert client.end() is E.NONE
+    assert client.state.status is S.PREPARE_COMMIT
+
+
+def test_produce_waits_for_the_markers_of_the_transaction_before(client, broker):
+    waiting_for_markers(broker, client)
+    replies = client.begin_produce(LEDGER[0])
+    broker.clock.advance(19)
+    assert replies == []
+    broker.sink.hearing = -1
+    broker.clock.advance(60)
+    assert produced(replies) is E.NONE
+    assert client.state.status is S.ONGOING
+
+
+def test_produce_gives_up_after_a_while(client, broker):
+    waiting_for_markers(broker, client)
+    broker.sink.hearing = 0
+    replies = client.begin_produce(LEDGER[0])
+    broker.clock.advance(99)
+    assert replies == []
+    broker.clock.advance(1)
+    assert produced(replies) is E.CONCURRENT_TRANSACTIONS
+
+
+@pytest.mark.parametrize("version", [3, 11])
+def test_produce_of_the_first_generation_does_not_wait(client, broker, version):
+    waiting_for_markers(broker, client)
+    assert client.produce(LEDGER[2], version=version) is E.NOT_ENOUGH_REPLICAS
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_offsets_do_not_wait_for_markers(client, broker, version):
+    waiting_for_markers(broker, client)
+    assert client.commit_offset(version) is E.CONCURRENT_TRANSACTIONS
+
+
+def test_a_client_that_hangs_up_leaves_no_timer_behind(client, broker):
+    waiting_for_markers(broker, client)
+    broker.sink.hearing = 0
+    armed = broker.clock.armed
+    handler = produce.handle(broker.context, Request(PRODUCE, 12, 1, "", "peer", client.body(LEDGER[0])))
+    activity = broker.turns.start(handler, lambda reply: pytest.fail("answered"), broker.bugs.append)
+    assert broker.clock.armed == armed + 1
+    activity.discard()
+    assert broker.clock.armed == armed
+    broker.clock.advance(500)
+
+
+class SlowLog:
+    """Holds the durability of the transaction log back, so that an addition suspends its request."""
+
+    def __init__(self, monkeypatch):
+        self.held = []
+        advance = Partition._advance
+
+        def hold(partition):
+            if partition.topic == "__transaction_state":
+                self.held.append(lambda: advance(partition))
+            else:
+                advance(partition)
+
+        monkeypatch.setattr(Partition, "_advance", hold)
+
+    def release(self, broker):
+        while self.held:
+            broker.turns.event(self.held.pop(0))
+
+
+def test_nothing_is_appended_before_the_addition_is_durable(client, broker, monkeypatch):
+    slow = SlowLog(monkeypatch)
+    replies = client.begin_produce(LEDGER[0])
+    assert (replies, broker.offsets(LEDGER[0])) == ([], (0, 0))
+    slow.release(broker)
+    assert produced(replies) is E.NONE
+    assert broker.offsets(LEDGER[0]) == (0, 1)
+
+
+def test_an_addition_that_was_overtaken_by_the_end_of_its_transaction_appends_nothing(client, broker, monkeypatch):
+    slow = SlowLog(monkeypatch)
+    replies = client.begin_produce(LEDGER[0])
+    monkeypatch.undo()
+
+    # Durable, and in the same turn, before the request goes on, a second instance aborts the transaction.
+    def overtake():
+        slow.held.pop(0)()
+        broker.turns.start(broker.coordinator.init_producer_id("t", 60_000), lambda answer: None, broker.bugs.append)
+
+    broker.turns.event(overtake)
+    assert produced(replies) in (E.INVALID_PRODUCER_EPOCH, E.CONCURRENT_TRANSACTIONS)
+    broker.clock.settle()
+    assert broker.markers(LEDGER[0]) == 1
+    assert broker.offsets(LEDGER[0]) == (1, 1)  # the marker alone: no record stands outside a transaction
+
+
+def test_at_level_0_nothing_of_the_second_generation_is_begun(client, broker):
+    broker.cluster.update_features([FeatureUpdate("transaction.version", 0, 2)])
+    assert client.produce(LEDGER[0]) is E.UNSUPPORTED_VERSION
+    assert client.commit_offset() is E.UNSUPPORTED_VERSION
+    assert client.end(commit=False) is E.UNSUPPORTED_VERSION
+    assert client.state.status is S.EMPTY
+    assert broker.coordinator.describe("t").error is E.NONE
+
+
+def test_what_began_before_a_downgrade_to_level_0_ends_after_it(client, broker):
+    assert client.produce(*LEDGER[:2]) is E.NONE
+    broker.sink.hearing = 1
+    assert client.end() is E.NONE
+    broker.cluster.update_features([FeatureUpdate("transaction.version", 0, 2)])
+    broker.sink.hearing = -1
+    broker.clock.advance(1000)
+    assert client.state.status is S.COMPLETE_COMMIT
+    again = Client(broker)
+    assert again.producer == (client.producer[0], client.producer[1] + 1)
+    broker.kill()
+    broker.start()
+    assert again.state.producer_epoch == again.producer[1]
+
+
+def test_an_open_transaction_of_the_second_generation_times_out_at_level_0(client, broker):
+    assert client.produce(LEDGER[0]) is E.NONE
+    broker.cluster.update_features([FeatureUpdate("transaction.version", 0, 2)])
+    broker.clock.advance(90_000)
+    assert client.state.status is S.COMPLETE_ABORT
+    assert broker.offsets(LEDGER[0]) == (2, 2)
+
+
+def test_verification_that_is_turned_off_does_not_turn_off_the_adding(client, broker):
+    broker.context.config = type(broker.config)(transaction_partition_verification_enable=False)
+    assert client.produce(LEDGER[0]) is E.NONE
+    assert client.commit_offset() is E.NONE
+    assert set(client.state.partitions) == {LEDGER[0], OFFSETS}
