@@ -13,7 +13,7 @@ the order of lines is the order of time. Values are unique per key, keys are "to
     init           txn_id                                            txn_id, pid, epoch
     send           txn_id, txn, pid, epoch,                          mops [["send", key, value, offset]]
                    mops [["send", key, value]]
-    end            txn, commit, pid, epoch
+    end            txn, commit, pid, epoch                           pid, epoch to go on with (transactions V2)
     offsets        txn, group, pid, epoch, mops [["offset", key, offset]],
                    metadata (the txn, committed with the offset)
     poll           committed, txn                                    mops [["poll", key, from, next, [[offset, value]]]]

@@ -106,6 +106,9 @@ def _check_fencing(story: Story) -> Iterator[Anomaly]:
     """Once an instance is initialised, nothing that an older one begins may succeed."""
     inits = [op for op in story.of("init") if op.status == OK and op.result.get("txn_id") is not None]
     owners = {(op.result["pid"], op.result["epoch"]): op for op in inits}
+    for end in story.of("end"):  # with transactions V2 the epoch moves with each transaction
+        if end.status == OK and "pid" in end.result and end.producer in owners:
+            owners.setdefault((end.result["pid"], end.result["epoch"]), owners[end.producer])
     for operation in story.operations:
         if operation.f not in ("send", "end", "offsets") or operation.status != OK:
             continue

@@ -116,6 +116,7 @@ class Copier(Producer):
 
     def end(self, commit: bool) -> Script:
         yield from super().end(commit)
+        self.of_producer = self.producer
         if commit:
             self.position = self.ahead
 
@@ -143,8 +144,9 @@ class Copier(Producer):
 
     def commit_position(self, next_offset: int) -> Script:
         assert self.producer is not None and self.transactional_id is not None
-        ask = wire.add_offsets(self.transactional_id, self.producer, self.group)
-        yield from self.insist(ask, lambda answer: answer.error_code)
+        if self.generation.adds_by_itself:
+            ask = wire.add_offsets(self.transactional_id, self.producer, self.group)
+            yield from self.insist(ask, lambda answer: answer.error_code)
         key = f"{self.source[0]}/{self.source[1]}"
         op = self.history.invoke(
             self.name, "offsets", txn=self.txn, group=self.group, pid=self.producer[0], epoch=self.producer[1],

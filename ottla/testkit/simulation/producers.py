@@ -72,7 +72,7 @@ class Producer(Process):
         self.places = places
         self.temper = temper
         self.history = world.history
-        self.generation = world.generation
+        self.generation = world.generation_of(transactional_id or name)
         self.producer: tuple[int, int] | None = None
         self.sequences: dict[Place, int] = {}
         self.added: dict[Place, None] = {}
@@ -126,6 +126,8 @@ class Producer(Process):
             raise Refused(LOST)
         if self.begun:
             yield from self.end(False)
+            if self.generation is wire.V2:
+                return  # the abort has moved the epoch
         yield from self.initialise(self.producer)
 
     def haunt(self) -> Script:
@@ -136,6 +138,7 @@ class Producer(Process):
                     yield from self.produce(self.draw_writes()[:1])
                 elif self.begun:
                     yield from self.end(self.random.random() < 0.7)
+                    return  # it was not fenced after all: the next write is of another transaction
             except (Refused, Abortable):
                 continue
 
@@ -200,6 +203,7 @@ class Producer(Process):
     def produce(self, writes: Sequence[tuple[Place, list[str]]]) -> Script:
         """Send batches, `depth` at a time, until each stands; raises Abortable or Refused."""
         pending = [self._begin_write(place, values) for place, values in writes]
+        self.begun = self.begun or self.transactional_id is not None
         for _ in range(TRIES):
             if not pending:
                 return
@@ -246,7 +250,11 @@ class Producer(Process):
         attempt.over = True
         self.begun = False
         if error == wire.NONE:
-            self.history.ok(self.name, "end", op, txn=self.txn, commit=commit)
+            if self.generation is wire.V2:
+                self.producer, self.sequences = (answer.producer_id, answer.producer_epoch), {}
+            self.history.ok(
+                self.name, "end", op, txn=self.txn, commit=commit, pid=self.producer[0], epoch=self.producer[1]
+            )
             return
         if lost or error in wire.RETRIABLE:
             self.history.info(self.name, "end", op, error)

@@ -32,6 +32,7 @@ class Generation(NamedTuple):
 
 
 V1: Final = Generation("v1", produce=11, end_txn=3, txn_offset_commit=3, adds_by_itself=True)
+V2: Final = Generation("v2", produce=12, end_txn=5, txn_offset_commit=5, adds_by_itself=False)
 
 
 class Ask(NamedTuple):

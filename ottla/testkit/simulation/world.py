@@ -20,6 +20,7 @@ from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher, Refuse, Send
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.turns import Activity, Turns
+from ottla.broker.txn.ending import V2
 from ottla.broker.txn.states import PREPARED, TransactionStatus
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.scanner import ScannedPartition, scan_contents
@@ -53,6 +54,8 @@ CONFIG: Final = Config(
     transaction_abort_timed_out_transaction_cleanup_interval_ms=500,
     connections_max_idle_ms=30_000,
 )
+LEVELS: Final = (1, V2, V2)
+CONFIGS: Final = {level: replace(CONFIG, transaction_version=level) for level in LEVELS}
 
 
 class Served(Dispatcher):
@@ -89,7 +92,6 @@ class World:
         self.random = Random(master.getrandbits(64))
         self._people = Random(master.getrandbits(64))
         self.weather = self.profile.weather
-        self.generation = wire.V1
         self.schedule = Schedule()
         self.ports = PortCalls()
         self.disk = MemoryDisk(self.ports, Random(master.getrandbits(64)), self._defer)
@@ -108,10 +110,12 @@ class World:
         self._clock: VirtualClock
         self._turns: Turns
         self._links: list[Link] = []
+        self._generations: dict[str, wire.Generation] = {}
         self._expected: dict[tuple[str, int], Attempt] = {}
         self._processes: list[Process] = []
         self._invariants = Invariants()
         self._trace = blake2b(digest_size=16)
+        self.level = Random(master.getrandbits(64)).choice(LEVELS)
         self._call_ms = self._people.choice(self.profile.call_ms)
         self._small_segments = self._people.random() < self.profile.small_segments
         self._kill_calls = sorted(fault for fault in self._active if fault.kind == faults.KILL_CALL)
@@ -254,6 +258,17 @@ class World:
                 process.start(script, delay_ms)
                 self._processes.append(process)
 
+    def generation_of(self, owner: str) -> wire.Generation:
+        """What the clients of a transactional id speak: transactions V2 mostly, where the cluster has them.
+
+        One id has one generation: a zombie that speaks V2 takes the epoch of a successor that speaks V1 for its own
+        next one, and no broker can tell (`TransactionCoordinator.endTransaction` of Kafka 4.3.1 believes it to retry).
+        """
+        if owner not in self._generations:
+            v2 = self.level == V2 and self._people.random() < 0.8
+            self._generations[owner] = wire.V2 if v2 else wire.V1
+        return self._generations[owner]
+
     @property
     def clients(self) -> list[str]:
         """Who took part."""
@@ -336,7 +351,7 @@ class World:
         clock.enter = turns.event
         self._clock, self._turns = clock, turns
         try:
-            assembly = Assembly(CONFIG, clock, self.disk, turns)
+            assembly = Assembly(CONFIGS[self.level], clock, self.disk, turns)
         except (LogDirectoryError, OSError) as error:
             self.violations.append(f"the broker cannot start: {error}")
             return
