@@ -92,6 +92,14 @@ class LogManager:
         if self._graves:
             self._clock.next_turn(self._remove_graves)
 
+    def sync(self, partition: Partition) -> None:
+        """Put what a partition has appended on the device; a failure takes the directory offline and is raised."""
+        try:
+            partition.sync()
+        except OSError as error:
+            self._fail(error)
+            raise
+
     def partition_dirs(self) -> list[str]:
         """Names of the partition directories on disk, `<topic>-<index>`."""
         return [name for name in self._disk.list(self.directory) if checkpoints.parse_directory_name(name) is not None]

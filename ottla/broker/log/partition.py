@@ -437,15 +437,8 @@ class Partition:
         return paths
 
     def sync(self) -> None:
-        """Put the active segment and the names that lead to it on the device. A failure takes the directory offline
-        and raises OSError."""
-        try:
-            self._segments.active.file.sync()
-            self._disk.sync_dir(self._directory)
-            self._disk.sync_dir(self._directory.rpartition("/")[0])
-        except OSError as error:
-            self._fail(error)
-            raise
+        """Put the active segment, and the names that lead to it, on the device. Raises OSError."""
+        self._segments.sync()
 
     def take_unsynced(self) -> int:
         """Begin a new list of `unsynced`; the offset up to which the files of the old one hold the log."""

@@ -12,17 +12,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
-from ottla.broker.dispatch import Dispatcher, Refuse, Send
 from ottla.broker.log.manager import LogDirectoryError
-from ottla.broker.turns import Activity, Turns
+from ottla.broker.turns import Turns
 from ottla.broker.txn.ending import V2
 from ottla.broker.txn.states import PREPARED, TransactionStatus
-from ottla.protocol.errors import ErrorCode
 from ottla.testkit.scanner import ScannedPartition, scan_contents
 from ottla.testkit.simulation import faults, wire
 from ottla.testkit.simulation.consumers import Consumer, Copier
@@ -36,17 +32,13 @@ from ottla.testkit.simulation.process import Attempt, Process
 from ottla.testkit.simulation.producers import Admin, Place, Producer, Temper, tempers
 from ottla.testkit.simulation.replay import differences
 from ottla.testkit.simulation.schedule import START_MS, Schedule, VirtualClock
+from ottla.testkit.simulation.seams import ErrorLog, Served, spoil_markers
 
 DATA_DIR: Final = "/data"
 TOPICS: Final = {"data": 2, "in": 2, "out": 2}
 GROUP: Final = "copiers"
 REST_MS: Final = 8000.0
 LONGEST_MS: Final = 60_000.0
-MARKER_ERRORS: Final = (
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
 CONFIG: Final = Config(
     log_dirs=DATA_DIR,
     transaction_state_log_num_partitions=2,
@@ -58,21 +50,10 @@ LEVELS: Final = (1, V2, V2)
 CONFIGS: Final = {level: replace(CONFIG, transaction_version=level) for level in LEVELS}
 
 
-class Served(Dispatcher):
-    """The broker's dispatcher, and who tells the world what it serves."""
-
-    def __init__(self, assembly: Assembly, world: "World") -> None:
-        super().__init__(assembly.broker, TABLE)
-        self._world = world
-
-    def start(self, frame: memoryview, peer: str, send: Send, refuse: Refuse) -> Activity[Any] | None:
-        self._world.serves(frame, peer)
-        return super().start(frame, peer, send, refuse)
-
-
 class World:
     """One run of one seed. `dropped` are indexes of the fault plan that are left out, `extra` faults are added to it,
-    `clients` are the only ones to take part, `steps` ends their work early."""
+    `clients` are the only ones to take part, `steps` ends their work early, `level` is the cluster's
+    `transaction.version`."""
 
     def __init__(
         self,
@@ -82,6 +63,7 @@ class World:
         clients: Collection[str] | None = None,
         steps: int | None = None,
         extra: Sequence[Fault] = (),
+        level: int | None = None,
     ) -> None:
         master = Random(seed)
         self.seed = seed
@@ -115,11 +97,11 @@ class World:
         self._processes: list[Process] = []
         self._invariants = Invariants()
         self._trace = blake2b(digest_size=16)
-        self.level = Random(master.getrandbits(64)).choice(LEVELS)
+        self.level = level or Random(master.getrandbits(64)).choice(LEVELS)
         self._call_ms = self._people.choice(self.profile.call_ms)
         self._small_segments = self._people.random() < self.profile.small_segments
         self._kill_calls = sorted(fault for fault in self._active if fault.kind == faults.KILL_CALL)
-        self._bad_markers = 0
+        self.bad_markers = 0
         self._checked_at = -1
 
     # --- the run
@@ -131,7 +113,7 @@ class World:
 
     def run(self) -> None:
         """The whole run; what is wrong is in `violations` then."""
-        handler = _Errors(self.violations)
+        handler = ErrorLog(self.violations)
         logger = logging.getLogger("ottla")
         logger.addHandler(handler)
         propagate, level = logger.propagate, logger.level
@@ -172,7 +154,7 @@ class World:
         self.resting = True
         self.weather = CALM_WEATHER
         self.ports.kill_at = -1
-        self._bad_markers = 0
+        self.bad_markers = 0
         self._kill_calls.clear()
         self._work_until(lambda: self.assembly is not None, 5000)
         for process in self._processes:
@@ -360,7 +342,7 @@ class World:
         self._life += 1
         if self._life == 1:
             turns.event(lambda: self._create_topics(assembly))
-        self._install_marker_faults(assembly)
+        spoil_markers(assembly, self)
         if self._small_segments:
             for partition in assembly.broker.cluster.partitions():
                 if partition.topic not in INTERNAL_TOPICS:
@@ -378,21 +360,6 @@ class World:
         for made in cluster.topics.values():
             for index in range(made.partition_count):
                 cluster.partition(made.name, index)
-
-    def _install_marker_faults(self, assembly: Assembly) -> None:
-        """Markers that a leader refuses for now, or writes while its answer is lost."""
-        sink: Any = assembly.broker.transactions.sink
-        write = sink.write_marker
-
-        def write_marker(topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
-            if self._bad_markers <= 0:
-                return write(topic, index, marker)  # type: ignore[no-any-return]
-            self._bad_markers -= 1
-            if self.random.random() < 0.5:
-                write(topic, index, marker)
-            return self.random.choice(MARKER_ERRORS)
-
-        sink.write_marker = write_marker
 
     def _die(self, down_ms: float) -> None:
         """The process is gone. Somebody starts it again."""
@@ -480,7 +447,7 @@ class World:
             self.random.choice(alive).reset()
 
     def _spoil_markers(self, count: float) -> None:
-        self._bad_markers += 1 + int(count)
+        self.bad_markers += 1 + int(count)
 
     def _alive_links(self) -> list[Link]:
         self._links = [link for link in self._links if link.open_to_client or link.open_to_broker]
@@ -491,14 +458,3 @@ class World:
 
     def _bug(self, error: Exception) -> None:
         self.violations.append(f"bug: {error!r}")
-
-
-class _Errors(logging.Handler):
-    """What the broker calls an error is one."""
-
-    def __init__(self, found: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._found = found
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._found.append(f"error log: {record.getMessage()}")

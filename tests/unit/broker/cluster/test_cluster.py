@@ -1,5 +1,6 @@
 """The metadata of one broker: what is created, what a stop or a kill leaves, what a failing disk does."""
 
+import errno
 from random import Random
 
 import pytest
@@ -120,3 +121,14 @@ def test_topics_and_producer_ids_survive_a_power_loss(broker, seed):
     broker.start()
     assert broker.cluster.topics["kept"].partition_count == 2
     assert broker.cluster.next_producer_id() > max(used)
+
+
+def test_metadata_that_cannot_be_synced_takes_the_log_directory_offline(broker, monkeypatch):
+    def refuse(disk, path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(type(broker.disk), "sync_dir", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        broker.cluster.create_topic("lost", 1, {})
+    assert "Input/output error" in broker.logs.offline
+    assert "lost" not in broker.cluster.topics
