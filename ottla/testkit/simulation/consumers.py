@@ -85,6 +85,7 @@ class Copier(Producer):
         self.source = source
         self.group = group
         self.position: int | None = None
+        self.ahead: int | None = None
         self.of_producer: tuple[int, int] | None = None
 
     def work(self) -> Script:
@@ -102,7 +103,7 @@ class Copier(Producer):
         place = self.random.choice(self.places)
         values = [f"{self.next_value()}<{origin}/{offset}" for offset, _value in taken]
         next_offset = taken[-1][0] + 1 if len(taken) < len(seen.records) else seen.next_offset
-        position, self.position = self.position, None
+        self.position, self.ahead = None, next_offset
         if self.random.random() < 0.3:
             yield from self.commit_position(next_offset)
             yield from self.add([place])
@@ -112,7 +113,6 @@ class Copier(Producer):
             yield from self.produce([(place, values)])
             yield from self.maybe_pause()
             yield from self.commit_position(next_offset)
-        self.ahead = next_offset if position is not None else None
 
     def end(self, commit: bool) -> Script:
         yield from super().end(commit)
