@@ -11,6 +11,7 @@ from ottla import __version__
 COMMANDS: Final = {
     "serve": ("ottla.cli.serve", "Run the broker."),
     "audit": ("ottla.cli.audit", "Audit a data directory on Spark, in place."),
+    "check-history": ("ottla.cli.check_history", "Judge a client history (JSON lines) against a data directory."),
     "configs": ("ottla.cli.configs", "List every option with value, default, origin and meaning."),
 }
 
@@ -25,7 +26,7 @@ class LateCommands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(module), cmd_name)
+        command: click.Command = getattr(import_module(module), cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -194,10 +194,15 @@ def scan_partition(directory: str | Path) -> ScannedPartition:
 
 def scan_segments(paths: list[Path]) -> ScannedPartition:
     """The given segment files as one partition; a damaged one is read up to its damage, then the next."""
+    return scan_contents([(path, path.read_bytes()) for path in paths])
+
+
+def scan_contents(segments: list[tuple[Path, bytes]]) -> ScannedPartition:
+    """`scan_segments` of files that were read before, or never stood on a disk."""
     batches: list[ScannedBatch] = []
     damages: list[Damage] = []
-    for path in paths:
-        found, damage = scan_segment(path)
+    for path, data in segments:
+        found, damage = scan_content(path, data)
         batches += found
         if damage is not None:
             damages.append(damage)
@@ -209,7 +214,11 @@ def scan_segments(paths: list[Path]) -> ScannedPartition:
 def scan_segment(path: str | Path) -> tuple[list[ScannedBatch], Damage | None]:
     """The batches of one segment file up to its end or its first damage."""
     path = Path(path)
-    data = path.read_bytes()
+    return scan_content(path, path.read_bytes())
+
+
+def scan_content(path: Path, data: bytes) -> tuple[list[ScannedBatch], Damage | None]:
+    """`scan_segment` of a file's content."""
     batches: list[ScannedBatch] = []
     position = 0
     while position < len(data):

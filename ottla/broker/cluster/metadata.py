@@ -72,6 +72,9 @@ class PartitionStore(Protocol):
     ) -> Partition:
         """Open or create one partition of this broker."""
 
+    def sync(self, partition: Partition) -> None:
+        """Put what a partition has appended on the device. Raises OSError."""
+
     def delete_partition(self, topic: str, index: int) -> None:
         """Schedule one partition directory for deletion."""
 
@@ -300,6 +303,9 @@ class Cluster:
         result = self._log.append_own(batch)
         if result.error:
             raise OSError(f"the metadata log refused a record: {result.error.name}")
+        # As Kafka's quorum does: a topic or a block of producer ids that a power loss takes back would be handed out
+        # again, while the logs still know the old one (`KafkaRaftClient` flushes before the high watermark moves).
+        self._store.sync(self._log)
         for record in records:
             self.image.apply(record)
 

@@ -77,7 +77,7 @@ class LogManager:
             self._identify()
             self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINTS)
             self._log_starts = self._read_checkpoint(checkpoints.LOG_STARTS)
-            self._high_watermarks = self._read_checkpoint(checkpoints.HIGH_WATERMARKS)
+            self._high_watermarks = self._read_unsynced_checkpoint(checkpoints.HIGH_WATERMARKS)
         except LogDirectoryError:
             self._unlock()
             raise
@@ -91,6 +91,14 @@ class LogManager:
                 self._graves.append(self._path(name))
         if self._graves:
             self._clock.next_turn(self._remove_graves)
+
+    def sync(self, partition: Partition) -> None:
+        """Put what a partition has appended on the device; a failure takes the directory offline and is raised."""
+        try:
+            partition.sync()
+        except OSError as error:
+            self._fail(error)
+            raise
 
     def partition_dirs(self) -> list[str]:
         """Names of the partition directories on disk, `<topic>-<index>`."""
@@ -160,6 +168,14 @@ class LogManager:
             return {}
         except ProtocolError as broken:
             raise LogDirectoryError(f"{path}: {broken}") from None
+
+    def _read_unsynced_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint that is written without a sync and that recovery does not need: a power loss may tear it."""
+        try:
+            return self._read_checkpoint(name)
+        except LogDirectoryError as broken:
+            _log.warning("%s; it is written anew", broken)
+            return {}
 
     # --- partitions -----------------------------------------------------------------------------------------------
 

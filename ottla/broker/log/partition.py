@@ -436,6 +436,10 @@ class Partition:
             paths.append(self._snapshot_path(self.log_end_offset))
         return paths
 
+    def sync(self) -> None:
+        """Put the active segment, and the names that lead to it, on the device. Raises OSError."""
+        self._segments.sync()
+
     def take_unsynced(self) -> int:
         """Begin a new list of `unsynced`; the offset up to which the files of the old one hold the log."""
         self.unsynced = []

@@ -136,6 +136,10 @@ class Segment:
         if self.aborted:
             self._disk.write(f"{self._path}.txnindex", pack_all_aborted(self.aborted))
             self.has_aborted_file = True
+        elif self.has_aborted_file:
+            # What was aborted has been cut off: left behind, the file would hide what is written there next.
+            self._disk.remove(f"{self._path}.txnindex")
+            self.has_aborted_file = False
         self.indexes_saved = final
 
     def truncate(self, size_bytes: int) -> None:

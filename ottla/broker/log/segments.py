@@ -68,6 +68,12 @@ class Segments:
         self._bases.append(self.end_offset)
         return sealed
 
+    def sync(self) -> None:
+        """Put the active segment, and the names that lead to it, on the device."""
+        self.active.file.sync()
+        self._disk.sync_dir(self._directory)
+        self._disk.sync_dir(self._directory.rpartition("/")[0])
+
     # --- reading --------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, upper: int, max_bytes: int, min_one_batch: bool) -> Chunk:

@@ -56,7 +56,7 @@ def test_help_imports_nothing_that_is_slow_to_import():
 
 def test_help_shows_for_each_command_the_line_that_the_command_has(cli):
     for name, (module, line) in COMMANDS.items():
-        assert getattr(import_module(module), name).help.splitlines()[0] == line
+        assert getattr(import_module(module), name.replace("-", "_")).help.splitlines()[0] == line
         assert cli(name, "--help").exit_code == 0
 
 

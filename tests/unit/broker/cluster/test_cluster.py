@@ -1,9 +1,14 @@
 """The metadata of one broker: what is created, what a stop or a kill leaves, what a failing disk does."""
 
+import errno
+from random import Random
+
 import pytest
 
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.protocol.errors import ErrorCode
+from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.ports import PortCalls
 
 
 def test_nobody_may_create_a_topic_that_is_the_metadata_log(broker):
@@ -101,3 +106,29 @@ def test_metadata_with_a_flipped_bit_is_refused_in_words(broker):
     path.write_bytes(content)
     with pytest.raises(LogDirectoryError, match=r"__cluster_metadata-0 .* wrong CRC"):
         broker.start()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_topics_and_producer_ids_survive_a_power_loss(broker, seed):
+    """A producer id that is handed out twice meets the sequences and the open transactions of its first owner."""
+    broker.kill()
+    broker.disk = MemoryDisk(PortCalls(), Random(seed), lambda work: work())
+    broker.start()
+    broker.cluster.create_topic("kept", 2, {})
+    used = [broker.cluster.next_producer_id() for _ in range(3)]
+    broker.kill()
+    broker.disk.lose_power()
+    broker.start()
+    assert broker.cluster.topics["kept"].partition_count == 2
+    assert broker.cluster.next_producer_id() > max(used)
+
+
+def test_metadata_that_cannot_be_synced_takes_the_log_directory_offline(broker, monkeypatch):
+    def refuse(disk, path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(type(broker.disk), "sync_dir", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        broker.cluster.create_topic("lost", 1, {})
+    assert "Input/output error" in broker.logs.offline
+    assert "lost" not in broker.cluster.topics

@@ -157,6 +157,18 @@ def test_a_stop_that_cannot_write_is_not_clean(broker, produce, monkeypatch):
     assert broker.partition().log_end_offset == 1
 
 
+def test_high_watermarks_that_a_power_loss_tore_are_written_anew(broker, produce, caplog):
+    produce(broker.partition())
+    broker.manager.checkpoint()
+    broker.kill()
+    (broker.directory / "replication-offset-checkpoint").write_text("0\n10\nt 0 1\n")
+    broker.start()
+    assert "replication-offset-checkpoint: checkpoint announces 10" in caplog.text
+    produce(broker.partition())
+    broker.manager.checkpoint()
+    assert "t 0 2" in lines(broker, "replication-offset-checkpoint")
+
+
 def test_a_broken_checkpoint_is_named(broker):
     broker.stop()
     (broker.directory / "recovery-point-offset-checkpoint").write_text("0\n2\nt 0 1\n")

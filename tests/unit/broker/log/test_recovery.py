@@ -332,3 +332,24 @@ def test_a_large_batch_is_recovered(broker, produce):
     produce(partition, value=bytes(range(256)) * 12_000)
     produce(partition)
     assert kill_and_restart(broker).log_end_offset == 2
+
+
+def test_an_aborted_transaction_that_was_cut_off_hides_nothing_later(broker, produce, transactor):
+    """The index file of a clean stop is still there when the log behind it was lost, and the offsets are used again."""
+    partition = broker.partition()
+    produce(partition)
+    kept_bytes = partition.size_bytes
+    transactor(partition, 7).send()
+    transactor(partition, 7).end(commit=False)
+    broker.stop()
+    log = broker.path("00000000000000000000.log")
+    log.write_bytes(log.read_bytes()[:kept_bytes])
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (broker.directory / name).unlink()
+    broker.start()
+    partition = broker.partition()
+    transactor(partition, 7).send()
+    transactor(partition, 7).end(commit=True)
+    broker.stop()
+    broker.start()
+    assert broker.partition().read(0, 10_000, limit=Limit.STABLE).aborted == []

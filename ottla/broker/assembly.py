@@ -1,0 +1,197 @@
+"""The object graph of one broker, over any clock, disk and turns: the daemon's and the simulation's alike. shell"""
+
+from collections.abc import Callable
+from logging import getLogger
+from uuid import UUID
+
+from ottla.broker.api.context import Broker
+from ottla.broker.api.table import TABLE
+from ottla.broker.cluster.features import TRANSACTION_FEATURE
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.cluster.leaders import Leaders
+from ottla.broker.cluster.metadata import Cluster
+from ottla.broker.config import Config, topic_config
+from ottla.broker.config.option import DEFAULT
+from ottla.broker.connection import Connection
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.group.coordinator import GroupCoordinator
+from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.disk import Disk
+from ottla.broker.turns import Turns
+from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
+
+log = getLogger("ottla.server")
+
+IDLE_SWEEPS = 4
+
+
+class Assembly:
+    """A broker that is open: its domain objects, its connections, its housekeeping. It listens nowhere by itself."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        disk: Disk,
+        turns: Turns,
+        truncate_damaged: frozenset[str] = frozenset(),
+    ) -> None:
+        """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory free."""
+        self.config = config
+        self.connections: set[Connection] = set()
+        self._clock = clock
+        self._turns = turns
+
+        def new_uuid() -> UUID:
+            return UUID(bytes=disk.random_id(), version=4)
+
+        logs = LogManager(disk, clock, turns, _log_settings(config, truncate_damaged))
+        _open_directory(logs, config.log_dirs)
+        cluster = Cluster(
+            logs,
+            clock,
+            logs.node_id,
+            lambda: new_uuid().bytes,
+            lambda own: _partition_settings(config, own),
+            _internal_topics(config),
+            config.num_partitions,
+            config.transaction_version,
+        )
+        try:
+            cluster.open()
+        except (LogDirectoryError, OSError):
+            logs.abandon()
+            raise
+        _compare_levels(config, cluster)
+        _warn_of_unknown_partitions(cluster, truncate_damaged)
+        sink = Leaders(cluster)
+        transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
+        groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
+        sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
+        self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0)
+        self.dispatcher = Dispatcher(self.broker, TABLE)
+        turns.event(groups.open)
+        turns.event(transactions.start)
+
+    def start_housekeeping(self) -> None:
+        """Checkpoints, expiry of producers and idle connections, at their intervals."""
+        config = self.config
+        self._every(config.replica_high_watermark_checkpoint_interval_ms, self.broker.logs.checkpoint)
+        self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        if config.connections_max_idle_ms > 0:
+            self._every(config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
+
+    def accept(self) -> Connection:
+        """The protocol object for one more accepted socket."""
+        return Connection(self.dispatcher, self._turns, self.connections, self.config)
+
+    def close(self) -> None:
+        """Stop timers and work in progress, and close the logs cleanly."""
+        self._turns.event(self.broker.transactions.stop)
+        self._turns.event(self.broker.groups.stop)
+        self.broker.logs.close()
+
+    def _every(self, interval_ms: float, work: Callable[[], None]) -> None:
+        def run() -> None:
+            self._clock.call_later(interval_ms, run)
+            work()
+
+        self._clock.call_later(interval_ms, run)
+
+    def _expire_producers(self) -> None:
+        now_ms = self._clock.now_ms()
+        for partition in self.broker.cluster.partitions():
+            partition.expire_producers(now_ms)
+
+    def _sweep_connections(self) -> None:
+        for connection in list(self.connections):
+            connection.sweep(IDLE_SWEEPS)
+
+
+def log_bug(error: Exception) -> None:
+    """What `Turns` does with an exception of queued work."""
+    log.error("A queued step failed", exc_info=error)
+
+
+def _open_directory(logs: LogManager, directory: str) -> None:
+    try:
+        logs.open()
+        if not logs.clean_start and logs.partition_dirs():
+            log.info("The last stop was not a clean one: recovering")
+    except FileExistsError as error:
+        raise OSError(f"Data directory {directory}: {error.filename} is not a directory") from error
+    except OSError as error:
+        place = "" if error.filename in (None, directory) else f" ({error.filename})"
+        raise OSError(f"Data directory {directory}: {error.strerror or error}{place}") from error
+
+
+def _compare_levels(config: Config, cluster: Cluster) -> None:
+    """Say so when the level that was asked for is not the one in force."""
+    given, level = config.transaction_version, cluster.feature(TRANSACTION_FEATURE)
+    if given != level and config.origin(TRANSACTION_FEATURE) != DEFAULT:
+        log.warning("transaction.version is %d in this directory, not %d: UpdateFeatures changes it", level, given)
+
+
+def _warn_of_unknown_partitions(cluster: Cluster, truncate_damaged: frozenset[str]) -> None:
+    for name in sorted(truncate_damaged):
+        topic, _, index = name.rpartition("-")
+        if cluster.partition(topic, int(index)) is None:
+            log.warning("--truncate-damaged %s: there is no such partition", name)
+
+
+def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
+    """Partition counts and forced configs (`TransactionStateManager`, `GroupCoordinatorService` of Kafka 4.3.1)."""
+    return {
+        TRANSACTION_STATE_TOPIC: (
+            config.transaction_state_log_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
+        ),
+        CONSUMER_OFFSETS_TOPIC: (
+            config.offsets_topic_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        ),
+    }
+
+
+def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogSettings:
+    return LogSettings(
+        directory=config.log_dirs,
+        node_id=config.node_id,
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
+        file_delete_delay_ms=config.log_segment_delete_delay_ms,
+        truncate_damaged=truncate_damaged,
+    )
+
+
+def _partition_settings(config: Config, own: dict[str, str]) -> PartitionSettings:
+    topic = topic_config(config, own)
+    return PartitionSettings(
+        segment_bytes=topic.segment_bytes,
+        segment_ms=topic.segment_ms,
+        segment_index_bytes=topic.segment_index_bytes,
+        index_interval_bytes=topic.index_interval_bytes,
+        max_message_bytes=topic.max_message_bytes,
+        log_append_time=topic.message_timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
+        cleanup_compact="compact" in topic.cleanup_policy,
+    )
+
+
+def _transaction_settings(config: Config) -> TransactionSettings:
+    return TransactionSettings(
+        max_timeout_ms=config.transaction_max_timeout_ms,
+        id_expiration_ms=config.transactional_id_expiration_ms,
+        abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        expire_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+    )

@@ -1,0 +1,20 @@
+"""`ottla check-history`: judges a recorded client history against a data directory. shell"""
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("history", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def check_history(history: Path, data_dir: Path) -> None:
+    """Judge a client history (JSON lines) against a data directory.
+
+    Prints one line per anomaly; exits with 1 when one of them has no known cause. `ottla.testkit.checker` says what a
+    history is.
+    """
+    from ottla.testkit.checker import main  # decoders and scanner: not for `ottla --help`
+
+    sys.exit(main([str(history), str(data_dir)]))

@@ -1,0 +1,148 @@
+"""The checker: a recorded client history against the final logs; names every breach of exactly-once. shell
+
+    python -m ottla.testkit.checker HISTORY.jsonl DATA_DIR
+
+A history is JSON lines. An operation is an `invoke` and at most one completion of the same `op`:
+
+    {"i": 3, "t": 12.5, "proc": "p1", "type": "invoke|ok|fail|info", "f": ..., "op": 2, ...}
+
+`ok`: it happened. `fail`: it certainly did not and never will. `info`, or no completion: nobody knows. `t` is in ms;
+the order of lines is the order of time. Values are unique per key, keys are "topic/partition".
+
+    f              fields of invoke                                  fields of ok
+    init           txn_id                                            txn_id, pid, epoch
+    send           txn_id, txn, pid, epoch,                          mops [["send", key, value, offset]]
+                   mops [["send", key, value]]
+    end            txn, commit, pid, epoch                           pid, epoch to go on with (transactions V2)
+    offsets        txn, group, pid, epoch, mops [["offset", key, offset]],
+                   metadata (the txn, committed with the offset)
+    poll           committed, txn                                    mops [["poll", key, from, next, [[offset, value]]]]
+    fetch-offsets  group                                             mops [["offset", key, offset]]
+
+`txn` names a transaction as its client saw it, null outside of one. A copy ends with its source (`value<in/0/17`).
+Notes (`type` "note"): `final` before the last reads of everything from the start, `cause` for a transaction that a
+request of an earlier one has hit (`cause`, `txn`, `of`): transactions V1 cannot tell the two apart (KAFKA-17754), so
+anomalies of that transaction are counted apart.
+
+Not found: what lies below the log start, reorderings of equal values, and isolation that Kafka does not promise (G0 is
+reported on request, G1b and write skew never).
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ottla.testkit.checks.cycles import check_cycles
+from ottla.testkit.checks.exactly_once import check_exactly_once
+from ottla.testkit.checks.fates import check_fates
+from ottla.testkit.checks.logs import Logs, check_logs
+from ottla.testkit.checks.operations import Anomaly, BrokenHistory, Entry, Story, read_story
+from ottla.testkit.checks.reads import check_reads
+from ottla.testkit.scanner import ScannedPartition, scan_partition
+
+__all__ = ["KINDS", "Anomaly", "BrokenHistory", "check", "check_files"]
+
+OFFSETS_TOPIC = "__consumer_offsets"
+LATE_OFFSETS = "late-offsets"
+
+KINDS = (
+    "broken-log",
+    "offset-gap",
+    "sequence-gap",
+    "coordinator-epoch",
+    "phantom",
+    "duplicate",
+    "inconsistent-offsets",
+    "lost-write",
+    "G1a",
+    "torn-txn",
+    "hanging-txn",
+    "zombie-write",
+    "nonmonotonic-send",
+    "int-nonmonotonic-send",
+    "precommitted-read",
+    "early-read",
+    "poll-skip",
+    "int-poll-skip",
+    "nonmonotonic-poll",
+    "int-nonmonotonic-poll",
+    "unseen",
+    "skipped-input",
+    "reprocessed",
+    "uncommitted-output",
+    "offset-divergence",
+    "G1c",
+    "G0",
+)
+"""Every class of anomaly. G0 is legal in Kafka."""
+
+
+def check(
+    entries: Iterable[Entry],
+    partitions: dict[str, ScannedPartition],
+    *,
+    logs_only: bool = False,
+    report_legal: bool = False,
+) -> list[Anomaly]:
+    """Judge a history. `partitions` by "topic/index", those of `__consumer_offsets` among them.
+
+    `logs_only`: acknowledged writes may be gone (a power loss without flushes), so only the logs themselves are judged.
+    """
+    story = read_story(entries)
+    data = {key: partition for key, partition in partitions.items() if not key.startswith("__")}
+    offsets = [partition for key, partition in partitions.items() if key.rpartition("/")[0] == OFFSETS_TOPIC]
+    logs = Logs(data, offsets)
+    found = list(check_logs(logs))
+    if not logs_only:
+        found += _judge(story, logs, report_legal)
+    return list(_explained(story, found))
+
+
+def check_files(history: Path, data_dir: Path) -> list[Anomaly]:
+    """`check` of files: a history and the data directory of a broker that has stopped."""
+    entries = [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines() if line.strip()]
+    partitions = {}
+    for directory in sorted(data_dir.iterdir()):
+        topic, dash, index = directory.name.rpartition("-")
+        if directory.is_dir() and dash and index.isdigit():
+            partitions[f"{topic}/{index}"] = scan_partition(directory)
+    return check(entries, partitions)
+
+
+def _judge(story: Story, logs: Logs, report_legal: bool) -> Iterator[Anomaly]:
+    yield from check_fates(story, logs)
+    yield from check_reads(story, logs)
+    yield from check_exactly_once(story, logs)
+    yield from check_cycles(story, logs, report_legal)
+
+
+def _explained(story: Story, anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
+    """Give each anomaly of a transaction that a late request has hit its cause."""
+    causes: dict[str, str] = {}
+    for note in story.notes:
+        if note["f"] != "cause":
+            continue
+        hit = [note["txn"]]
+        if note["cause"] == LATE_OFFSETS:
+            hit.append(note["of"])  # its offsets share the fate of the transaction that they came into
+        causes.update({name: note["cause"] for name in hit if name is not None})
+    for anomaly in anomalies:
+        cause = next((causes[name] for name in sorted(anomaly.txns) if name in causes), "")
+        yield anomaly._replace(cause=cause)
+
+
+def main(arguments: list[str]) -> int:
+    """Print one line per anomaly; 1 if one of them has no known cause."""
+    if len(arguments) != 2:
+        print("usage: python -m ottla.testkit.checker HISTORY.jsonl DATA_DIR", file=sys.stderr)
+        return 2
+    found = check_files(Path(arguments[0]), Path(arguments[1]))
+    for anomaly in found:
+        print(anomaly)
+    print(f"{len(found)} anomalies")
+    return 1 if any(not anomaly.cause for anomaly in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

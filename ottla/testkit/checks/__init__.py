@@ -1,0 +1,1 @@
+"""The parts of the checker: operations, logs, fates, reads, exactly-once, cycles."""

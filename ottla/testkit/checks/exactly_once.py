@@ -1,0 +1,77 @@
+"""Consume, produce, commit: every input below the committed offset has exactly one output. pure
+
+A copied value ends with its source: `c1:7<in/0/17`.
+"""
+
+from collections.abc import Iterator
+
+from ottla.testkit.checks.logs import VISIBLE, CommittedOffset, Logs
+from ottla.testkit.checks.operations import OK, Anomaly, Operation, Story
+
+
+def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
+    """Inputs without an output, with two, or copied without being committed; offsets that the log does not hold."""
+    writers = {value: send for send in story.of("send") for _key, value in send.sent}
+    outputs: dict[tuple[str, int], list[str]] = {}
+    for value in logs.places:
+        if "<" in value and logs.visible(value):
+            source, _, number = value.partition("<")[2].rpartition("/")
+            outputs.setdefault((source, int(number)), []).append(value)
+    for group, key in sorted({(op.invoke["group"], mop[1]) for op in story.of("offsets") for mop in op.invoke["mops"]}):
+        final = _final_offset(logs, group, key)
+        committers = _committers(story, group, key)
+        for offset, value, fate in logs.rows.get(key, ()):
+            if fate not in VISIBLE:
+                continue
+            made = outputs.get((key, offset), [])
+            txns = frozenset(name for each in made for name in _txn(writers.get(each))) or committers
+            if offset < final and not made:
+                yield Anomaly("skipped-input", f"{value} at {key}@{offset} has no output, {group} is at {final}", txns)
+            elif offset < final and len(made) > 1:
+                yield Anomaly("reprocessed", f"{value} at {key}@{offset} became {made}", txns | committers)
+            elif offset >= final and made:
+                yield Anomaly(
+                    "uncommitted-output", f"{value} at {key}@{offset} became {made}, {group} is at {final}", txns
+                )
+    yield from _check_fetched(story, logs)
+
+
+def _final_offset(logs: Logs, group: str, key: str) -> int:
+    """What the log says in the end: commits count by their own place in the log, once their marker is written."""
+    rows = [row for row in logs.committed if (row.group, row.key) == (group, key) and row.fate in VISIBLE]
+    return max(rows, key=_position).offset if rows else 0
+
+
+def _position(row: CommittedOffset) -> int:
+    return row.position
+
+
+def _committers(story: Story, group: str, key: str) -> frozenset[str]:
+    """Every transaction that moved the group on this partition."""
+    moved = (op for op in story.of("offsets") if op.invoke["group"] == group and op.invoke["mops"][0][1] == key)
+    return frozenset(name for op in moved for name in _txn(op))
+
+
+def _check_fetched(story: Story, logs: Logs) -> Iterator[Anomaly]:
+    """OffsetFetch answers with an offset that was committed, and at the end with the last one."""
+    final_at = next((note["at"] for note in story.notes if note["f"] == "final"), None)
+    for fetch in story.of("fetch-offsets"):
+        if fetch.status != OK:
+            continue
+        group = fetch.invoke["group"]
+        for _offset, key, found in fetch.result["mops"]:
+            known = [
+                row.offset for row in logs.committed if (row.group, row.key) == (group, key) and row.fate in VISIBLE
+            ]
+            if found >= 0 and found not in known:
+                yield Anomaly("offset-divergence", f"{fetch.proc} was told {found} for {key} of {group}, log: {known}")
+            if (
+                final_at is not None
+                and fetch.began > final_at
+                and found != (_final_offset(logs, group, key) if known else -1)
+            ):
+                yield Anomaly("offset-divergence", f"{group} ends at {found} on {key}, log: {known}")
+
+
+def _txn(operation: Operation | None) -> list[str]:
+    return [operation.txn] if operation is not None and operation.txn is not None else []

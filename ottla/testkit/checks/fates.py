@@ -1,0 +1,127 @@
+"""What the logs say of each write against what its client was told. pure"""
+
+from collections.abc import Iterator
+
+from ottla.testkit.checks.logs import VISIBLE, Logs
+from ottla.testkit.checks.operations import ABORTED, COMMITTED, FAIL, OK, Anomaly, Operation, Story, Transaction
+
+OPEN = "open"
+
+
+def check_fates(story: Story, logs: Logs) -> Iterator[Anomaly]:
+    """Lost writes, aborted writes that can be read, torn transactions, values that stand twice or out of place."""
+    asked: dict[str, tuple[str, Operation]] = {}
+    for send in story.of("send"):
+        for key, value in send.sent:
+            asked[value] = (key, send)
+    yield from _check_places(asked, logs)
+    for send in story.of("send"):
+        yield from _check_acknowledged(send, logs)
+        if send.txn is None:
+            yield from _check_plain(send, logs)
+        elif send.status == FAIL:
+            for key, value in send.sent:
+                if logs.visible(value):
+                    yield Anomaly("G1a", f"{value} was refused on {key} and can be read", frozenset({send.txn}))
+    for transaction in story.transactions.values():
+        yield from _check_transaction(transaction, logs)
+    yield from _check_order(story)
+    yield from _check_fencing(story)
+
+
+def _check_places(asked: dict[str, tuple[str, Operation]], logs: Logs) -> Iterator[Anomaly]:
+    for value, places in logs.places.items():
+        known = asked.get(value)
+        txns = _names(known[1] if known else None)
+        for place in places:
+            if known is None or known[0] != place.key:
+                yield Anomaly("phantom", f"{value} stands at {place.key}@{place.offset}, where nobody sent it", txns)
+            if place.fate == OPEN:
+                yield Anomaly("hanging-txn", f"{value} at {place.key}@{place.offset} is undecided", txns)
+        visible = [place for place in places if place.fate in VISIBLE]
+        if len(visible) > 1:
+            where = ", ".join(f"{place.key}@{place.offset}" for place in visible)
+            yield Anomaly("duplicate", f"{value} stands at {where}", txns)
+
+
+def _check_acknowledged(send: Operation, logs: Logs) -> Iterator[Anomaly]:
+    for (key, value), offset in zip(send.sent, send.offsets, strict=True):
+        if offset is not None and offset >= 0 and logs.places.get(value) and logs.value_at(key, offset) != value:
+            detail = f"{value} was acknowledged at {key}@{offset}, where {logs.value_at(key, offset)} stands"
+            yield Anomaly("inconsistent-offsets", detail, _names(send))
+
+
+def _check_plain(send: Operation, logs: Logs) -> Iterator[Anomaly]:
+    for key, value in send.sent:
+        found = logs.visible(value)
+        if send.status == OK and not found:
+            yield Anomaly("lost-write", f"{value} was acknowledged on {key} and is gone")
+        elif send.status == FAIL and found:
+            yield Anomaly("G1a", f"{value} was refused on {key} and stands there")
+
+
+def _check_transaction(transaction: Transaction, logs: Logs) -> Iterator[Anomaly]:
+    name, outcome = transaction.name, transaction.outcome
+    me = frozenset({name})
+    fates: dict[str, str] = {}
+    for send in transaction.sends:
+        for key, value in send.sent:
+            places = logs.places.get(value, [])
+            fate = places[0].fate if places else "absent"
+            if places:
+                fates[f"{value} at {key}@{places[0].offset}"] = fate
+            if outcome == COMMITTED and send.status == OK and fate not in VISIBLE:
+                yield Anomaly("lost-write", f"{value} of {name}, which was committed, is {fate}", me)
+            if outcome == ABORTED and fate in VISIBLE:
+                yield Anomaly("G1a", f"{value} of {name}, which was aborted or never committed, can be read", me)
+    if any(commit.invoke.get("metadata") for commit in transaction.commits):
+        # A late copy of the request may have joined a later transaction; then its own still counts.
+        rows = [row for row in logs.committed if row.metadata == name]
+        counted = [row for row in rows if row.fate in VISIBLE]
+        for row in counted or rows:
+            fates[f"offset {row.offset} of {row.key}"] = row.fate
+    kinds = set(fates.values())
+    if len(kinds) > 1:
+        yield Anomaly("torn-txn", f"{name} ({outcome}): {fates}", me)
+
+
+def _check_order(story: Story) -> Iterator[Anomaly]:
+    """What one client sends to one partition stands there in the order of sending."""
+    last: dict[tuple[str, str], int] = {}
+    for send in story.of("send"):
+        within = -1
+        for (key, value), offset in zip(send.sent, send.offsets, strict=True):
+            if offset is None or offset < 0:
+                continue
+            before = last.get((send.proc, key), -1)
+            if offset <= within:
+                yield Anomaly("int-nonmonotonic-send", f"{value} at {key}@{offset} behind {within}", _names(send))
+            elif offset <= before:
+                yield Anomaly("nonmonotonic-send", f"{value} at {key}@{offset} behind {before}", _names(send))
+            within = offset
+            last[send.proc, key] = max(before, offset)
+
+
+def _check_fencing(story: Story) -> Iterator[Anomaly]:
+    """Once an instance is initialised, nothing that an older one begins may succeed."""
+    inits = [op for op in story.of("init") if op.status == OK and op.result.get("txn_id") is not None]
+    owners = {(op.result["pid"], op.result["epoch"]): op for op in inits}
+    for end in story.of("end"):  # with transactions V2 the epoch moves with each transaction
+        if end.status == OK and "pid" in end.result and end.producer in owners:
+            owners.setdefault((end.result["pid"], end.result["epoch"]), owners[end.producer])
+    for operation in story.operations:
+        if operation.f not in ("send", "end", "offsets") or operation.status != OK:
+            continue
+        mine = owners.get(operation.producer)
+        if mine is None:
+            continue
+        for other in inits:
+            newer = other.result["txn_id"] == mine.result["txn_id"] and other.began > mine.ended
+            if newer and other.ended < operation.began:
+                detail = f"{operation.f} {operation.op} of {operation.producer} succeeded after {other.proc} took over"
+                yield Anomaly("zombie-write", detail, _names(operation))
+                break
+
+
+def _names(operation: Operation | None) -> frozenset[str]:
+    return frozenset({operation.txn}) if operation is not None and operation.txn is not None else frozenset()

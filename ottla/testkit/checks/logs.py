@@ -1,0 +1,154 @@
+"""The final logs: where each value stands and what became of it, and what is wrong with the logs themselves. pure
+
+Segments are read by `testkit/scanner.py`; the values of `__consumer_offsets` are read here. Neither shares code with
+the broker.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.testkit.checks.operations import Anomaly
+from ottla.testkit.scanner import ScannedBatch, ScannedPartition
+
+VISIBLE = frozenset({"plain", "committed"})
+
+
+class Place(NamedTuple):
+    """Where a value stands."""
+
+    key: str
+    offset: int
+    fate: str
+
+
+class CommittedOffset(NamedTuple):
+    """One record of `__consumer_offsets`: `position` is its own offset in that log."""
+
+    group: str
+    key: str
+    offset: int
+    position: int
+    fate: str
+    metadata: str
+
+
+@dataclass(slots=True)
+class Logs:
+    """`partitions` by "topic/index"; `places` by value; `rows` by key: [(offset, value, fate)] of data records."""
+
+    partitions: dict[str, ScannedPartition]
+    offsets_partitions: list[ScannedPartition]
+    places: dict[str, list[Place]] = field(default_factory=dict)
+    rows: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
+    committed: list[CommittedOffset] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for key, partition in self.partitions.items():
+            rows = self.rows[key] = []
+            for record in partition.records():
+                value = (record.value or b"").decode()
+                rows.append((record.offset, value, record.fate))
+                self.places.setdefault(value, []).append(Place(key, record.offset, record.fate))
+        for partition in self.offsets_partitions:
+            self.committed += _committed_offsets(partition)
+
+    def value_at(self, key: str, offset: int) -> str | None:
+        found = next((value for at, value, _fate in self.rows.get(key, ()) if at == offset), None)
+        return found
+
+    def visible(self, value: str) -> list[Place]:
+        return [place for place in self.places.get(value, ()) if place.fate in VISIBLE]
+
+
+def check_logs(logs: Logs) -> Iterator[Anomaly]:
+    """What is wrong with the logs whatever the clients did."""
+    for key, partition in [
+        *logs.partitions.items(),
+        *(("__consumer_offsets", each) for each in logs.offsets_partitions),
+    ]:
+        for damage in partition.damages:
+            yield Anomaly("broken-log", f"{damage.path} at {damage.position}: {damage.reason}")
+        yield from _check_offsets(key, partition)
+        yield from _check_producers(key, partition, sequences=key != "__consumer_offsets")
+
+
+def _check_offsets(key: str, partition: ScannedPartition) -> Iterator[Anomaly]:
+    expected = None
+    for batch in partition.batches:
+        if expected is not None and batch.base_offset != expected:
+            yield Anomaly("offset-gap", f"{key}: offset {batch.base_offset} follows {expected - 1}")
+        expected = batch.last_offset + 1
+        offsets = [record.offset for record in batch.records()]
+        if offsets != list(range(batch.base_offset, expected)):
+            yield Anomaly("offset-gap", f"{key}: batch {batch.base_offset} holds offsets {offsets}")
+
+
+def _check_producers(key: str, partition: ScannedPartition, sequences: bool) -> Iterator[Anomaly]:
+    """Epochs and coordinator epochs never go back; sequences of one epoch have no gap and no repetition."""
+    epochs: dict[int, int] = {}
+    coordinators: dict[int, int] = {}
+    following: dict[tuple[int, int], int] = {}
+    for batch in partition.batches:
+        pid, epoch = batch.producer_id, batch.producer_epoch
+        if pid < 0:
+            continue
+        if epoch < epochs.get(pid, -1):
+            yield Anomaly(
+                "zombie-write", f"{key}: epoch {epoch} of producer {pid} at {batch.base_offset} behind {epochs[pid]}"
+            )
+        epochs[pid] = max(epoch, epochs.get(pid, -1))
+        if batch.is_control:
+            coordinator = batch.coordinator_epoch
+            if coordinator is not None and coordinator < coordinators.get(pid, -1):
+                yield Anomaly("coordinator-epoch", f"{key}: coordinator epoch {coordinator} at {batch.base_offset}")
+            coordinators[pid] = max(coordinators.get(pid, -1), -1 if coordinator is None else coordinator)
+        elif sequences:
+            yield from _check_sequence(key, batch, following)
+
+
+def _check_sequence(key: str, batch: ScannedBatch, following: dict[tuple[int, int], int]) -> Iterator[Anomaly]:
+    producer = (batch.producer_id, batch.producer_epoch)
+    expected = following.get(producer)
+    if expected is not None and batch.base_sequence != expected:
+        detail = f"{key}: sequence {batch.base_sequence} of {producer} at {batch.base_offset}, expected {expected}"
+        yield Anomaly("sequence-gap", detail)
+    following[producer] = (batch.base_sequence + batch.last_offset - batch.base_offset + 1) % 2**31
+
+
+def _committed_offsets(partition: ScannedPartition) -> Iterator[CommittedOffset]:
+    for batch, fate in zip(partition.batches, partition.fates, strict=True):
+        if batch.is_control:
+            continue
+        for record in batch.records(fate):
+            key, value = record.key or b"", record.value
+            version = int.from_bytes(key[:2], "big")
+            if version > 1 or value is None:
+                continue
+            group, rest = _string(key, 2)
+            topic, rest = _string(key, rest)
+            index = int.from_bytes(key[rest : rest + 4], "big")
+            (offset,) = struct.unpack_from(">q", value, 2)
+            yield CommittedOffset(group, f"{topic}/{index}", offset, record.offset, fate, _metadata(value))
+
+
+def _metadata(value: bytes) -> str:
+    """The text beside an offset: behind the offset, from version 3 on behind the leader epoch; compact from 4 on."""
+    version = int.from_bytes(value[:2], "big")
+    if version < 4:
+        return _string(value, 14 if version == 3 else 10)[0]
+    size = shift = 0
+    position = 14
+    while True:
+        size |= (value[position] & 0x7F) << shift
+        position += 1
+        if not value[position - 1] & 0x80:
+            break
+        shift += 7
+    return value[position : position + size - 1].decode()
+
+
+def _string(data: bytes, position: int) -> tuple[str, int]:
+    end = position + 2 + int.from_bytes(data[position : position + 2], "big")
+    return data[position + 2 : end].decode(), end

@@ -1,0 +1,148 @@
+"""A client history as operations, and the anomalies that a checker finds in it. pure"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+Entry = dict[str, Any]
+
+OK = "ok"
+FAIL = "fail"
+INFO = "info"
+
+COMMITTED = "committed"
+ABORTED = "aborted"
+UNKNOWN = "unknown"
+
+
+class Anomaly(NamedTuple):
+    """Something that exactly-once forbids. `txns` are the transactions concerned, `cause` a known one or ""."""
+
+    kind: str
+    detail: str
+    txns: frozenset[str] = frozenset()
+    cause: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}" + (f" (by {self.cause})" if self.cause else "")
+
+
+class BrokenHistory(Exception):
+    """The history itself contradicts its form."""
+
+
+@dataclass(slots=True)
+class Operation:
+    """An invocation and what became of it: OK, FAIL (certainly no effect) or INFO. Times are indexes of entries."""
+
+    op: int
+    proc: str
+    f: str
+    invoke: Entry
+    began: int
+    status: str = INFO
+    result: Entry = field(default_factory=dict)
+    ended: int = -1
+
+    @property
+    def txn(self) -> str | None:
+        found: str | None = self.invoke.get("txn")
+        return found
+
+    @property
+    def sent(self) -> list[tuple[str, str]]:
+        """(key, value) of each record that a send asked to write."""
+        return [(key, value) for _send, key, value in self.invoke["mops"]]
+
+    @property
+    def offsets(self) -> list[int | None]:
+        """The offset that each record was acknowledged with."""
+        if self.status != OK:
+            return [None] * len(self.invoke["mops"])
+        return [mop[3] if len(mop) > 3 else None for mop in self.result["mops"]]
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        return self.invoke.get("pid", -1), self.invoke.get("epoch", -1)
+
+
+@dataclass(slots=True)
+class Transaction:
+    """All operations that a client saw as one transaction. `outcome` is what it was told."""
+
+    name: str
+    sends: list[Operation] = field(default_factory=list)
+    commits: list[Operation] = field(default_factory=list)
+    ends: list[Operation] = field(default_factory=list)
+    polls: list[Operation] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> str:
+        for end in self.ends:
+            if end.status == OK:
+                return COMMITTED if end.invoke["commit"] else ABORTED
+        if all(end.status == FAIL or not end.invoke["commit"] for end in self.ends):
+            return ABORTED  # nobody ever asked for a commit that may have been heard
+        return UNKNOWN
+
+    @property
+    def commit_asked(self) -> int | None:
+        """When a commit was asked for first."""
+        return min((end.began for end in self.ends if end.invoke["commit"]), default=None)
+
+    @property
+    def operations(self) -> Iterator[Operation]:
+        yield from self.sends
+        yield from self.commits
+        yield from self.polls
+        yield from self.ends
+
+
+@dataclass(slots=True)
+class Story:
+    """A whole history: operations in the order of their beginnings, transactions by name, notes."""
+
+    operations: list[Operation]
+    transactions: dict[str, Transaction]
+    notes: list[Entry]
+
+    def of(self, f: str) -> Iterator[Operation]:
+        return (operation for operation in self.operations if operation.f == f)
+
+
+def read_story(entries: Iterable[Entry]) -> Story:
+    """Pair invocations with completions; what never ended is INFO."""
+    by_number: dict[int, Operation] = {}
+    notes: list[Entry] = []
+    for at, entry in enumerate(entries):
+        if entry["type"] == "note":
+            notes.append({**entry, "at": at})
+        elif entry["type"] == "invoke":
+            if entry["op"] in by_number:
+                raise BrokenHistory(f"operation {entry['op']} is invoked twice")
+            by_number[entry["op"]] = Operation(entry["op"], entry["proc"], entry["f"], entry, at)
+        else:
+            operation = by_number.get(entry["op"])
+            if operation is None or operation.ended >= 0 or operation.f != entry["f"]:
+                raise BrokenHistory(f"entry {at} completes no operation: {entry}")
+            operation.status, operation.result, operation.ended = entry["type"], entry, at
+    operations = list(by_number.values())
+    return Story(operations, _transactions(operations), notes)
+
+
+def _transactions(operations: Iterable[Operation]) -> dict[str, Transaction]:
+    found: dict[str, Transaction] = {}
+    for operation in operations:
+        name = operation.txn
+        if name is None:
+            continue
+        transaction = found.setdefault(name, Transaction(name))
+        lists = {
+            "send": transaction.sends,
+            "offsets": transaction.commits,
+            "end": transaction.ends,
+            "poll": transaction.polls,
+        }
+        if operation.f in lists:
+            lists[operation.f].append(operation)
+    return found

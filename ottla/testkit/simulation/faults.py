@@ -1,0 +1,98 @@
+"""What is drawn from a seed before a run begins: its profile, its weather, its faults. free
+
+Everything that may go wrong at a moment of its own is in the plan, so that a failing seed can be made smaller by
+leaving parts of the plan out.
+"""
+
+from random import Random
+from typing import Final, NamedTuple
+
+from ottla.testkit.simulation.network import Weather
+
+KILL_CALL: Final = "kill-call"
+KILL: Final = "kill"
+POWER: Final = "power"
+STOP: Final = "stop"
+STALL: Final = "stall"
+RESET: Final = "reset"
+MARKER: Final = "marker"
+
+RUN_MS: Final = 6000.0
+
+
+class Fault(NamedTuple):
+    """`at` is virtual ms, for KILL_CALL a number of port calls; `value` a duration in ms or a number of markers."""
+
+    kind: str
+    at: float
+    value: float
+
+
+class Profile(NamedTuple):
+    """What a family of runs is about. Ranges are (least, most) numbers of faults."""
+
+    name: str
+    weather: Weather = Weather()
+    kills: tuple[int, int] = (0, 2)
+    kill_calls: tuple[int, int] = (0, 2)
+    power: tuple[int, int] = (0, 0)
+    stops: tuple[int, int] = (0, 1)
+    stalls: tuple[int, int] = (0, 3)
+    resets: tuple[int, int] = (0, 3)
+    markers: tuple[int, int] = (0, 2)
+    call_ms: tuple[float, ...] = (0.0, 0.0, 0.4, 2.6)
+    small_segments: float = 0.5
+    producers: tuple[int, int] = (2, 3)
+    copiers: tuple[int, int] = (0, 2)
+    admin: float = 0.25
+    depth: int = 0
+    """At least so many batches in flight; 0 leaves it to the producers."""
+
+
+PROFILES: Final = {
+    profile.name: profile
+    for profile in (
+        Profile("mixed"),
+        Profile("pipelined", weather=Weather(reset=0.06), depth=5, kill_calls=(0, 1), copiers=(0, 0)),
+        Profile("late-markers", markers=(3, 8), call_ms=(2.6, 6.0), kill_calls=(0, 1)),
+        Profile("stale", weather=Weather(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6)),
+        Profile("crash", weather=Weather(reset=0.0), kills=(0, 2), kill_calls=(3, 8), stalls=(0, 0), resets=(0, 0)),
+        Profile("power", kills=(0, 1), kill_calls=(0, 2), power=(1, 3), copiers=(0, 1), small_segments=0.7),
+        Profile("calm", weather=Weather(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0), stops=(0, 1),
+                stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
+    )
+}  # fmt: skip
+WEIGHTS: Final = (
+    ("mixed", 6),
+    ("crash", 4),
+    ("stale", 4),
+    ("late-markers", 2),
+    ("pipelined", 2),
+    ("power", 2),
+    ("calm", 1),
+)
+
+
+def draw_profile(random: Random) -> Profile:
+    names = [name for name, weight in WEIGHTS for _ in range(weight)]
+    return PROFILES[random.choice(names)]
+
+
+def draw_faults(random: Random, profile: Profile) -> list[Fault]:
+    """The plan of one run, in an order that does not matter."""
+
+    def some(kind: str, numbers: tuple[int, int], most: float, value: float) -> list[Fault]:
+        return [
+            Fault(kind, round(random.random() * most, 1), round(random.random() * value, 1))
+            for _ in range(random.randint(*numbers))
+        ]
+
+    return [
+        *some(KILL, profile.kills, RUN_MS, 800),
+        *some(KILL_CALL, profile.kill_calls, 900, 800),
+        *some(POWER, profile.power, RUN_MS, 800),
+        *some(STOP, profile.stops, RUN_MS, 500),
+        *some(STALL, profile.stalls, RUN_MS, 3000),
+        *some(RESET, profile.resets, RUN_MS, 0),
+        *some(MARKER, profile.markers, RUN_MS, 4),
+    ]

@@ -1,0 +1,116 @@
+"""What must hold after every step of a run, and at its end. pure"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.broker.assembly import Assembly
+from ottla.broker.cluster.image import INTERNAL_TOPICS
+from ottla.broker.log.partition import Partition
+from ottla.broker.txn.states import ALLOWED_PREVIOUS, PENDING_ONLY, RESTING, TransactionStatus
+from ottla.broker.txn.values import CALM, TransactionState, is_exhausted
+
+_S = TransactionStatus
+_FINAL: Final = frozenset(status for status in TransactionStatus if status not in PENDING_ONLY)
+
+
+def _closure() -> dict[TransactionStatus, frozenset[TransactionStatus]]:
+    """Every logged status that may be seen after another, when steps between the two were not looked at."""
+    after = {status: {to for to in _FINAL if status in ALLOWED_PREVIOUS[to]} for status in _FINAL}
+    while True:
+        grown = {status: seen.union(*(after[each] for each in seen)) for status, seen in after.items()}
+        if grown == after:
+            return {status: frozenset(seen) for status, seen in after.items()}
+        after = grown
+
+
+_REACHABLE: Final = _closure()
+# Within one step of the world a transaction may begin, be decided and end: but a decision never turns into the other.
+_CONTRADICTIONS: Final = frozenset(
+    {
+        (_S.PREPARE_COMMIT, _S.COMPLETE_ABORT),
+        (_S.PREPARE_ABORT, _S.COMPLETE_COMMIT),
+        (_S.PREPARE_COMMIT, _S.PREPARE_ABORT),
+    }
+)
+
+
+class Invariants:
+    """Looks at what has changed since the last step. `keep` is what must survive a kill."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, tuple[int, int, int]] = {}
+        self._states: dict[str, TransactionState] = {}
+
+    def lost_power(self) -> None:
+        """Nothing that was not synced is promised any more."""
+        self._ends.clear()
+        self._states.clear()
+
+    def began_life(self, assembly: Assembly) -> Iterator[str]:
+        """The broker is back: what was there before is there now."""
+        for partition in assembly.broker.cluster.partitions():
+            if partition.offline is not None:
+                yield f"{partition.name} is offline after a restart: {partition.offline}"
+            before = self._ends.get(partition.name)
+            if before is not None and partition.log_end_offset < before[2]:
+                yield f"{partition.name} ended at {before[2]} and ends at {partition.log_end_offset} after a restart"
+        self._ends.clear()
+
+    def check(self, assembly: Assembly) -> Iterator[str]:
+        """Every invariant that this step may have broken."""
+        ends = self._ends
+        for partition in assembly.broker.cluster.partitions():
+            now = (partition.last_stable_offset, partition.high_watermark, partition.log_end_offset)
+            before = ends.get(partition.name)
+            if now != before:
+                ends[partition.name] = now
+                yield from _check_ends(partition, before, now)
+        for shard in assembly.broker.transactions.shards():
+            for transactional_id, state in shard.states.items():
+                before_state = self._states.get(transactional_id)
+                if state is not before_state:
+                    self._states[transactional_id] = state
+                    if before_state is not None and state != before_state:
+                        yield from _check_move(transactional_id, before_state, state)
+
+    def check_rest(self, assembly: Assembly) -> Iterator[str]:
+        """Nothing is under way any more: no transaction is open, nothing is pending."""
+        for partition in assembly.broker.cluster.partitions():
+            if partition.last_stable_offset != partition.log_end_offset and partition.topic != "__cluster_metadata":
+                yield (
+                    f"hanging-txn: {partition.name} is stable up to {partition.last_stable_offset} "
+                    f"of {partition.log_end_offset}"
+                )
+        for shard in assembly.broker.transactions.shards():
+            for transactional_id, state in shard.states.items():
+                volatile = shard.volatile.get(transactional_id, CALM)
+                if state.status not in RESTING or volatile.pending is not None:
+                    yield f"stuck: {transactional_id} rests in {state.status.name}, pending {volatile.pending}"
+        if assembly.broker.transactions.loading or assembly.broker.groups.listed()[0]:
+            yield "stuck: a coordinator is still loading its logs"
+
+
+def _check_ends(partition: Partition, before: tuple[int, int, int] | None, now: tuple[int, int, int]) -> Iterator[str]:
+    stable, high_watermark, end = now
+    if not stable <= high_watermark <= end:
+        yield f"{partition.name}: last stable offset {stable}, high watermark {high_watermark}, end {end}"
+    opened = [p.transaction_start for p in partition.producers() if p.transaction_start >= 0]
+    expected = min([*opened, high_watermark])
+    if partition.topic not in INTERNAL_TOPICS and stable != max(expected, partition.log_start_offset):
+        yield f"{partition.name}: last stable offset {stable}, by its producers {expected}"
+    if before is not None and (stable < before[0] or high_watermark < before[1] or end < before[2]):
+        yield f"{partition.name}: went back from {before} to {now}"
+
+
+def _check_move(transactional_id: str, before: TransactionState, after: TransactionState) -> Iterator[str]:
+    move = f"{transactional_id}: {before} -> {after}"
+    if after.status not in _REACHABLE[before.status] and after.status is not before.status:
+        yield f"illegal move of {move}"
+    same = (after.producer_id, after.producer_epoch) == (before.producer_id, before.producer_epoch)
+    if same and after.start_ms == before.start_ms and (before.status, after.status) in _CONTRADICTIONS:
+        yield f"a decision turned in {move}"
+    if after.producer_id == before.producer_id:
+        if after.producer_epoch < before.producer_epoch:
+            yield f"the epoch went back in {move}"
+    elif not is_exhausted(before.producer_epoch):
+        yield f"the producer id changed before its epochs were used up in {move}"

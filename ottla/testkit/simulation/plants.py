@@ -1,0 +1,229 @@
+"""Bugs on purpose: each turns off one rule of the broker, to see how soon the simulation notices. free
+
+A plant is a context manager; the broker is as it was when it ends.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
+
+from ottla.broker.api import produce
+from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.group.store import GroupStore
+from ottla.broker.log import producers
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.producers import ACCEPTED, Producers
+from ottla.broker.txn import machine, markers
+from ottla.broker.txn.coordinator import TransactionCoordinator
+from ottla.broker.txn.states import PREPARED, TransactionStatus
+from ottla.protocol.errors import ErrorCode
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    known = getattr(owner, name)
+    setattr(owner, name, make(known))
+    try:
+        yield
+    finally:
+        setattr(owner, name, known)
+
+
+@contextmanager
+def epochs_unchecked() -> Iterator[None]:
+    """Data of an older epoch is appended, and its producer is not verified."""
+
+    def lenient(check: Any) -> Any:
+        def check_batch(self: Producers, header: Any, origin: Any) -> Any:
+            verdict = check(self, header, origin)
+            return ACCEPTED if verdict.error is ErrorCode.INVALID_PRODUCER_EPOCH else verdict
+
+        return check_batch
+
+    def unverified(_verify: Any) -> Any:
+        return lambda broker, request, write: ErrorCode.NONE
+
+    with _replaced(Producers, "check_batch", lenient), _replaced(produce, "_verify", unverified):
+        yield
+
+
+@contextmanager
+def append_epoch_unchecked() -> Iterator[None]:
+    """Data of an older epoch is appended if the coordinator knows its transaction."""
+
+    def lenient(check: Any) -> Any:
+        def check_batch(self: Producers, header: Any, origin: Any) -> Any:
+            verdict = check(self, header, origin)
+            return ACCEPTED if verdict.error is ErrorCode.INVALID_PRODUCER_EPOCH else verdict
+
+        return check_batch
+
+    with _replaced(Producers, "check_batch", lenient):
+        yield
+
+
+def unverified() -> AbstractContextManager[None]:
+    """Nobody asks the coordinator whether a write belongs to an open transaction."""
+    return _replaced(produce, "_verify", lambda _known: lambda broker, request, write: ErrorCode.NONE)
+
+
+def markers_before_prepare() -> AbstractContextManager[None]:
+    """Markers are written, and only then the decision is logged."""
+
+    def early(append: Any) -> Any:
+        def _append(self: TransactionCoordinator, shard: Any, transactional_id: str, decision: Any) -> Any:
+            record = decision.record
+            if record is not None and record.status in PREPARED:
+                commit = record.status is TransactionStatus.PREPARE_COMMIT
+                marker = TransactionMarker(
+                    record.producer_id, record.producer_epoch, shard.epoch, commit, record.client_version
+                )
+                for topic, index in record.partitions:
+                    self.sink.write_marker(topic, index, marker)
+            return append(self, shard, transactional_id, decision)
+
+        return _append
+
+    return _replaced(TransactionCoordinator, "_append", early)
+
+
+def duplicates_appended() -> AbstractContextManager[None]:
+    """A batch that was sent again is appended again."""
+
+    def make(check: Any) -> Any:
+        def check_batch(self: Producers, header: Any, origin: Any) -> Any:
+            verdict = check(self, header, origin)
+            return ACCEPTED if verdict.duplicate is not None else verdict
+
+        return check_batch
+
+    return _replaced(Producers, "check_batch", make)
+
+
+def gaps_accepted() -> AbstractContextManager[None]:
+    """Any sequence will do, if it is not a repetition."""
+
+    def make(gap: Any) -> Any:
+        def _sequence_gap(producer: Any, epoch: int, first_sequence: int) -> str | None:
+            message: str | None = gap(producer, epoch, first_sequence)
+            return None if epoch != producer.epoch or first_sequence > producer.last_sequence else message
+
+        return _sequence_gap
+
+    return _replaced(producers, "_sequence_gap", make)
+
+
+def pending_ignored() -> AbstractContextManager[None]:
+    """What waits for its record or its markers stops nobody."""
+
+    def make(decide: Any) -> Any:
+        def _commit_in(self: TransactionCoordinator, shard: Any, transactional_id: str, decision: Any) -> Any:
+            def blind(state: Any, volatile: Any, fresh: int) -> Any:
+                if state is not None and state.status is TransactionStatus.PREPARE_COMMIT:
+                    state = state._replace(status=TransactionStatus.COMPLETE_COMMIT)
+                elif state is not None and state.status is TransactionStatus.PREPARE_ABORT:
+                    state = state._replace(status=TransactionStatus.COMPLETE_ABORT)
+                return decision(state, volatile._replace(pending=None), fresh)
+
+            return decide(self, shard, transactional_id, blind)
+
+        return _commit_in
+
+    @contextmanager
+    def planted() -> Iterator[None]:
+        unchecked = _replaced(machine, "check_step", lambda _known: lambda before, after: None)
+        with _replaced(TransactionCoordinator, "_commit_in", make), unchecked:
+            yield
+
+    return planted()
+
+
+def prepare_forgotten() -> AbstractContextManager[None]:
+    """Recovery does not finish what was prepared."""
+
+    def make(effects: Any) -> Any:
+        return lambda before, after: () if before is None and after.status in PREPARED else effects(before, after)
+
+    return _replaced(machine, "effects", make)
+
+
+def open_forgotten() -> AbstractContextManager[None]:
+    """Recovery does not watch the timeout of what was open."""
+
+    def make(effects: Any) -> Any:
+        return lambda before, after: () if before is None and after.status not in PREPARED else effects(before, after)
+
+    return _replaced(machine, "effects", make)
+
+
+def init_does_not_fence() -> AbstractContextManager[None]:
+    """A new instance gets the epoch of the old one."""
+
+    def make(initialised: Any) -> Any:
+        def _initialised(state: Any, epoch: int, *rest: Any) -> Any:
+            return initialised(state, max(state.producer_epoch, 0), *rest)
+
+        return _initialised
+
+    return _replaced(machine, "_initialised", make)
+
+
+def markers_once() -> AbstractContextManager[None]:
+    """A marker that a leader cannot take now is never tried again."""
+    retried = {error: markers.Next.DONE for error, step in markers._NEXT.items() if step is markers.Next.RETRY}
+    return _replaced(markers, "_NEXT", lambda known: {**known, **retried})
+
+
+def marker_epochs_unchecked() -> AbstractContextManager[None]:
+    """A marker of an older epoch ends the transaction of a newer one."""
+    return _replaced(Producers, "check_marker", lambda _known: lambda self, *marker: ACCEPTED)
+
+
+def unstable_visible() -> AbstractContextManager[None]:
+    """read_committed sees up to the high watermark."""
+
+    def make(_known: Any) -> Any:
+        def _move_stable_offset(self: Partition) -> None:
+            self.last_stable_offset = self.high_watermark
+
+        return _move_stable_offset
+
+    return _replaced(Partition, "_move_stable_offset", make)
+
+
+def offsets_never_settle() -> AbstractContextManager[None]:
+    """A marker does not end what is pending in a group."""
+    return _replaced(GroupStore, "end_transaction", lambda _known: lambda self, index, producer_id, commit: None)
+
+
+def aborted_list_empty() -> AbstractContextManager[None]:
+    """The index of aborted transactions is not written."""
+
+    def make(apply: Any) -> Any:
+        def apply_marker(self: Producers, *marker: Any) -> Any:
+            done = apply(self, *marker)
+            return None if done is None else done._replace(aborted=False)
+
+        return apply_marker
+
+    return _replaced(Producers, "apply_marker", make)
+
+
+PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "epochs-unchecked": epochs_unchecked,
+    "append-epoch-unchecked": append_epoch_unchecked,
+    "unverified": unverified,
+    "markers-before-prepare": markers_before_prepare,
+    "duplicates-appended": duplicates_appended,
+    "gaps-accepted": gaps_accepted,
+    "pending-ignored": pending_ignored,
+    "prepare-forgotten": prepare_forgotten,
+    "open-forgotten": open_forgotten,
+    "init-does-not-fence": init_does_not_fence,
+    "markers-once": markers_once,
+    "marker-epochs-unchecked": marker_epochs_unchecked,
+    "unstable-visible": unstable_visible,
+    "offsets-never-settle": offsets_never_settle,
+    "aborted-list-empty": aborted_list_empty,
+}
+"""Every plant by its name."""

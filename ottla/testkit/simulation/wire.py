@@ -1,0 +1,198 @@
+"""The requests of the simulated clients, as kafka-python's messages, and the versions in which they go. pure"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from ottla.protocol import codec
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+OFFSET_FETCH: Final = 9
+INIT_PRODUCER_ID: Final = 22
+ADD_PARTITIONS: Final = 24
+ADD_OFFSETS: Final = 25
+END_TXN: Final = 26
+WRITE_TXN_MARKERS: Final = 27
+TXN_OFFSET_COMMIT: Final = 28
+
+NONE: Final = 0
+RETRIABLE: Final = frozenset((3, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 88))
+FENCED: Final = frozenset((47, 90))
+
+
+class Generation(NamedTuple):
+    """The versions of one generation of the transaction protocol (KIP-890 made the second)."""
+
+    name: str
+    produce: int
+    end_txn: int
+    txn_offset_commit: int
+    adds_by_itself: bool
+    """Whether partitions join by AddPartitionsToTxn; in the second generation Produce itself adds them."""
+
+
+V1: Final = Generation("v1", produce=11, end_txn=3, txn_offset_commit=3, adds_by_itself=True)
+V2: Final = Generation("v2", produce=12, end_txn=5, txn_offset_commit=5, adds_by_itself=False)
+
+
+class Ask(NamedTuple):
+    """One request."""
+
+    api_key: int
+    version: int
+    message: Any
+
+
+def init_producer_id(transactional_id: str | None, timeout_ms: int, producer_id: int = -1, epoch: int = -1) -> Ask:
+    message = codec.request_class(INIT_PRODUCER_ID)(
+        version=4,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+    )
+    return Ask(INIT_PRODUCER_ID, 4, message)
+
+
+def add_partitions(transactional_id: str, producer: tuple[int, int], partitions: Sequence[tuple[str, int]]) -> Ask:
+    request = codec.request_class(ADD_PARTITIONS)
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    message = request(
+        version=3,
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=[
+            request.AddPartitionsToTxnTopic(version=3, name=name, partitions=indexes)
+            for name, indexes in topics.items()
+        ],
+    )
+    return Ask(ADD_PARTITIONS, 3, message)
+
+
+def add_offsets(transactional_id: str, producer: tuple[int, int], group: str) -> Ask:
+    message = codec.request_class(ADD_OFFSETS)(
+        version=3,
+        transactional_id=transactional_id,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        group_id=group,
+    )
+    return Ask(ADD_OFFSETS, 3, message)
+
+
+def end_txn(generation: Generation, transactional_id: str, producer: tuple[int, int], commit: bool) -> Ask:
+    message = codec.request_class(END_TXN)(
+        version=generation.end_txn,
+        transactional_id=transactional_id,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        committed=commit,
+    )
+    return Ask(END_TXN, generation.end_txn, message)
+
+
+def produce(generation: Generation, transactional_id: str | None, topic: str, index: int, batch: bytes) -> Ask:
+    request, version = codec.request_class(PRODUCE), generation.produce
+    data = request.TopicProduceData
+    rows = [data.PartitionProduceData(version=version, index=index, records=batch)]
+    message = request(
+        version=version,
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[data(version=version, name=topic, partition_data=rows)],
+    )
+    return Ask(PRODUCE, version, message)
+
+
+def txn_offset_commit(
+    generation: Generation,
+    transactional_id: str,
+    producer: tuple[int, int],
+    group: str,
+    offsets: Sequence[tuple[str, int, int]],
+    metadata: str,
+) -> Ask:
+    request, version = codec.request_class(TXN_OFFSET_COMMIT), generation.txn_offset_commit
+    row = request.TxnOffsetCommitRequestTopic
+    message = request(
+        version=version,
+        transactional_id=transactional_id,
+        group_id=group,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[
+            row(
+                version=version,
+                name=topic,
+                partitions=[
+                    row.TxnOffsetCommitRequestPartition(
+                        version=version,
+                        partition_index=index,
+                        committed_offset=offset,
+                        committed_leader_epoch=-1,
+                        committed_metadata=metadata,
+                    )
+                ],
+            )
+            for topic, index, offset in offsets
+        ],
+    )
+    return Ask(TXN_OFFSET_COMMIT, version, message)
+
+
+def offset_fetch(group: str, topic: str, indexes: Sequence[int]) -> Ask:
+    request = codec.request_class(OFFSET_FETCH)
+    topics = [request.OffsetFetchRequestTopic(version=7, name=topic, partition_indexes=list(indexes))]
+    return Ask(OFFSET_FETCH, 7, request(version=7, group_id=group, topics=topics, require_stable=True))
+
+
+def fetch(topic: str, index: int, offset: int, committed: bool, max_wait_ms: int = 0, max_bytes: int = 1 << 20) -> Ask:
+    request = codec.request_class(FETCH)
+    row = request.FetchTopic.FetchPartition(
+        version=11,
+        partition=index,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        log_start_offset=-1,
+        partition_max_bytes=max_bytes,
+    )
+    message = request(
+        version=11,
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=int(committed),
+        session_id=0,
+        session_epoch=-1,
+        topics=[request.FetchTopic(version=11, topic=topic, partitions=[row])],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    return Ask(FETCH, 11, message)
+
+
+def write_txn_marker(producer: tuple[int, int], topic: str, indexes: Sequence[int]) -> Ask:
+    """The abort of a transaction that an administrator believes to hang."""
+    marker = codec.request_class(WRITE_TXN_MARKERS).WritableTxnMarker
+    message = codec.request_class(WRITE_TXN_MARKERS)(
+        version=1,
+        markers=[
+            marker(
+                version=1,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                transaction_result=False,
+                topics=[marker.WritableTxnMarkerTopic(version=1, name=topic, partition_indexes=list(indexes))],
+                coordinator_epoch=0,
+            )
+        ],
+    )
+    return Ask(WRITE_TXN_MARKERS, 1, message)

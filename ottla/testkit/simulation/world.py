@@ -1,0 +1,460 @@
+"""The world of one run: the broker's lives, its clients, what goes wrong, and what is found. free
+
+A run has three parts. Clients work while the faults of the plan strike. Then the world rests: no more faults, the
+broker is up, and every transaction must end by itself. Then everything is read once more from the start.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from ottla.broker.assembly import Assembly
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from ottla.broker.config import Config
+from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.turns import Turns
+from ottla.broker.txn.ending import V2
+from ottla.broker.txn.states import PREPARED, TransactionStatus
+from ottla.testkit.scanner import ScannedPartition, scan_contents
+from ottla.testkit.simulation import faults, wire
+from ottla.testkit.simulation.consumers import Consumer, Copier
+from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.faults import Fault, Profile
+from ottla.testkit.simulation.history import History
+from ottla.testkit.simulation.invariants import Invariants
+from ottla.testkit.simulation.network import CALM_WEATHER, Link
+from ottla.testkit.simulation.ports import Killed, PortCalls
+from ottla.testkit.simulation.process import Attempt, Process
+from ottla.testkit.simulation.producers import Admin, Place, Producer, Temper, tempers
+from ottla.testkit.simulation.replay import differences
+from ottla.testkit.simulation.schedule import START_MS, Schedule, VirtualClock
+from ottla.testkit.simulation.seams import ErrorLog, Served, spoil_markers
+
+DATA_DIR: Final = "/data"
+TOPICS: Final = {"data": 2, "in": 2, "out": 2}
+GROUP: Final = "copiers"
+REST_MS: Final = 8000.0
+LONGEST_MS: Final = 60_000.0
+CONFIG: Final = Config(
+    log_dirs=DATA_DIR,
+    transaction_state_log_num_partitions=2,
+    offsets_topic_num_partitions=1,
+    transaction_abort_timed_out_transaction_cleanup_interval_ms=500,
+    connections_max_idle_ms=30_000,
+)
+LEVELS: Final = (1, V2, V2)
+CONFIGS: Final = {level: replace(CONFIG, transaction_version=level) for level in LEVELS}
+
+
+class World:
+    """One run of one seed. `dropped` are indexes of the fault plan that are left out, `extra` faults are added to it,
+    `clients` are the only ones to take part, `steps` ends their work early, `level` is the cluster's
+    `transaction.version`."""
+
+    def __init__(
+        self,
+        seed: int,
+        profile: Profile | None = None,
+        dropped: Collection[int] = (),
+        clients: Collection[str] | None = None,
+        steps: int | None = None,
+        extra: Sequence[Fault] = (),
+        level: int | None = None,
+    ) -> None:
+        master = Random(seed)
+        self.seed = seed
+        self.profile = profile or faults.draw_profile(Random(master.getrandbits(64)))
+        plan = faults.draw_faults(Random(master.getrandbits(64)), self.profile)
+        self.plan = plan
+        self._active = [fault for index, fault in enumerate(plan) if index not in dropped] + list(extra)
+        self.random = Random(master.getrandbits(64))
+        self._people = Random(master.getrandbits(64))
+        self.weather = self.profile.weather
+        self.schedule = Schedule()
+        self.ports = PortCalls()
+        self.disk = MemoryDisk(self.ports, Random(master.getrandbits(64)), self._defer)
+        self.disk.now_ms = self.wall_ms
+        self.history = History(lambda: self.schedule.now_ms)
+        self.violations: list[str] = []
+        self.resting = False
+        self.lost_power = False
+        self.steps = 0
+        self.kills = 0
+        self.kills_while_prepared = 0
+        self.assembly: Assembly | None = None
+        self.only_clients = clients
+        self._most_steps = steps
+        self._life = 0
+        self._clock: VirtualClock
+        self._turns: Turns
+        self._links: list[Link] = []
+        self._generations: dict[str, wire.Generation] = {}
+        self._expected: dict[tuple[str, int], Attempt] = {}
+        self._processes: list[Process] = []
+        self._invariants = Invariants()
+        self._trace = blake2b(digest_size=16)
+        self.level = level or Random(master.getrandbits(64)).choice(LEVELS)
+        self._call_ms = self._people.choice(self.profile.call_ms)
+        self._small_segments = self._people.random() < self.profile.small_segments
+        self._kill_calls = sorted(fault for fault in self._active if fault.kind == faults.KILL_CALL)
+        self.bad_markers = 0
+        self._checked_at = -1
+
+    # --- the run
+
+    @property
+    def trace(self) -> str:
+        """A digest of everything that happened."""
+        return self._trace.hexdigest()
+
+    def run(self) -> None:
+        """The whole run; what is wrong is in `violations` then."""
+        handler = ErrorLog(self.violations)
+        logger = logging.getLogger("ottla")
+        logger.addHandler(handler)
+        propagate, level = logger.propagate, logger.level
+        logger.propagate = False
+        logger.setLevel(logging.ERROR)
+        try:
+            self._boot()
+            self._hire()
+            self._plan()
+            self._arm_next_kill()
+            self._work_until(
+                lambda: all(p.done for p in self._processes if not isinstance(p, (Consumer, Admin))), LONGEST_MS
+            )
+            self._rest()
+            if not self.violations:
+                self._read_all()
+            self._look_at_the_end()
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+            logger.setLevel(level)
+
+    def _work_until(self, done: Callable[[], bool], for_ms: float) -> None:
+        schedule = self.schedule
+        deadline_ms = schedule.now_ms + for_ms
+        while schedule.now_ms < deadline_ms and not done() and not self.violations:
+            if self._most_steps is not None and self.steps >= self._most_steps and not self.resting:
+                return
+            if not schedule.run_next():
+                return
+            self.steps += 1
+            if self.assembly is not None and self.ports.count != self._checked_at:
+                self._checked_at = self.ports.count
+                self.violations.extend(self._invariants.check(self.assembly))
+
+    def _rest(self) -> None:
+        """Everybody goes home, the broker is up, and transactions end by themselves."""
+        self.resting = True
+        self.weather = CALM_WEATHER
+        self.ports.kill_at = -1
+        self.bad_markers = 0
+        self._kill_calls.clear()
+        self._work_until(lambda: self.assembly is not None, 5000)
+        for process in self._processes:
+            process.stop()
+        self._work_until(lambda: False, REST_MS)
+        if self.violations:
+            return
+        if self.assembly is None:
+            self.violations.append("the broker did not come back")
+        else:
+            self.violations.extend(self._invariants.check_rest(self.assembly))
+
+    def _read_all(self) -> None:
+        """Fresh consumers read everything from the start."""
+        places = [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
+        self.history.note("final")
+        readers: list[Process] = []
+        for committed in (True, False):
+            name = f"final-{'rc' if committed else 'ru'}"
+            reader = Consumer(self, name, self._people, places, committed)
+            reader.start(reader.read_all, 0)
+            readers.append(reader)
+        for index in range(TOPICS["in"]):
+            copier = Copier(self, f"final-offsets-{index}", self._people, "nobody", ("in", index), [], GROUP, Temper())
+            copier.start(copier.find_position, 0)
+            readers.append(copier)
+        self._work_until(lambda: all(reader.done for reader in readers), 5000)
+        if not self.violations and not all(reader.done for reader in readers):
+            self.violations.append("the final readers did not come to the end")
+
+    def _look_at_the_end(self) -> None:
+        if self.assembly is not None and not self.violations:
+            self.violations.extend(f"replay: {line}" for line in differences(self.assembly))
+
+    def partitions(self) -> dict[str, ScannedPartition]:
+        """The final logs by "topic/index", read by the second scanner."""
+        found = {}
+        for name in self.disk.list(DATA_DIR):
+            topic, dash, index = name.rpartition("-")
+            if dash and index.isdigit():
+                files = self.disk.files_under(f"{DATA_DIR}/{name}")
+                logs = [(Path(path), data) for path, data in sorted(files.items()) if path.endswith(".log")]
+                found[f"{topic}/{index}"] = scan_contents(logs)
+        return found
+
+    # --- clients
+
+    def _hire(self) -> None:
+        people, profile = self._people, self.profile
+        hired: list[tuple[Process, Callable[[], Any]]] = []
+        temper = tempers(people)
+
+        def next_temper() -> Temper:
+            drawn = next(temper)
+            return drawn._replace(depth=max(drawn.depth, profile.depth))
+
+        def child() -> Random:
+            return Random(people.getrandbits(64))
+
+        data: list[Place] = [("data", 0), ("data", 1)]
+        for number in range(people.randint(*profile.producers)):
+            producer = Producer(self, f"p{number}", child(), f"t{people.randrange(2)}", data, next_temper())
+            hired.append((producer, producer.run))
+        copiers = people.randint(*profile.copiers)
+        feed = Producer(self, "feed", child(), None, [("in", 0), ("in", 1)], Temper(transactions=3, depth=2, pause=0.4))
+        hired.append((feed, feed.run))
+        for number in range(copiers):
+            source = ("in", people.randrange(2))
+            copier = Copier(
+                self, f"c{number}", child(), f"copy-{source[1]}", source, [("out", 0), ("out", 1)], GROUP, next_temper()
+            )
+            hired.append((copier, copier.run))
+        for committed in (True, False):
+            name = "rc" if committed else "ru"
+            consumer = Consumer(self, name, child(), [*data, ("out", 0), ("out", 1)], committed)
+            hired.append((consumer, consumer.run))
+        if people.random() < profile.admin:
+            admin = Admin(self, "admin", child())
+            hired.append((admin, admin.run))
+        for process, script in hired:
+            delay_ms = people.random() * 400
+            if self.only_clients is None or process.name in self.only_clients:
+                process.start(script, delay_ms)
+                self._processes.append(process)
+
+    def generation_of(self, owner: str) -> wire.Generation:
+        """What the clients of a transactional id speak: transactions V2 mostly, where the cluster has them.
+
+        One id has one generation: a zombie that speaks V2 takes the epoch of a successor that speaks V1 for its own
+        next one, and no broker can tell (`TransactionCoordinator.endTransaction` of Kafka 4.3.1 believes it to retry).
+        """
+        if owner not in self._generations:
+            v2 = self.level == V2 and self._people.random() < 0.8
+            self._generations[owner] = wire.V2 if v2 else wire.V1
+        return self._generations[owner]
+
+    @property
+    def clients(self) -> list[str]:
+        """Who took part."""
+        return [process.name for process in self._processes]
+
+    def connect(self, process: Process, name: str) -> Link | None:
+        """A new connection, or None while nobody listens."""
+        if self.assembly is None:
+            return None
+        link = Link(self, process, self.assembly.accept(), name)
+        self._links.append(link)
+        return link
+
+    def expect(self, link: str, correlation_id: int, attempt: Attempt) -> None:
+        self._expected[f"{link}:0", correlation_id] = attempt
+
+    def serves(self, frame: memoryview, peer: str) -> None:
+        """The broker takes up a request. One that comes when its sender has gone on may hit the next transaction:
+        transactions V1 cannot tell (KAFKA-17754), so the checker is told."""
+        attempt = self._expected.get((peer, int.from_bytes(frame[4:8], "big")))
+        if attempt is None or not (attempt.over or attempt.txn != attempt.process.txn):
+            return
+        api_key = int.from_bytes(frame[:2], "big")
+        process = attempt.process
+        if api_key not in (wire.END_TXN, wire.TXN_OFFSET_COMMIT) or not isinstance(process, Producer):
+            return
+        state = self._state_of(process.transactional_id)
+        if state is None or state.status is not TransactionStatus.ONGOING:
+            return
+        if (state.producer_id, state.producer_epoch) == attempt.producer:
+            cause = "late-end" if api_key == wire.END_TXN else "late-offsets"
+            self.history.note("cause", cause=cause, txn=process.txn, of=attempt.txn)
+
+    def replaced_producers(self) -> list[tuple[int, int]]:
+        """Producer id and epoch of every instance whose successor has its answer, and that holds the same id."""
+        latest: dict[tuple[str, int], int] = {}
+        old = []
+        for entry in self.history.entries:
+            if entry["type"] == "ok" and entry["f"] == "init" and entry["txn_id"] is not None:
+                owner = entry["txn_id"], entry["pid"]
+                before = latest.get(owner, entry["epoch"])
+                if entry["epoch"] != before:
+                    old.append((entry["pid"], min(before, entry["epoch"])))
+                latest[owner] = max(before, entry["epoch"])
+        return old
+
+    def _state_of(self, transactional_id: str | None) -> Any:
+        assert self.assembly is not None
+        for shard in self.assembly.broker.transactions.shards():
+            if transactional_id in shard.states:
+                return shard.states[transactional_id]
+        return None
+
+    # --- what the parts of the world ask for
+
+    def wall_ms(self) -> int:
+        return START_MS + int(self.schedule.now_ms)
+
+    def note(self, what: str, data: bytes) -> None:
+        self._trace.update(f"{self.schedule.now_ms:.3f} {what} {len(data)} ".encode())
+        self._trace.update(data)
+
+    def guarded(self, work: Callable[[], None]) -> None:
+        """Run a piece of the broker; it may be killed there."""
+        try:
+            work()
+        except Killed:
+            self._die(self._down_ms())
+
+    # --- lives of the broker
+
+    def _boot(self) -> None:
+        self.guarded(self._open)
+        if self.assembly is None and self._life == 0:
+            raise RuntimeError("killed before the first life")
+
+    def _open(self) -> None:
+        clock = VirtualClock(self.schedule, self.ports, self._call_ms, self.guarded)
+        turns = Turns(clock.next_turn, self._bug)
+        clock.enter = turns.event
+        self._clock, self._turns = clock, turns
+        try:
+            assembly = Assembly(CONFIGS[self.level], clock, self.disk, turns)
+        except (LogDirectoryError, OSError) as error:
+            self.violations.append(f"the broker cannot start: {error}")
+            return
+        assembly.dispatcher = Served(assembly, self)
+        assembly.start_housekeeping()
+        self._life += 1
+        if self._life == 1:
+            turns.event(lambda: self._create_topics(assembly))
+        spoil_markers(assembly, self)
+        if self._small_segments:
+            for partition in assembly.broker.cluster.partitions():
+                if partition.topic not in INTERNAL_TOPICS:
+                    partition.settings = replace(partition.settings, segment_bytes=900, index_interval_bytes=200)
+        self.violations.extend(self._invariants.began_life(assembly))
+        self.assembly = assembly
+        self.note(f"life {self._life}", b"")
+
+    def _create_topics(self, assembly: Assembly) -> None:
+        cluster = assembly.broker.cluster
+        for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+            cluster.ensure_internal_topic(topic)
+        for topic, count in TOPICS.items():
+            cluster.create_topic(topic, count, {})
+        for made in cluster.topics.values():
+            for index in range(made.partition_count):
+                cluster.partition(made.name, index)
+
+    def _die(self, down_ms: float) -> None:
+        """The process is gone. Somebody starts it again."""
+        self.kills += 1
+        if self.assembly is not None and any(
+            state.status in PREPARED
+            for shard in self.assembly.broker.transactions.shards()
+            for state in shard.states.values()
+        ):
+            self.kills_while_prepared += 1
+        self._clock.alive = False
+        self.assembly = None
+        for link in self._links:
+            link.broker_died()
+        self._links.clear()
+        self._expected.clear()
+        self.note("dead", b"")
+        self.schedule.after(down_ms, self._revive)
+
+    def _revive(self) -> None:
+        if self.assembly is None:
+            self._arm_next_kill()
+            self.guarded(self._open)
+
+    def _kill(self, down_ms: float) -> None:
+        if self.assembly is not None:
+            self._die(down_ms)
+
+    def _lose_power(self, down_ms: float) -> None:
+        if self.assembly is not None:
+            self._die(down_ms)
+        self.lost_power = True
+        self._invariants.lost_power()
+        self.disk.lose_power()
+
+    def _stop(self, down_ms: float) -> None:
+        """A clean stop."""
+        if self.assembly is None:
+            return
+        assembly = self.assembly
+        self.violations.extend(f"replay: {line}" for line in differences(assembly))
+        self.guarded(assembly.close)
+        if self.assembly is not None:
+            self._die(down_ms)
+
+    def _down_ms(self) -> float:
+        return self.random.random() * 600
+
+    def _arm_next_kill(self) -> None:
+        while self._kill_calls and self.ports.kill_at < 0:
+            at = int(self._kill_calls.pop(0).at)
+            if at > self.ports.count:
+                self.ports.kill_at = at
+
+    def _plan(self) -> None:
+        doing: dict[str, Callable[[float], None]] = {
+            faults.KILL: self._kill,
+            faults.POWER: self._lose_power,
+            faults.STOP: self._stop,
+            faults.STALL: self._stall,
+            faults.RESET: self._reset,
+            faults.MARKER: self._spoil_markers,
+        }
+        for fault in self._active:
+            if fault.kind in doing:
+                self.schedule.at(fault.at, self._striking(doing[fault.kind], fault))
+
+    def _striking(self, do: Callable[[float], None], fault: Fault) -> Callable[[], None]:
+        def strike() -> None:
+            if not self.resting:
+                self.note(fault.kind, b"")
+                do(fault.value)
+
+        return strike
+
+    def _stall(self, delay_ms: float) -> None:
+        """One connection is slow for a while: what was sent on it comes late, also when its client has left it."""
+        alive = self._alive_links()
+        if alive:
+            self.random.choice(alive).stall(delay_ms)
+
+    def _reset(self, _value: float) -> None:
+        alive = self._alive_links()
+        if alive:
+            self.random.choice(alive).reset()
+
+    def _spoil_markers(self, count: float) -> None:
+        self.bad_markers += 1 + int(count)
+
+    def _alive_links(self) -> list[Link]:
+        self._links = [link for link in self._links if link.open_to_client or link.open_to_broker]
+        return [link for link in self._links if link.open_to_client]
+
+    def _defer(self, work: Callable[[], None]) -> None:
+        self.schedule.after(5 + self.random.random() * 50, work)
+
+    def _bug(self, error: Exception) -> None:
+        self.violations.append(f"bug: {error!r}")

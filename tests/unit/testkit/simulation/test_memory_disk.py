@@ -1,0 +1,101 @@
+"""The disk of the simulation: what a kill leaves, what a power loss leaves, and where a process can die."""
+
+from random import Random
+
+import pytest
+
+from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.ports import Killed, PortCalls
+
+
+def make_disk(seed=1):
+    disk = MemoryDisk(PortCalls(), Random(seed), lambda work: work())
+    disk.make_dirs("/data/t-0")
+    disk.sync_dir("/data")
+    return disk
+
+
+def test_files_behave_as_files():
+    disk = make_disk()
+    file = disk.open("/data/t-0/log", create=True)
+    file.append((b"abc", b"def"))
+    assert (file.size_bytes, file.pread(3, 2), disk.read("/data/t-0/log")) == (6, b"cde", b"abcdef")
+    file.overwrite(1, b"X")
+    file.truncate(4)
+    assert disk.read("/data/t-0/log") == b"aXcd"
+    disk.write_atomically("/data/meta", b"1")
+    assert disk.list("/data") == ["meta", "t-0"]
+    disk.rename("/data/t-0", "/data/gone")
+    assert disk.read("/data/gone/log") == b"aXcd"
+    disk.remove_tree("/data/gone")
+    assert disk.list("/data") == ["meta"]
+    for missing in (disk.read, disk.size_bytes, disk.remove, disk.list):
+        with pytest.raises(FileNotFoundError):
+            missing("/data/gone")
+    with pytest.raises(FileExistsError):
+        disk.make_dir("/data")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_loss_keeps_what_was_synced(seed):
+    disk = make_disk(seed)
+    file = disk.open("/data/t-0/log", create=True)
+    file.append((b"synced",))
+    file.sync()
+    file.append((b" and not",))
+    disk.write("/data/t-0/later", b"later")
+    disk.lose_power()
+    left = disk.read("/data/t-0/log")
+    assert left.startswith(b"synced")
+    assert b"synced and not".startswith(left.rstrip(b"\0"))
+    if disk.exists("/data/t-0/later"):
+        assert b"later".startswith(disk.read("/data/t-0/later").rstrip(b"\0"))
+
+
+def test_a_power_loss_takes_names_back_in_order():
+    """A journal: a later name is never there without an earlier one."""
+    seen = set()
+    for seed in range(40):
+        disk = make_disk(seed)
+        for name in ("a", "b", "c"):
+            disk.write(f"/data/{name}", b"")
+        disk.lose_power()
+        seen.add("".join(disk.list("/data")))
+    assert seen == {"t-0", "at-0", "abt-0", "abct-0"}
+
+
+def test_a_rename_that_was_not_synced_leaves_the_old_file():
+    seen = set()
+    for seed in range(30):
+        disk = make_disk(seed)
+        disk.write_atomically("/data/meta", b"old")
+        disk.write_atomically("/data/meta", b"new", sync=False)
+        disk.lose_power()
+        seen.add(disk.read("/data/meta"))
+    assert b"old" in seen
+    assert b"new" in seen
+
+
+def test_a_process_dies_before_or_after_a_write():
+    left = set()
+    for call in (1, 2):
+        disk = make_disk()
+        disk.torn_writes = False
+        file = disk.open("/data/t-0/log", create=True)
+        disk.ports.kill_at = disk.ports.count + call
+        with pytest.raises(Killed):
+            file.append((b"abc",))
+        left.add(disk.read("/data/t-0/log"))
+    assert left == {b"", b"abc"}
+
+
+def test_a_kill_may_tear_a_write():
+    left = set()
+    for seed in range(30):
+        disk = make_disk(seed)
+        file = disk.open("/data/t-0/log", create=True)
+        disk.ports.kill_at = disk.ports.count + 1
+        with pytest.raises(Killed):
+            file.append((b"abc",))
+        left.add(disk.read("/data/t-0/log"))
+    assert left == {b"", b"a", b"ab", b"abc"}
