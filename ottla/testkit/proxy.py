@@ -90,6 +90,9 @@ class Proxy:
             except OSError:
                 _shut(client)
                 continue
+            for sock in (client, broker):  # before a pump runs: it closes both when the client is gone already
+                with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._sockets |= {client, broker}
             asked: dict[int, int] = {}
@@ -97,8 +100,6 @@ class Proxy:
             self._start(broker, client, partial(self._response, asked=asked))
 
     def _start(self, source: socket.socket, target: socket.socket, change: Callable[[bytes], bytes | None]) -> None:
-        for sock in (source, target):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         pump = threading.Thread(target=self._pump, args=(source, target, change), name="proxy-pump", daemon=True)
         pump.start()
 
