@@ -88,14 +88,11 @@ def _refusals(
     broker: Broker, asked: Sequence[TopicPartition], forbidden: frozenset[str]
 ) -> dict[TopicPartition, ErrorCode]:
     """The partitions that may not be added, with the reason."""
-    topics = broker.cluster.topics
     refused = {}
     for name, index in asked:
         if name in forbidden:
             refused[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            continue
-        topic = topics.get(name)
-        if topic is None or not 0 <= index < topic.partition_count:
+        elif not broker.cluster.has_partition(name, index):
             refused[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return refused
 

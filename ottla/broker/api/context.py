@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Broker:
-    """The domain objects that handlers call; built by `server.py`."""
+    """The domain objects that handlers call; built by `assembly.py`."""
 
     config: "Config"
     clock: "Clock"

@@ -9,8 +9,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.broker.cluster.metadata import Topic
+from ottla.broker.cluster.image import INTERNAL_TOPICS, Topic
 from ottla.broker.config import describe_topic, topic_config_problem
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode

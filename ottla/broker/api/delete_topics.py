@@ -7,7 +7,7 @@ deleted: INVALID_REQUEST, because every open transaction and every group positio
 import uuid
 
 from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
-from ottla.broker.cluster.metadata import Topic
+from ottla.broker.cluster.image import Topic
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 

@@ -8,8 +8,7 @@ import uuid
 from typing import Any
 
 from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
-from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.broker.cluster.metadata import Topic
+from ottla.broker.cluster.image import INTERNAL_TOPICS, Topic
 from ottla.broker.cluster.names import topic_name_problem
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode

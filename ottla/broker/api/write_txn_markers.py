@@ -48,8 +48,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:
-    topic = broker.cluster.topics.get(name)
-    if topic is None or not 0 <= index < topic.partition_count:
+    if not broker.cluster.has_partition(name, index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         return ErrorCode.UNKNOWN_SERVER_ERROR  # what Kafka makes of the exception that building such a marker throws

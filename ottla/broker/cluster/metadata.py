@@ -10,13 +10,7 @@ from typing import Protocol
 from uuid import UUID
 
 from ottla.broker.cluster.features import METADATA_FEATURE, METADATA_VERSION, TRANSACTION_FEATURE, FeatureUpdate
-from ottla.broker.cluster.image import (
-    CONSUMER_OFFSETS_TOPIC,
-    INTERNAL_TOPICS,
-    TRANSACTION_STATE_TOPIC,
-    MetadataImage,
-    Topic,
-)
+from ottla.broker.cluster.image import MetadataImage, Topic
 from ottla.broker.cluster.names import collision_key, topic_name_problem
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Partition
@@ -325,13 +319,3 @@ class Cluster:
                 break
         if self._unopened:
             self._clock.next_turn(self._open_more)
-
-
-__all__ = [
-    "CONSUMER_OFFSETS_TOPIC",
-    "INTERNAL_TOPICS",
-    "TRANSACTION_STATE_TOPIC",
-    "Cluster",
-    "PartitionStore",
-    "Topic",
-]

@@ -1,7 +1,7 @@
 """Where a transaction marker goes: the seam between the transaction coordinator and the leaders of partitions. pure
 
 The transaction coordinator must reach logs and groups, and groups must not import it, so the seam stands here and
-`server.py` injects the implementation.
+`assembly.py` injects the implementation.
 """
 
 from typing import NamedTuple, Protocol

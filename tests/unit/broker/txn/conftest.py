@@ -171,6 +171,9 @@ class FakeCluster:
         assert topic == STATE_TOPIC
         return self.logs[index]
 
+    def has_partition(self, topic, index):
+        return topic in self.topics and 0 <= index < self.topics[topic].partition_count
+
     def next_producer_id(self):
         if self.no_ids:
             raise OSError("the metadata log is full")
