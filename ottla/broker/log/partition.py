@@ -178,7 +178,7 @@ class Partition:
             return self._storage_error()
         if header.producer_id >= 0:
             self._producers.apply_batch(header, base_offset, max_timestamp_ms)
-        self._advance()
+        self._advance(self.log_end_offset)
         return AppendResult(ErrorCode.NONE, base_offset, self.log_end_offset - 1, append_time_ms, self.log_start_offset)
 
     def append_own(self, batch: bytearray) -> AppendResult:
@@ -202,7 +202,7 @@ class Partition:
             return self._storage_error()
         if header.producer_id >= 0:
             self._producers.apply_batch(header, base_offset, header.max_timestamp)
-        self._advance()
+        self._advance(self.log_end_offset)
         return AppendResult(ErrorCode.NONE, base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
 
     def append_marker(
@@ -227,7 +227,7 @@ class Partition:
         completed = self._producers.apply_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, now_ms)
         if completed is not None and completed.aborted:
             self._segments.active.add_aborted(completed.index_entry)
-        self._advance()
+        self._advance(self.log_end_offset)
         return AppendResult(ErrorCode.NONE, offset, offset, -1, self.log_start_offset)
 
     def _write(self, batch: bytearray | memoryview, header: BatchHeader, max_timestamp_ms: int, now_ms: int) -> bool:
@@ -249,9 +249,9 @@ class Partition:
         self.log_end_offset = last_offset + 1
         return True
 
-    def _advance(self) -> None:
-        """What was appended is in the operating system's hands: it is durable, and readers may see it."""
-        self.high_watermark = self.log_end_offset
+    def _advance(self, end_offset: int) -> None:
+        """What was appended below `end_offset` is in the operating system's hands: durable, and readers may see it."""
+        self.high_watermark = end_offset
         self._move_stable_offset()
         pending = self._pending
         while pending and pending[0][0] < self.high_watermark:

@@ -47,6 +47,20 @@ class Profile(NamedTuple):
     admin: float = 0.25
     depth: int = 0
     """At least so many batches in flight; 0 leaves it to the producers."""
+    transactional_ids: int = 2
+    """The producers share so many."""
+    level: int = 0
+    """The cluster's `transaction.version`; 0 leaves it to the seed."""
+    v2_clients: float = 0.8
+    """Share of the transactional ids that speak transactions V2, where the cluster has them."""
+    verification: bool = True
+    """`transaction.partition.verification.enable`."""
+    flush_ms: tuple[float, ...] = ()
+    """(least, most): an append is durable so much later. Empty: at once, in the operating system's hands."""
+    patience_ms: float = 900.0
+    """How long a producer waits for a reply before it asks again on a new connection."""
+    echo: float = 0.0
+    """Share of the runs in which markers of the coordinator arrive a second time, later."""
 
 
 PROFILES: Final = {
@@ -58,6 +72,12 @@ PROFILES: Final = {
         Profile("stale", weather=Weather(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6)),
         Profile("crash", weather=Weather(reset=0.0), kills=(0, 2), kill_calls=(3, 8), stalls=(0, 0), resets=(0, 0)),
         Profile("power", kills=(0, 1), kill_calls=(0, 2), power=(1, 3), copiers=(0, 1), small_segments=0.7),
+        Profile("retry-during-sync", weather=Weather(reset=0.04, late=0.3), flush_ms=(5.0, 200.0), patience_ms=50.0,
+                kill_calls=(0, 1), depth=2, copiers=(0, 1)),
+        Profile("pending-overlap", weather=Weather(reset=0.04), flush_ms=(1.0, 120.0), patience_ms=200.0,
+                kill_calls=(0, 1), producers=(3, 4), transactional_ids=1, copiers=(0, 1)),
+        Profile("unverified", weather=Weather(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6),
+                level=2, v2_clients=1.0, verification=False, copiers=(0, 1)),
         Profile("calm", weather=Weather(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0), stops=(0, 1),
                 stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
     )
@@ -69,6 +89,9 @@ WEIGHTS: Final = (
     ("late-markers", 2),
     ("pipelined", 2),
     ("power", 2),
+    ("retry-during-sync", 2),
+    ("pending-overlap", 2),
+    ("unverified", 1),
     ("calm", 1),
 )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.protocol.batch import build_batch
 from ottla.testkit.simulation import wire
-from ottla.testkit.simulation.process import Attempt, Lost, Process, Script
+from ottla.testkit.simulation.process import REPLY_TIMEOUT_MS, Attempt, Lost, Process, Script
 
 if TYPE_CHECKING:
     from ottla.testkit.simulation.world import World
@@ -32,6 +32,8 @@ class Temper(NamedTuple):
     """A sequence is left out, as a client does that forgets a batch."""
     stubborn: float = 0.3
     timeout_ms: int = 2000
+    patience_ms: float = REPLY_TIMEOUT_MS
+    """How long a reply is waited for."""
 
 
 class Refused(Exception):
@@ -143,6 +145,9 @@ class Producer(Process):
                 continue
 
     # --- requests
+
+    def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
+        return super().reply(correlation_id, min(timeout_ms, self.temper.patience_ms))
 
     def initialise(self, expected: tuple[int, int] | None = None) -> Script:
         op = self.history.invoke(self.name, "init", txn_id=self.transactional_id)

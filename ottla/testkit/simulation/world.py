@@ -24,6 +24,7 @@ from ottla.testkit.simulation import faults, wire
 from ottla.testkit.simulation.consumers import Consumer, Copier
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.faults import Fault, Profile
+from ottla.testkit.simulation.flushing import Flushes, flush_later
 from ottla.testkit.simulation.history import History
 from ottla.testkit.simulation.invariants import Invariants
 from ottla.testkit.simulation.network import CALM_WEATHER, Link
@@ -96,8 +97,12 @@ class World:
         self._expected: dict[tuple[str, int], Attempt] = {}
         self._processes: list[Process] = []
         self._invariants = Invariants()
+        self._flushes: Flushes | None = None
         self._trace = blake2b(digest_size=16)
-        self.level = level or Random(master.getrandbits(64)).choice(LEVELS)
+        self.level = level or self.profile.level or Random(master.getrandbits(64)).choice(LEVELS)
+        self._config = CONFIGS[self.level]
+        if not self.profile.verification:
+            self._config = replace(self._config, transaction_partition_verification_enable=False)
         self._call_ms = self._people.choice(self.profile.call_ms)
         self._small_segments = self._people.random() < self.profile.small_segments
         self._kill_calls = sorted(fault for fault in self._active if fault.kind == faults.KILL_CALL)
@@ -206,17 +211,18 @@ class World:
         people, profile = self._people, self.profile
         hired: list[tuple[Process, Callable[[], Any]]] = []
         temper = tempers(people)
+        ids = profile.transactional_ids
 
         def next_temper() -> Temper:
             drawn = next(temper)
-            return drawn._replace(depth=max(drawn.depth, profile.depth))
+            return drawn._replace(depth=max(drawn.depth, profile.depth), patience_ms=profile.patience_ms)
 
         def child() -> Random:
             return Random(people.getrandbits(64))
 
         data: list[Place] = [("data", 0), ("data", 1)]
         for number in range(people.randint(*profile.producers)):
-            producer = Producer(self, f"p{number}", child(), f"t{people.randrange(2)}", data, next_temper())
+            producer = Producer(self, f"p{number}", child(), f"t{people.randrange(ids)}", data, next_temper())
             hired.append((producer, producer.run))
         copiers = people.randint(*profile.copiers)
         feed = Producer(self, "feed", child(), None, [("in", 0), ("in", 1)], Temper(transactions=3, depth=2, pause=0.4))
@@ -247,7 +253,7 @@ class World:
         next one, and no broker can tell (`TransactionCoordinator.endTransaction` of Kafka 4.3.1 believes it to retry).
         """
         if owner not in self._generations:
-            v2 = self.level == V2 and self._people.random() < 0.8
+            v2 = self.level == V2 and self._people.random() < self.profile.v2_clients
             self._generations[owner] = wire.V2 if v2 else wire.V1
         return self._generations[owner]
 
@@ -333,7 +339,7 @@ class World:
         clock.enter = turns.event
         self._clock, self._turns = clock, turns
         try:
-            assembly = Assembly(CONFIGS[self.level], clock, self.disk, turns)
+            assembly = Assembly(self._config, clock, self.disk, turns)
         except (LogDirectoryError, OSError) as error:
             self.violations.append(f"the broker cannot start: {error}")
             return
@@ -343,6 +349,7 @@ class World:
         if self._life == 1:
             turns.event(lambda: self._create_topics(assembly))
         spoil_markers(assembly, self)
+        self._flushes = flush_later(assembly, clock, self.random, self.profile.flush_ms)
         if self._small_segments:
             for partition in assembly.broker.cluster.partitions():
                 if partition.topic not in INTERNAL_TOPICS:
@@ -397,13 +404,19 @@ class World:
 
     def _stop(self, down_ms: float) -> None:
         """A clean stop."""
-        if self.assembly is None:
-            return
+        self._end_flushes()
         assembly = self.assembly
+        if assembly is None:
+            return
         self.violations.extend(f"replay: {line}" for line in differences(assembly))
         self.guarded(assembly.close)
         if self.assembly is not None:
             self._die(down_ms)
+
+    def _end_flushes(self) -> None:
+        flushes = self._flushes
+        while flushes is not None and flushes.busy and self.assembly is not None:
+            self.guarded(lambda: self._turns.event(flushes.finish))
 
     def _down_ms(self) -> float:
         return self.random.random() * 600
