@@ -59,8 +59,6 @@ class Profile(NamedTuple):
     """(least, most): an append is durable so much later. Empty: at once, in the operating system's hands."""
     patience_ms: float = 900.0
     """How long a producer waits for a reply before it asks again on a new connection."""
-    echo: float = 0.0
-    """Share of the runs in which markers of the coordinator arrive a second time, later."""
 
 
 PROFILES: Final = {

@@ -5,7 +5,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.protocol.batch import build_batch
-from ottla.testkit.simulation import wire
+from ottla.testkit.simulation import promises, wire
 from ottla.testkit.simulation.process import REPLY_TIMEOUT_MS, Attempt, Lost, Process, Script
 
 if TYPE_CHECKING:
@@ -254,6 +254,7 @@ class Producer(Process):
             yield from self.back_off()
         attempt.over = True
         self.begun = False
+        self.world.violations.extend(promises.of_end(self.world, self.transactional_id, self.producer, commit, error))
         if error == wire.NONE:
             if self.generation is wire.V2:
                 self.producer, self.sequences = (answer.producer_id, answer.producer_epoch), {}
@@ -318,6 +319,8 @@ class Producer(Process):
             key = f"{write.place[0]}/{write.place[1]}"
             mops = [["send", key, value, row.base_offset + at] for at, value in enumerate(write.values)]
             self.history.ok(self.name, "send", write.op, mops=mops)
+            last_offset = row.base_offset + len(write.values) - 1
+            self.world.violations.extend(promises.of_write(self.world, *write.place, last_offset))
         return error
 
     def _raise_final(self, pending: Sequence[Write], errors: dict[int, int]) -> None:
