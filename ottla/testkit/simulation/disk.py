@@ -10,6 +10,7 @@ from random import Random
 from typing import Final
 
 from ottla.broker.ports.disk import Buffer
+from ottla.testkit.simulation.disk_errors import DiskErrors
 from ottla.testkit.simulation.ports import Killed, PortCalls
 
 Change = tuple[str, str, "Inode | str | None"]
@@ -90,7 +91,12 @@ class MemoryFile:
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         disk, data = self._disk, self._inode.data
-        disk.fail_if_asked()
+        try:
+            disk.errors.call("append")
+        except OSError:
+            if disk.random.random() < 0.3:  # bytes stay behind the end where cutting back fails too
+                data += b"".join(buffers)[: disk.random.randrange(1, 80)]
+            raise
         try:
             disk.ports.call("append")
         except Killed:
@@ -104,14 +110,17 @@ class MemoryFile:
         disk.ports.call("append")
 
     def pread(self, size_bytes: int, position: int) -> bytes:
+        self._disk.errors.call("pread")
         return bytes(self._inode.data[position : position + size_bytes])
 
     def overwrite(self, position: int, data: Buffer) -> None:
+        self._disk.errors.call("write")
         self._disk.ports.call("overwrite")
         self._inode.data[position : position + len(data)] = data
         self._disk.ports.call("overwrite")
 
     def truncate(self, size_bytes: int) -> None:
+        self._disk.errors.call("truncate")
         self._disk.ports.call("truncate")
         del self._inode.data[size_bytes:]
         self.size_bytes = size_bytes
@@ -147,7 +156,7 @@ class MemoryDisk:
         self.random = random
         self.torn_writes = True
         self.now_ms: Callable[[], int] = int
-        self.fail_if_asked: Callable[[], None] = _never
+        self.errors = DiskErrors()
         self._defer = defer
         self._names = Names()
         self._durable = Names()
@@ -156,6 +165,7 @@ class MemoryDisk:
     # --- the port
 
     def open(self, path: str, create: bool = False) -> MemoryFile:
+        self.errors.call("open")
         inode = self._names.files.get(path)
         if inode is None:
             if not create:
@@ -170,6 +180,7 @@ class MemoryDisk:
         return len(self._file(path).data)
 
     def list(self, path: str) -> list[str]:
+        self.errors.call("list")
         names = self._names.dirs.get(path)
         if names is None:
             raise FileNotFoundError(path)
@@ -206,10 +217,11 @@ class MemoryDisk:
         self._change(("rmdir", path, None))
 
     def read(self, path: str) -> bytes:
+        self.errors.call("read")
         return bytes(self._file(path).data)
 
     def write(self, path: str, data: Buffer) -> None:
-        self.fail_if_asked()
+        self.errors.call("write")
         inode = self._names.files.get(path)
         if inode is None:
             inode = self._create(path)
@@ -235,7 +247,11 @@ class MemoryDisk:
         inodes = [self._file(path) for path in paths]
 
         def end() -> None:
-            self._settle(inodes)
+            try:
+                self.errors.call("sync")
+                self._settle(inodes)
+            except OSError as error:
+                job.error = error
             job.done = True
 
         self.ports.call("start_sync")
@@ -243,6 +259,7 @@ class MemoryDisk:
         return job
 
     def sync_dir(self, path: str) -> None:
+        self.errors.call("sync_dir")
         self.ports.call("sync_dir")
         self._settle([])
         self.ports.call("sync_dir")
@@ -262,7 +279,7 @@ class MemoryDisk:
 
     def sync_inodes(self, inodes: Sequence[Inode]) -> None:
         """Settle files and every name so far."""
-        self.fail_if_asked()
+        self.errors.call("sync")
         self.ports.call("sync")
         self._settle(inodes)
         self.ports.call("sync")
@@ -281,7 +298,7 @@ class MemoryDisk:
 
     def files_under(self, path: str) -> dict[str, bytes]:
         """{path: content} of every file in a directory, as a process sees it."""
-        return {f"{path}/{name}": self.read(f"{path}/{name}") for name in self.list(path)}
+        return {f"{path}/{name}": bytes(self._file(f"{path}/{name}").data) for name in sorted(self._names.dirs[path])}
 
     def _left_of(self, inode: Inode) -> bytes:
         data, durable = bytes(inode.data), inode.durable
@@ -320,11 +337,8 @@ class MemoryDisk:
         return inode
 
     def _change(self, change: Change) -> None:
+        self.errors.call(change[0])
         self.ports.call(change[0])
         self._names.apply(change)
         self._journal.append(change)
         self.ports.call(change[0])
-
-
-def _never() -> None:
-    """No fault is asked for."""

@@ -16,12 +16,16 @@ STOP: Final = "stop"
 STALL: Final = "stall"
 RESET: Final = "reset"
 MARKER: Final = "marker"
+KILL_POWER: Final = "kill-power"
+DISK: Final = "disk"
+LEVEL: Final = "level"
 
 RUN_MS: Final = 6000.0
 
 
 class Fault(NamedTuple):
-    """`at` is virtual ms, for KILL_CALL a number of port calls; `value` a duration in ms or a number of markers."""
+    """`at` is virtual ms, for KILL_CALL a number of port calls; `value` a duration in ms, a number of markers or a
+    level of `transaction.version`."""
 
     kind: str
     at: float
@@ -59,6 +63,20 @@ class Profile(NamedTuple):
     """(least, most): an append is durable so much later. Empty: at once, in the operating system's hands."""
     patience_ms: float = 900.0
     """How long a producer waits for a reply before it asks again on a new connection."""
+    kill_powers: tuple[int, int] = (0, 0)
+    """Kills that a power loss follows."""
+    disk_errors: tuple[int, int] = (0, 0)
+    level_changes: tuple[int, int] = (0, 0)
+    lost_markers: float = 0.0
+    """Share of the coordinator's markers whose request or reply is lost, or that arrive once more, later."""
+    lowest_epoch: int = 0
+    """Transactional ids begin with an epoch between this and 32,766, left by an earlier life; 0: they are new."""
+    expires: bool = False
+    """Transactional ids and producers are forgotten after seconds."""
+    skips: bool = True
+    """Whether producers may leave sequences out."""
+    impatient: float = 0.0
+    """Share of the producers that ask again too early, and again what was answered."""
 
 
 PROFILES: Final = {
@@ -69,13 +87,21 @@ PROFILES: Final = {
         Profile("late-markers", markers=(3, 8), call_ms=(2.6, 6.0), kill_calls=(0, 1)),
         Profile("stale", weather=Weather(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6)),
         Profile("crash", weather=Weather(reset=0.0), kills=(0, 2), kill_calls=(3, 8), stalls=(0, 0), resets=(0, 0)),
-        Profile("power", kills=(0, 1), kill_calls=(0, 2), power=(1, 3), copiers=(0, 1), small_segments=0.7),
+        Profile("power", kills=(0, 1), kill_calls=(0, 2), power=(0, 3), kill_powers=(0, 2), copiers=(0, 1),
+                small_segments=0.7),
         Profile("retry-during-sync", weather=Weather(reset=0.04, late=0.3), flush_ms=(5.0, 200.0), patience_ms=50.0,
                 kill_calls=(0, 1), depth=2, copiers=(0, 1)),
         Profile("pending-overlap", weather=Weather(reset=0.04), flush_ms=(1.0, 120.0), patience_ms=200.0,
                 kill_calls=(0, 1), producers=(3, 4), transactional_ids=1, copiers=(0, 1)),
         Profile("unverified", weather=Weather(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6),
                 level=2, v2_clients=1.0, verification=False, copiers=(0, 1)),
+        Profile("exhaustion", lowest_epoch=32_760, kills=(0, 1), kill_calls=(0, 3), markers=(0, 3)),
+        Profile("lossy-markers", lost_markers=0.35, kill_calls=(0, 1), markers=(0, 0)),
+        Profile("io-errors", disk_errors=(1, 3), kill_calls=(0, 1)),
+        Profile("levels", level_changes=(1, 4), kill_calls=(0, 1)),
+        Profile("expiry", weather=Weather(stall_ms=200.0, late_ms=400.0), expires=True, skips=False, admin=0.0,
+                kills=(0, 1), kill_calls=(0, 1), stalls=(0, 1)),
+        Profile("impatient", weather=Weather(late=0.8, late_ms=1500.0), impatient=0.7, kill_calls=(0, 1)),
         Profile("calm", weather=Weather(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0), stops=(0, 1),
                 stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
     )
@@ -90,6 +116,12 @@ WEIGHTS: Final = (
     ("retry-during-sync", 2),
     ("pending-overlap", 2),
     ("unverified", 1),
+    ("exhaustion", 2),
+    ("lossy-markers", 2),
+    ("io-errors", 2),
+    ("levels", 2),
+    ("expiry", 1),
+    ("impatient", 2),
     ("calm", 1),
 )
 
@@ -116,4 +148,7 @@ def draw_faults(random: Random, profile: Profile) -> list[Fault]:
         *some(STALL, profile.stalls, RUN_MS, 3000),
         *some(RESET, profile.resets, RUN_MS, 0),
         *some(MARKER, profile.markers, RUN_MS, 4),
+        *some(KILL_POWER, profile.kill_powers, RUN_MS, 800),
+        *some(DISK, profile.disk_errors, RUN_MS, 0),
+        *some(LEVEL, profile.level_changes, RUN_MS, 2.9),
     ]

@@ -39,7 +39,7 @@ class Invariants:
 
     def __init__(self) -> None:
         self._ends: dict[str, tuple[int, int, int]] = {}
-        self._states: dict[str, TransactionState] = {}
+        self._states: dict[int, dict[str, TransactionState]] = {}
 
     def lost_power(self) -> None:
         """Nothing that was not synced is promised any more."""
@@ -66,12 +66,17 @@ class Invariants:
                 ends[partition.name] = now
                 yield from _check_ends(partition, before, now)
         for shard in assembly.broker.transactions.shards():
+            known = self._states.setdefault(shard.log.index, {})
             for transactional_id, state in shard.states.items():
-                before_state = self._states.get(transactional_id)
+                before_state = known.get(transactional_id)
                 if state is not before_state:
-                    self._states[transactional_id] = state
+                    known[transactional_id] = state
                     if before_state is not None and state != before_state:
                         yield from _check_move(transactional_id, before_state, state)
+            if len(known) > len(shard.states):
+                oldest_ms = assembly.broker.clock.now_ms() - assembly.config.transactional_id_expiration_ms
+                for transactional_id in [each for each in known if each not in shard.states]:
+                    yield from _check_oblivion(transactional_id, known.pop(transactional_id), oldest_ms)
 
     def check_rest(self, assembly: Assembly) -> Iterator[str]:
         """Nothing is under way any more: no transaction is open, nothing is pending."""
@@ -117,3 +122,9 @@ def _check_move(transactional_id: str, before: TransactionState, after: Transact
             yield f"the epoch went back in {move}"
     elif not is_exhausted(before.producer_epoch):
         yield f"the producer id changed before its epochs were used up in {move}"
+
+
+def _check_oblivion(transactional_id: str, before: TransactionState, oldest_ms: int) -> Iterator[str]:
+    """An id may be forgotten when nothing of it is open and it has been quiet for long."""
+    if before.status not in RESTING or before.last_update_ms > oldest_ms:
+        yield f"{transactional_id} was forgotten, after {before}"

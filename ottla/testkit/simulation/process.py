@@ -92,12 +92,15 @@ class Process:
             self._inbox.clear()
             if self._link is None:
                 yield Pause(RECONNECT_MS)
+        return self._write(self._link, ask, attempt)
+
+    def _write(self, link: Link, ask: Ask, attempt: Attempt | None) -> int:
         self._correlation_id += 1
         correlation_id = self._correlation_id
         self._outstanding[correlation_id] = (ask.api_key, ask.version)
         if attempt is not None:
-            self.world.expect(self._link.name, correlation_id, attempt)
-        self._link.send(codec.encode_request(ask.message, ask.version, correlation_id, self.name))
+            self.world.causes.expect(link.name, correlation_id, attempt)
+        link.send(codec.encode_request(ask.message, ask.version, correlation_id, self.name))
         return correlation_id
 
     def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
@@ -111,7 +114,18 @@ class Process:
     def call(self, ask: Ask, attempt: Attempt | None = None, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
         """Send and wait."""
         correlation_id = yield from self.post(ask, attempt)
-        return (yield from self.reply(correlation_id, timeout_ms))
+        answer = yield from self.reply(correlation_id, timeout_ms)
+        self.answered(ask, attempt)
+        return answer
+
+    def answered(self, ask: Ask, attempt: Attempt | None) -> None:
+        """The reply to a request is here."""
+
+    def send_again(self, ask: Ask, attempt: Attempt | None) -> None:
+        """Repeat a request, if there is a connection; the reply is not read."""
+        link = self._link
+        if link is not None and link.open_to_client:
+            self._write(link, ask, attempt)
 
     def hang_up(self) -> None:
         """Give up the connection and what was asked on it."""

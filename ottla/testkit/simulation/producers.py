@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 TRIES: Final = 12
 BACKOFF_MS: Final = 20.0
+ECHO_MS: Final = 400.0
 OUT_OF_ORDER: Final = 45
 LOST: Final = -1
 
@@ -34,6 +35,8 @@ class Temper(NamedTuple):
     timeout_ms: int = 2000
     patience_ms: float = REPLY_TIMEOUT_MS
     """How long a reply is waited for."""
+    echo: float = 0.0
+    """A request that was answered is sent once more, later."""
 
 
 class Refused(Exception):
@@ -74,7 +77,7 @@ class Producer(Process):
         self.places = places
         self.temper = temper
         self.history = world.history
-        self.generation = world.generation_of(transactional_id or name)
+        self.generation = world.generations.of(transactional_id or name)
         self.producer: tuple[int, int] | None = None
         self.sequences: dict[Place, int] = {}
         self.added: dict[Place, None] = {}
@@ -149,6 +152,11 @@ class Producer(Process):
     def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
         return super().reply(correlation_id, min(timeout_ms, self.temper.patience_ms))
 
+    def answered(self, ask: wire.Ask, attempt: Attempt | None) -> None:
+        if self.temper.echo and self.random.random() < self.temper.echo:
+            delay_ms = self.random.random() ** 2 * ECHO_MS
+            self.world.schedule.after(delay_ms, lambda: self.send_again(ask, attempt))
+
     def initialise(self, expected: tuple[int, int] | None = None) -> Script:
         op = self.history.invoke(self.name, "init", txn_id=self.transactional_id)
         attempt = Attempt(self, None)
@@ -169,6 +177,7 @@ class Producer(Process):
         attempt.over = True
         self.producer = (answer.producer_id, answer.producer_epoch)
         self.sequences = {}
+        self.generation = self.world.generations.of(self.transactional_id or self.name)
         self.history.ok(
             self.name, "init", op, txn_id=self.transactional_id, pid=answer.producer_id, epoch=answer.producer_epoch
         )
@@ -221,6 +230,7 @@ class Producer(Process):
                 for write, number in zip(batch, numbers, strict=True):
                     answer = yield from self.reply(number)
                     errors[write.op] = self._settle(write, answer.responses[0].partition_responses[0])
+                    self.answered(write.ask, write.attempt)
             except Lost:
                 for write in batch:
                     write.lost = write.lost or errors.get(write.op) != wire.NONE
@@ -261,12 +271,21 @@ class Producer(Process):
             self.history.ok(
                 self.name, "end", op, txn=self.txn, commit=commit, pid=self.producer[0], epoch=self.producer[1]
             )
+            yield from self.follow_level()
             return
         if lost or error in wire.RETRIABLE:
             self.history.info(self.name, "end", op, error)
         else:
             self.history.fail(self.name, "end", op, error)
         raise Refused(error)
+
+    def follow_level(self) -> Script:
+        """Speak what the cluster's level asks for from the next transaction on; transactions V2 begin with an epoch of
+        their own (`TransactionManager.maybeUpdateTransactionV2Enabled` of Kafka's client)."""
+        before, self.generation = self.generation, self.world.generations.of(self.transactional_id or self.name)
+        if before is wire.V1 and self.generation is wire.V2:
+            self.txn = None
+            yield from self.initialise(self.producer)
 
     # --- parts
 
@@ -352,7 +371,7 @@ class Admin(Process):
     def run(self) -> Script:
         while not self.world.resting:
             yield from self.sleep(self.random.random() * 600)
-            old = self.world.replaced_producers()
+            old = self.world.causes.replaced_producers()
             if old:
                 ask = wire.write_txn_marker(self.random.choice(old), "data", [0, 1])
                 try:

@@ -11,18 +11,24 @@ from ottla.broker.log.producers import Producer, Producers
 from ottla.broker.log.recovery import replay
 from ottla.broker.txn import machine
 from ottla.broker.txn.log import read_changes
-from ottla.broker.txn.values import TransactionState
+from ottla.broker.txn.values import NO_PRODUCER_ID, TransactionState
 
 
-def differences(assembly: Assembly) -> Iterator[str]:
-    """One line for each difference between what lives and what the logs say. Only between two turns."""
+def differences(assembly: Assembly, expiration_ms: int | None = None) -> Iterator[str]:
+    """One line for each difference between what lives and what the logs say. Only between two turns.
+
+    With `expiration_ms` partitions may have forgotten producers that were quiet for so long, or learnt of them anew.
+    """
     broker = assembly.broker
     groups = GroupStore(0, 0.0)
     for partition in broker.cluster.partitions():
         if partition.offline is not None:
             yield f"{partition.name} is offline: {partition.offline}"
             continue
-        yield from _producer_differences(partition)
+        if expiration_ms is None:
+            yield from _producer_differences(partition)
+        else:
+            yield from _unforgotten_differences(partition, broker.clock.now_ms() - expiration_ms)
         if partition.topic == CONSUMER_OFFSETS_TOPIC:
             for header, batch in partition.scan(0):
                 for said in replay_batch(header, batch):
@@ -55,6 +61,20 @@ def _producer_differences(partition: Partition) -> Iterator[str]:
         yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by the log {first}"
 
 
+def _unforgotten_differences(partition: Partition, limit_ms: int) -> Iterator[str]:
+    """As `_producer_differences`, where what is as old as `limit_ms` may be forgotten."""
+    rebuilt = Producers()
+    for header, batch in partition.scan(0):
+        replay(rebuilt, header, batch)
+    for producer in rebuilt:
+        live = next((each for each in partition.producers() if each.producer_id == producer.producer_id), None)
+        if live is None:
+            if producer.last_timestamp_ms > limit_ms or producer.transaction_start >= 0:
+                yield f"{partition.name}: producer {producer.producer_id} was forgotten too early"
+        elif (live.epoch, live.transaction_start) != (producer.epoch, producer.transaction_start):
+            yield f"{partition.name}: producer {producer.producer_id} is {live.known()}, by the log {producer.known()}"
+
+
 def _difference(live: Producer | None, rebuilt: Producer) -> str | None:
     """After a restart fewer of the last batches are known than a whole replay finds, but never none; and a snapshot
     holds the time of a producer's last marker in the place of its last batch's."""
@@ -78,7 +98,10 @@ def _transaction_differences(assembly: Assembly) -> Iterator[str]:
             for transactional_id, state in read_changes(header, batch, "replay"):
                 machine.apply(states, transactional_id, state)
         for transactional_id in sorted(states.keys() | shard.states.keys()):
-            if shard.states.get(transactional_id) != states.get(transactional_id):
+            live, logged = shard.states.get(transactional_id), states.get(transactional_id)
+            if live is not None and logged is not None and logged.previous_producer_id == NO_PRODUCER_ID:
+                live = live._replace(previous_producer_id=NO_PRODUCER_ID)  # records of level 0 have no room for it
+            if live != logged:
                 yield (
                     f"{transactional_id} is {shard.states.get(transactional_id)}, "
                     f"by the log {states.get(transactional_id)}"

@@ -1,6 +1,7 @@
 """Where the simulation stands between two parts of the broker. free"""
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.api.table import TABLE
@@ -18,6 +19,7 @@ MARKER_ERRORS: Final = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
+LATEST_MARKER_MS: Final = 3000.0
 
 
 class Served(Dispatcher):
@@ -28,32 +30,59 @@ class Served(Dispatcher):
         self._world = world
 
     def start(self, frame: memoryview, peer: str, send: Send, refuse: Refuse) -> Activity[Any] | None:
-        self._world.serves(frame, peer)
+        if self._world.assembly is not None:
+            self._world.causes.served(self._world.assembly, frame, peer)
         return super().start(frame, peer, send, refuse)
 
 
-def spoil_markers(assembly: Assembly, world: "World") -> None:
-    """Let leaders refuse markers for now, or write them while their answer is lost, as long as the world says so."""
-    sink: Any = assembly.broker.transactions.sink
-    write = sink.write_marker
+class PeerLink:
+    """The way of the coordinator's markers to the leaders of partitions, as if they were other brokers: for a while
+    leaders refuse markers or their answers get lost, and some markers go lost or arrive once more, seconds later."""
 
-    def write_marker(topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
-        if world.bad_markers <= 0:
-            return write(topic, index, marker)  # type: ignore[no-any-return]
-        world.bad_markers -= 1
-        if world.random.random() < 0.5:
-            write(topic, index, marker)
-        return world.random.choice(MARKER_ERRORS)
+    def __init__(self, assembly: Assembly, world: "World") -> None:
+        sink: Any = assembly.broker.transactions.sink
+        self._deliver = sink.write_marker
+        self._world = world
+        sink.write_marker = self.write_marker
 
-    sink.write_marker = write_marker
+    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
+        world, troubles = self._world, self._world.troubles
+        if troubles.bad_markers > 0:
+            troubles.bad_markers -= 1
+            if world.random.random() < 0.5:
+                self._deliver(topic, index, marker)
+            return world.random.choice(MARKER_ERRORS)
+        loss = world.profile.lost_markers
+        if not loss or world.resting or troubles.random.random() >= loss:
+            return self._deliver(topic, index, marker)  # type: ignore[no-any-return]
+        world.note("marker lost", b"")
+        what = troubles.random.random()
+        if what < 0.4:  # the reply is lost
+            self._deliver(topic, index, marker)
+        elif what < 0.7:  # the request is late: it has been sent again when it comes
+            delay_ms = troubles.random.random() ** 2 * LATEST_MARKER_MS
+            world.schedule.after(delay_ms, lambda: self._arrive_late(topic, index, marker))
+        return ErrorCode.REQUEST_TIMED_OUT
+
+    def _arrive_late(self, topic: str, index: int, marker: TransactionMarker) -> None:
+        world, assembly = self._world, self._world.assembly
+        if assembly is None or assembly.broker.logs.offline is not None:
+            return  # the leader is down
+        world.note("late marker", b"")
+        world.causes.delivered(assembly, topic, index, marker)
+        world.in_turn(lambda: world.peer.receive(topic, index, marker))
+
+    def receive(self, topic: str, index: int, marker: TransactionMarker) -> None:
+        """A marker arrives; nobody waits for the answer."""
+        self._deliver(topic, index, marker)
 
 
 class ErrorLog(logging.Handler):
     """What the broker calls an error is one."""
 
-    def __init__(self, found: list[str]) -> None:
+    def __init__(self, complained: Callable[[str], None]) -> None:
         super().__init__(logging.ERROR)
-        self._found = found
+        self._complained = complained
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._found.append(f"error log: {record.getMessage()}")
+        self._complained(record.getMessage())

@@ -5,7 +5,7 @@ broker is up, and every transaction must end by itself. Then everything is read 
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -13,14 +13,14 @@ from random import Random
 from typing import Any, Final
 
 from ottla.broker.assembly import Assembly
-from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
-from ottla.broker.config import Config
+from ottla.broker.cluster.features import TRANSACTION_FEATURE
+from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.turns import Turns
-from ottla.broker.txn.ending import V2
-from ottla.broker.txn.states import PREPARED, TransactionStatus
+from ottla.broker.txn.states import PREPARED
 from ottla.testkit.scanner import ScannedPartition, scan_contents
-from ottla.testkit.simulation import faults, wire
+from ottla.testkit.simulation import faults
+from ottla.testkit.simulation.causes import Causes, Generations
 from ottla.testkit.simulation.consumers import Consumer, Copier
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.faults import Fault, Profile
@@ -29,32 +29,32 @@ from ottla.testkit.simulation.history import History
 from ottla.testkit.simulation.invariants import Invariants
 from ottla.testkit.simulation.network import CALM_WEATHER, Link
 from ottla.testkit.simulation.ports import Killed, PortCalls
-from ottla.testkit.simulation.process import Attempt, Process
+from ottla.testkit.simulation.process import Process
 from ottla.testkit.simulation.producers import Admin, Place, Producer, Temper, tempers
 from ottla.testkit.simulation.replay import differences
 from ottla.testkit.simulation.schedule import START_MS, Schedule, VirtualClock
-from ottla.testkit.simulation.seams import ErrorLog, Served, spoil_markers
+from ottla.testkit.simulation.seams import ErrorLog, PeerLink, Served
+from ottla.testkit.simulation.setting import (
+    COPIERS_OF,
+    DATA_DIR,
+    GROUP,
+    LEVELS,
+    PRODUCERS_OF,
+    TOPICS,
+    config_of,
+    create_topics,
+    give_past,
+)
+from ottla.testkit.simulation.troubles import Troubles
 
-DATA_DIR: Final = "/data"
-TOPICS: Final = {"data": 2, "in": 2, "out": 2}
-GROUP: Final = "copiers"
 REST_MS: Final = 8000.0
 LONGEST_MS: Final = 60_000.0
-CONFIG: Final = Config(
-    log_dirs=DATA_DIR,
-    transaction_state_log_num_partitions=2,
-    offsets_topic_num_partitions=1,
-    transaction_abort_timed_out_transaction_cleanup_interval_ms=500,
-    connections_max_idle_ms=30_000,
-)
-LEVELS: Final = (1, V2, V2)
-CONFIGS: Final = {level: replace(CONFIG, transaction_version=level) for level in LEVELS}
 
 
 class World:
     """One run of one seed. `dropped` are indexes of the fault plan that are left out, `extra` faults are added to it,
     `clients` are the only ones to take part, `steps` ends their work early, `level` is the cluster's
-    `transaction.version`."""
+    first `transaction.version`."""
 
     def __init__(
         self,
@@ -92,22 +92,23 @@ class World:
         self._life = 0
         self._clock: VirtualClock
         self._turns: Turns
+        self.peer: PeerLink
         self._links: list[Link] = []
-        self._generations: dict[str, wire.Generation] = {}
-        self._expected: dict[tuple[str, int], Attempt] = {}
         self._processes: list[Process] = []
         self._invariants = Invariants()
         self._flushes: Flushes | None = None
         self._trace = blake2b(digest_size=16)
-        self.level = level or self.profile.level or Random(master.getrandbits(64)).choice(LEVELS)
-        self._config = CONFIGS[self.level]
-        if not self.profile.verification:
-            self._config = replace(self._config, transaction_partition_verification_enable=False)
+        drawn = Random(master.getrandbits(64)).choice(LEVELS)
+        self.level = (self.profile.level or drawn) if level is None else level
+        self._config = config_of(self.level, self.profile)
         self._call_ms = self._people.choice(self.profile.call_ms)
         self._small_segments = self._people.random() < self.profile.small_segments
         self._kill_calls = sorted(fault for fault in self._active if fault.kind == faults.KILL_CALL)
-        self.bad_markers = 0
         self._checked_at = -1
+        self._later = Random(master.getrandbits(64))
+        self.generations = Generations(lambda: self.level, self._people, self.profile)
+        self.causes = Causes(self.history, self._processes)
+        self.troubles = Troubles(self, Random(self._later.getrandbits(64)))
 
     # --- the run
 
@@ -118,7 +119,7 @@ class World:
 
     def run(self) -> None:
         """The whole run; what is wrong is in `violations` then."""
-        handler = ErrorLog(self.violations)
+        handler = ErrorLog(self.troubles.complained)
         logger = logging.getLogger("ottla")
         logger.addHandler(handler)
         propagate, level = logger.propagate, logger.level
@@ -127,7 +128,7 @@ class World:
         try:
             self._boot()
             self._hire()
-            self._plan()
+            self.troubles.plan(self._active)
             self._arm_next_kill()
             self._work_until(
                 lambda: all(p.done for p in self._processes if not isinstance(p, (Consumer, Admin))), LONGEST_MS
@@ -159,7 +160,7 @@ class World:
         self.resting = True
         self.weather = CALM_WEATHER
         self.ports.kill_at = -1
-        self.bad_markers = 0
+        self.troubles.end()
         self._kill_calls.clear()
         self._work_until(lambda: self.assembly is not None, 5000)
         for process in self._processes:
@@ -192,7 +193,11 @@ class World:
 
     def _look_at_the_end(self) -> None:
         if self.assembly is not None and not self.violations:
-            self.violations.extend(f"replay: {line}" for line in differences(self.assembly))
+            self.violations.extend(f"replay: {line}" for line in self._differences(self.assembly))
+
+    def _differences(self, assembly: Assembly) -> Iterator[str]:
+        expiration_ms = assembly.config.producer_id_expiration_ms if self.profile.expires else None
+        return differences(assembly, expiration_ms)
 
     def partitions(self) -> dict[str, ScannedPartition]:
         """The final logs by "topic/index", read by the second scanner."""
@@ -215,7 +220,12 @@ class World:
 
         def next_temper() -> Temper:
             drawn = next(temper)
-            return drawn._replace(depth=max(drawn.depth, profile.depth), patience_ms=profile.patience_ms)
+            drawn = drawn._replace(depth=max(drawn.depth, profile.depth), patience_ms=profile.patience_ms)
+            if not profile.skips:
+                drawn = drawn._replace(skip=0.0)
+            if profile.impatient and self._later.random() < profile.impatient:
+                drawn = drawn._replace(patience_ms=2 + self._later.random() ** 2 * 100, echo=0.15)
+            return drawn
 
         def child() -> Random:
             return Random(people.getrandbits(64))
@@ -246,17 +256,6 @@ class World:
                 process.start(script, delay_ms)
                 self._processes.append(process)
 
-    def generation_of(self, owner: str) -> wire.Generation:
-        """What the clients of a transactional id speak: transactions V2 mostly, where the cluster has them.
-
-        One id has one generation: a zombie that speaks V2 takes the epoch of a successor that speaks V1 for its own
-        next one, and no broker can tell (`TransactionCoordinator.endTransaction` of Kafka 4.3.1 believes it to retry).
-        """
-        if owner not in self._generations:
-            v2 = self.level == V2 and self._people.random() < self.profile.v2_clients
-            self._generations[owner] = wire.V2 if v2 else wire.V1
-        return self._generations[owner]
-
     @property
     def clients(self) -> list[str]:
         """Who took part."""
@@ -270,46 +269,6 @@ class World:
         self._links.append(link)
         return link
 
-    def expect(self, link: str, correlation_id: int, attempt: Attempt) -> None:
-        self._expected[f"{link}:0", correlation_id] = attempt
-
-    def serves(self, frame: memoryview, peer: str) -> None:
-        """The broker takes up a request. One that comes when its sender has gone on may hit the next transaction:
-        transactions V1 cannot tell (KAFKA-17754), so the checker is told."""
-        attempt = self._expected.get((peer, int.from_bytes(frame[4:8], "big")))
-        if attempt is None or not (attempt.over or attempt.txn != attempt.process.txn):
-            return
-        api_key = int.from_bytes(frame[:2], "big")
-        process = attempt.process
-        if api_key not in (wire.END_TXN, wire.TXN_OFFSET_COMMIT) or not isinstance(process, Producer):
-            return
-        state = self._state_of(process.transactional_id)
-        if state is None or state.status is not TransactionStatus.ONGOING:
-            return
-        if (state.producer_id, state.producer_epoch) == attempt.producer:
-            cause = "late-end" if api_key == wire.END_TXN else "late-offsets"
-            self.history.note("cause", cause=cause, txn=process.txn, of=attempt.txn)
-
-    def replaced_producers(self) -> list[tuple[int, int]]:
-        """Producer id and epoch of every instance whose successor has its answer, and that holds the same id."""
-        latest: dict[tuple[str, int], int] = {}
-        old = []
-        for entry in self.history.entries:
-            if entry["type"] == "ok" and entry["f"] == "init" and entry["txn_id"] is not None:
-                owner = entry["txn_id"], entry["pid"]
-                before = latest.get(owner, entry["epoch"])
-                if entry["epoch"] != before:
-                    old.append((entry["pid"], min(before, entry["epoch"])))
-                latest[owner] = max(before, entry["epoch"])
-        return old
-
-    def _state_of(self, transactional_id: str | None) -> Any:
-        assert self.assembly is not None
-        for shard in self.assembly.broker.transactions.shards():
-            if transactional_id in shard.states:
-                return shard.states[transactional_id]
-        return None
-
     # --- what the parts of the world ask for
 
     def wall_ms(self) -> int:
@@ -318,6 +277,10 @@ class World:
     def note(self, what: str, data: bytes) -> None:
         self._trace.update(f"{self.schedule.now_ms:.3f} {what} {len(data)} ".encode())
         self._trace.update(data)
+
+    def in_turn(self, work: Callable[[], None]) -> None:
+        """Run a piece of the broker as a turn of its own."""
+        self.guarded(lambda: self._turns.event(work))
 
     def guarded(self, work: Callable[[], None]) -> None:
         """Run a piece of the broker; it may be killed there."""
@@ -341,14 +304,14 @@ class World:
         try:
             assembly = Assembly(self._config, clock, self.disk, turns)
         except (LogDirectoryError, OSError) as error:
-            self.violations.append(f"the broker cannot start: {error}")
+            self.troubles.cannot_start(error)
             return
         assembly.dispatcher = Served(assembly, self)
         assembly.start_housekeeping()
         self._life += 1
         if self._life == 1:
-            turns.event(lambda: self._create_topics(assembly))
-        spoil_markers(assembly, self)
+            turns.event(lambda: self._furnish(assembly))
+        self.peer = PeerLink(assembly, self)
         self._flushes = flush_later(assembly, clock, self.random, self.profile.flush_ms)
         if self._small_segments:
             for partition in assembly.broker.cluster.partitions():
@@ -356,17 +319,16 @@ class World:
                     partition.settings = replace(partition.settings, segment_bytes=900, index_interval_bytes=200)
         self.violations.extend(self._invariants.began_life(assembly))
         self.assembly = assembly
+        self.level = assembly.broker.cluster.feature(TRANSACTION_FEATURE)
+        self.troubles.began_life()
         self.note(f"life {self._life}", b"")
 
-    def _create_topics(self, assembly: Assembly) -> None:
-        cluster = assembly.broker.cluster
-        for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
-            cluster.ensure_internal_topic(topic)
-        for topic, count in TOPICS.items():
-            cluster.create_topic(topic, count, {})
-        for made in cluster.topics.values():
-            for index in range(made.partition_count):
-                cluster.partition(made.name, index)
+    def _furnish(self, assembly: Assembly) -> None:
+        create_topics(assembly)
+        lowest = self.profile.lowest_epoch
+        if lowest:
+            ids = (*PRODUCERS_OF, *COPIERS_OF)
+            give_past(assembly, ids, lowest, self.level, self.wall_ms(), Random(self._later.getrandbits(64)))
 
     def _die(self, down_ms: float) -> None:
         """The process is gone. Somebody starts it again."""
@@ -382,33 +344,38 @@ class World:
         for link in self._links:
             link.broker_died()
         self._links.clear()
-        self._expected.clear()
+        self.causes.forget()
         self.note("dead", b"")
-        self.schedule.after(down_ms, self._revive)
+        self.start_later(down_ms)
+
+    def start_later(self, delay_ms: float) -> None:
+        """Somebody starts the broker, if it is not up by then."""
+        self.schedule.after(delay_ms, self._revive)
 
     def _revive(self) -> None:
         if self.assembly is None:
             self._arm_next_kill()
             self.guarded(self._open)
 
-    def _kill(self, down_ms: float) -> None:
+    def kill(self, down_ms: float) -> None:
         if self.assembly is not None:
             self._die(down_ms)
 
-    def _lose_power(self, down_ms: float) -> None:
+    def lose_power(self, down_ms: float) -> None:
         if self.assembly is not None:
             self._die(down_ms)
         self.lost_power = True
         self._invariants.lost_power()
         self.disk.lose_power()
 
-    def _stop(self, down_ms: float) -> None:
+    def stop(self, down_ms: float) -> None:
         """A clean stop."""
         self._end_flushes()
         assembly = self.assembly
         if assembly is None:
             return
-        self.violations.extend(f"replay: {line}" for line in differences(assembly))
+        if assembly.broker.logs.offline is None:
+            self.violations.extend(f"replay: {line}" for line in self._differences(assembly))
         self.guarded(assembly.close)
         if self.assembly is not None:
             self._die(down_ms)
@@ -427,42 +394,7 @@ class World:
             if at > self.ports.count:
                 self.ports.kill_at = at
 
-    def _plan(self) -> None:
-        doing: dict[str, Callable[[float], None]] = {
-            faults.KILL: self._kill,
-            faults.POWER: self._lose_power,
-            faults.STOP: self._stop,
-            faults.STALL: self._stall,
-            faults.RESET: self._reset,
-            faults.MARKER: self._spoil_markers,
-        }
-        for fault in self._active:
-            if fault.kind in doing:
-                self.schedule.at(fault.at, self._striking(doing[fault.kind], fault))
-
-    def _striking(self, do: Callable[[float], None], fault: Fault) -> Callable[[], None]:
-        def strike() -> None:
-            if not self.resting:
-                self.note(fault.kind, b"")
-                do(fault.value)
-
-        return strike
-
-    def _stall(self, delay_ms: float) -> None:
-        """One connection is slow for a while: what was sent on it comes late, also when its client has left it."""
-        alive = self._alive_links()
-        if alive:
-            self.random.choice(alive).stall(delay_ms)
-
-    def _reset(self, _value: float) -> None:
-        alive = self._alive_links()
-        if alive:
-            self.random.choice(alive).reset()
-
-    def _spoil_markers(self, count: float) -> None:
-        self.bad_markers += 1 + int(count)
-
-    def _alive_links(self) -> list[Link]:
+    def alive_links(self) -> list[Link]:
         self._links = [link for link in self._links if link.open_to_client or link.open_to_broker]
         return [link for link in self._links if link.open_to_client]
 

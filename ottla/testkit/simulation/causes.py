@@ -1,0 +1,134 @@
+"""Which client waits for what, and when a request or a marker comes too late for the protocol to tell. free
+
+Transactions V1 have no epoch of their own, so what belongs to one may hit the next of its producer, on any broker. The
+checker is told of each such hit, and counts what follows apart.
+"""
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Final
+
+from ottla.broker.assembly import Assembly
+from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.txn.ending import V2
+from ottla.broker.txn.states import TransactionStatus
+from ottla.broker.txn.values import TransactionState
+from ottla.testkit.simulation import wire
+from ottla.testkit.simulation.faults import Profile
+from ottla.testkit.simulation.history import History
+from ottla.testkit.simulation.process import Attempt, Process
+from ottla.testkit.simulation.producers import Producer
+
+LATE_END: Final = "late-end"
+LATE_OFFSETS: Final = "late-offsets"
+LATE_MARKER: Final = "late-marker"
+MIXED_GENERATIONS: Final = "mixed-generations"
+
+
+class Causes:
+    """What is known of the requests on their way; `processes` are all clients."""
+
+    def __init__(self, history: History, processes: Iterable[Process]) -> None:
+        self._history = history
+        self._processes = processes
+        self._expected: dict[tuple[str, int], Attempt] = {}
+
+    def forget(self) -> None:
+        """The broker is gone, and with it what was on its way."""
+        self._expected.clear()
+
+    def expect(self, link: str, correlation_id: int, attempt: Attempt) -> None:
+        """A request is sent."""
+        self._expected[f"{link}:0", correlation_id] = attempt
+
+    def served(self, assembly: Assembly, frame: memoryview, peer: str) -> None:
+        """The broker takes up a request. One that comes when its sender has gone on may hit the next transaction
+        (KAFKA-17754)."""
+        attempt = self._expected.get((peer, int.from_bytes(frame[4:8], "big")))
+        if attempt is None or not isinstance(attempt.process, Producer):
+            return
+        api_key = int.from_bytes(frame[:2], "big")
+        if api_key not in (wire.END_TXN, wire.TXN_OFFSET_COMMIT):
+            return
+        process = attempt.process
+        state = _state_of(assembly, process.transactional_id)
+        if state is None or attempt.producer is None:
+            return
+        if api_key == wire.END_TXN and int.from_bytes(frame[2:4], "big") >= wire.V2.end_txn:
+            self._look_for_successor(attempt, state)
+        late = attempt.over or attempt.txn != process.txn
+        if late and state.status is TransactionStatus.ONGOING and _producer_of(state) == attempt.producer:
+            cause = LATE_END if api_key == wire.END_TXN else LATE_OFFSETS
+            self._history.note("cause", cause=cause, txn=process.txn, of=attempt.txn)
+
+    def _look_for_successor(self, attempt: Attempt, state: TransactionState) -> None:
+        """EndTxn of transactions V2 takes the epoch of a successor that speaks V1 for its own next one: no broker can
+        tell (`TransactionCoordinator.endTransaction` of Kafka 4.3.1 believes it to retry)."""
+        assert attempt.producer is not None
+        producer_id, epoch = attempt.producer
+        if _producer_of(state) == (producer_id, epoch + 1) and self._was_handed_out(producer_id, epoch + 1):
+            self._history.note("cause", cause=MIXED_GENERATIONS, txn=attempt.txn, of=attempt.txn)
+
+    def _was_handed_out(self, producer_id: int, epoch: int) -> bool:
+        """Whether InitProducerId gave this epoch to somebody."""
+        return any(
+            entry["f"] == "init" and entry["type"] == "ok" and (entry["pid"], entry["epoch"]) == (producer_id, epoch)
+            for entry in self._history.entries
+        )
+
+    def delivered(self, assembly: Assembly, topic: str, index: int, marker: TransactionMarker) -> None:
+        """A marker arrives once more, after it was sent again. In transactions V1 it ends what is open now."""
+        partition = assembly.broker.cluster.partition(topic, index)
+        if partition is None or marker.transaction_version >= V2:
+            return
+        if not partition.transaction_is_open(marker.producer_id, marker.producer_epoch):
+            return
+        owner = marker.producer_id, marker.producer_epoch
+        for process in self._processes:
+            if isinstance(process, Producer) and process.producer == owner and process.txn is not None:
+                self._history.note("cause", cause=LATE_MARKER, txn=process.txn, of=process.txn)
+
+    def replaced_producers(self) -> list[tuple[int, int]]:
+        """Producer id and epoch of every instance whose successor has its answer, and that holds the same id."""
+        latest: dict[tuple[str, int], int] = {}
+        old = []
+        for entry in self._history.entries:
+            if entry["type"] == "ok" and entry["f"] == "init" and entry["txn_id"] is not None:
+                owner = entry["txn_id"], entry["pid"]
+                before = latest.get(owner, entry["epoch"])
+                if entry["epoch"] != before:
+                    old.append((entry["pid"], min(before, entry["epoch"])))
+                latest[owner] = max(before, entry["epoch"])
+        return old
+
+
+def _producer_of(state: TransactionState) -> tuple[int, int]:
+    return state.producer_id, state.producer_epoch
+
+
+def _state_of(assembly: Assembly, transactional_id: str | None) -> TransactionState | None:
+    for shard in assembly.broker.transactions.shards():
+        if transactional_id in shard.states:
+            return shard.states[transactional_id]
+    return None
+
+
+class Generations:
+    """What the clients of each transactional id speak: transactions V2 mostly, where the cluster has them.
+
+    Where the level stands, one id has one generation: a zombie that speaks V2 takes the epoch of a successor that
+    speaks V1 for its own next one.
+    """
+
+    def __init__(self, level: Callable[[], int], random: Random, profile: Profile) -> None:
+        self._level = level
+        self._random = random
+        self._profile = profile
+        self._can: dict[str, bool] = {}
+
+    def of(self, owner: str) -> wire.Generation:
+        """As of now; a client asks when it is initialised and when it ends a transaction (`TransactionManager`)."""
+        now, moves = self._level() >= V2, self._profile.level_changes[1] > 0
+        if owner not in self._can:
+            self._can[owner] = (now or moves) and self._random.random() < self._profile.v2_clients
+        return wire.V2 if now and self._can[owner] else wire.V1

@@ -1,0 +1,65 @@
+"""A disk that fails: which of its calls, with which error, how often. free"""
+
+import errno
+import os
+from random import Random
+from typing import Final, NamedTuple
+
+FOR_EVER: Final = 1_000_000
+
+
+class BadDisk(NamedTuple):
+    """Calls of these kinds fail: `skip` of them go well before, then `times` of them fail."""
+
+    calls: frozenset[str]
+    number: int
+    skip: int
+    times: int
+
+
+_KINDS: Final = (
+    (("append",), errno.ENOSPC),
+    (("append",), errno.EIO),
+    (("append", "write", "mkdir", "link"), errno.ENOSPC),
+    (("write", "rename"), errno.EIO),
+    (("sync", "sync_dir"), errno.EIO),
+    (("open",), errno.EMFILE),
+    (("open",), errno.EIO),
+    (("read", "pread"), errno.EIO),
+    (("list", "rename", "unlink", "truncate"), errno.EIO),
+)
+
+
+def draw_bad_disk(random: Random) -> BadDisk:
+    """What goes wrong, once or until the disk is replaced."""
+    calls, number = random.choice(_KINDS)
+    times = 1 if random.random() < 0.5 else FOR_EVER
+    return BadDisk(frozenset(calls), number, int(random.random() ** 2 * 12), times)
+
+
+class DiskErrors:
+    """What is wrong with the disk now. `struck` counts the calls that failed since it was last sound."""
+
+    def __init__(self) -> None:
+        self.struck = 0
+        self._bad: BadDisk | None = None
+
+    def break_down(self, bad: BadDisk) -> None:
+        self._bad = bad
+
+    def mend(self) -> None:
+        """The disk is sound again."""
+        self._bad = None
+        self.struck = 0
+
+    def call(self, name: str) -> None:
+        """A call of the disk port. Raises OSError if it fails."""
+        bad = self._bad
+        if bad is None or name not in bad.calls:
+            return
+        if bad.skip > 0:
+            self._bad = bad._replace(skip=bad.skip - 1)
+            return
+        self._bad = bad._replace(times=bad.times - 1) if bad.times > 1 else None
+        self.struck += 1
+        raise OSError(bad.number, os.strerror(bad.number), name)

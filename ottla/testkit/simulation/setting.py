@@ -1,0 +1,92 @@
+"""What a world begins with: the broker's settings, its topics, transactional ids that have a past. free"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from ottla.broker.assembly import Assembly
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.config import Config
+from ottla.broker.txn.ending import V2
+from ottla.broker.txn.log import encode_change
+from ottla.broker.txn.states import TransactionStatus
+from ottla.broker.txn.values import MAX_EPOCH, NO_PARTITIONS, NO_TIMESTAMP, TransactionState
+from ottla.protocol.hashing import coordinator_partition
+from ottla.testkit.simulation.faults import Profile
+
+DATA_DIR: Final = "/data"
+TOPICS: Final = {"data": 2, "in": 2, "out": 2}
+GROUP: Final = "copiers"
+PRODUCERS_OF: Final = ("t0", "t1")
+COPIERS_OF: Final = ("copy-0", "copy-1")
+LEVELS: Final = (1, V2, V2)
+PRODUCER_ID_EXPIRATION_MS: Final = 2600
+"""Longer than anything that is late in the profile that uses it: what comes later than this is appended twice."""
+
+_CONFIG: Final = Config(
+    log_dirs=DATA_DIR,
+    transaction_state_log_num_partitions=2,
+    offsets_topic_num_partitions=1,
+    transaction_abort_timed_out_transaction_cleanup_interval_ms=500,
+    connections_max_idle_ms=30_000,
+)
+_FORGETFUL: Final = replace(
+    _CONFIG,
+    transactional_id_expiration_ms=900,
+    transaction_remove_expired_transaction_cleanup_interval_ms=150,
+    producer_id_expiration_ms=PRODUCER_ID_EXPIRATION_MS,
+    producer_id_expiration_check_interval_ms=200,
+)
+_CONFIGS: Final = {
+    (level, expires): replace(config, transaction_version=level)
+    for level in range(V2 + 1)
+    for expires, config in ((False, _CONFIG), (True, _FORGETFUL))
+}
+_ENDED: Final = (TransactionStatus.EMPTY, TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
+
+
+def config_of(level: int, profile: Profile) -> Config:
+    """The broker's settings; `level` is the `transaction.version` of a new directory."""
+    config = _CONFIGS[level, profile.expires]
+    if not profile.verification:
+        return replace(config, transaction_partition_verification_enable=False)
+    return config
+
+
+def create_topics(assembly: Assembly) -> None:
+    """All topics, and the directories of their partitions."""
+    cluster = assembly.broker.cluster
+    for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+        cluster.ensure_internal_topic(topic)
+    for topic, count in TOPICS.items():
+        cluster.create_topic(topic, count, {})
+    for made in cluster.topics.values():
+        for index in range(made.partition_count):
+            cluster.partition(made.name, index)
+
+
+def give_past(
+    assembly: Assembly, transactional_ids: Iterable[str], lowest_epoch: int, level: int, now_ms: int, random: Random
+) -> None:
+    """Log what a long life has left of each id: an epoch near the end, a transaction that ended or one that is open."""
+    cluster = assembly.broker.cluster
+    count = cluster.topics[TRANSACTION_STATE_TOPIC].partition_count
+    for transactional_id in transactional_ids:
+        producer_id, epoch = cluster.next_producer_id(), random.randrange(lowest_epoch, MAX_EPOCH)
+        status = random.choice((*_ENDED, TransactionStatus.ONGOING))
+        opened = status is TransactionStatus.ONGOING
+        state = TransactionState(
+            producer_id,
+            epoch,
+            status,
+            900,
+            {("data", 0): None, ("data", 1): None} if opened else NO_PARTITIONS,
+            NO_TIMESTAMP if status is TransactionStatus.EMPTY else now_ms,
+            now_ms,
+            producer_id,
+            client_version=level if level >= V2 and status is not TransactionStatus.EMPTY else 0,
+        )
+        log = cluster.partition(TRANSACTION_STATE_TOPIC, coordinator_partition(transactional_id, count))
+        assert log is not None
+        log.append_own(encode_change(transactional_id, state, level, now_ms))
