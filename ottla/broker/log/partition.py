@@ -336,7 +336,7 @@ class Partition:
         try:
             chunk = self._segments.read(offset, upper, max_bytes, min_one_batch)
             aborted = self._segments.aborted(offset, chunk) if stable else None
-        except BadBatch as bad:
+        except ProtocolError as bad:
             self._damaged(bad)
             return Slice(self._offline_error)
         except OSError as error:

@@ -172,12 +172,12 @@ class _Loader:
 
     def _walk_tail(self, segment: Segment) -> int | None:
         """End offset by the index and the headers behind its last entry; None if something does not fit."""
+        end_offset = segment.base_offset
         if segment.size_bytes == 0:
-            return segment.base_offset
+            return end_offset if segment.aborted_file_is_sound(end_offset) else None
         if not segment.load_index_files():
             return None
         index = segment.index
-        end_offset = segment.base_offset
         try:
             position = index.boundary_before(segment.size_bytes)
             for _, header, _ in iter_file(segment.file, position, segment.size_bytes, least_offset=end_offset):
@@ -187,7 +187,8 @@ class _Loader:
                     index.max_timestamp_offset = header.last_offset
         except BadBatch:
             return None
-        return end_offset
+        # A crash may have kept entries of markers that it took from the log, or cut the last of them.
+        return end_offset if segment.aborted_file_is_sound(end_offset) else None
 
     # --- producers ------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ closed, so an append costs one write; a crash in between costs a scan of this on
 """
 
 from bisect import bisect_left
+from contextlib import closing
 from operator import attrgetter
 
 from ottla.broker.log.batches import batch_size, find_boundary, find_offset, iter_file
@@ -12,6 +13,7 @@ from ottla.broker.log.segment_index import SegmentIndex
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import Buffer, Disk, File
 from ottla.protocol.batch import HEADER_SIZE, read_header
+from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, iter_aborted, pack_all_aborted
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -24,6 +26,7 @@ class Segment:
 
     __slots__ = (
         "_aborted",
+        "_aborted_saved",
         "_disk",
         "_file",
         "_index",
@@ -55,6 +58,8 @@ class Segment:
         self._file: File | None = None
         self._index: SegmentIndex | None = SegmentIndex(base_offset, interval_bytes) if size_bytes == 0 else None
         self._aborted: list[AbortedTxn] | None = None if has_aborted_file else []
+        # How many of them the file holds, in front of nothing else; None if it must be written anew.
+        self._aborted_saved: int | None = 0
         self._rolls_from_ms: int | None = None
         self._used = True
         self.base_offset = base_offset
@@ -93,6 +98,7 @@ class Segment:
         """Aborted transactions whose marker is in this segment, in the order of their markers."""
         if self._aborted is None:
             self._aborted = list(iter_aborted(self._disk.read(f"{self._path}.txnindex")))
+            self._aborted_saved = len(self._aborted)
         self._used = True
         return self._aborted
 
@@ -133,14 +139,28 @@ class Segment:
             index.add_time_entry()
         self._disk.write(f"{self._path}.index", index.offset_file())
         self._disk.write(f"{self._path}.timeindex", index.time_file())
-        if self.aborted:
-            self._disk.write(f"{self._path}.txnindex", pack_all_aborted(self.aborted))
-            self.has_aborted_file = True
+        self._save_aborted()
+        self.indexes_saved = final
+
+    def _save_aborted(self) -> None:
+        """Bring the `.txnindex` up to date so that no power loss takes entries which a sync has covered.
+
+        A log that ends at its recovery point is believed, and this file with it. So it only grows, and where recovery
+        has cut the log it is replaced as a whole.
+        """
+        path, aborted, saved = f"{self._path}.txnindex", self.aborted, self._aborted_saved
+        if saved is not None:
+            if len(aborted) > saved:
+                with closing(self._disk.open(path, create=True)) as file:
+                    file.append((pack_all_aborted(aborted[saved:]),))
+        elif aborted:
+            self._disk.write_atomically(path, pack_all_aborted(aborted))
         elif self.has_aborted_file:
             # What was aborted has been cut off: left behind, the file would hide what is written there next.
-            self._disk.remove(f"{self._path}.txnindex")
-            self.has_aborted_file = False
-        self.indexes_saved = final
+            self._disk.remove(path)
+            self._disk.sync_dir(self._path.rpartition("/")[0])
+        self.has_aborted_file = bool(aborted)
+        self._aborted_saved = len(aborted)
 
     def truncate(self, size_bytes: int) -> None:
         """Cut the `.log`; whoever cuts rebuilds the indexes."""
@@ -151,6 +171,7 @@ class Segment:
         """Begin the indexes anew; the caller accounts every batch to what it gets."""
         self._index = SegmentIndex(self.base_offset, self._interval_bytes)
         self._aborted = []
+        self._aborted_saved = None
         self.indexes_saved = False
         self._rolls_from_ms = None
         return self._index
@@ -178,6 +199,14 @@ class Segment:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
+    def aborted_file_is_sound(self, end_offset: int) -> bool:
+        """Whether the `.txnindex` can be read and ends below `end_offset`."""
+        try:
+            aborted = self.aborted
+        except ProtocolError:
+            return False
+        return not aborted or aborted[-1].last_offset < end_offset
+
     def load_index_files(self) -> bool:
         """Read `.index` and `.timeindex`; False if they must be rebuilt."""
         index = SegmentIndex(self.base_offset, self._interval_bytes)
@@ -197,6 +226,7 @@ class Segment:
             self.close()
             self._index = None
             self._aborted = None if self.has_aborted_file else []
+            self._aborted_saved = 0
         self._used = False
 
     def close(self) -> None:
