@@ -12,6 +12,7 @@ COMMANDS: Final = {
     "serve": ("ottla.cli.serve", "Run the broker."),
     "audit": ("ottla.cli.audit", "Audit a data directory on Spark, in place."),
     "check-history": ("ottla.cli.check_history", "Judge a client history (JSON lines) against a data directory."),
+    "txn": ("ottla.cli.txn", "Say what holds back committed reads, and which transactions nobody will end."),
     "configs": ("ottla.cli.configs", "List every option with value, default, origin and meaning."),
 }
 

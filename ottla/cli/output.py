@@ -10,7 +10,10 @@ Row = Sequence[Any]
 
 
 class Output(Protocol):
-    """Takes tables, then is closed."""
+    """Takes sentences and tables, then is closed."""
+
+    def line(self, name: str, text: str) -> None:
+        """What there is to say in a sentence."""
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Rows of plain values under named columns; None is a value that there is none of."""
@@ -24,6 +27,10 @@ class TextOutput:
 
     def __init__(self) -> None:
         self._first = True
+
+    def line(self, name: str, text: str) -> None:
+        self._first = False
+        click.echo(text)
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         if not self._first:
@@ -43,10 +50,13 @@ class TextOutput:
 
 
 class JsonOutput:
-    """One object: a list of objects for each table."""
+    """One object: a string for each sentence, a list of objects for each table."""
 
     def __init__(self) -> None:
-        self._document: dict[str, list[dict[str, Any]]] = {}
+        self._document: dict[str, str | list[dict[str, Any]]] = {}
+
+    def line(self, name: str, text: str) -> None:
+        self._document[name] = text
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         self._document[name] = [dict(zip(columns, row, strict=True)) for row in rows]
@@ -63,7 +73,8 @@ def output_for(format_name: str) -> Output:
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "-" if value is None else str(value)
+    text = "-" if value is None else str(value)
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def _is_number(value: object) -> bool:

@@ -46,11 +46,13 @@ def check_ottla(arguments):
     if arguments[0] == "audit":
         audit._parser().parse_args(arguments[1:])
         return
-    context = click.Context(main, info_name="ottla")
-    command = main.get_command(context, arguments[0])
-    assert command is not None, f"ottla has no command {arguments[0]}"
-    context = click.Context(command, info_name=arguments[0], parent=context)
-    given, rest, _ = command.make_parser(context).parse_args(arguments[1:])
+    command, context, words = main, click.Context(main, info_name="ottla"), list(arguments)
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        command = command.get_command(context, name)
+        assert command is not None, f"{context.command_path} has no command {name}"
+        context = click.Context(command, info_name=name, parent=context)
+    given, rest, _ = command.make_parser(context).parse_args(words)
     assert not rest, f"ottla {arguments[0]} takes no {rest}"
     for parameter in command.params:
         assert not (parameter.required and given.get(parameter.name) is None), f"{parameter.name} is missing"
