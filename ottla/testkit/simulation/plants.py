@@ -7,16 +7,22 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
-from ottla.broker.api import produce
+from ottla.broker.api import produce, verification
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.store import GroupStore
 from ottla.broker.log import producers
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.producers import ACCEPTED, Producers
-from ottla.broker.txn import machine, markers
+from ottla.broker.txn import ending, machine, markers
 from ottla.broker.txn.coordinator import TransactionCoordinator
-from ottla.broker.txn.states import PREPARED, TransactionStatus
+from ottla.broker.txn.states import PREPARED, RESTING, TransactionStatus
+from ottla.broker.txn.values import REFUSALS
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+
+GUARD_GAP_MS: Final = 30
 
 
 @contextmanager
@@ -209,6 +215,170 @@ def aborted_list_empty() -> AbstractContextManager[None]:
     return _replaced(Producers, "apply_marker", make)
 
 
+@contextmanager
+def guard_missing() -> Iterator[None]:
+    """A write that was verified may be appended some ms later, whatever came between."""
+    verify, known = produce._verify, TABLE[ApiKey.PRODUCE]
+    sound: dict[int, set[tuple[str, int]]] = {}
+
+    async def slow(broker: Broker, request: Request) -> Reply:
+        found = sound[id(request)] = set()
+        for topic, topic_id, partitions in produce._named(broker, request.body):
+            for index, records in partitions:
+                write = await produce._check(broker, request.api_version, topic, topic_id, index, records)
+                if not write.error and not verify(broker, request, write):
+                    found.add((topic, index))
+        await verification._sleep(broker, GUARD_GAP_MS)
+        reply = await known.handle(broker, request)
+        del sound[id(request)]
+        return reply
+
+    def remembered(broker: Broker, request: Request, write: produce.Write) -> ErrorCode:
+        if (write.topic, write.partition_index) in sound[id(request)]:
+            return ErrorCode.NONE
+        return verify(broker, request, write)
+
+    TABLE[ApiKey.PRODUCE] = known._replace(handle=slow)
+    try:
+        with _replaced(produce, "_verify", lambda _known: remembered):
+            yield
+    finally:
+        TABLE[ApiKey.PRODUCE] = known
+
+
+def overtaking_accepted() -> AbstractContextManager[None]:
+    """A batch may come before the one that begins its transaction."""
+    return _replaced(Producers, "_overtaking", lambda _known: lambda self, header, producer: None)
+
+
+def duplicate_early() -> AbstractContextManager[None]:
+    """A batch that was sent again is acknowledged although the first one is not durable yet."""
+
+    def make(durable: Any) -> Any:
+        async def _durable(broker: Any, partition: Any, result: Any) -> None:
+            if not result.duplicate:
+                await durable(broker, partition, result)
+
+        return _durable
+
+    return _replaced(produce, "_durable", make)
+
+
+def answered_early() -> AbstractContextManager[None]:
+    """The coordinator answers as soon as a record is written; the state follows when it is durable."""
+
+    def make(append: Any) -> Any:
+        def _append(self: TransactionCoordinator, *what: Any) -> ErrorCode:
+            outcome = append(self, *what)
+            return outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE
+
+        return _append
+
+    return _replaced(TransactionCoordinator, "_append", make)
+
+
+def abort_does_not_fence() -> AbstractContextManager[None]:
+    """Transactions V1: a transaction that timed out is aborted in its own epoch, so its producer goes on."""
+
+    def make(abort: Any) -> Any:
+        def decide_abort(state: Any, volatile: Any, level: int, *rest: Any) -> Any:
+            decision = abort(state, volatile, level, *rest)
+            if level >= ending.V2 or decision.record is None:
+                return decision
+            record = decision.record._replace(producer_epoch=state.producer_epoch)
+            return decision._replace(record=record, fenced_epoch=-1)
+
+        return decide_abort
+
+    return _replaced(machine, "decide_abort", make)
+
+
+# --- transactions V2 (KIP-890)
+
+
+def end_keeps_epoch() -> AbstractContextManager[None]:
+    """EndTxn 5 ends the transaction and leaves the epoch as it is."""
+
+    def still(state: Any, decision: Any) -> Any:
+        if decision.record is None or decision.record.next_producer_id >= 0:
+            return decision
+        record = decision.record._replace(producer_epoch=state.producer_epoch)
+        return decision._replace(record=record, producer_epoch=state.producer_epoch)
+
+    return _end_v2(still)
+
+
+def empty_abort_keeps_epoch() -> AbstractContextManager[None]:
+    """EndTxn 5 aborts where nothing is open by doing nothing."""
+
+    def nothing(state: Any, decision: Any) -> Any:
+        if decision.record is None or state.status not in RESTING:
+            return decision
+        return REFUSALS[ErrorCode.NONE]._replace(producer_id=state.producer_id, producer_epoch=state.producer_epoch)
+
+    return _end_v2(nothing)
+
+
+def repeated_end_refused() -> AbstractContextManager[None]:
+    """EndTxn 5 that was sent again is taken for that of a zombie."""
+
+    def refuse(state: Any, decision: Any) -> Any:
+        done = decision.record is None and decision.error is ErrorCode.NONE
+        return REFUSALS[ErrorCode.PRODUCER_FENCED] if done else decision
+
+    return _end_v2(refuse)
+
+
+def _end_v2(change: Callable[[Any, Any], Any]) -> AbstractContextManager[None]:
+    def make(decide: Any) -> Any:
+        def decide_end_v2(state: Any, *rest: Any) -> Any:
+            return change(state, decide(state, *rest))
+
+        return decide_end_v2
+
+    return _replaced(machine, "decide_end_v2", make)
+
+
+def equal_marker_accepted() -> AbstractContextManager[None]:
+    """A marker of transactions V2 ends a transaction of its own epoch: that of the one before ends the next."""
+
+    def make(check: Any) -> Any:
+        return lambda self, producer_id, epoch, coordinator_epoch, version: check(
+            self, producer_id, epoch, coordinator_epoch, 0
+        )
+
+    return _replaced(Producers, "check_marker", make)
+
+
+@contextmanager
+def join_skipped() -> Iterator[None]:
+    """Produce 12 appends to partitions that the coordinator does not know of."""
+
+    async def join(broker: Any, request: Any, writes: Any) -> dict[Any, Any]:
+        return {}
+
+    def make(verify: Any) -> Any:
+        def _verify(broker: Any, request: Any, write: Any) -> Any:
+            joins = request.api_version >= produce.FIRST_VERSION_THAT_ADDS
+            return ErrorCode.NONE if joins else verify(broker, request, write)
+
+        return _verify
+
+    with _replaced(produce, "_join", lambda _known: join), _replaced(produce, "_verify", make):
+        yield
+
+
+@contextmanager
+def exhausted_id_kept() -> Iterator[None]:
+    """A producer id whose epochs are used up stays in use."""
+
+    def never(_known: Any) -> Any:
+        return lambda epoch: False
+
+    with _replaced(ending, "is_exhausted", never), _replaced(machine, "is_exhausted", never):
+        yield
+
+
 PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "epochs-unchecked": epochs_unchecked,
     "append-epoch-unchecked": append_epoch_unchecked,
@@ -225,5 +395,16 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "unstable-visible": unstable_visible,
     "offsets-never-settle": offsets_never_settle,
     "aborted-list-empty": aborted_list_empty,
+    "guard-missing": guard_missing,
+    "overtaking-accepted": overtaking_accepted,
+    "duplicate-early": duplicate_early,
+    "answered-early": answered_early,
+    "abort-does-not-fence": abort_does_not_fence,
+    "end-keeps-epoch": end_keeps_epoch,
+    "empty-abort-keeps-epoch": empty_abort_keeps_epoch,
+    "repeated-end-refused": repeated_end_refused,
+    "equal-marker-accepted": equal_marker_accepted,
+    "join-skipped": join_skipped,
+    "exhausted-id-kept": exhausted_id_kept,
 }
 """Every plant by its name."""

@@ -31,6 +31,9 @@ class Temper(NamedTuple):
     """Batches sent before the first reply is waited for."""
     skip: float = 0.0
     """A sequence is left out, as a client does that forgets a batch."""
+    hasty: float = 0.0
+    """Batches are given up as soon as they are sent, and the transaction is aborted on another connection, as by a
+    client whose delivery timeout is over."""
     stubborn: float = 0.3
     timeout_ms: int = 2000
     patience_ms: float = REPLY_TIMEOUT_MS
@@ -155,6 +158,7 @@ class Producer(Process):
     def answered(self, ask: wire.Ask, attempt: Attempt | None) -> None:
         if self.temper.echo and self.random.random() < self.temper.echo:
             delay_ms = self.random.random() ** 2 * ECHO_MS
+            self.world.met["repeated requests"] += 1
             self.world.schedule.after(delay_ms, lambda: self.send_again(ask, attempt))
 
     def initialise(self, expected: tuple[int, int] | None = None) -> Script:
@@ -218,6 +222,12 @@ class Producer(Process):
         """Send batches, `depth` at a time, until each stands; raises Abortable or Refused."""
         pending = [self._begin_write(place, values) for place, values in writes]
         self.begun = self.begun or self.transactional_id is not None
+        if self.transactional_id is not None and self.random.random() < self.temper.hasty:
+            for write in pending:
+                yield from self.post(write.ask, write.attempt)
+            self.hang_up()
+            self._give_up(pending, errors={})
+            raise Abortable
         for _ in range(TRIES):
             if not pending:
                 return
@@ -264,7 +274,9 @@ class Producer(Process):
             yield from self.back_off()
         attempt.over = True
         self.begun = False
-        self.world.violations.extend(promises.of_end(self.world, self.transactional_id, self.producer, commit, error))
+        v2 = self.generation is wire.V2
+        broken = promises.of_end(self.world, self.transactional_id, self.producer, commit, error, v2)
+        self.world.violations.extend(broken)
         if error == wire.NONE:
             if self.generation is wire.V2:
                 self.producer, self.sequences = (answer.producer_id, answer.producer_epoch), {}
@@ -389,6 +401,6 @@ def tempers(random: Random) -> Iterator[Temper]:
         elif kind < 0.6:
             yield Temper(transactions=3, pause=0.3, pause_ms=1500.0, timeout_ms=random.choice((700, 1500)))
         elif kind < 0.8:
-            yield Temper(transactions=3, depth=random.randint(2, 5), skip=0.06)
+            yield Temper(transactions=3, depth=random.randint(2, 5), skip=0.06, hasty=0.15)
         else:
             yield Temper(transactions=3, pause=0.35, pause_ms=2500.0, stubborn=1.0, timeout_ms=900)

@@ -28,8 +28,13 @@ def of_write(world: "World", topic: str, index: int, last_offset: int) -> Iterat
     )
 
 
-def of_end(world: "World", transactional_id: str, producer: tuple[int, int], commit: bool, error: int) -> Iterator[str]:
-    """EndTxn is answered: the transaction is open no more; and nobody is fenced by what he has done himself."""
+def of_end(
+    world: "World", transactional_id: str, producer: tuple[int, int], commit: bool, error: int, v2: bool
+) -> Iterator[str]:
+    """EndTxn is answered: the transaction is open no more; and nobody is fenced by what he has done himself.
+
+    `v2`: the client speaks transactions V2, where an epoch ends one transaction: the outcome is that of this request.
+    """
     state = _state_of(world, transactional_id)
     if state is None or world.lost_power:
         return
@@ -37,10 +42,10 @@ def of_end(world: "World", transactional_id: str, producer: tuple[int, int], com
     if error == wire.NONE:
         if state.status is TransactionStatus.ONGOING and (state.producer_id, state.producer_epoch) == producer:
             yield f"acknowledged-early: {transactional_id} is told that its transaction has ended, and it is {state}"
-    elif error in wire.FENCED and state.status is _DECIDED[commit] and state.client_version:
-        # In transactions V2 an epoch ends one transaction, so this outcome is that of this very request.
-        if state.previous_producer_id == producer_id and state.producer_epoch == epoch + 1:
-            yield f"fenced-by-itself: {transactional_id} is refused with {error}, and its transaction is {state}"
+        return
+    mine = state.previous_producer_id == producer_id and state.producer_epoch == epoch + 1
+    if v2 and mine and error in wire.FENCED and state.status is _DECIDED[commit]:
+        yield f"fenced-by-itself: {transactional_id} is refused with {error}, and its transaction is {state}"
 
 
 def _state_of(world: "World", transactional_id: str) -> TransactionState | None:
