@@ -7,7 +7,7 @@
     flushing     durability that comes later than the append
     history      what clients asked and were told            invariants, replay     what must hold
     outcome      one seed, run and judged                    promises               what an answer promises
-    shrink       smaller failures                            plants, rates          bugs on purpose, how soon each is seen
+    shrink       smaller failures                            plants, rates          bugs on purpose, how soon seen
 
 `python -m ottla.testkit.simulate` runs seeds; `ottla.testkit.checker` judges what came of them.
 """

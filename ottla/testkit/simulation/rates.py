@@ -19,7 +19,7 @@ from ottla.testkit.simulation.plants import PLANTS
 
 MOST_SEEDS: Final = 2000
 LEAST_SEEDS: Final = 100
-CLEAR: Final = 20
+CLEAR: Final = 12
 """So many hits make a rate clear."""
 FIRST: Final = 3
 """So many of the seeds that notice are kept."""
