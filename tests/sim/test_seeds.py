@@ -8,7 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.log.segments import Segments
+from ottla.protocol.errors import ErrorCode
 from ottla.testkit.simulate import outcomes
 from ottla.testkit.simulation.faults import KILL_CALL, PROFILES, Fault
 from ottla.testkit.simulation.outcome import judge, run_seed
@@ -134,6 +136,7 @@ MET = {
         f"transaction.version {before} to {after}" for before, after in ((2, 0), (2, 1), (1, 0), (0, 2), (1, 2))
     ],
     "expiry": ["transactional ids forgotten", "producers forgotten"],
+    "groups": ["commits refused to members of the past"],
     "impatient": ["repeated requests"],
     "power": ["kills before a power loss"],
 }
@@ -142,10 +145,12 @@ MET = {
 @pytest.mark.parametrize("profile", MET)
 def test_a_profile_meets_what_it_is_about_and_keeps_its_promises(profile):
     met = Counter()
-    for seed in range(50):
+    for seed in range(60):
         outcome = run_seed(seed, PROFILES[profile])
         assert outcome.problems == [], f"seed {seed}"
         met.update(outcome.met)
+        if all(met[name] for name in MET[profile]):
+            break
     assert [name for name in MET[profile] if not met[name]] == []
 
 
@@ -183,6 +188,11 @@ def test_markers_with_lost_requests_and_lost_replies(level):
         met.update(outcome.met)
     assert min(met["marker requests lost"], met["marker replies lost"], met["late markers"]) > 40
     assert level == 1 or not causes  # KIP-890 gives each transaction an epoch of its own
+
+
+def test_a_commit_of_a_past_member_that_counts_is_noticed(monkeypatch):
+    monkeypatch.setattr(OffsetCommits, "_commit_error", lambda *_: ErrorCode.NONE)
+    assert any(run_seed(seed, PROFILES["groups"]).problems for seed in range(30))
 
 
 def test_an_append_that_fails_and_is_acknowledged_is_noticed(monkeypatch):
