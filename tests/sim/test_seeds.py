@@ -82,31 +82,6 @@ def test_a_seed_has_one_trace_whatever_the_hash_seed():
     assert len(set(found.pop().split())) == 2 * len(PROFILES)
 
 
-# The profile and the number of seeds in which each planted bug is seen; docs/simulation.md has the rates.
-SEEN = {
-    "aborted-list-empty": ("mixed", 40),
-    "duplicates-appended": ("pipelined", 40),
-    "epochs-unchecked": ("mixed", 40),
-    "gaps-accepted": ("pipelined", 40),
-    "init-does-not-fence": ("mixed", 80),
-    "marker-epochs-unchecked": ("mixed", 80),
-    "markers-once": ("late-markers", 40),
-    "offsets-never-settle": ("mixed", 40),
-    "pending-ignored": ("late-markers", 80),
-    "prepare-forgotten": ("crash", 80),
-    "unstable-visible": ("mixed", 10),
-    "unverified": ("stale", 80),
-}
-
-
-@pytest.mark.parametrize("plant", SEEN)
-def test_a_planted_bug_is_noticed(plant):
-    profile, seeds = SEEN[plant]
-    with PLANTS[plant]():
-        assert any(run_seed(seed, PROFILES[profile]).problems for seed in range(seeds))
-    assert run_seed(0, PROFILES[profile]).problems == []
-
-
 def test_a_delayed_end_hits_the_next_transaction_of_transactions_v1_alone():
     """KAFKA-17754: transactions V1 have no epoch of their own, so nobody can tell. It is no fault of the broker."""
     for seed in range(60):
