@@ -19,7 +19,7 @@ from ottla.testkit.simulation.plants import PLANTS
 
 MOST_SEEDS: Final = 2000
 LEAST_SEEDS: Final = 40
-CLEAR: Final = 12
+CLEAR: Final = 8
 """So many hits make a rate clear."""
 FIRST: Final = 3
 """So many of the seeds that notice are kept."""
