@@ -340,7 +340,6 @@ class World:
         self.violations.extend(self._invariants.began_life(assembly))
         self.assembly = assembly
         self.level = assembly.broker.cluster.feature(TRANSACTION_FEATURE)
-        self.troubles.began_life()
         self.note(f"life {self._life}", b"")
 
     def _furnish(self, assembly: Assembly) -> None:
