@@ -109,8 +109,8 @@ class Troubles:
         world.kill(self.random.random() * 2 * after_ms)
         world.schedule.after(after_ms, lambda: None if world.resting else world.lose_power(after_ms))
 
-    def _break_disk(self, _value: float) -> None:
-        self._world.disk.errors.break_down(draw_bad_disk(self.random))
+    def _break_disk(self, kind: float) -> None:
+        self._world.disk.errors.break_down(draw_bad_disk(Random(int(kind * 10))))
 
     def _change_level(self, level: float) -> None:
         """UpdateFeatures, as its handler does it."""
