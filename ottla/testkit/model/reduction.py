@@ -10,7 +10,7 @@ from typing import Final
 from ottla.broker.txn.values import Partitions, TransactionState
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.model.coordinator import Append
-from ottla.testkit.model.values import PLACES, Kind, Marker
+from ottla.testkit.model.values import PLACES, Kind, Marker, Violation
 from ottla.testkit.model.world import State, World
 
 FENCED: Final = frozenset(
@@ -57,7 +57,11 @@ class Reduction:
         key = (coordinator, zero, one, message)
         known = self._fenced.get(key)
         if known is None:
-            known = self._fenced[key] = self._refused(coordinator, zero, one, message) in FENCED
+            try:
+                known = self._refused(coordinator, zero, one, message) in FENCED
+            except Violation:
+                known = False  # it breaks a rule, and will be seen to when its turn comes
+            self._fenced[key] = known
         return known
 
     def _refused(self, coordinator: int, zero: int, one: int, number: int) -> ErrorCode | None:
