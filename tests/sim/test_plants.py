@@ -13,14 +13,30 @@ from ottla.testkit.simulation.network import Weather
 from ottla.testkit.simulation.outcome import judge, run_seed
 from ottla.testkit.simulation.plants import PLANTS
 from ottla.testkit.simulation.producers import Abortable, Producer, Temper
+from ottla.testkit.simulation.rates import MEASURED, main, row
 from ottla.testkit.simulation.world import World
 
 RATES = json.loads((Path(__file__).parent / "rates.json").read_text(encoding="utf-8"))
 """Written by `python -m ottla.testkit.simulation.rates tests/sim/rates.json`."""
 
 
-def test_every_plant_has_been_measured():
+def test_every_plant_has_been_measured_and_the_docs_say_so():
     assert RATES.keys() == PLANTS.keys()
+    assert {plant: (rate["profile"], rate["level"]) for plant, rate in RATES.items()} == MEASURED
+    told = (Path(__file__).parents[2] / "docs/simulation.md").read_text(encoding="utf-8")
+    for plant, rate in RATES.items():
+        title, rest = row(plant, rate).split(" | ", 1)
+        assert any(line.startswith(f"{title}: ") and line.endswith(rest) for line in told.splitlines()), plant
+
+
+def test_a_plant_is_measured_again_and_the_others_stay(tmp_path, capsys):
+    path = tmp_path / "rates.json"
+    path.write_text(json.dumps({"unverified": {"seeds": 1}}))
+    assert main([str(path), "aborted-list-empty"]) == 0
+    assert capsys.readouterr().out.startswith("| `aborted-list-empty` | mixed | ")
+    found = json.loads(path.read_text())
+    assert found["unverified"] == {"seeds": 1}
+    assert found["aborted-list-empty"]["caught"] > 0
 
 
 @pytest.mark.parametrize("plant", [name for name in PLANTS if RATES.get(name, {}).get("caught")])
