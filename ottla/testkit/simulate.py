@@ -36,6 +36,7 @@ class Tally:
         self.failing: list[Outcome] = []
         self.known: Counter[str] = Counter()
         self.lost: Counter[str] = Counter()
+        self.met: Counter[str] = Counter()
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
@@ -44,6 +45,7 @@ class Tally:
         if outcome.problems:
             self.failing.append(outcome)
         self.known.update(f"{line.partition(':')[0]} {line[line.rindex('(by') :]}" for line in outcome.known)
+        self.met.update(outcome.met)
         if outcome.lost:
             self.lost[outcome.profile] += 1
 
@@ -97,6 +99,7 @@ def _run_one(options: argparse.Namespace) -> int:
         left_out = " (left out)" if index in options.drop else ""
         print(f"  fault {index}{left_out}: {fault.kind} at {fault.at}, {fault.value}")
     print(f"  clients: {', '.join(outcome.clients)}")
+    print(f"  met: {', '.join(f'{name} {count}' for name, count in sorted(outcome.met.items())) or 'nothing rare'}")
     found = (("known", outcome.known), ("power loss", outcome.lost), ("PROBLEM", outcome.problems))
     for title, texts in found:
         for text in texts:
@@ -120,6 +123,8 @@ def _run_many(seeds: range, options: argparse.Namespace) -> int:
         print(f"  shared with Kafka: {line} {count}")
     for name, count in sorted(tally.lost.items()):
         print(f"  power loss without flushes: {count} seeds of {name} lost transactions or logs")
+    if tally.met:
+        print(f"  met: {', '.join(f'{name} {count}' for name, count in sorted(tally.met.items()))}")
     if not options.no_shrink:
         profile = PROFILES[options.profile] if options.profile else None
         for outcome in tally.failing[:SHRUNK_MOST]:

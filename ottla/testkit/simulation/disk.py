@@ -5,6 +5,7 @@ happened to have written: a prefix of the changes of names since the last sync (
 sync commits it, as on ext4), and of each file's unsynced bytes a prefix, or zeros where pages never arrived.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
@@ -156,7 +157,8 @@ class MemoryDisk:
         self.random = random
         self.torn_writes = True
         self.now_ms: Callable[[], int] = int
-        self.errors = DiskErrors()
+        self.met: Counter[str] = Counter()
+        self.errors = DiskErrors(self.met)
         self._defer = defer
         self._names = Names()
         self._durable = Names()

@@ -97,7 +97,7 @@ PROFILES: Final = {
                 level=2, v2_clients=1.0, verification=False, copiers=(0, 1)),
         Profile("exhaustion", lowest_epoch=32_760, kills=(0, 1), kill_calls=(0, 3), markers=(0, 3)),
         Profile("lossy-markers", lost_markers=0.35, kill_calls=(0, 1), markers=(0, 0)),
-        Profile("io-errors", disk_errors=(1, 3), kill_calls=(0, 1)),
+        Profile("io-errors", disk_errors=(2, 5), kill_calls=(0, 1), small_segments=0.8),
         Profile("levels", level_changes=(1, 4), kill_calls=(0, 1)),
         Profile("expiry", weather=Weather(stall_ms=200.0, late_ms=400.0), expires=True, skips=False, admin=0.0,
                 kills=(0, 1), kill_calls=(0, 1), stalls=(0, 1)),

@@ -1,5 +1,6 @@
 """What must hold after every step of a run, and at its end. pure"""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -35,9 +36,10 @@ _CONTRADICTIONS: Final = frozenset(
 
 
 class Invariants:
-    """Looks at what has changed since the last step. `keep` is what must survive a kill."""
+    """Looks at what has changed since the last step, and counts in `met` what is rare."""
 
-    def __init__(self) -> None:
+    def __init__(self, met: Counter[str]) -> None:
+        self._met = met
         self._ends: dict[str, tuple[int, int, int]] = {}
         self._states: dict[int, dict[str, TransactionState]] = {}
 
@@ -72,10 +74,12 @@ class Invariants:
                 if state is not before_state:
                     known[transactional_id] = state
                     if before_state is not None and state != before_state:
+                        self._met["producer ids replaced"] += state.producer_id != before_state.producer_id
                         yield from _check_move(transactional_id, before_state, state)
             if len(known) > len(shard.states):
                 oldest_ms = assembly.broker.clock.now_ms() - assembly.config.transactional_id_expiration_ms
                 for transactional_id in [each for each in known if each not in shard.states]:
+                    self._met["transactional ids forgotten"] += 1
                     yield from _check_oblivion(transactional_id, known.pop(transactional_id), oldest_ms)
 
     def check_rest(self, assembly: Assembly) -> Iterator[str]:

@@ -25,6 +25,7 @@ class Outcome(NamedTuple):
     kills: int
     plan: list[Fault]
     clients: list[str]
+    met: dict[str, int]
 
     @property
     def signature(self) -> str:
@@ -60,4 +61,5 @@ def judge(world: World) -> Outcome:
         world.kills,
         world.plan,
         world.clients,
+        dict(world.met + world.disk.met),
     )

@@ -57,7 +57,8 @@ class PeerLink:
             return self._deliver(topic, index, marker)  # type: ignore[no-any-return]
         world.note("marker lost", b"")
         what = troubles.random.random()
-        if what < 0.4:  # the reply is lost
+        world.met["marker replies lost" if what < 0.4 else "marker requests lost"] += 1
+        if what < 0.4:
             self._deliver(topic, index, marker)
         elif what < 0.7:  # the request is late: it has been sent again when it comes
             delay_ms = troubles.random.random() ** 2 * LATEST_MARKER_MS
@@ -69,6 +70,7 @@ class PeerLink:
         if assembly is None or assembly.broker.logs.offline is not None:
             return  # the leader is down
         world.note("late marker", b"")
+        world.met["late markers"] += 1
         world.causes.delivered(assembly, topic, index, marker)
         world.in_turn(lambda: world.peer.receive(topic, index, marker))
 

@@ -24,6 +24,9 @@ LEVELS: Final = (1, V2, V2)
 PRODUCER_ID_EXPIRATION_MS: Final = 2600
 """Longer than anything that is late in the profile that uses it: what comes later than this is appended twice."""
 
+CHECKPOINTS_MS: Final = 300
+"""Where the disk fails, what is written beside the logs is written often."""
+
 _CONFIG: Final = Config(
     log_dirs=DATA_DIR,
     transaction_state_log_num_partitions=2,
@@ -49,6 +52,8 @@ _ENDED: Final = (TransactionStatus.EMPTY, TransactionStatus.COMPLETE_COMMIT, Tra
 def config_of(level: int, profile: Profile) -> Config:
     """The broker's settings; `level` is the `transaction.version` of a new directory."""
     config = _CONFIGS[level, profile.expires]
+    if profile.disk_errors[1]:
+        config = replace(config, replica_high_watermark_checkpoint_interval_ms=CHECKPOINTS_MS)
     if not profile.verification:
         return replace(config, transaction_partition_verification_enable=False)
     return config

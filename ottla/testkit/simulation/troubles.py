@@ -12,6 +12,7 @@ from ottla.testkit.simulation.faults import Fault
 if TYPE_CHECKING:
     from ottla.testkit.simulation.world import World
 
+LEVELS: Final = 3
 HELP_MS: Final = 700.0
 """How long it takes at most until somebody sees that the broker complains, mends the disk and starts it again."""
 
@@ -47,7 +48,9 @@ class Troubles:
     def end(self) -> None:
         """The world rests."""
         self.bad_markers = 0
-        self._world.disk.errors.mend()
+        errors = self._world.disk.errors
+        self._world.met["disk errors without a complaint"] += errors.struck > 0 and not self._help_is_coming
+        errors.mend()
 
     def began_life(self) -> None:
         self._help_is_coming = False
@@ -67,6 +70,7 @@ class Troubles:
         if not world.disk.errors.struck:
             world.violations.append(f"the broker cannot start: {error}")
             return
+        world.met["starts that failed"] += 1
         world.disk.errors.mend()
         world.start_later(self.random.random() * HELP_MS)
 
@@ -103,6 +107,7 @@ class Troubles:
     def _kill_then_lose_power(self, after_ms: float) -> None:
         """The broker is killed, perhaps started again, and then the power goes."""
         world = self._world
+        world.met["kills before a power loss"] += world.assembly is not None
         world.kill(self.random.random() * 2 * after_ms)
         world.schedule.after(after_ms, lambda: None if world.resting else world.lose_power(after_ms))
 
@@ -116,8 +121,10 @@ class Troubles:
             return
         cluster = assembly.broker.cluster
         now = cluster.feature(TRANSACTION_FEATURE)
-        how = UpgradeType.UPGRADE if int(level) >= now else UpgradeType.UNSAFE_DOWNGRADE
-        update = FeatureUpdate(TRANSACTION_FEATURE, int(level), how)
+        wanted = int(level) if int(level) != now else (now + 1) % LEVELS
+        how = UpgradeType.UPGRADE if wanted > now else UpgradeType.UNSAFE_DOWNGRADE
+        update = FeatureUpdate(TRANSACTION_FEATURE, wanted, how)
         if update_problem(cluster.image.features, [update], cluster.node_id) is None:
             self._world.in_turn(lambda: cluster.update_features([update]))
             self._world.level = cluster.feature(TRANSACTION_FEATURE)
+            self._world.met[f"transaction.version {now} to {self._world.level}"] += 1
