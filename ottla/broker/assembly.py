@@ -185,6 +185,7 @@ def _partition_settings(config: Config, own: dict[str, str]) -> PartitionSetting
         timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
         timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
         cleanup_compact="compact" in topic.cleanup_policy,
+        flush_messages=topic.flush_messages,
     )
 
 

@@ -28,6 +28,11 @@ class Flusher:
         self._job: SyncJob | None = None
         self._scheduled = False
 
+    @property
+    def busy(self) -> bool:
+        """Whether a flush is under way or asked for."""
+        return self._job is not None or self._scheduled
+
     def flush(self, partition: Partition) -> None:
         """Put what the partition holds now on the device, then tell it (`Partition.flushed`)."""
         self._dirty[partition] = None

@@ -380,3 +380,9 @@ class Partition(ReadableLog):
         content = checkpoints.encode_epochs(self._epochs.entries)
         self._disk.write_atomically(f"{self._directory}/{checkpoints.LEADER_EPOCHS}", content, sync=False)
         self._epochs.changed = False
+
+
+def _clear_append_time(batch: memoryview, header: BatchHeader) -> None:
+    """A CreateTime topic takes over the timestamps of a batch that claims LogAppendTime, but not the claim."""
+    write_header(batch, header._replace(attributes=header.attributes & ~TIMESTAMP_TYPE))
+    seal(batch)

@@ -36,9 +36,7 @@ class ReadableLog:
         "topic",
     )
 
-    def __init__(
-        self, topic: str, index: int, loaded: LoadedLog, on_failure: Callable[[OSError], None] | None
-    ) -> None:
+    def __init__(self, topic: str, index: int, loaded: LoadedLog, on_failure: Callable[[OSError], None] | None) -> None:
         segments = loaded.segments
         self.topic = topic
         self.index = index
@@ -105,7 +103,7 @@ class ReadableLog:
             return 1
         try:
             return self._segments.bytes_between(offset, upper, enough)
-        except BadBatch as bad:
+        except ProtocolError as bad:
             self._damaged(bad)
         except OSError as error:
             self._fail(error)

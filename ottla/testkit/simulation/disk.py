@@ -244,9 +244,9 @@ class MemoryDisk:
     def sync(self, paths: Sequence[str]) -> None:
         self.sync_inodes([self._file(path) for path in paths])
 
-    def start_sync(self, paths: Sequence[str]) -> MemorySyncJob:
+    def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> MemorySyncJob:
         job = MemorySyncJob()
-        inodes = [self._file(path) for path in paths]
+        inodes = [inode for inode in map(self._names.files.get, paths) if inode is not None]
 
         def end() -> None:
             try:
@@ -255,6 +255,8 @@ class MemoryDisk:
             except OSError as error:
                 job.error = error
             job.done = True
+            if on_end is not None:
+                on_end()
 
         self.ports.call("start_sync")
         self._defer(end)
