@@ -21,6 +21,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
+from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
 
 log = getLogger("ottla.server")
 
@@ -195,4 +196,6 @@ def _transaction_settings(config: Config) -> TransactionSettings:
         id_expiration_ms=config.transactional_id_expiration_ms,
         abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
         expire_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        markers_wait_ms=config.transaction_markers_wait_ms,
+        markers_delay_ms=0 if config.transaction_markers_wait_ms else MARKERS_POSTPONED_MS,
     )

@@ -1,7 +1,7 @@
 """AddOffsetsToTxn 0-4: the offsets of a group join the transaction of a transactional id. free
 
 The partition of `__consumer_offsets` that holds the group is added like any other partition; TxnOffsetCommit then
-writes to it.
+writes to it. What meets the markers of the transaction before waits for them for a moment.
 
 Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible; 4 is the
 same with TRANSACTION_ABORTABLE, which nothing here answers. Clients of transactions V2 send TxnOffsetCommit alone.

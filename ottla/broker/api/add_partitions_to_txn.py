@@ -2,7 +2,7 @@
 
 All or nothing: when a partition is unknown, or belongs to an internal topic and a client asks, it carries its error and
 the others of its transaction carry OPERATION_NOT_ATTEMPTED. Otherwise the coordinator's answer holds for every
-partition of the transaction.
+partition of the transaction. What meets the markers of the transaction before waits for them for a moment.
 
 Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible. 4 and 5 are
 sent by brokers, for producers of transactions V2 (KIP-890): several transactions at once, each to be added to or only
@@ -77,7 +77,8 @@ async def _answer(broker: Broker, transaction: Any) -> dict[TopicPartition, Erro
     owner = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
         return dict(zip(asked, broker.transactions.verify(*owner, asked), strict=True))
-    return dict.fromkeys(asked, await broker.transactions.add_partitions(*owner, asked, V2))
+    # Nobody waits here for markers: one id would hold up all others of the request, and brokers ask again.
+    return dict.fromkeys(asked, await broker.transactions.add_partitions(*owner, asked, V2, waits=False))
 
 
 def _partitions(topics: Sequence[Any]) -> list[TopicPartition]:

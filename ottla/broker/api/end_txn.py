@@ -1,7 +1,8 @@
 """EndTxn 0-5: commit or abort. free
 
 Answered when the outcome is durable. The markers follow behind the reply; until they are written and Complete is
-logged, requests for the id meet CONCURRENT_TRANSACTIONS. A repetition of an ended transaction's request succeeds.
+logged, requests for the id wait for a moment (`transaction.markers.wait.ms`) or are told CONCURRENT_TRANSACTIONS, this
+one always. A repetition of an ended transaction's request succeeds.
 
 Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible; 4 is the
 same with TRANSACTION_ABORTABLE, which nothing here answers; 5 speaks transactions V2 (KIP-890): the epoch moves with

@@ -1,8 +1,8 @@
 """InitProducerId 0-5: a producer id and epoch, for idempotence or for a transactional id. free
 
 Without a transactional id: a fresh producer id with epoch 0, and nothing is logged. With one: the next epoch of its
-producer id, which fences every older instance; an open transaction is aborted first and the client told to come back
-(CONCURRENT_TRANSACTIONS).
+producer id, which fences every older instance; an open transaction is aborted first. The markers of that abort, or of
+the transaction before, are waited for; if they take too long the client is told to come back (CONCURRENT_TRANSACTIONS).
 
 Version notes: 2 is flexible; 3 adds the producer id and epoch that the client holds, so that it can resume (KIP-360);
 4 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 5 is the same with

@@ -112,6 +112,12 @@ class Config:
         "Ottla's own: the level of the feature transaction.version in a new data directory; UpdateFeatures changes it.",
         at_most=2,
     )
+    transaction_markers_wait_ms: int = int32(
+        50,
+        "Ottla's own: how long a request waits for the markers of its id's last transaction before it is told "
+        "CONCURRENT_TRANSACTIONS; 0: not at all, and the markers come 5 ms after the reply, so that clients are told.",
+        at_most=10000,
+    )
     add_partitions_to_txn_retry_backoff_ms: int = int32(
         20, "How long Produce waits before it asks again to add partitions to a transaction.", at_least=1
     )

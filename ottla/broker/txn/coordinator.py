@@ -4,12 +4,13 @@
 
 `commit` is the only way to change an id. Decide and append happen in one plain function, so nothing comes between.
 A partition of `__transaction_state` is a `Shard`; it answers COORDINATOR_LOAD_IN_PROGRESS until its log is replayed.
+What would begin something new while the markers of an id's last transaction are written waits for a moment, undecided.
 
 Source: `TransactionCoordinator`, `TransactionStateManager` of Kafka 4.3.1.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
@@ -36,6 +37,7 @@ from ottla.broker.txn.values import (
     TransactionState,
     Volatile,
 )
+from ottla.broker.txn.waiting import Decide, MarkerPhase, settled
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 
@@ -43,9 +45,6 @@ log = logging.getLogger("ottla.txn")
 
 # Hashing an id costs more than deciding on it, and a transaction asks three times.
 HASHES_KEPT: Final = 4096
-
-Decide = Callable[[TransactionState | None, Volatile, int], Decision]
-"""(state, volatile, fresh producer id or -1) -> decision; asked again with an id after NEED_PRODUCER_ID."""
 
 
 class ClusterView(Protocol):
@@ -65,12 +64,18 @@ class ClusterView(Protocol):
 
 
 class TransactionSettings(NamedTuple):
-    """Kafka's `transaction.max.timeout.ms`, `transactional.id.expiration.ms` and the two cleanup intervals."""
+    """Kafka's `transaction.max.timeout.ms`, `transactional.id.expiration.ms` and the two cleanup intervals.
+
+    A request waits `markers_wait_ms` for the end of its id's marker phase; markers are written `markers_delay_ms` after
+    the outcome is durable.
+    """
 
     max_timeout_ms: int = 900_000
     id_expiration_ms: int = 604_800_000
     abort_interval_ms: int = 10_000
     expire_interval_ms: int = 3_600_000
+    markers_wait_ms: float = 50
+    markers_delay_ms: float = 0
 
 
 class Description(NamedTuple):
@@ -95,7 +100,10 @@ class TransactionCoordinator:
         self._shards: dict[int, Shard] = {}
         self._partition_count = 0
         self._partition_of = lru_cache(HASHES_KEPT)(coordinator_partition)
-        self._fanout = MarkerFanout(lambda: cluster.topics, sink, turns, clock, self._log_complete)
+        self._fanout = MarkerFanout(
+            lambda: cluster.topics, sink, turns, clock, self._log_complete, settings.markers_delay_ms
+        )
+        self._marker_phase = MarkerPhase(self.commit, self._shard_of, turns, clock, settings.markers_wait_ms)
         self._loader = Loader(turns, clock, self._install)
         self._housekeeping = Housekeeping(self, turns, clock)
 
@@ -115,6 +123,7 @@ class TransactionCoordinator:
         self._housekeeping.stop()
         self._loader.stop()
         self._fanout.stop()
+        self._marker_phase.stop(self.shards())
 
     @property
     def loading(self) -> bool:
@@ -139,14 +148,14 @@ class TransactionCoordinator:
             return REFUSALS[ErrorCode.INVALID_REQUEST]
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
             return REFUSALS[ErrorCode.INVALID_TRANSACTION_TIMEOUT]
-        now_ms, level = self._clock.now_ms(), self.level
+        expected = expected_producer_id, expected_epoch
 
         def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
             return machine.decide_init_producer_id(
-                state, volatile, timeout_ms, expected_producer_id, expected_epoch, level, now_ms, fresh
+                state, volatile, timeout_ms, *expected, self.level, self._clock.now_ms(), fresh
             )
 
-        return await self._settled(self.commit(transactional_id, decide))
+        return await self._marker_phase.decided(transactional_id, decide)
 
     async def add_partitions(
         self,
@@ -155,16 +164,21 @@ class TransactionCoordinator:
         epoch: int,
         partitions: Sequence[TopicPartition],
         client_version: int = 0,
+        waits: bool = True,
     ) -> ErrorCode:
-        """AddPartitionsToTxn and AddOffsetsToTxn: durable before it is answered."""
-        now_ms = self._clock.now_ms()
+        """AddPartitionsToTxn and AddOffsetsToTxn: durable before it is answered.
+
+        With `waits` the marker phase of the id is waited for, and only then CONCURRENT_TRANSACTIONS.
+        """
 
         def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
             return machine.decide_add_partitions(
-                state, volatile, producer_id, epoch, partitions, now_ms, client_version
+                state, volatile, producer_id, epoch, partitions, self._clock.now_ms(), client_version
             )
 
-        return (await self._settled(self.commit(transactional_id, decide))).error
+        if waits:
+            return (await self._marker_phase.decided(transactional_id, decide)).error
+        return (await settled(self.commit(transactional_id, decide))).error
 
     def verify(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[TopicPartition]
@@ -181,7 +195,10 @@ class TransactionCoordinator:
         return machine.verify_partitions(state, volatile, producer_id, epoch, partitions)
 
     async def end(self, transactional_id: str, producer_id: int, epoch: int, commit: bool, *, v2: bool) -> Decision:
-        """EndTxn, answered when the outcome is durable; `v2` for request version 5, whose epoch moves (KIP-890)."""
+        """EndTxn, answered when the outcome is durable; `v2` for request version 5, whose epoch moves (KIP-890).
+
+        It does not wait for the marker phase: a repetition has lost its reply, and its client is in no hurry.
+        """
         now_ms = self._clock.now_ms()
 
         def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
@@ -189,7 +206,7 @@ class TransactionCoordinator:
                 return machine.decide_end_v2(state, volatile, producer_id, epoch, commit, now_ms, fresh)
             return machine.decide_end(state, volatile, producer_id, epoch, commit, now_ms)
 
-        return await self._settled(self.commit(transactional_id, decide))
+        return await settled(self.commit(transactional_id, decide))
 
     def describe(self, transactional_id: str) -> Description:
         """One id, for DescribeTransactions."""
@@ -281,6 +298,8 @@ class TransactionCoordinator:
         shard.set_volatile(transactional_id, machine.record_applied(volatile, decision.last_epoch))
         for effect in machine.effects(before, record):
             self._run_effect(effect, shard, transactional_id, record)
+        if shard.waiting and transactional_id in shard.waiting and record.status in RESTING:
+            self._marker_phase.over(shard, transactional_id)
 
     def _run_effect(self, effect: machine.Effect, shard: Shard, transactional_id: str, state: TransactionState) -> None:
         if effect is machine.Effect.START_TIMEOUT:
@@ -299,7 +318,7 @@ class TransactionCoordinator:
             self._fanout.begin(Completion(shard, transactional_id, marker, volatile.awaiting))
 
     def _log_complete(self, completion: Completion) -> ErrorCode:
-        """All markers are written: log the pending Complete record."""
+        """All markers are written: log the pending Complete record; the error of the append."""
         shard, transactional_id = completion.shard, completion.transactional_id
         volatile = shard.volatile.get(transactional_id, CALM)
         complete = volatile.pending
@@ -313,7 +332,7 @@ class TransactionCoordinator:
         if outcome:
             # The transaction is decided: it stays pending, and no request may come between.
             shard.volatile[transactional_id] = volatile
-        return client_error(outcome)
+        return outcome
 
     # ---- parts
 
@@ -363,7 +382,3 @@ class TransactionCoordinator:
             state = shard.states[transactional_id]
             for effect in machine.effects(None, state):
                 self._run_effect(effect, shard, transactional_id, state)
-
-    @staticmethod
-    async def _settled(outcome: Decision | Wait[Decision]) -> Decision:
-        return outcome if isinstance(outcome, Decision) else await outcome

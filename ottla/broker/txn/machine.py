@@ -150,6 +150,14 @@ def verify_partitions(
     return [refusal] * len(partitions)
 
 
+def is_ending(state: TransactionState | None, volatile: Volatile) -> bool:
+    """Whether an outcome is being logged or its markers written: the id can be asked again when Complete is applied."""
+    if state is None:
+        return False
+    pending = volatile.pending
+    return state.status in PREPARED or (pending is not None and pending.status in PREPARED)
+
+
 def has_timed_out(state: TransactionState, volatile: Volatile, now_ms: int) -> bool:
     """Whether the coordinator must abort the open transaction. The time runs from the first added partition."""
     return (
@@ -321,6 +329,7 @@ __all__ = [
     "effects",
     "has_expired",
     "has_timed_out",
+    "is_ending",
     "record_applied",
     "verify_partitions",
 ]

@@ -1,8 +1,9 @@
 """Marker fan-out: the outcome of a transaction goes to each of its partitions, then Complete is logged. shell
 
 Local markers follow the reply of EndTxn in the same turn, at most `MARKER_BUDGET_MS` of them per turn; the rest go on
-in the turns that follow. A partition that cannot take its marker now is tried again, with back-off, until it can or
-until its topic is gone: a prepared transaction has been decided and must end.
+in the turns that follow. A prepared transaction has been decided and must end. A partition that cannot take its marker
+now is tried again, with back-off, until it can or until its topic is gone; one that never will is left out, with a
+warning. Kafka gives such a transaction up; here nobody else would complete it (docs/decisions/marker-phase.md).
 
 Source: `TransactionMarkerChannelManager`, `TransactionMarkerRequestCompletionHandler` of Kafka 4.3.1.
 """
@@ -27,6 +28,8 @@ log = logging.getLogger("ottla.txn.markers")
 MARKER_BUDGET_MS: Final = 5.0
 FIRST_RETRY_MS: Final = 20.0
 LAST_RETRY_MS: Final = 1000.0
+MARKERS_POSTPONED_MS: Final = 5.0
+"""How long markers wait where clients are to meet CONCURRENT_TRANSACTIONS: longer than a round trip on one machine."""
 
 
 class Next(Enum):
@@ -34,11 +37,11 @@ class Next(Enum):
 
     DONE = "the marker is written, or can never be"
     RETRY = "try again later"
-    ABANDON = "somebody else completes this transaction; its other partitions get their markers all the same"
+    DROP = "it will never be taken: the partition has seen a newer epoch of the producer or of the coordinator"
 
 
 _E = ErrorCode
-# Answers that are not listed are bugs: the transaction is abandoned with an error in the log.
+# Answers that are not listed are bugs: they are logged as errors, and the marker is tried again.
 _NEXT: Final = {
     _E.NONE: Next.DONE,
     _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: Next.DONE,
@@ -49,11 +52,9 @@ _NEXT: Final = {
     _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Next.RETRY,
     _E.REQUEST_TIMED_OUT: Next.RETRY,
     _E.KAFKA_STORAGE_ERROR: Next.RETRY,
-    _E.INVALID_PRODUCER_EPOCH: Next.ABANDON,
-    _E.TRANSACTION_COORDINATOR_FENCED: Next.ABANDON,
+    _E.INVALID_PRODUCER_EPOCH: Next.DROP,
+    _E.TRANSACTION_COORDINATOR_FENCED: Next.DROP,
 }
-# Complete was not logged because the id has another coordinator, who will do it. Whatever else fails is tried again.
-_ANOTHER_COORDINATOR: Final = frozenset({_E.NOT_COORDINATOR, _E.COORDINATOR_LOAD_IN_PROGRESS})
 
 
 class KnownTopic(Protocol):
@@ -62,9 +63,12 @@ class KnownTopic(Protocol):
 
 
 class Completion:
-    """A prepared transaction on its way to Complete. `awaiting` is the set in the id's volatile part."""
+    """A prepared transaction on its way to Complete. `awaiting` is the set in the id's volatile part.
 
-    __slots__ = ("abandoned", "awaiting", "backoff_ms", "marker", "round", "shard", "transactional_id")
+    `complained` is the last answer that was logged as an error, so that a lasting one is not logged each time.
+    """
+
+    __slots__ = ("awaiting", "backoff_ms", "complained", "marker", "round", "shard", "transactional_id")
 
     def __init__(self, shard: "Shard", transactional_id: str, marker: TransactionMarker, awaiting: Partitions) -> None:
         self.shard = shard
@@ -72,7 +76,7 @@ class Completion:
         self.marker = marker
         self.awaiting = awaiting
         self.backoff_ms = FIRST_RETRY_MS
-        self.abandoned = False
+        self.complained = ErrorCode.NONE
         self.round: Iterator[TopicPartition] = iter(tuple(awaiting))
 
 
@@ -80,7 +84,7 @@ class MarkerFanout:
     """Writes markers and reports each transaction that has all of them.
 
     `topics` is the cluster's live table; `log_complete(completion)` logs the Complete record and returns the error of
-    that append.
+    that append. With a `delay_ms` the first markers of a transaction are put off for so long.
     """
 
     def __init__(
@@ -90,12 +94,14 @@ class MarkerFanout:
         turns: Turns,
         clock: Clock,
         log_complete: Callable[[Completion], ErrorCode],
+        delay_ms: float = 0,
     ) -> None:
         self._topics = topics
         self._sink = sink
         self._turns = turns
         self._clock = clock
         self._log_complete = log_complete
+        self._delay_ms = delay_ms
         self._queue: deque[Completion] = deque()
         self._scheduled = False
         self._metered = False
@@ -103,7 +109,13 @@ class MarkerFanout:
         self._left_ms = MARKER_BUDGET_MS
 
     def begin(self, completion: Completion) -> None:
-        """Write the markers behind what this turn has still to do (the reply)."""
+        """Write the markers behind what this turn has still to do (the reply), or when the delay is over."""
+        if self._delay_ms and completion.awaiting:
+            self._clock.call_later(self._delay_ms, lambda: self._enqueue(completion))
+        else:
+            self._enqueue(completion)
+
+    def _enqueue(self, completion: Completion) -> None:
         if self._stopped:
             return
         self._queue.append(completion)
@@ -131,7 +143,7 @@ class MarkerFanout:
                 finished = self._write(completion, deadline_ms)
             except Exception:
                 # A decided transaction must end whatever broke: say so and come back to it.
-                log.exception("Markers of %s were interrupted", completion.transactional_id)
+                log.exception("Markers of %s were interrupted, and are tried again", completion.transactional_id)
                 self._later(completion)
                 finished = True
             if not finished:
@@ -160,12 +172,14 @@ class MarkerFanout:
             step = _NEXT.get(error)
             if step is Next.DONE:
                 del awaiting[partition]
-            elif step is not Next.RETRY:
-                self._abandon(completion, partition, error, known=step is Next.ABANDON)
+            elif step is Next.DROP:
+                del awaiting[partition]
+                _warn(completion, partition, error)
+            elif step is None and error is not completion.complained:
+                completion.complained = error
+                _complain(completion, partition, error)
             if now_ms() >= deadline_ms and awaiting:
                 return False
-        if completion.abandoned:
-            return True
         if awaiting:
             self._later(completion)
         else:
@@ -174,10 +188,12 @@ class MarkerFanout:
 
     def _complete(self, completion: Completion) -> None:
         error = self._log_complete(completion)
-        if error in _ANOTHER_COORDINATOR:
-            log.warning("Complete of %s is left to its coordinator: %s", completion.transactional_id, error.name)
-        elif error:
+        if not error:
+            return
+        if completion.shard.log.offline is None:
             self._later(completion)
+        else:
+            log.warning("Complete of %s is left to the next start: %s", completion.transactional_id, error.name)
 
     def _later(self, completion: Completion) -> None:
         """Start another round after the back-off."""
@@ -186,10 +202,29 @@ class MarkerFanout:
 
     def _again(self, completion: Completion) -> None:
         completion.round = iter(tuple(completion.awaiting))
-        self.begin(completion)
+        self._enqueue(completion)
 
-    def _abandon(self, completion: Completion, partition: TopicPartition, error: ErrorCode, known: bool) -> None:
-        completion.abandoned = True
-        level = logging.WARNING if known else logging.ERROR
-        name, index = partition
-        log.log(level, "Marker of %s refused by %s-%d: %s", completion.transactional_id, name, index, error.name)
+
+def _warn(completion: Completion, partition: TopicPartition, error: ErrorCode) -> None:
+    log.warning(
+        "%s-%d will never take the %s marker of %s (producer id %d, epoch %d, coordinator epoch %d): %s. The "
+        "transaction ends without it; what this producer has open there stays open, and `ottla txn orphans` finds it",
+        *_named(completion, partition),
+        error.name,
+    )
+
+
+def _complain(completion: Completion, partition: TopicPartition, error: ErrorCode) -> None:
+    log.error(
+        "%s-%d cannot take the %s marker of %s (producer id %d, epoch %d, coordinator epoch %d): %s should not be. It "
+        "is tried again, and the transaction does not end until it is taken",
+        *_named(completion, partition),
+        error.name,
+    )
+
+
+def _named(completion: Completion, partition: TopicPartition) -> tuple[object, ...]:
+    marker, (name, index) = completion.marker, partition
+    outcome = "commit" if marker.commit else "abort"
+    owner = completion.transactional_id, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
+    return name, index, outcome, *owner

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from ottla.broker.ports.clock import Timer
+from ottla.broker.turns import Wait
 from ottla.broker.txn.log import AppendOutcome
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import CALM, TransactionState, Volatile
@@ -37,10 +39,11 @@ class Shard:
     """The transactional ids of one log partition.
 
     `states` is the log replayed and nothing else; `volatile` holds the ids that have something beside it;
-    `open` holds those whose transaction is open, for the timeout scan.
+    `open` holds those whose transaction is open, for the timeout scan; `waiting` the requests that wait for the end of
+    their id's marker phase, in the order in which they came, each with the timer that ends its patience.
     """
 
-    __slots__ = ("epoch", "log", "open", "states", "volatile")
+    __slots__ = ("epoch", "log", "open", "states", "volatile", "waiting")
 
     def __init__(self, log: StateLog) -> None:
         self.log = log
@@ -48,6 +51,7 @@ class Shard:
         self.states: dict[str, TransactionState] = {}
         self.volatile: dict[str, Volatile] = {}
         self.open: dict[str, None] = {}
+        self.waiting: dict[str, dict[Wait[bool], Timer]] = {}
 
     def set_volatile(self, transactional_id: str, volatile: Volatile) -> None:
         """Keep what lives in memory only, and nothing for an id that has none of it."""

@@ -52,6 +52,9 @@ class Volatile(NamedTuple):
         producer stays fenced and the next attempt does not bump again. Cleared when a Complete record is prepared.
     awaiting: the partitions of a prepared transaction whose markers are not written yet. The fan-out deletes from it
         in place, the one change that is not a replacement.
+
+    Beside it, `Shard.waiting` holds the requests that wait undecided while a Complete record is pending. One enters
+    when it is asked, and leaves when Complete is applied, when its time is up or when its connection closes.
     """
 
     pending: TransactionState | None = None

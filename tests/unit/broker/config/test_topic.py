@@ -15,7 +15,13 @@ from ottla.broker.config import (
 )
 from ottla.broker.config.kafka_names import KAFKA_NAMES
 
-OURS = {"transaction.version", "max.request.body.bytes", "max.unsent.bytes", "max.decompressed.message.bytes"}
+OURS = {
+    "max.decompressed.message.bytes",
+    "max.request.body.bytes",
+    "max.unsent.bytes",
+    "transaction.markers.wait.ms",
+    "transaction.version",
+}
 
 
 def broker(*flags):

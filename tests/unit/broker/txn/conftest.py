@@ -186,14 +186,14 @@ class FakeCluster:
 
 
 class Rig:
-    """The coordinator under test and its surroundings."""
+    """The coordinator under test and its surroundings. Requests that meet markers are answered, unless `waits`."""
 
-    def __init__(self, level=1):
+    def __init__(self, level=1, waits=False):
         self.clock = FakeClock()
         self.cluster = FakeCluster(level)
         self.sink = FakeSink()
         self.bugs = []
-        self.settings = TransactionSettings()
+        self.settings = TransactionSettings() if waits else TransactionSettings(markers_wait_ms=0)
         self.turns = Turns(self.clock.next_turn, self.bugs.append)
         self.clock.enter = self.turns.event
         self.coordinator = self._build()
@@ -266,8 +266,8 @@ def rig():
 def make_rig():
     made = []
 
-    def make(level=1):
-        made.append(Rig(level))
+    def make(level=1, waits=False):
+        made.append(Rig(level, waits))
         return made[-1]
 
     yield make
@@ -347,7 +347,8 @@ class LogsBroker:
         )
         self.cluster.open()
         self.sink = DeafSink(Leaders(self.cluster), hearing)
-        self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, TransactionSettings())
+        settings = TransactionSettings(markers_wait_ms=self.config.transaction_markers_wait_ms)
+        self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, settings)
         leaders = self.sink.leaders
         self.groups = GroupCoordinator(self.cluster, turns, self.clock, self.config)
         leaders.sinks["__consumer_offsets"] = self.groups

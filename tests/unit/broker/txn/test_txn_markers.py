@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from ottla.broker.txn.markers import _NEXT
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
 
@@ -18,8 +19,16 @@ RETRIED = [
     E.KAFKA_STORAGE_ERROR,
 ]
 DONE = [E.NONE, E.UNSUPPORTED_FOR_MESSAGE_FORMAT, E.UNSUPPORTED_VERSION]
-ABANDONED = [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED]
+DROPPED = [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED]
 BUGS = [E.CORRUPT_MESSAGE, E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE, E.INVALID_REQUIRED_ACKS, E.INVALID_RECORD]
+LOG_ERRORS = [
+    E.UNKNOWN_TOPIC_OR_PARTITION,
+    E.NOT_ENOUGH_REPLICAS,
+    E.NOT_LEADER_OR_FOLLOWER,
+    E.KAFKA_STORAGE_ERROR,
+    E.MESSAGE_TOO_LARGE,
+    E.INVALID_PRODUCER_EPOCH,
+]
 
 
 def ended(rig, *partitions, commit=True):
@@ -54,23 +63,69 @@ def test_done(rig, answer):
     assert rig.state().status is S.COMPLETE_COMMIT
 
 
-@pytest.mark.parametrize("answer", ABANDONED, ids=lambda error: error.name)
-def test_abandoned_with_a_warning(rig, answer, caplog):
+@pytest.mark.parametrize("answer", DROPPED, ids=lambda error: error.name)
+def test_dropped_with_a_warning(rig, answer, caplog):
     rig.sink.answers[FOO] = [answer]
-    ended(rig, FOO, BAR)
-    rig.clock.advance(5000)
+    producer_id, epoch = ended(rig, FOO, BAR)
     assert where(rig) == [BAR]
-    assert rig.state().status is S.PREPARE_COMMIT
-    assert [(r.levelno, answer.name in r.getMessage()) for r in caplog.records] == [(logging.WARNING, True)]
+    assert rig.state().status is S.COMPLETE_COMMIT
+    assert rig.add("t", (producer_id, epoch), FOO) is E.NONE
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    said = record.getMessage()
+    for fact in (
+        "foo-1",
+        "commit marker of t ",
+        f"producer id {producer_id}",
+        f"epoch {epoch},",
+        "coordinator epoch 3",
+    ):
+        assert fact in said
+    assert answer.name in said
+    assert "`ottla txn orphans`" in said
+
+
+@pytest.mark.parametrize("answer", DROPPED, ids=lambda error: error.name)
+def test_a_transaction_that_every_partition_drops_ends(rig, answer):
+    rig.sink.answers = {FOO: [answer], BAR: [answer]}
+    ended(rig, FOO, BAR, commit=False)
+    assert where(rig) == []
+    assert rig.state().status is S.COMPLETE_ABORT
+
+
+def test_dropped_beside_retried(rig):
+    rig.sink.answers = {FOO: [E.INVALID_PRODUCER_EPOCH], BAR: [E.NOT_LEADER_OR_FOLLOWER]}
+    ended(rig, FOO, BAR)
+    assert rig.coordinator.describe("t").partitions == (BAR,)
+    rig.clock.advance(20)
+    assert where(rig) == [BAR]
+    assert rig.state().status is S.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize("answer", BUGS, ids=lambda error: error.name)
-def test_an_answer_that_should_not_be_is_an_error_in_the_log(rig, answer, caplog):
-    rig.sink.answers[FOO] = [answer]
-    ended(rig, FOO)
-    rig.clock.advance(5000)
+def test_an_answer_that_should_not_be_is_an_error_in_the_log_and_tried_again(rig, answer, caplog):
+    rig.sink.answers[FOO] = [answer] * 3
+    ended(rig, FOO, BAR)
+    assert where(rig) == [BAR]
+    rig.clock.advance(20 + 40 + 79)
     assert rig.state().status is S.PREPARE_COMMIT
     assert [(r.levelno, answer.name in r.getMessage()) for r in caplog.records] == [(logging.ERROR, True)]
+    rig.clock.advance(1)
+    assert where(rig) == [BAR, FOO]
+    assert rig.state().status is S.COMPLETE_COMMIT
+
+
+def test_every_answer_is_in_the_table_or_an_error(rig):
+    assert set(_NEXT) == {*RETRIED, *DONE, *DROPPED}
+    assert _NEXT.keys().isdisjoint(BUGS)
+
+
+def test_a_lasting_error_is_logged_once(rig, caplog):
+    rig.sink.answers[FOO] = [E.CORRUPT_MESSAGE] * 9 + [E.INVALID_RECORD] * 9
+    ended(rig, FOO)
+    rig.clock.advance(60_000)
+    assert [r.getMessage().split(": ")[1].split()[0] for r in caplog.records] == ["CORRUPT_MESSAGE", "INVALID_RECORD"]
+    assert rig.state().status is S.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize("gone", [("deleted", 0), ("foo", 4)], ids=["topic", "partition"])
@@ -126,13 +181,31 @@ def test_complete_is_tried_again_while_its_log_is_not_available(rig, refusal):
     assert where(rig) == [FOO]
 
 
-def test_complete_is_dropped_when_the_id_has_another_coordinator(rig, caplog):
+@pytest.mark.parametrize("refusal", LOG_ERRORS, ids=lambda error: error.name)
+def test_complete_that_is_refused_follows_within_a_retry_period(rig, refusal):
+    """Whatever a log that is online answers: nobody else would log it."""
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
     ended(rig, FOO)
-    rig.log_of("t").refuse = E.NOT_LEADER_OR_FOLLOWER
+    rig.log_of("t").refuse = refusal
+    rig.clock.advance(5000)
+    rig.log_of("t").refuse = E.NONE
+    rig.clock.advance(1000)
+    assert rig.state().status is S.COMPLETE_COMMIT
+    assert where(rig) == [FOO]
+
+
+def test_complete_is_left_to_the_next_start_when_its_log_is_offline(rig, caplog):
+    rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
+    producer = ended(rig, FOO)
+    rig.log_of("t").refuse = E.KAFKA_STORAGE_ERROR
+    rig.log_of("t").offline = "storage failed"
     rig.clock.advance(20)
-    assert "NOT_COORDINATOR" in caplog.text
+    assert "KAFKA_STORAGE_ERROR" in caplog.text
     assert rig.clock.armed == 2  # the two housekeeping timers
+    assert rig.add("t", producer, FOO) is E.NOT_COORDINATOR
+    rig.log_of("t").offline = None
+    rig.restart()
+    assert rig.state().status is S.COMPLETE_COMMIT
 
 
 def test_complete_waits_for_its_durability(rig):

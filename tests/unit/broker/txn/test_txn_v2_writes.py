@@ -59,7 +59,10 @@ class Client:
         """One error per partition, or one if all have the same."""
         return produced(self.begin_produce(*places, **more), more.get("version", 12))
 
-    def commit_offset(self, version=5, group="g", epoch=None, generation=-1, topic="ledger"):
+    def commit_offset(self, version=5, **more):
+        return committed(self.begin_commit_offset(version, **more), version)
+
+    def begin_commit_offset(self, version=5, group="g", epoch=None, generation=-1, topic="ledger"):
         row = SimpleNamespace(partition_index=0, committed_offset=5, committed_leader_epoch=-1, committed_metadata="")
         body = SimpleNamespace(
             transactional_id=self.name,
@@ -71,9 +74,7 @@ class Client:
             group_instance_id=None,
             topics=[SimpleNamespace(name=topic, partitions=[row])],
         )
-        (reply,) = self.broker.begin(TXN_OFFSET_COMMIT, version, body)
-        _, message = codec.decode_response(TXN_OFFSET_COMMIT, version, reply.buffers[0][4:])
-        return E(message.topics[0].partitions[0].error_code)
+        return self.broker.begin(TXN_OFFSET_COMMIT, version, body)
 
     def end(self, commit=True):
         answer = self.broker.ask(self.broker.coordinator.end(self.name, *self.producer, commit, v2=True))
@@ -81,6 +82,12 @@ class Client:
             self.producer = (answer.producer_id, answer.producer_epoch)
         self.broker.clock.settle()
         return answer.error
+
+
+def committed(replies, version=5):
+    (reply,) = replies
+    _, message = codec.decode_response(TXN_OFFSET_COMMIT, version, reply.buffers[0][4:])
+    return E(message.topics[0].partitions[0].error_code)
 
 
 def produced(replies, version=12):
@@ -227,6 +234,19 @@ def test_produce_gives_up_after_a_while(client, broker):
     waiting_for_markers(broker, client)
     broker.sink.hearing = 0
     replies = client.begin_produce(LEDGER[0])
+    # Kept for 50 ms, asked again after the back-off of 20, and kept once more: the 100 ms are over then.
+    broker.clock.advance(50 + 20 + 49)
+    assert replies == []
+    broker.clock.advance(1)
+    assert produced(replies) is E.CONCURRENT_TRANSACTIONS
+
+
+def test_without_waiting_produce_asks_again_for_a_while(client, broker):
+    broker.kill()
+    broker.start(transaction_markers_wait_ms=0)
+    waiting_for_markers(broker, client)
+    broker.sink.hearing = 0
+    replies = client.begin_produce(LEDGER[0])
     broker.clock.advance(99)
     assert replies == []
     broker.clock.advance(1)
@@ -239,10 +259,31 @@ def test_produce_of_the_first_generation_does_not_wait(client, broker, version):
     assert client.produce(LEDGER[2], version=version) is E.NOT_ENOUGH_REPLICAS
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
-def test_offsets_do_not_wait_for_markers(client, broker, version):
+@pytest.mark.parametrize("version", [3, 4])
+def test_offsets_of_the_first_generation_do_not_wait_for_markers(client, broker, version):
     waiting_for_markers(broker, client)
     assert client.commit_offset(version) is E.CONCURRENT_TRANSACTIONS
+
+
+def test_offsets_wait_for_the_markers_of_the_transaction_before(client, broker):
+    waiting_for_markers(broker, client)
+    replies = client.begin_commit_offset()
+    broker.clock.advance(19)
+    assert replies == []
+    broker.sink.hearing = -1
+    broker.clock.advance(1)
+    assert committed(replies) is E.NONE
+    assert client.state.status is S.ONGOING
+
+
+def test_offsets_give_up_after_a_while(client, broker):
+    waiting_for_markers(broker, client)
+    broker.sink.hearing = 0
+    replies = client.begin_commit_offset()
+    broker.clock.advance(49)
+    assert replies == []
+    broker.clock.advance(1)
+    assert committed(replies) is E.CONCURRENT_TRANSACTIONS
 
 
 def test_a_client_that_hangs_up_leaves_no_timer_behind(client, broker):
@@ -264,11 +305,11 @@ class SlowLog:
         self.held = []
         advance = Partition._advance
 
-        def hold(partition):
+        def hold(partition, end_offset):
             if partition.topic == "__transaction_state":
-                self.held.append(lambda: advance(partition))
+                self.held.append(lambda: advance(partition, end_offset))
             else:
-                advance(partition)
+                advance(partition, end_offset)
 
         monkeypatch.setattr(Partition, "_advance", hold)
 

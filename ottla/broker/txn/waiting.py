@@ -1,0 +1,109 @@
+"""Requests that meet the marker phase of their transactional id and wait, undecided, for its end. shell
+
+Whoever is told CONCURRENT_TRANSACTIONS sleeps 20 to 100 ms, and markers are mostly written in less than one. So the
+request is kept for a while and decided when Complete is applied, as if it had arrived then. Until that it has changed
+nothing: when its connection closes, nothing is left of it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ottla.broker.ports.clock import Clock
+from ottla.broker.turns import Turns, Wait
+from ottla.broker.txn import machine
+from ottla.broker.txn.shard import Shard
+from ottla.broker.txn.values import CALM, Decision, TransactionState, Volatile
+from ottla.protocol.errors import ErrorCode
+
+_BUSY: Final = ErrorCode.CONCURRENT_TRANSACTIONS
+
+Decide = Callable[[TransactionState | None, Volatile, int], Decision]
+"""(state, volatile, fresh producer id or -1) -> decision; asked again with an id after NEED_PRODUCER_ID, and when the
+marker phase that it met is over."""
+
+Commit = Callable[[str, Decide], Decision | Wait[Decision]]
+"""Decide, then log, then apply (`TransactionCoordinator.commit`)."""
+
+
+async def settled(outcome: Decision | Wait[Decision]) -> Decision:
+    """The decision, once its record is durable."""
+    return outcome if isinstance(outcome, Decision) else await outcome
+
+
+class MarkerPhase:
+    """Decides requests, and keeps those that come too early in `Shard.waiting`."""
+
+    __slots__ = ("_clock", "_commit", "_shard_of", "_turns", "_wait_ms")
+
+    def __init__(
+        self, commit: Commit, shard_of: Callable[[str], Shard | ErrorCode], turns: Turns, clock: Clock, wait_ms: float
+    ) -> None:
+        self._commit = commit
+        self._shard_of = shard_of
+        self._turns = turns
+        self._clock = clock
+        self._wait_ms = wait_ms
+
+    async def decided(self, transactional_id: str, decide: Decide) -> Decision:
+        """What is decided, once it is durable; in the marker phase of the id, what is decided after it."""
+        outcome = self._commit(transactional_id, decide)
+        decision = outcome if isinstance(outcome, Decision) else await outcome
+        if decision.error is not _BUSY or not self._wait_ms:
+            return decision
+        return await self._decided_anew(transactional_id, decide, decision)
+
+    def over(self, shard: Shard, transactional_id: str) -> None:
+        """Complete of the id is applied: its requests are decided in the order in which they came."""
+        self._release(shard, transactional_id, True)
+
+    def stop(self, shards: Iterable[Shard]) -> None:
+        """Nobody will write a marker any more: all are answered."""
+        for shard in shards:
+            for transactional_id in list(shard.waiting):
+                self._release(shard, transactional_id, False)
+
+    async def _decided_anew(self, transactional_id: str, decide: Decide, decision: Decision) -> Decision:
+        """Decide after each marker phase until something else comes of it or the time is up.
+
+        The first decision may be an abort by InitProducerId itself. Its markers are waited for like those of others;
+        they may be written already when a record that became durable late resumes us.
+        """
+        monotonic_ms = self._clock.monotonic_ms
+        until_ms = monotonic_ms() + self._wait_ms
+        while decision.error is _BUSY:
+            shard = self._shard_of(transactional_id)
+            left_ms = until_ms - monotonic_ms()
+            if not isinstance(shard, Shard) or left_ms <= 0:
+                break
+            if machine.is_ending(shard.states.get(transactional_id), shard.volatile.get(transactional_id, CALM)):
+                if not await self._ended(shard, transactional_id, left_ms):
+                    break
+            elif decision.record is None:
+                break
+            decision = await settled(self._commit(transactional_id, decide))
+        return decision
+
+    async def _ended(self, shard: Shard, transactional_id: str, for_ms: float) -> bool:
+        """Wait until Complete of the id is applied; False when it is not within `for_ms`."""
+        wait: Wait[bool] = Wait(self._turns)
+        line = shard.waiting.setdefault(transactional_id, {})
+
+        def leave() -> None:
+            timer.cancel()
+            line.pop(wait, None)
+            if not line and shard.waiting.get(transactional_id) is line:
+                del shard.waiting[transactional_id]
+
+        def give_up() -> None:
+            leave()
+            wait.wake(False)
+
+        timer = line[wait] = self._clock.call_later(for_ms, give_up)
+        wait.on_discard = leave
+        return await wait
+
+    @staticmethod
+    def _release(shard: Shard, transactional_id: str, ended: bool) -> None:
+        for wait, timer in shard.waiting.pop(transactional_id).items():
+            timer.cancel()
+            wait.wake(ended)
