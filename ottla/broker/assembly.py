@@ -67,7 +67,7 @@ class Assembly:
             raise
         _compare_levels(config, cluster)
         _warn_of_unknown_partitions(cluster, truncate_damaged)
-        sink = Leaders(cluster)
+        sink = Leaders(cluster, logs)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
         sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
