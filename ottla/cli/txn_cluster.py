@@ -244,6 +244,7 @@ class Cluster:
             reason = f"{error} ({_PLAIN_ONLY})"
         except OSError as error:
             reason = error.strerror or str(error)
+        self._connections.pop(address, None)
         raise Unanswered(f"{where}: {reason}")
 
 

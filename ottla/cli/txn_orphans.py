@@ -40,7 +40,7 @@ def search(cluster: Cluster, topics: Sequence[str], min_age_ms: int) -> Search:
     )
     unknown = Counter(verdict.reason for _, verdict in rows if verdict.standing is Standing.UNKNOWN)
     gaps += [*unheard, *unsure]
-    gaps += [f"{count} open transactions cannot be judged: {reason}" for reason, count in unknown.items()]
+    gaps += [f"open transactions that cannot be judged: {count} ({reason})" for reason, count in unknown.items()]
     found = [(each, verdict) for each, verdict in rows if verdict.standing is Standing.FORGOTTEN]
     found.sort(key=lambda row: (row[0].place, row[0].start_offset))
     return Search(found, len(places), len(opened), gaps, now_ms)

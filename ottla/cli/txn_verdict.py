@@ -147,9 +147,12 @@ def abort_commands(found: OpenTransaction, bootstrap: str) -> list[Remedy]:
     makes of -1 and what no coordinator is below.
     """
     epoch = max(0, found.coordinator_epoch)
-    python = ["kafka-python", "admin", "-b", bootstrap, "transactions", "abort", "--topic", found.topic]
-    python += ["--partition", str(found.partition), "--producer-id", str(found.producer_id)]
-    python += ["--producer-epoch", str(found.epoch), "--coordinator-epoch", str(epoch)]
+    python = ["kafka-python", "admin"]
+    for address in bootstrap.split(","):
+        python += ["-b", address]
+    python += ["transactions", "abort", "--topic", found.topic, "--partition", str(found.partition)]
+    python += ["--producer-id", str(found.producer_id), "--producer-epoch", str(found.epoch)]
+    python += ["--coordinator-epoch", str(epoch)]
     java = ["kafka-transactions.sh", "--bootstrap-server", bootstrap, "abort", "--topic", found.topic]
     java += ["--partition", str(found.partition), "--start-offset", str(found.start_offset)]
     return [Remedy("abort it on this partition", shlex.join(python)), Remedy("or with Kafka's tool", shlex.join(java))]

@@ -110,7 +110,7 @@ def _run_one(options: argparse.Namespace) -> int:
 def _run_many(seeds: range, options: argparse.Namespace) -> int:
     began = time.perf_counter()
     tally = Tally()
-    for outcome in _outcomes(seeds, options.profile, None, options.jobs):
+    for outcome in outcomes(seeds, options.profile, None, options.jobs):
         tally.add(outcome)
         if outcome.problems and len(tally.failing) <= SHOWN_MOST:
             print(f"seed {outcome.seed} ({outcome.profile}): {outcome.problems[0]}", flush=True)
@@ -133,17 +133,18 @@ def _run_many(seeds: range, options: argparse.Namespace) -> int:
 
 
 def _try_plant(name: str, seeds: range, options: argparse.Namespace) -> int:
-    outcomes = list(_outcomes(seeds, options.profile, name, options.jobs))
-    found = [outcome for outcome in outcomes if outcome.problems]
+    tried = list(outcomes(seeds, options.profile, name, options.jobs))
+    found = [outcome for outcome in tried if outcome.problems]
     kinds = Counter(outcome.signature for outcome in found)
     named = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(4))
     first = found[0].seed if found else None
-    rate = 100 * len(found) / len(outcomes)
-    print(f"{name}: {len(found)} of {len(outcomes)} seeds ({rate:.1f} %), first {first}: {named}")
+    rate = 100 * len(found) / len(tried)
+    print(f"{name}: {len(found)} of {len(tried)} seeds ({rate:.1f} %), first {first}: {named}")
     return 0 if found else 1
 
 
-def _outcomes(seeds: range, profile: str | None, plant: str | None, jobs: int) -> Iterator[Outcome]:
+def outcomes(seeds: range, profile: str | None, plant: str | None, jobs: int) -> Iterator[Outcome]:
+    """What comes of each seed, in order, from so many processes; of the profile that the seed draws if None."""
     tasks = [(seed, profile, plant) for seed in seeds]
     if jobs <= 1:
         yield from map(_run_task, tasks)

@@ -229,7 +229,12 @@ class TransactionCoordinator:
                 return REFUSALS[ErrorCode.NONE]
             return machine.decide_abort(state, volatile, level, now_ms, fresh, ErrorCode.NONE)
 
-        outcome = self._commit_in(shard, transactional_id, decide)
+        try:
+            outcome = self._commit_in(shard, transactional_id, decide)
+        except Exception:
+            # The transactions behind this one have timed out too; it is tried again by the next scan.
+            log.exception("Could not abort %s, which timed out", transactional_id)
+            return
         if isinstance(outcome, Decision) and outcome.record is not None:
             log.info("Aborted %s: its transaction timed out", transactional_id)
         elif isinstance(outcome, Decision) and outcome.error:

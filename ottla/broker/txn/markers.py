@@ -157,7 +157,7 @@ class MarkerFanout:
                 finished = self._write(completion, deadline_ms)
             except Exception:
                 # A decided transaction must end whatever broke: say so and come back to it.
-                log.exception("Markers of %s were interrupted, and are tried again", completion.transactional_id)
+                log.exception("The completion of %s was interrupted, and is tried again", completion.transactional_id)
                 self._later(completion)
                 finished = True
             if not finished:
@@ -182,7 +182,11 @@ class MarkerFanout:
                 log.info("%s-%d is gone: %s ends without it", name, index, completion.transactional_id)
                 del awaiting[partition]
                 continue
-            error = write_marker(name, index, marker)
+            try:
+                error = write_marker(name, index, marker)
+            except Exception:
+                log.exception("%s-%d broke over the marker of %s", name, index, completion.transactional_id)
+                continue
             step = _NEXT.get(error)
             if step is Next.DONE:
                 if self._sink.flushing:

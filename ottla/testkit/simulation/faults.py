@@ -73,6 +73,8 @@ class Profile(NamedTuple):
     """Transactional ids begin with an epoch between this and 32,766, left by an earlier life; 0: they are new."""
     expires: bool = False
     """Transactional ids and producers are forgotten after seconds."""
+    hasty: float = 0.0
+    """Share of the batches, at least, that are given up as soon as they are sent: they come after the abort."""
     skips: bool = True
     """Whether producers may leave sequences out."""
     impatient: float = 0.0
@@ -83,9 +85,11 @@ PROFILES: Final = {
     profile.name: profile
     for profile in (
         Profile("mixed"),
-        Profile("pipelined", weather=Weather(reset=0.06), depth=5, kill_calls=(0, 1), copiers=(0, 0)),
+        Profile("pipelined", weather=Weather(reset=0.06), depth=5, kill_calls=(0, 1), copiers=(0, 0),
+                hasty=0.2),
         Profile("late-markers", markers=(3, 8), call_ms=(2.6, 6.0), kill_calls=(0, 1)),
-        Profile("stale", weather=Weather(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6)),
+        Profile("stale", weather=Weather(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6),
+                hasty=0.2),
         Profile("crash", weather=Weather(reset=0.0), kills=(0, 2), kill_calls=(3, 8), stalls=(0, 0), resets=(0, 0)),
         Profile("power", kills=(0, 1), kill_calls=(0, 2), power=(0, 3), kill_powers=(0, 2), copiers=(0, 1),
                 small_segments=0.7),

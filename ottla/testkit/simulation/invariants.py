@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import INTERNAL_TOPICS
@@ -25,7 +25,7 @@ def _closure() -> dict[TransactionStatus, frozenset[TransactionStatus]]:
 
 
 _REACHABLE: Final = _closure()
-# Within one step of the world a transaction may begin, be decided and end: but a decision never turns into the other.
+# Between two lives a transaction may begin, be decided and end: but a decision never turns into the other.
 _CONTRADICTIONS: Final = frozenset(
     {
         (_S.PREPARE_COMMIT, _S.COMPLETE_ABORT),
@@ -33,8 +33,29 @@ _CONTRADICTIONS: Final = frozenset(
         (_S.PREPARE_COMMIT, _S.PREPARE_ABORT),
     }
 )
-# Requests that waited for markers are decided in one step, and each may move the epoch.
-_EPOCHS_PER_STEP: Final = 4
+States = dict[str, TransactionState]
+
+
+class Watched(States):
+    """The states of a shard, and every change of a known id since `moves` was emptied: (id, before, after or None)."""
+
+    __slots__ = ("moves",)
+
+    def __init__(self, states: States) -> None:
+        super().__init__(states)
+        self.moves: list[tuple[str, TransactionState, TransactionState | None]] = []
+
+    def __setitem__(self, transactional_id: str, state: TransactionState) -> None:
+        before = self.get(transactional_id)
+        if before is not None:
+            self.moves.append((transactional_id, before, state))
+        super().__setitem__(transactional_id, state)
+
+    def pop(self, transactional_id: str, *default: Any) -> Any:
+        before = self.get(transactional_id)
+        if before is not None:
+            self.moves.append((transactional_id, before, None))
+        return super().pop(transactional_id, *default)
 
 
 class Invariants:
@@ -43,7 +64,7 @@ class Invariants:
     def __init__(self, met: Counter[str]) -> None:
         self._met = met
         self._ends: dict[str, tuple[int, int, int]] = {}
-        self._states: dict[int, dict[str, TransactionState]] = {}
+        self._states: dict[int, States] = {}
 
     def lost_power(self) -> None:
         """Nothing that was not synced is promised any more."""
@@ -69,20 +90,35 @@ class Invariants:
             if now != before:
                 ends[partition.name] = now
                 yield from _check_ends(partition, before, now)
+        oldest_ms = assembly.broker.clock.now_ms() - assembly.config.transactional_id_expiration_ms
         for shard in assembly.broker.transactions.shards():
-            known = self._states.setdefault(shard.log.index, {})
-            for transactional_id, state in shard.states.items():
-                before_state = known.get(transactional_id)
-                if state is not before_state:
-                    known[transactional_id] = state
-                    if before_state is not None and state != before_state:
-                        self._met["producer ids replaced"] += state.producer_id != before_state.producer_id
-                        yield from _check_move(transactional_id, before_state, state)
-            if len(known) > len(shard.states):
-                oldest_ms = assembly.broker.clock.now_ms() - assembly.config.transactional_id_expiration_ms
-                for transactional_id in [each for each in known if each not in shard.states]:
+            states = shard.states
+            if not isinstance(states, Watched):
+                states = shard.states = Watched(states)
+                yield from self._check_restart(self._states.get(shard.log.index, {}), states, oldest_ms)
+                self._states[shard.log.index] = states
+            for transactional_id, before_state, after in states.moves:
+                if after is None:
                     self._met["transactional ids forgotten"] += 1
-                    yield from _check_oblivion(transactional_id, known.pop(transactional_id), oldest_ms)
+                    yield from _check_oblivion(transactional_id, before_state, oldest_ms)
+                else:
+                    self._met["producer ids replaced"] += after.producer_id != before_state.producer_id
+                    if before_state.status not in ALLOWED_PREVIOUS[after.status]:
+                        yield f"illegal move of {transactional_id}: {before_state} -> {after}"
+                    yield from _check_move(transactional_id, before_state, after)
+            states.moves.clear()
+
+    def _check_restart(self, known: States, states: States, oldest_ms: int) -> Iterator[str]:
+        """A broker has replayed its log: each id is where it was, or further."""
+        for transactional_id, before in known.items():
+            after = states.get(transactional_id)
+            if after is None:
+                yield from _check_oblivion(transactional_id, before, oldest_ms)
+            elif after != before:
+                self._met["producer ids replaced"] += after.producer_id != before.producer_id
+                if after.status not in _REACHABLE[before.status] and after.status is not before.status:
+                    yield f"illegal move of {transactional_id}: {before} -> {after}"
+                yield from _check_move(transactional_id, before, after)
 
     def check_rest(self, assembly: Assembly) -> Iterator[str]:
         """Nothing is under way any more: no transaction is open, nothing is pending."""
@@ -118,15 +154,13 @@ def _check_ends(partition: Partition, before: tuple[int, int, int] | None, now: 
 
 def _check_move(transactional_id: str, before: TransactionState, after: TransactionState) -> Iterator[str]:
     move = f"{transactional_id}: {before} -> {after}"
-    if after.status not in _REACHABLE[before.status] and after.status is not before.status:
-        yield f"illegal move of {move}"
     same = (after.producer_id, after.producer_epoch) == (before.producer_id, before.producer_epoch)
     if same and after.start_ms == before.start_ms and (before.status, after.status) in _CONTRADICTIONS:
         yield f"a decision turned in {move}"
     if after.producer_id == before.producer_id:
         if after.producer_epoch < before.producer_epoch:
             yield f"the epoch went back in {move}"
-    elif not is_exhausted(before.producer_epoch + _EPOCHS_PER_STEP):
+    elif not is_exhausted(before.producer_epoch):
         yield f"the producer id changed before its epochs were used up in {move}"
 
 

@@ -34,6 +34,8 @@ class Temper(NamedTuple):
     hasty: float = 0.0
     """Batches are given up as soon as they are sent, and the transaction is aborted on another connection, as by a
     client whose delivery timeout is over."""
+    quits: float = 0.0
+    """The producer is gone for good, in the middle of a transaction."""
     stubborn: float = 0.3
     timeout_ms: int = 2000
     patience_ms: float = REPLY_TIMEOUT_MS
@@ -52,6 +54,10 @@ class Refused(Exception):
 
 class Abortable(Exception):
     """The transaction cannot be committed."""
+
+
+class Gone(Exception):
+    """The producer leaves its transaction open."""
 
 
 class Write:
@@ -99,6 +105,8 @@ class Producer(Process):
                     left -= 1
                     yield from self.transaction()
                     yield from self.maybe_pause()
+            except Gone:
+                return
             except Refused as refused:
                 if refused.error in wire.FENCED and self.random.random() < self.temper.stubborn:
                     yield from self.haunt()
@@ -111,6 +119,8 @@ class Producer(Process):
         self.added, self.begun = {}, False
         try:
             yield from self.work()
+            if self.begun and self.random.random() < self.temper.quits:
+                raise Gone
             if self.begun:
                 yield from self.end(self.random.random() >= self.temper.abort)
         except Abortable:
@@ -260,7 +270,7 @@ class Producer(Process):
         )
         attempt = Attempt(self, self.txn, self.producer)
         ask = wire.end_txn(self.generation, self.transactional_id, self.producer, commit)
-        lost, error = False, LOST
+        lost, error, asked_ms = False, LOST, self.world.wall_ms()
         for _ in range(2 * TRIES):
             try:
                 answer = yield from self.call(ask, attempt)
@@ -274,9 +284,8 @@ class Producer(Process):
             yield from self.back_off()
         attempt.over = True
         self.begun = False
-        v2 = self.generation is wire.V2
-        broken = promises.of_end(self.world, self.transactional_id, self.producer, commit, error, v2)
-        self.world.violations.extend(broken)
+        asked = promises.AskedEnd(self.transactional_id, self.producer, commit, self.generation is wire.V2, asked_ms)
+        self.world.violations.extend(promises.of_end(self.world, asked, error))
         if error == wire.NONE:
             if self.generation is wire.V2:
                 self.producer, self.sequences = (answer.producer_id, answer.producer_epoch), {}
@@ -397,9 +406,10 @@ def tempers(random: Random) -> Iterator[Temper]:
     while True:
         kind = random.random()
         if kind < 0.4:
-            yield Temper(transactions=random.randint(3, 5))
+            yield Temper(transactions=random.randint(3, 5), quits=0.06)
         elif kind < 0.6:
-            yield Temper(transactions=3, pause=0.3, pause_ms=1500.0, timeout_ms=random.choice((700, 1500)))
+            timeout_ms = random.choice((700, 1500))
+            yield Temper(transactions=3, pause=0.3, pause_ms=1500.0, quits=0.06, timeout_ms=timeout_ms)
         elif kind < 0.8:
             yield Temper(transactions=3, depth=random.randint(2, 5), skip=0.06, hasty=0.15)
         else:

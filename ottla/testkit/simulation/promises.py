@@ -5,7 +5,7 @@ stays decided. Nothing is said while the broker is down, and of writes nothing a
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
@@ -28,24 +28,34 @@ def of_write(world: "World", topic: str, index: int, last_offset: int) -> Iterat
     )
 
 
-def of_end(
-    world: "World", transactional_id: str, producer: tuple[int, int], commit: bool, error: int, v2: bool
-) -> Iterator[str]:
+class AskedEnd(NamedTuple):
+    """An EndTxn. `v2`: its client speaks transactions V2, where an epoch ends one transaction."""
+
+    transactional_id: str
+    producer: tuple[int, int]
+    commit: bool
+    v2: bool
+    asked_ms: int
+
+
+def of_end(world: "World", asked: AskedEnd, error: int) -> Iterator[str]:
     """EndTxn is answered: the transaction is open no more; and nobody is fenced by what he has done himself.
 
-    `v2`: the client speaks transactions V2, where an epoch ends one transaction: the outcome is that of this request.
+    One that is open may have been opened since, by a late request of the same epoch (KAFKA-17754).
     """
-    state = _state_of(world, transactional_id)
+    state = _state_of(world, asked.transactional_id)
     if state is None or world.lost_power:
         return
-    producer_id, epoch = producer
+    producer_id, epoch = asked.producer
+    title = f"{asked.transactional_id} is answered with {error}, and it is {state}"
     if error == wire.NONE:
-        if state.status is TransactionStatus.ONGOING and (state.producer_id, state.producer_epoch) == producer:
-            yield f"acknowledged-early: {transactional_id} is told that its transaction has ended, and it is {state}"
+        same = (state.producer_id, state.producer_epoch) == asked.producer
+        if same and state.status is TransactionStatus.ONGOING and state.start_ms < asked.asked_ms:
+            yield f"acknowledged-early: {title}"
         return
     mine = state.previous_producer_id == producer_id and state.producer_epoch == epoch + 1
-    if v2 and mine and error in wire.FENCED and state.status is _DECIDED[commit]:
-        yield f"fenced-by-itself: {transactional_id} is refused with {error}, and its transaction is {state}"
+    if asked.v2 and mine and error in wire.FENCED and state.status is _DECIDED[asked.commit]:
+        yield f"fenced-by-itself: {title}"
 
 
 def _state_of(world: "World", transactional_id: str) -> TransactionState | None:

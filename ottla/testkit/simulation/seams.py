@@ -1,6 +1,7 @@
 """Where the simulation stands between two parts of the broker. free"""
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,6 +78,23 @@ class PeerLink:
     def receive(self, topic: str, index: int, marker: TransactionMarker) -> None:
         """A marker arrives; nobody waits for the answer."""
         self._deliver(topic, index, marker)
+
+
+def count_forgotten(assembly: Assembly, met: Counter[str]) -> None:
+    """Count the producers that partitions forget. Before housekeeping starts."""
+    watched: Any = assembly
+    expire = watched._expire_producers
+
+    def counted() -> None:
+        before = _known_producers(assembly)
+        expire()
+        met["producers forgotten"] += before - _known_producers(assembly)
+
+    watched._expire_producers = counted
+
+
+def _known_producers(assembly: Assembly) -> int:
+    return sum(1 for partition in assembly.broker.cluster.partitions() for _ in partition.producers())
 
 
 class ErrorLog(logging.Handler):

@@ -34,7 +34,7 @@ from ottla.testkit.simulation.process import Process
 from ottla.testkit.simulation.producers import Admin, Place, Producer, Temper, tempers
 from ottla.testkit.simulation.replay import differences
 from ottla.testkit.simulation.schedule import START_MS, Schedule, VirtualClock
-from ottla.testkit.simulation.seams import ErrorLog, PeerLink, Served
+from ottla.testkit.simulation.seams import ErrorLog, PeerLink, Served, count_forgotten
 from ottla.testkit.simulation.setting import (
     COPIERS_OF,
     DATA_DIR,
@@ -224,6 +224,7 @@ class World:
         def next_temper() -> Temper:
             drawn = next(temper)
             drawn = drawn._replace(depth=max(drawn.depth, profile.depth), patience_ms=profile.patience_ms)
+            drawn = drawn._replace(hasty=max(drawn.hasty, profile.hasty))
             if not profile.skips:
                 drawn = drawn._replace(skip=0.0)
             if profile.impatient and self._later.random() < profile.impatient:
@@ -310,6 +311,8 @@ class World:
             self.troubles.cannot_start(error)
             return
         assembly.dispatcher = Served(assembly, self)
+        if self.profile.expires:
+            count_forgotten(assembly, self.met)
         assembly.start_housekeeping()
         self._life += 1
         if self._life == 1:

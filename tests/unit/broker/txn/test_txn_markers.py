@@ -151,7 +151,7 @@ def test_a_leader_that_breaks_is_logged_and_tried_again(rig, caplog):
     ended(rig, FOO, BAR)
     assert "no space left" in caplog.text
     rig.clock.advance(20)
-    assert where(rig) == [FOO, BAR]
+    assert where(rig) == [BAR, FOO]
     assert rig.state().status is S.COMPLETE_COMMIT
 
 

@@ -1,0 +1,280 @@
+"""What comes between Prepare and Complete, on real logs: whatever it is, the transaction ends.
+
+The kills between any two steps are in `test_txn_on_real_logs.py` and in the simulation.
+"""
+
+import pytest
+
+from ottla.broker.cluster.features import FeatureUpdate
+from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.log.results import Limit
+from ottla.broker.txn import machine
+from ottla.broker.txn.states import TransactionStatus as S
+from ottla.protocol.errors import ErrorCode as E
+
+LEDGER = [("ledger", index) for index in range(4)]
+OUTCOMES = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+GENERATIONS = pytest.mark.parametrize("v2", [False, True], ids=["V1", "V2"])
+
+
+def opened(broker, places=LEDGER, v2=False):
+    answer = broker.ask(broker.coordinator.init_producer_id("t", 60_000))
+    producer = answer.producer_id, answer.producer_epoch
+    assert broker.ask(broker.coordinator.add_partitions("t", *producer, places, 2 if v2 else 0)) is E.NONE
+    for place in places:
+        assert broker.write(producer, 0, place).error is E.NONE
+    return producer
+
+
+def ended(broker, producer, commit=True, v2=False):
+    """EndTxn; the producer to go on with."""
+    answer = broker.ask(broker.coordinator.end("t", *producer, commit, v2=v2))
+    assert answer.error is E.NONE
+    return (answer.producer_id, answer.producer_epoch) if v2 else producer
+
+
+def prepared(broker, commit=True, v2=False):
+    """A decided transaction of which no marker was heard."""
+    broker.sink.hearing = 0
+    producer = ended(broker, opened(broker, v2=v2), commit, v2)
+    assert state(broker).status in (S.PREPARE_COMMIT, S.PREPARE_ABORT)
+    return producer
+
+
+def state(broker):
+    return broker.coordinator.describe("t").state
+
+
+def is_complete(broker, commit=True):
+    return state(broker).status is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+
+
+def aborted(broker, place):
+    return broker.cluster.partition(*place).read(0, 1 << 20, limit=Limit.STABLE).aborted
+
+
+# ---- markers
+
+
+@OUTCOMES
+@GENERATIONS
+def test_markers_with_lost_replies_are_written_once_more_and_end_nothing_again(broker, v2, commit):
+    """The request is applied, its reply is lost, it is sent again: equal epoch and nothing open is success."""
+    deliver, lost = broker.sink.write_marker, {LEDGER[0]: 1, LEDGER[2]: 3}
+    errors = []
+
+    def write_marker(topic, index, marker):
+        errors.append(deliver(topic, index, marker))
+        if lost.get((topic, index)):
+            lost[topic, index] -= 1
+            return E.REQUEST_TIMED_OUT
+        return errors[-1]
+
+    broker.sink.write_marker = write_marker
+    first = opened(broker, v2=v2)
+    producer = ended(broker, first, commit, v2)
+    assert broker.coordinator.describe("t").partitions == (LEDGER[0], LEDGER[2])
+    broker.clock.advance(20 + 40 + 80)
+    assert set(errors) == {E.NONE}
+    assert is_complete(broker, commit)
+    assert [broker.markers(place) for place in LEDGER] == [2, 1, 4, 1]
+    for place in LEDGER:
+        stable, end = broker.offsets(place)
+        assert stable == end
+        assert aborted(broker, place) == ([] if commit else [(first[0], 0)])
+    # The next transaction is not touched by what was sent again.
+    assert broker.ask(broker.coordinator.add_partitions("t", *producer, LEDGER[:1], 2 if v2 else 0)) is E.NONE
+    assert broker.write(producer, 0 if v2 else 1, LEDGER[0]).error is E.NONE
+    assert broker.offsets(LEDGER[0])[0] == 3
+
+
+@OUTCOMES
+@GENERATIONS
+def test_a_partition_that_has_seen_a_newer_coordinator_is_left_out_and_found_by_its_producers(broker, v2, commit):
+    """TRANSACTION_COORDINATOR_FENCED by the log itself, as a power loss that took the coordinator back leaves it."""
+    producer = opened(broker, v2=v2)
+    foreign = TransactionMarker(producer[0], producer[1], 9, True, 1)
+    assert broker.sink.write_marker(*LEDGER[0], foreign) is E.NONE
+    assert broker.write(producer, 1, LEDGER[0]).error is E.NONE
+    ended(broker, producer, commit, v2)
+    assert is_complete(broker, commit)
+    assert [broker.offsets(place) for place in LEDGER] == [(2, 3), (2, 2), (2, 2), (2, 2)]
+    (orphan,) = broker.cluster.partition(*LEDGER[0]).producers()
+    assert (orphan.producer_id, orphan.epoch, orphan.coordinator_epoch, orphan.transaction_start) == (*producer, 9, 2)
+    # What DescribeProducers shows is what the abort of an administrator needs.
+    assert broker.sink.write_marker(*LEDGER[0], TransactionMarker(*producer, 9, False, 0)) is E.NONE
+    assert broker.offsets(LEDGER[0]) == (4, 4)
+
+
+@GENERATIONS
+def test_a_partition_that_has_seen_a_newer_epoch_is_left_out(broker, v2):
+    producer = opened(broker, v2=v2)
+    newer = TransactionMarker(producer[0], producer[1] + 7, 0, False, 1)
+    assert broker.sink.write_marker(*LEDGER[3], newer) is E.NONE
+    ended(broker, producer, v2=v2)
+    assert is_complete(broker)
+    assert [broker.offsets(place) for place in LEDGER] == [(2, 2)] * 4
+
+
+# ---- partitions that go and come
+
+
+@OUTCOMES
+def test_a_partition_that_is_offline_is_waited_for_and_gets_its_marker_after_a_restart(broker, commit):
+    producer = opened(broker)
+    broker.cluster.partition(*LEDGER[1]).take_offline("a disk is away")
+    ended(broker, producer, commit)
+    broker.clock.advance(5000)
+    assert broker.coordinator.describe("t").partitions == (LEDGER[1],)
+    broker.kill()
+    broker.start()
+    assert is_complete(broker, commit)
+    assert broker.offsets(LEDGER[1]) == (2, 2)
+    assert aborted(broker, LEDGER[1]) == ([] if commit else [(producer[0], 0)])
+
+
+def test_a_topic_that_is_deleted_between_prepare_and_complete(broker):
+    prepared(broker)
+    broker.cluster.delete_topic(broker.cluster.topics["ledger"])
+    broker.clock.advance(20)
+    assert is_complete(broker)
+
+
+def test_a_topic_that_is_deleted_and_made_again_between_prepare_and_complete(broker):
+    """The new partitions of the name get the markers, which end nothing there; those that are no more are left out."""
+    producer = prepared(broker)
+    broker.cluster.delete_topic(broker.cluster.topics["ledger"])
+    broker.cluster.create_topic("ledger", 2, {})
+    broker.sink.hearing = -1
+    broker.clock.advance(20)
+    assert is_complete(broker)
+    assert [broker.offsets(place) for place in LEDGER[:2]] == [(1, 1), (1, 1)]
+    assert broker.ask(broker.coordinator.add_partitions("t", *producer, LEDGER[:1])) is E.NONE
+    assert broker.write(producer, 0, LEDGER[0]).error is E.NONE
+
+
+# ---- level changes
+
+
+@OUTCOMES
+@GENERATIONS
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "restart"])
+@pytest.mark.parametrize(("before", "after"), [(b, a) for b in range(3) for a in range(3) if a != b])
+def test_the_level_changes_between_prepare_and_complete(broker, before, after, v2, commit, restarts):
+    change_level(broker, before)
+    if v2 and before == 0:
+        return  # level 0 has no room for transactions V2: none is begun
+    producer = prepared(broker, commit, v2)
+    change_level(broker, after)
+    if restarts:
+        broker.kill()
+        broker.start()
+    broker.sink.hearing = -1
+    broker.clock.advance(20)
+    assert is_complete(broker, commit)
+    assert [broker.offsets(place) for place in LEDGER] == [(2, 2)] * 4
+    again = broker.ask(broker.coordinator.init_producer_id("t", 60_000))
+    assert (again.error, again.producer_id, again.producer_epoch) == (E.NONE, producer[0], producer[1] + 1)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_the_level_falls_while_an_exhausted_producer_gets_its_new_id(broker, after):
+    producer = opened(broker, v2=True)
+    shard = next(shard for shard in broker.coordinator.shards() if "t" in shard.states)
+    shard.states["t"] = shard.states["t"]._replace(producer_epoch=32_766)
+    broker.sink.hearing = 0
+    fresh = ended(broker, (producer[0], 32_766), v2=True)
+    assert fresh[0] > producer[0]
+    change_level(broker, after)
+    broker.kill()
+    broker.start()
+    assert is_complete(broker)
+    assert (state(broker).producer_id, state(broker).producer_epoch) == fresh
+
+
+def change_level(broker, level):
+    if level != broker.coordinator.level:
+        broker.cluster.update_features([FeatureUpdate("transaction.version", level, 2)])
+
+
+# ---- exceptions
+
+
+@OUTCOMES
+def test_a_write_that_breaks_between_prepare_and_complete(broker, commit, caplog):
+    producer = opened(broker)
+    deliver, broken = broker.sink.write_marker, [LEDGER[1], LEDGER[3]]
+
+    def write_marker(topic, index, marker):
+        if (topic, index) in broken:
+            broken.remove((topic, index))
+            raise RuntimeError("a leader broke")
+        return deliver(topic, index, marker)
+
+    broker.sink.write_marker = write_marker
+    ended(broker, producer, commit)
+    assert broker.coordinator.describe("t").partitions == (LEDGER[1], LEDGER[3])  # the others have theirs
+    for place in ("ledger-1", "ledger-3"):
+        assert f"{place} broke over the marker of t" in caplog.text
+    broker.clock.advance(20)
+    assert is_complete(broker, commit)
+    assert [broker.markers(place) for place in LEDGER] == [1, 1, 1, 1]
+
+
+def test_complete_that_breaks_is_logged_later(broker, monkeypatch, caplog):
+    producer = opened(broker)
+    check, broken = machine.check_step, [True, True]
+
+    def check_step(before, after):
+        if after.status is S.COMPLETE_COMMIT and broken:
+            broken.pop()
+            raise machine.Impossible("broken")
+        check(before, after)
+
+    monkeypatch.setattr(machine, "check_step", check_step)
+    ended(broker, producer)
+    assert state(broker).status is S.PREPARE_COMMIT
+    broker.clock.advance(20 + 40)
+    assert is_complete(broker)
+    assert caplog.text.count("broken") >= 2
+    assert [broker.markers(place) for place in LEDGER] == [1, 1, 1, 1]
+
+
+def test_an_abort_that_breaks_does_not_keep_others_from_timing_out(make_rig, monkeypatch, caplog):
+    rig = make_rig().start()
+    names = ["a", "b", "c"]
+    for name in names:
+        producer = rig.producer(name)
+        rig.add(name, producer, ("foo", 1))
+    of_b = rig.state("b").producer_id
+    decide = machine.decide_abort
+
+    def decide_abort(state, *rest):
+        if state.producer_id == of_b:
+            raise machine.Impossible("broken")
+        return decide(state, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(machine, "decide_abort", decide_abort)
+        rig.clock.advance(80_000)
+        assert [rig.state(name).status for name in names] == [S.COMPLETE_ABORT, S.ONGOING, S.COMPLETE_ABORT]
+        assert "Could not abort b" in caplog.text
+    rig.clock.advance(10_000)
+    assert rig.state("b").status is S.COMPLETE_ABORT
+
+
+# ---- stop and start
+
+
+@OUTCOMES
+def test_a_stop_between_prepare_and_complete_is_finished_by_the_next_start(broker, commit):
+    prepared(broker, commit)
+    broker.turns.event(broker.coordinator.stop)
+    broker.sink.hearing = -1
+    broker.clock.advance(5000)
+    assert [broker.markers(place) for place in LEDGER] == [0, 0, 0, 0]
+    broker.turns.event(broker.groups.stop)
+    broker.logs.close()
+    broker.start()
+    assert is_complete(broker, commit)
+    assert [broker.offsets(place) for place in LEDGER] == [(2, 2)] * 4
