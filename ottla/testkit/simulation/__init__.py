@@ -6,7 +6,8 @@
     process      a client as a script                        producers, consumers   the scripts; wire, reading
     flushing     durability that comes later than the append
     history      what clients asked and were told            invariants, replay     what must hold
-    outcome      one seed, run and judged                    shrink, plants         smaller failures, bugs on purpose
+    outcome      one seed, run and judged                    promises               what an answer promises
+    shrink       smaller failures                            plants, rates          bugs on purpose, how soon each is seen
 
 `python -m ottla.testkit.simulate` runs seeds; `ottla.testkit.checker` judges what came of them.
 """

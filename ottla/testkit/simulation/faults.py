@@ -77,6 +77,8 @@ class Profile(NamedTuple):
     """Share of the batches, at least, that are given up as soon as they are sent: they come after the abort."""
     skips: bool = True
     """Whether producers may leave sequences out."""
+    members: int = 0
+    """So many copiers share their inputs as members of a group, at most."""
     impatient: float = 0.0
     """Share of the producers that ask again too early, and again what was answered."""
 
@@ -87,13 +89,13 @@ PROFILES: Final = {
         Profile("mixed"),
         Profile("pipelined", weather=Weather(reset=0.06), depth=5, kill_calls=(0, 1), copiers=(0, 0),
                 hasty=0.2),
-        Profile("late-markers", markers=(3, 8), call_ms=(2.6, 6.0), kill_calls=(0, 1)),
+        Profile("late-markers", markers=(5, 12), call_ms=(2.6, 6.0), kill_calls=(0, 1), depth=3),
         Profile("stale", weather=Weather(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6),
                 hasty=0.2),
         Profile("crash", weather=Weather(reset=0.0), kills=(0, 2), kill_calls=(3, 8), stalls=(0, 0), resets=(0, 0)),
         Profile("power", kills=(0, 1), kill_calls=(0, 2), power=(0, 3), kill_powers=(0, 2), copiers=(0, 1),
                 small_segments=0.7),
-        Profile("retry-during-sync", weather=Weather(reset=0.04, late=0.3), flush_ms=(5.0, 200.0), patience_ms=50.0,
+        Profile("retry-during-sync", weather=Weather(reset=0.04, late=0.3), flush_ms=(5.0, 100.0), patience_ms=40.0,
                 kill_calls=(0, 1), depth=2, copiers=(0, 1)),
         Profile("pending-overlap", weather=Weather(reset=0.04), flush_ms=(1.0, 120.0), patience_ms=200.0,
                 kill_calls=(0, 1), producers=(3, 4), transactional_ids=1, copiers=(0, 1)),
@@ -105,6 +107,7 @@ PROFILES: Final = {
         Profile("levels", level_changes=(1, 4), kill_calls=(0, 1)),
         Profile("expiry", weather=Weather(stall_ms=200.0, late_ms=400.0), expires=True, skips=False, admin=0.0,
                 kills=(0, 1), kill_calls=(0, 1), stalls=(0, 1)),
+        Profile("groups", members=4, copiers=(0, 0), producers=(0, 1), kill_calls=(0, 1)),
         Profile("impatient", weather=Weather(late=0.8, late_ms=1500.0), impatient=0.7, kill_calls=(0, 1)),
         Profile("calm", weather=Weather(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0), stops=(0, 1),
                 stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
@@ -125,6 +128,7 @@ WEIGHTS: Final = (
     ("io-errors", 2),
     ("levels", 2),
     ("expiry", 1),
+    ("groups", 2),
     ("impatient", 2),
     ("calm", 1),
 )

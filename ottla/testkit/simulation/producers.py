@@ -235,7 +235,10 @@ class Producer(Process):
         if self.transactional_id is not None and self.random.random() < self.temper.hasty:
             for write in pending:
                 yield from self.post(write.ask, write.attempt)
-            self.hang_up()
+            if self.random.random() < 0.5:
+                self.hang_up()
+            else:
+                self.turn_away()
             self._give_up(pending, errors={})
             raise Abortable
         for _ in range(TRIES):
@@ -254,6 +257,9 @@ class Producer(Process):
             except Lost:
                 for write in batch:
                     write.lost = write.lost or errors.get(write.op) != wire.NONE
+            if self.transactional_id is not None:
+                answers = [(write.place, write.lost, errors[write.op]) for write in batch if write.op in errors]
+                self.world.violations.extend(promises.of_order(self.name, answers))
             pending = [write for write in pending if errors.get(write.op) != wire.NONE]
             self._raise_final(pending, errors)
             if pending:
@@ -325,6 +331,12 @@ class Producer(Process):
     def maybe_pause(self) -> Script:
         if self.random.random() < self.temper.pause:
             yield from self.sleep(self.random.random() * self.temper.pause_ms)
+
+    def turn_away(self) -> None:
+        """Go on with a new connection and leave the old one open, as towards two brokers."""
+        self._link = None
+        self._outstanding.clear()
+        self._replies.clear()
 
     def back_off(self) -> Script:
         yield from self.sleep(BACKOFF_MS * (0.5 + self.random.random()))

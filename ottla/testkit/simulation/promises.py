@@ -4,7 +4,7 @@ A client may read an answer late, so only what stays true is looked at: what is 
 stays decided. Nothing is said while the broker is down, and of writes nothing after a power loss.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.txn.states import TransactionStatus
@@ -26,6 +26,17 @@ def of_write(world: "World", topic: str, index: int, last_offset: int) -> Iterat
         f"acknowledged-early: {topic}-{index} is durable up to {partition.high_watermark}, "
         f"offset {last_offset} is acknowledged"
     )
+
+
+def of_order(name: str, answers: Iterable[tuple[tuple[str, int], bool, int]]) -> Iterator[str]:
+    """[(partition, whether it may have been appended before, error)] of batches of a transaction in their order: none
+    is appended before one that was refused (KAFKA-14402)."""
+    refused: set[tuple[str, int]] = set()
+    for place, may_be_there, error in answers:
+        if error != wire.NONE and not may_be_there:
+            refused.add(place)
+        elif error == wire.NONE and place in refused:
+            yield f"overtaken: a batch of {name} to {place[0]}-{place[1]} is appended, and the one before it is not"
 
 
 class AskedEnd(NamedTuple):
