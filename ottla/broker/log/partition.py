@@ -17,7 +17,7 @@ from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.producers import Origin, Producer, Verdict
 from ottla.broker.log.readable import ReadableLog
 from ottla.broker.log.results import AppendResult, Limit, Slice
-from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.log.settings import MAX_INT64, PartitionSettings
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
 from ottla.protocol.batch import (
@@ -362,6 +362,10 @@ class Partition(ReadableLog):
 
     def _roll(self, now_ms: int) -> None:
         sealed = self._segments.roll(now_ms, self.settings)
+        if self.settings.flush_messages != MAX_INT64:
+            # Batches of the next segment may reach the device first; without the end of this one, that is damage.
+            # What is not flushed yet is little.
+            sealed.file.sync()
         self._save_snapshot()
         self.unsynced += [*sealed.paths, self._snapshot_path(self.log_end_offset)]
 

@@ -4,7 +4,6 @@
     network      connections that split, stall and break     ports       the calls at which a broker can be killed
     world        the broker's lives, and the run             faults      what is drawn from a seed
     process      a client as a script                        producers, consumers   the scripts; wire, reading
-    flushing     durability that comes later than the append
     history      what clients asked and were told            invariants, replay     what must hold
     outcome      one seed, run and judged                    promises               what an answer promises
     shrink       smaller failures                            plants, rates          bugs on purpose, how soon each is seen

@@ -163,6 +163,7 @@ class MemoryDisk:
         self._names = Names()
         self._durable = Names()
         self._journal: list[Change] = []
+        self._syncs: dict[MemorySyncJob, Callable[[], None]] = {}
 
     # --- the port
 
@@ -247,11 +248,17 @@ class MemoryDisk:
     def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> MemorySyncJob:
         job = MemorySyncJob()
         inodes = [inode for inode in map(self._names.files.get, paths) if inode is not None]
+        contents = [bytes(inode.data) for inode in inodes]
 
         def end() -> None:
+            if self._syncs.pop(job, None) is None:
+                return  # it was ended early, or the power was gone
             try:
                 self.errors.call("sync")
-                self._settle(inodes)
+                for inode, content in zip(inodes, contents, strict=True):
+                    if not inode.durable.startswith(content):
+                        inode.durable = content
+                self._settle([])
             except OSError as error:
                 job.error = error
             job.done = True
@@ -259,8 +266,14 @@ class MemoryDisk:
                 on_end()
 
         self.ports.call("start_sync")
+        self._syncs[job] = end
         self._defer(end)
         return job
+
+    def end_syncs(self) -> None:
+        """End the background syncs that are under way now."""
+        for end in list(self._syncs.values()):
+            end()
 
     def sync_dir(self, path: str) -> None:
         self.errors.call("sync_dir")
@@ -290,6 +303,7 @@ class MemoryDisk:
 
     def lose_power(self) -> None:
         """Go back to what the device held."""
+        self._syncs.clear()
         kept = self.random.randrange(len(self._journal) + 1)
         names = self._durable
         for change in self._journal[:kept]:
