@@ -60,7 +60,8 @@ def why(topic: str, partition: int, bootstrap_server: str, timeout_s: float, for
 
     Consumers with isolation.level=read_committed get nothing beyond it. Lists the open transactions of the partition,
     the oldest first: it is the one that pins, the others wait behind it. `frees` counts the offsets up to the next one,
-    or to the end; `age_ms` is since the transaction began, or since its last batch where nobody knows that any more.
+    or to the end; `age_ms` is since the transaction began, or since its last batch where nobody knows that any more,
+    by the clock of this machine.
 
     Exit codes: 0 nothing is held back, 1 something is, 2 the brokers could not be asked.
     """

@@ -18,6 +18,7 @@ from ottla.protocol.errors import ErrorCode, ProtocolError
 COORDINATOR_TOPIC: Final = "__transaction_state"
 PARTITIONS_AT_ONCE: Final = 200
 IDS_AT_ONCE: Final = 500
+PRODUCER_IDS_AT_ONCE: Final = 10_000  # each request is a walk over all ids of the broker
 RETRY_S: Final = 0.1
 RETRY_FOR_S: Final = 3.0
 LATEST: Final = -1
@@ -212,7 +213,7 @@ class Cluster:
     def _known_to(self, broker: int, address: Address, producer_ids: Sequence[int]) -> list[KnownTransaction]:
         listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
         transactional_ids: list[str] = []
-        for chunk in _chunks(producer_ids, IDS_AT_ONCE):
+        for chunk in _chunks(producer_ids, PRODUCER_IDS_AT_ONCE):
             reply = self._ask(address, listing(state_filters=[], producer_id_filters=list(chunk)))
             _check(broker, reply.error_code)
             transactional_ids += [row.transactional_id for row in reply.transaction_states]

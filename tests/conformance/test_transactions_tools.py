@@ -10,6 +10,8 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from click.testing import CliRunner
@@ -17,8 +19,12 @@ from open_transactions import UNVERIFIED, Client
 from targets import KAFKA_SH, TARGETS
 
 from ottla.cli.main import main
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
 
 CALM_MS = 600_000
+ROUNDS = 30
 BROKERS = ["ottla", pytest.param("apache", marks=pytest.mark.conformance)]
 
 
@@ -38,10 +44,10 @@ class Tools:
         return self.client.create_topic(next(self._names), partitions)
 
     def ottla(self, *arguments, code):
-        """What `ottla txn` says as JSON, after a look at its exit code."""
+        """What `ottla txn` says as JSON, after a look at its exit code (None: 0 or 1)."""
         words = ["txn", *map(str, arguments), "-b", self.broker.bootstrap, "--format", "json"]
         result = CliRunner().invoke(main, words)
-        assert (result.exit_code, result.stderr) == (code, ""), result.output
+        assert (result.exit_code, result.stderr) == (result.exit_code % 2 if code is None else code, ""), result.output
         return json.loads(result.stdout)
 
     def kafka_python(self, *arguments, code=0):
@@ -190,6 +196,29 @@ def test_kafka_python_aborts_with_the_right_epochs_only(tools):
 
 
 @pytest.mark.parametrize("tools", BROKERS, indirect=True)
+def test_a_partition_without_producers_to_describe_is_refused_in_kafkas_words(tools):
+    request = codec.request_class(ApiKey.DESCRIBE_PRODUCERS)
+    named = [(tools.topic(), 7), ("nothing", 0), ("", 0), ("a/b", 0), ("..", 0), ("x" * 250, 0)]
+    asked = [request.TopicRequest(name=name, partition_indexes=[index]) for name, index in named]
+    rows = [topic.partitions[0] for topic in tools.client.connection.send(request(topics=asked)).topics]
+    invalid = "Topic name is invalid: "
+    assert [(row.error_code, row.error_message) for row in rows] == [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, f"{invalid}the empty string is not allowed"),
+        (
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{invalid}'a/b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+        ),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, f"{invalid}'..' is not allowed"),
+        (
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{invalid}the length of '{'x' * 250}' is longer than the max allowed length 249",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("tools", BROKERS, indirect=True)
 def test_why_explains_an_open_transaction_and_how_to_end_it(tools):
     topic = tools.topic(2)
     assert tools.ottla("why", topic, 0, code=0)["partition"][0]["held_back"] == 0
@@ -254,6 +283,36 @@ def test_orphans_are_found_with_the_command_that_aborts_them(tools):
     tools.ottla("orphans", "--topic", topic, code=0)
     assert [tools.client.last_stable_offset(topic, each) for each in range(3)] == [4, 0, 2]
     assert tools.ottla("why", topic, 2, code=0)["partition"][0]["last_stable_offset"] == 2
+
+
+@pytest.mark.parametrize("tools", BROKERS, indirect=True)
+def test_busy_producers_leave_no_orphans(tools):
+    """Transactions begin and end all the time between the questions; none of them is forgotten."""
+    topic = tools.topic(2)
+    stop, ended = threading.Event(), []
+
+    def work(number):
+        client = Client(tools.broker.bootstrap)
+        name, places = f"busy-{number}", [(topic, 0), (topic, 1)]
+        while not stop.is_set():
+            client.end(name, *client.begin(name, places, CALM_MS), commit=number % 2 == 0)
+            ended.append(number)
+        client.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        workers = [pool.submit(work, number) for number in range(3)]
+        try:
+            open_seen = 0
+            for _ in range(ROUNDS):
+                document = tools.ottla("orphans", "--topic", topic, code=0)
+                open_seen += int(re.search(r"(\d+) open in 2 partitions", document["answer"])[1])
+                for row in tools.ottla("why", topic, 1, code=None).get("open transactions", []):
+                    assert row["standing"] in ("in time", "ending"), row
+        finally:
+            stop.set()
+        for worker in workers:
+            worker.result()
+    assert open_seen > 0 and len(ended) > ROUNDS
 
 
 @pytest.mark.maven

@@ -8,7 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.log.segments import Segments
+from ottla.protocol.errors import ErrorCode
 from ottla.testkit.simulate import outcomes
 from ottla.testkit.simulation.faults import KILL_CALL, PROFILES, Fault
 from ottla.testkit.simulation.outcome import judge, run_seed
@@ -80,31 +82,6 @@ def test_a_seed_has_one_trace_whatever_the_hash_seed():
     assert len(set(found.pop().split())) == 2 * len(PROFILES)
 
 
-# The profile and the number of seeds in which each planted bug is seen; docs/simulation.md has the rates.
-SEEN = {
-    "aborted-list-empty": ("mixed", 40),
-    "duplicates-appended": ("pipelined", 40),
-    "epochs-unchecked": ("mixed", 40),
-    "gaps-accepted": ("pipelined", 40),
-    "init-does-not-fence": ("mixed", 80),
-    "marker-epochs-unchecked": ("mixed", 80),
-    "markers-once": ("late-markers", 40),
-    "offsets-never-settle": ("mixed", 40),
-    "pending-ignored": ("late-markers", 80),
-    "prepare-forgotten": ("crash", 80),
-    "unstable-visible": ("mixed", 10),
-    "unverified": ("stale", 80),
-}
-
-
-@pytest.mark.parametrize("plant", SEEN)
-def test_a_planted_bug_is_noticed(plant):
-    profile, seeds = SEEN[plant]
-    with PLANTS[plant]():
-        assert any(run_seed(seed, PROFILES[profile]).problems for seed in range(seeds))
-    assert run_seed(0, PROFILES[profile]).problems == []
-
-
 def test_a_delayed_end_hits_the_next_transaction_of_transactions_v1_alone():
     """KAFKA-17754: transactions V1 have no epoch of their own, so nobody can tell. It is no fault of the broker."""
     for seed in range(60):
@@ -134,6 +111,7 @@ MET = {
         f"transaction.version {before} to {after}" for before, after in ((2, 0), (2, 1), (1, 0), (0, 2), (1, 2))
     ],
     "expiry": ["transactional ids forgotten", "producers forgotten"],
+    "groups": ["commits refused to members of the past"],
     "impatient": ["repeated requests"],
     "power": ["kills before a power loss"],
 }
@@ -142,10 +120,12 @@ MET = {
 @pytest.mark.parametrize("profile", MET)
 def test_a_profile_meets_what_it_is_about_and_keeps_its_promises(profile):
     met = Counter()
-    for seed in range(50):
+    for seed in range(60):
         outcome = run_seed(seed, PROFILES[profile])
         assert outcome.problems == [], f"seed {seed}"
         met.update(outcome.met)
+        if all(met[name] for name in MET[profile]):
+            break
     assert [name for name in MET[profile] if not met[name]] == []
 
 
@@ -183,6 +163,11 @@ def test_markers_with_lost_requests_and_lost_replies(level):
         met.update(outcome.met)
     assert min(met["marker requests lost"], met["marker replies lost"], met["late markers"]) > 40
     assert level == 1 or not causes  # KIP-890 gives each transaction an epoch of its own
+
+
+def test_a_commit_of_a_past_member_that_counts_is_noticed(monkeypatch):
+    monkeypatch.setattr(OffsetCommits, "_commit_error", lambda *_: ErrorCode.NONE)
+    assert any(run_seed(seed, PROFILES["groups"]).problems for seed in range(30))
 
 
 def test_an_append_that_fails_and_is_acknowledged_is_noticed(monkeypatch):

@@ -1,12 +1,14 @@
 """DescribeProducers 0: what partitions know of the producers that write to them. free
 
 `current_txn_start_offset` is -1 without an open transaction; `coordinator_epoch` is that of the last marker. A hanging
-transaction is ended with these numbers (WriteTxnMarkers).
+transaction is ended with these numbers (WriteTxnMarkers). A partition that an existing topic does not have is refused
+without a message, as Kafka does it.
 """
 
 from typing import Any
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.cluster.names import topic_name_problem
 from ottla.broker.log.producers import Producer
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
@@ -36,17 +38,18 @@ def _row(broker: Broker, version: int, name: str, index: int) -> Any:
     row_class = codec.response_class(DESCRIBE_PRODUCERS).TopicResponse.PartitionResponse
     partition = broker.cluster.partition(name, index)
     producers: list[Producer] = []
+    message: str | None = None
     if partition is None:
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        error, message = _why_absent(broker, name)
     elif partition.offline is not None:
-        error = ErrorCode.KAFKA_STORAGE_ERROR
+        error, message = ErrorCode.KAFKA_STORAGE_ERROR, partition.offline
     else:
         error, producers = ErrorCode.NONE, list(partition.producers())
     return row_class(
         version=version,
         partition_index=index,
         error_code=error,
-        error_message=None if partition is None else partition.offline,
+        error_message=message,
         active_producers=[
             row_class.ProducerState(
                 version=version,
@@ -60,3 +63,11 @@ def _row(broker: Broker, version: int, name: str, index: int) -> Any:
             for each in producers
         ],
     )
+
+
+def _why_absent(broker: Broker, name: str) -> tuple[ErrorCode, str | None]:
+    problem = topic_name_problem(name)
+    if problem is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
+    message = None if name in broker.cluster.topics else "This server does not host this topic-partition."
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message

@@ -35,7 +35,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
         error = joined or _verify(broker, request)
         if error:
-            return [error] * len(rows)
+            return [_told(error, version)] * len(rows)
         producer = Producer(body.producer_id, body.producer_epoch)
         return [_told(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
 

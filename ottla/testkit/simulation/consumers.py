@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 MAX_WAIT_MS: Final = 60
 IDLE_POLLS: Final = 3
+NOBODY: Final = (-1, "")
+"""Generation and member id of a client that is in no group."""
 
 
 def poll(
@@ -87,6 +89,7 @@ class Copier(Producer):
         self.position: int | None = None
         self.ahead: int | None = None
         self.of_producer: tuple[int, int] | None = None
+        self.membership = NOBODY
 
     def work(self) -> Script:
         if self.position is None or self.of_producer != self.producer:
@@ -159,11 +162,15 @@ class Copier(Producer):
             self.group,
             [(*self.source, next_offset)],
             self.txn or "",
+            self.membership,
         )
         try:
             yield from self.insist(ask, lambda answer: answer.topics[0].partitions[0].error_code)
         except Refused as refused:
             self.history.info(self.name, "offsets", op, refused.error)
+            if refused.error in wire.NOT_A_MEMBER:
+                self.world.met["commits refused to members of the past"] += 1
+                self.membership = NOBODY
             if refused.error in wire.FENCED or refused.error < 0:
                 raise
             raise Abortable from None

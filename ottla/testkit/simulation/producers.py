@@ -63,14 +63,17 @@ class Gone(Exception):
 class Write:
     """One batch on its way."""
 
-    __slots__ = ("ask", "attempt", "lost", "op", "place", "values")
+    __slots__ = ("ask", "attempt", "follows", "lost", "op", "place", "values")
 
-    def __init__(self, ask: wire.Ask, attempt: Attempt, op: int, place: Place, values: Sequence[str]) -> None:
+    def __init__(
+        self, ask: wire.Ask, attempt: Attempt, op: int, place: Place, values: Sequence[str], follows: bool
+    ) -> None:
         self.ask = ask
         self.attempt = attempt
         self.op = op
         self.place = place
         self.values = values
+        self.follows = follows
         self.lost = False
 
 
@@ -343,7 +346,7 @@ class Producer(Process):
 
     def _begin_write(self, place: Place, values: Sequence[str]) -> Write:
         assert self.producer is not None
-        sequence = self.sequences.get(place, 0)
+        sequence = follows = self.sequences.get(place, 0)
         if self.temper.skip and self.random.random() < self.temper.skip:
             sequence += 1
         self.sequences[place] = sequence + len(values)
@@ -361,7 +364,7 @@ class Producer(Process):
             mops=[["send", key, value] for value in values],
         )  # fmt: skip
         ask = wire.produce(self.generation, self.transactional_id, *place, bytes(batch))
-        return Write(ask, Attempt(self, self.txn, self.producer), op, place, values)
+        return Write(ask, Attempt(self, self.txn, self.producer), op, place, values, sequence == follows)
 
     def _settle(self, write: Write, row) -> int:  # type: ignore[no-untyped-def]
         """Record what the broker says of a write; its error."""
@@ -373,6 +376,8 @@ class Producer(Process):
             self.history.ok(self.name, "send", write.op, mops=mops)
             last_offset = row.base_offset + len(write.values) - 1
             self.world.violations.extend(promises.of_write(self.world, *write.place, last_offset))
+            if not write.follows and self.transactional_id is not None and self.generation is wire.V2:
+                self.world.violations.append(f"gap-accepted: {self.name} left a sequence out for {key}")
         return error
 
     def _raise_final(self, pending: Sequence[Write], errors: dict[int, int]) -> None:

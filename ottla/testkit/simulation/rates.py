@@ -18,8 +18,8 @@ from ottla.testkit.simulation.outcome import run_seed
 from ottla.testkit.simulation.plants import PLANTS
 
 MOST_SEEDS: Final = 2000
-LEAST_SEEDS: Final = 100
-CLEAR: Final = 20
+LEAST_SEEDS: Final = 40
+CLEAR: Final = 12
 """So many hits make a rate clear."""
 FIRST: Final = 3
 """So many of the seeds that notice are kept."""
@@ -100,8 +100,8 @@ def main(arguments: Sequence[str]) -> int:
         rates[plant] = measure(plant)
         sys.stdout.write(f"{row(plant, rates[plant])}\n")
         sys.stdout.flush()
-    known = {plant: rates[plant] for plant in PLANTS if plant in rates}
-    path.write_text(f"{json.dumps(known, indent=1)}\n", encoding="utf-8")
+        known = {each: rates[each] for each in PLANTS if each in rates}
+        path.write_text(f"{json.dumps(known, indent=1)}\n", encoding="utf-8")
     return 0
 
 

@@ -1,6 +1,7 @@
 """Replay equality: the state rebuilt from the logs is the live one. pure"""
 
 from collections.abc import Iterator
+from typing import Any, Final
 
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
@@ -12,6 +13,8 @@ from ottla.broker.log.recovery import replay
 from ottla.broker.txn import machine
 from ottla.broker.txn.log import read_changes
 from ottla.broker.txn.values import NO_PRODUCER_ID, TransactionState
+
+NO_OFFSETS: Final[tuple[dict[Any, Any], dict[Any, Any]]] = ({}, {})
 
 
 def differences(assembly: Assembly, expiration_ms: int | None = None) -> Iterator[str]:
@@ -39,8 +42,9 @@ def differences(assembly: Assembly, expiration_ms: int | None = None) -> Iterato
     live = {entry.group.group_id: entry for entry in broker.groups.listed()[1]}
     for group_id in sorted(live.keys() | groups.entries.keys()):
         left, right = live.get(group_id), groups.entries.get(group_id)
-        found = None if left is None else (left.offsets.committed, left.offsets.pending)
-        replayed = None if right is None else (right.offsets.committed, right.offsets.pending)
+        # A group whose members have not been told their shares yet is in no log.
+        found = NO_OFFSETS if left is None else (left.offsets.committed, left.offsets.pending)
+        replayed = NO_OFFSETS if right is None else (right.offsets.committed, right.offsets.pending)
         if found != replayed:
             yield f"group {group_id} holds {found}, its log {replayed}"
 

@@ -8,6 +8,9 @@ from ottla.protocol import codec
 PRODUCE: Final = 0
 FETCH: Final = 1
 OFFSET_FETCH: Final = 9
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+SYNC_GROUP: Final = 14
 INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS: Final = 24
 ADD_OFFSETS: Final = 25
@@ -18,6 +21,7 @@ TXN_OFFSET_COMMIT: Final = 28
 NONE: Final = 0
 RETRIABLE: Final = frozenset((3, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 88))
 FENCED: Final = frozenset((47, 90))
+NOT_A_MEMBER: Final = frozenset((22, 25))
 
 
 class Generation(NamedTuple):
@@ -115,6 +119,7 @@ def txn_offset_commit(
     group: str,
     offsets: Sequence[tuple[str, int, int]],
     metadata: str,
+    membership: tuple[int, str],
 ) -> Ask:
     request, version = codec.request_class(TXN_OFFSET_COMMIT), generation.txn_offset_commit
     row = request.TxnOffsetCommitRequestTopic
@@ -124,8 +129,8 @@ def txn_offset_commit(
         group_id=group,
         producer_id=producer[0],
         producer_epoch=producer[1],
-        generation_id=-1,
-        member_id="",
+        generation_id=membership[0],
+        member_id=membership[1],
         group_instance_id=None,
         topics=[
             row(
@@ -151,6 +156,44 @@ def offset_fetch(group: str, topic: str, indexes: Sequence[int]) -> Ask:
     request = codec.request_class(OFFSET_FETCH)
     topics = [request.OffsetFetchRequestTopic(version=7, name=topic, partition_indexes=list(indexes))]
     return Ask(OFFSET_FETCH, 7, request(version=7, group_id=group, topics=topics, require_stable=True))
+
+
+def join_group(group: str, member_id: str, session_ms: int, rebalance_ms: int) -> Ask:
+    request = codec.request_class(JOIN_GROUP)
+    message = request(
+        version=5,
+        group_id=group,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=rebalance_ms,
+        member_id=member_id,
+        group_instance_id=None,
+        protocol_type="copy",
+        protocols=[request.JoinGroupRequestProtocol(version=5, name="share", metadata=b"")],
+    )
+    return Ask(JOIN_GROUP, 5, message)
+
+
+def sync_group(group: str, generation_id: int, member_id: str, shares: dict[str, bytes]) -> Ask:
+    request = codec.request_class(SYNC_GROUP)
+    message = request(
+        version=3,
+        group_id=group,
+        generation_id=generation_id,
+        member_id=member_id,
+        group_instance_id=None,
+        assignments=[
+            request.SyncGroupRequestAssignment(version=3, member_id=each, assignment=share)
+            for each, share in shares.items()
+        ],
+    )
+    return Ask(SYNC_GROUP, 3, message)
+
+
+def heartbeat(group: str, generation_id: int, member_id: str) -> Ask:
+    message = codec.request_class(HEARTBEAT)(
+        version=3, group_id=group, generation_id=generation_id, member_id=member_id, group_instance_id=None
+    )
+    return Ask(HEARTBEAT, 3, message)
 
 
 def fetch(topic: str, index: int, offset: int, committed: bool, max_wait_ms: int = 0, max_bytes: int = 1 << 20) -> Ask:

@@ -27,6 +27,7 @@ from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.faults import Fault, Profile
 from ottla.testkit.simulation.history import History
 from ottla.testkit.simulation.invariants import Invariants
+from ottla.testkit.simulation.members import Member
 from ottla.testkit.simulation.network import CALM_WEATHER, Link
 from ottla.testkit.simulation.ports import Killed, PortCalls
 from ottla.testkit.simulation.process import Process
@@ -51,6 +52,8 @@ REST_MS: Final = 8000.0
 SYNC_MS: Final = (5.0, 55.0)
 """How long a sync takes where no request waits for it."""
 LONGEST_MS: Final = 60_000.0
+SLOW: Final = Temper(transactions=5, pause=0.35, pause_ms=2000.0, timeout_ms=4000)
+"""A member that its group gives up now and then, and whose transaction outlives that."""
 
 
 class World:
@@ -239,7 +242,14 @@ class World:
             producer = Producer(self, f"p{number}", child(), f"t{people.randrange(ids)}", data, next_temper())
             hired.append((producer, producer.run))
         copiers = people.randint(*profile.copiers)
-        feed = Producer(self, "feed", child(), None, [("in", 0), ("in", 1)], Temper(transactions=3, depth=2, pause=0.4))
+        feed = Producer(
+            self,
+            "feed",
+            child(),
+            None,
+            [("in", 0), ("in", 1)],
+            Temper(transactions=12 if profile.members else 3, depth=2, pause=0.4),
+        )
         hired.append((feed, feed.run))
         for number in range(copiers):
             source = ("in", people.randrange(2))
@@ -247,6 +257,10 @@ class World:
                 self, f"c{number}", child(), f"copy-{source[1]}", source, [("out", 0), ("out", 1)], GROUP, next_temper()
             )
             hired.append((copier, copier.run))
+        for number in range(people.randint(2, profile.members) if profile.members else 0):
+            owner, outputs = f"member-{people.randrange(profile.members)}", [("out", 0), ("out", 1)]
+            member = Member(self, f"m{number}", child(), owner, [("in", 0), ("in", 1)], outputs, GROUP, SLOW)
+            hired.append((member, member.run))
         for committed in (True, False):
             name = "rc" if committed else "ru"
             consumer = Consumer(self, name, child(), [*data, ("out", 0), ("out", 1)], committed)

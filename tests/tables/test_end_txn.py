@@ -1,0 +1,290 @@
+"""EndTxn of both generations and aborts by the coordinator: the tables END1, END2 and ABORT, on the machine."""
+
+from typing import NamedTuple
+
+import pytest
+
+from ottla.broker.txn.ending import completion, decide_abort, decide_end, decide_end_v2
+from ottla.broker.txn.log import from_value, to_value
+from ottla.broker.txn.machine import append_failed, check_step, completion_prepared, decide_add_partitions
+from ottla.broker.txn.states import TransactionStatus as S
+from ottla.broker.txn.values import CALM, NEED_PRODUCER_ID, TransactionState, Volatile
+from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.errors import ProtocolError
+from tests.tables.rows import (
+    BUSY,
+    FENCED,
+    FRESH_PID,
+    LOGGED,
+    MAPPING,
+    NOW,
+    OLD_PID,
+    PENDING,
+    PID,
+    PLACES,
+    PREPARED,
+    STATE,
+    held,
+    prepared,
+    row,
+    rows,
+)
+
+COMMIT, ABORT = True, False
+COMPLETE = (S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
+
+
+class Case(NamedTuple):
+    row: str
+    state: TransactionState | None
+    commit: bool
+    error: E
+    producer: tuple[int, int] = (PID, 5)
+    volatile: Volatile = CALM
+    record: TransactionState | None = None
+    answer: tuple[int, int] = (-1, -1)
+
+
+def both(name, state, error, **more):
+    return [Case(f"{name}, {'commit' if c else 'abort'}", state, c, error, **more) for c in (COMMIT, ABORT)]
+
+
+V1 = [
+    *both("END1-4", None, MAPPING),
+    *both("END1-4 being created", None, MAPPING, volatile=PENDING),
+    *[case for s in LOGGED for case in both(f"END1-5 {s.wire_name}", held(s), MAPPING, producer=(9, 5))],
+    *both("END1-5 pending", held(S.ONGOING), MAPPING, producer=(9, 5), volatile=PENDING),
+    *[
+        case
+        for s in LOGGED
+        for e in (4, 6)
+        for case in both(f"END1-6 {s.wire_name}, epoch {e}", held(s), FENCED, producer=(PID, e))
+    ],
+    *both("END1-6 pending", held(S.ONGOING), FENCED, producer=(PID, 4), volatile=PENDING),
+    *both("END1-6 fenced in memory", held(S.ONGOING), FENCED, volatile=Volatile(fenced_epoch=6)),
+    *[case for s in LOGGED for case in both(f"END1-7 {s.wire_name}", held(s), BUSY, volatile=PENDING)],
+    Case("END1-8", held(S.ONGOING), COMMIT, E.NONE, record=prepared(S.PREPARE_COMMIT)),
+    Case("END1-8 begun in V2", held(S.ONGOING, version=2), COMMIT, E.NONE, record=prepared(S.PREPARE_COMMIT)),
+    Case("END1-9", held(S.ONGOING), ABORT, E.NONE, record=prepared(S.PREPARE_ABORT)),
+    Case("END1-10", held(S.PREPARE_COMMIT), COMMIT, BUSY),
+    Case("END1-11", held(S.PREPARE_COMMIT), ABORT, STATE),
+    Case("END1-12", held(S.PREPARE_ABORT), COMMIT, STATE),
+    Case("END1-13", held(S.PREPARE_ABORT), ABORT, BUSY),
+    Case("END1-14", held(S.COMPLETE_COMMIT), COMMIT, E.NONE),
+    Case("END1-15", held(S.COMPLETE_COMMIT), ABORT, STATE),
+    Case("END1-16", held(S.COMPLETE_ABORT), COMMIT, STATE),
+    Case("END1-17", held(S.COMPLETE_ABORT), ABORT, E.NONE),
+    Case("END1-18", held(S.EMPTY), COMMIT, STATE),
+    Case("END1-19", held(S.EMPTY), ABORT, STATE),
+]
+
+
+@rows(V1)
+def test_v1(case):
+    decision = decide_end(case.state, case.volatile, *case.producer, case.commit, NOW)
+    assert (decision.error, decision.producer_id, decision.producer_epoch) == (case.error, -1, -1)
+    assert decision.record == case.record
+    if decision.record is not None:
+        check_step(case.state, decision.record)
+
+
+@pytest.mark.parametrize("commit", [COMMIT, ABORT], ids=["commit", "abort"])
+@row("END1-20", "END1-21")
+def test_states_that_are_never_held_are_not_decided(row, commit):
+    status = S.DEAD if row == "END1-20" else S.PREPARE_EPOCH_FENCE
+    with pytest.raises(KeyError):
+        decide_end(held(status), CALM, PID, 5, commit, NOW)
+    # And no log can make one the state of an id.
+    with pytest.raises(ProtocolError, match=f"status {int(status)}"):
+        from_value(to_value(held(status)))
+
+
+REPEATED = (PID, 4)
+OVER = Volatile(last_epoch=32766)
+
+
+def rotated(status):
+    return held(status, 0, previous=OLD_PID)
+
+
+def empty_abort(name, status):
+    return Case(
+        name,
+        held(status),
+        ABORT,
+        E.NONE,
+        record=prepared(S.PREPARE_ABORT, 6, began=NOW, partitions={}, version=2),
+        answer=(PID, 6),
+    )
+
+
+def ended(name, status, outcome, epoch=5, answer=(PID, 6), next_id=-1):
+    record = prepared(outcome, epoch + 1, next_id=next_id, version=2)
+    commit = outcome is S.PREPARE_COMMIT
+    return Case(name, held(status, epoch), commit, E.NONE, (PID, epoch), CALM, record, answer)
+
+
+V2 = [
+    *both("END2-3", None, MAPPING),
+    *both("END2-4 an id that is being created", None, BUSY, volatile=PENDING),
+    *[case for s in LOGGED for case in both(f"END2-4 {s.wire_name}", held(s), BUSY, volatile=PENDING)],
+    *both("END2-4 another producer id", held(S.ONGOING), BUSY, producer=(9, 5), volatile=PENDING),
+    *both("END2-4 another epoch", held(S.ONGOING), BUSY, producer=(PID, 9), volatile=PENDING),
+    *[case for s in LOGGED for case in both(f"END2-5 {s.wire_name}", held(s), MAPPING, producer=(9, 5))],
+    *both("END2-5 the id before, not at 32766", rotated(S.COMPLETE_COMMIT), MAPPING, producer=(OLD_PID, 32765)),
+    *both("END2-5 the id before, not at once", held(S.EMPTY, 1, previous=OLD_PID), MAPPING, producer=(OLD_PID, 32766)),
+    *[
+        case
+        for s in (S.ONGOING, S.EMPTY)
+        for e in (3, 4, 6)
+        for case in both(f"END2-6 {s.wire_name}, epoch {e}", held(s), FENCED, producer=(PID, e))
+    ],
+    *both("END2-6 Empty, over a rotation", rotated(S.EMPTY), FENCED, producer=(OLD_PID, 32766)),
+    *[
+        case
+        for s in PREPARED
+        for e in (3, 5, 6)
+        for case in both(f"END2-7 {s.wire_name}, epoch {e}", held(s), FENCED, producer=(PID, e))
+    ],
+    *[
+        case
+        for s in COMPLETE
+        for e in (3, 6)
+        for case in both(f"END2-8 {s.wire_name}, epoch {e}", held(s), FENCED, producer=(PID, e))
+    ],
+    ended("END2-9", S.ONGOING, S.PREPARE_COMMIT),
+    ended("END2-10", S.ONGOING, S.PREPARE_ABORT),
+    Case("END2-11", held(S.EMPTY), COMMIT, STATE),
+    empty_abort("END2-12", S.EMPTY),
+    Case("END2-13", held(S.PREPARE_COMMIT), COMMIT, BUSY, REPEATED),
+    Case("END2-14", held(S.PREPARE_COMMIT), ABORT, STATE, REPEATED),
+    Case("END2-15", held(S.PREPARE_ABORT), COMMIT, STATE, REPEATED),
+    Case("END2-16", held(S.PREPARE_ABORT), ABORT, BUSY, REPEATED),
+    Case("END2-17", held(S.COMPLETE_COMMIT), COMMIT, E.NONE, REPEATED, answer=(PID, 5)),
+    Case("END2-18", held(S.COMPLETE_COMMIT), ABORT, STATE, REPEATED),
+    Case("END2-19", held(S.COMPLETE_COMMIT), COMMIT, STATE),
+    empty_abort("END2-20", S.COMPLETE_COMMIT),
+    Case("END2-21", held(S.COMPLETE_ABORT), COMMIT, STATE, REPEATED),
+    Case("END2-22", held(S.COMPLETE_ABORT), ABORT, E.NONE, REPEATED, answer=(PID, 5)),
+    Case("END2-23", held(S.COMPLETE_ABORT), COMMIT, STATE),
+    empty_abort("END2-24", S.COMPLETE_ABORT),
+    Case("END2-25 commit", rotated(S.COMPLETE_COMMIT), COMMIT, E.NONE, (OLD_PID, 32766), OVER, answer=(PID, 0)),
+    Case("END2-25 commit, then abort", rotated(S.COMPLETE_COMMIT), ABORT, STATE, (OLD_PID, 32766), OVER),
+    Case("END2-25 abort", rotated(S.COMPLETE_ABORT), ABORT, E.NONE, (OLD_PID, 32766), OVER, answer=(PID, 0)),
+    Case("END2-25 abort, then commit", rotated(S.COMPLETE_ABORT), COMMIT, STATE, (OLD_PID, 32766), OVER),
+    ended("END2-27 commit", S.ONGOING, S.PREPARE_COMMIT, 32765, (PID, 32766)),
+    ended("END2-27 abort", S.ONGOING, S.PREPARE_ABORT, 32765, (PID, 32766)),
+    ended("END2-28 commit", S.ONGOING, S.PREPARE_COMMIT, 32766, (FRESH_PID, 0), FRESH_PID),
+    ended("END2-28 abort", S.ONGOING, S.PREPARE_ABORT, 32766, (FRESH_PID, 0), FRESH_PID),
+    Case(
+        "END2-28 empty abort",
+        held(S.EMPTY, 32766),
+        ABORT,
+        E.NONE,
+        (PID, 32766),
+        CALM,
+        prepared(S.PREPARE_ABORT, 32767, began=NOW, partitions={}, next_id=FRESH_PID, version=2),
+        (FRESH_PID, 0),
+    ),
+]
+
+
+@rows(V2)
+def test_v2(case):
+    given = (case.state, case.volatile, *case.producer, case.commit, NOW)
+    decision = decide_end_v2(*given)
+    if decision is NEED_PRODUCER_ID:
+        assert case.record.next_producer_id == FRESH_PID
+        decision = decide_end_v2(*given, FRESH_PID)
+    assert (decision.error, (decision.producer_id, decision.producer_epoch)) == (case.error, case.answer)
+    assert decision.record == case.record
+    if case.record is not None:
+        assert decision.last_epoch == case.state.producer_epoch
+        check_step(case.state, decision.record)
+
+
+@pytest.mark.parametrize("outcome", PREPARED, ids=["commit", "abort"])
+@row("END2-29 exhausted", "END2-29 not exhausted")
+def test_complete_switches_to_the_next_producer_id(row, outcome):
+    rotates = row == "END2-29 exhausted"
+    before = prepared(outcome, 32767 if rotates else 32766, next_id=FRESH_PID if rotates else -1, version=2)
+    done = S.COMPLETE_COMMIT if outcome is S.PREPARE_COMMIT else S.COMPLETE_ABORT
+    producer = (FRESH_PID, 0) if rotates else (PID, 32766)
+    expected = TransactionState(*producer, done, 60_000, {}, before.start_ms, NOW + 9, PID, -1, 2)
+    assert completion(before, NOW + 9) == expected
+    check_step(before, expected)
+    # The next transaction is that of the new producer.
+    added = decide_add_partitions(expected, CALM, *producer, [("foo", 0)], NOW + 10, 2)
+    assert (added.error, added.record.producer_id, added.record.producer_epoch) == (E.NONE, *producer)
+
+
+# ---- aborts by the coordinator
+
+
+class Abort(NamedTuple):
+    row: str
+    epoch: int
+    level: int
+    reached: int
+    next_id: int = -1
+    fenced: int = -1
+
+
+ABORTS = [
+    Abort("ABORT-1 level 0", 5, 0, 6),
+    Abort("ABORT-1 level 1", 5, 1, 6),
+    Abort("ABORT-1 level 1, exhausted", 32766, 1, 32767),
+    Abort("ABORT-1 level 1, at the end", 32767, 1, 32767),
+    Abort("ABORT-1 level 1, fenced before", 5, 1, 6, fenced=6),
+    Abort("ABORT-2", 5, 2, 6),
+    Abort("ABORT-2 exhausted", 32766, 2, 32767, FRESH_PID),
+    Abort("ABORT-2 at the end", 32767, 2, 32767, FRESH_PID),
+    Abort("ABORT-3 level 0", 5, 0, 6),
+    Abort("ABORT-3 level 1, at the end", 32767, 1, 32767),
+    Abort("ABORT-4", 5, 2, 6),
+    Abort("ABORT-4 exhausted", 32766, 2, 32767, FRESH_PID),
+]
+
+
+@pytest.mark.parametrize("version", [0, 2], ids=["a V1 client", "a V2 client"])
+@rows(ABORTS)
+def test_abort_by_the_coordinator(case, version):
+    before = held(S.ONGOING, case.epoch, version=version)
+    volatile = Volatile(fenced_epoch=case.fenced)
+    fresh = FRESH_PID if case.next_id > 0 else -1
+    if case.next_id > 0:
+        assert decide_abort(before, volatile, case.level, NOW, -1, BUSY) is NEED_PRODUCER_ID
+    decision = decide_abort(before, volatile, case.level, NOW, fresh, BUSY)
+    generation = 2 if case.level == 2 else 0
+    assert decision.record == prepared(S.PREPARE_ABORT, case.reached, next_id=case.next_id, version=generation)
+    assert (decision.error, decision.producer_id, decision.producer_epoch) == (BUSY, -1, -1)
+    assert decision.last_epoch == (case.epoch if case.level == 2 else -1)
+    check_step(before, decision.record)
+
+
+@row("ABORT-5 level 0", "ABORT-5 level 1", "ABORT-6", "ABORT-6 exhausted")
+def test_what_follows_an_abort_by_the_coordinator(row):
+    level = 2 if row.startswith("ABORT-6") else int(row[-1])
+    epoch = 32766 if "exhausted" in row else 5
+    before = held(S.ONGOING, epoch)
+    record = decide_abort(before, CALM, level, NOW, FRESH_PID, BUSY).record
+    after = completion_prepared(CALM, record, NOW + 9)
+    assert after.awaiting == PLACES
+    producer = (FRESH_PID, 0) if "exhausted" in row else (PID, epoch + 1)
+    assert after.pending == TransactionState(
+        *producer, S.COMPLETE_ABORT, 60_000, {}, before.start_ms, NOW + 9, PID, -1, record.client_version
+    )
+    assert after.fenced_epoch == -1
+    check_step(record, after.pending)
+
+
+@row("ABORT-7 level 0", "ABORT-7 level 1", "ABORT-8 level 2")
+def test_an_abort_that_was_not_logged(row):
+    level = int(row[-1])
+    before = held(S.ONGOING)
+    first = decide_abort(before, CALM, level, NOW, -1, BUSY)
+    kept = append_failed(Volatile(pending=first.record), first)
+    assert kept == (Volatile(fenced_epoch=6) if level < 2 else CALM)
+    assert decide_abort(before, kept, level, NOW, -1, BUSY).record == first.record
+    old = decide_add_partitions(before, kept, PID, 5, [("foo", 3)], NOW)
+    assert old.error is (FENCED if level < 2 else E.NONE)

@@ -1,0 +1,190 @@
+"""EndTxn and aborts through handlers and coordinator: what END1, END2 and ABORT say beside the machine's decision."""
+
+from ottla.broker.txn.states import TransactionStatus as S
+from ottla.protocol.errors import ErrorCode as E
+from tests.tables.rows import BUSY, FENCED, LOADING, MAPPING, PID, STATE, row, rows
+
+END = 26
+FOO, BAR = ("foo", 1), ("bar", 0)
+
+
+def end(ask, version, producer, committed=True, name="t"):
+    asked = {"producer_id": producer[0], "producer_epoch": producer[1], "committed": committed}
+    answer = ask(END, version, transactional_id=name, **asked)
+    return (E(answer.error_code), answer.producer_id, answer.producer_epoch) if version >= 5 else E(answer.error_code)
+
+
+def refused(version, error):
+    return (error, -1, -1) if version >= 5 else error
+
+
+@rows([*[(f"END1-2 version {v}", v) for v in range(5)], ("END2-1 version 5", 5)])
+def test_the_empty_id(case, ask, rig):
+    _, version = case
+    assert end(ask, version, (PID, 0), name="") == refused(version, E.INVALID_REQUEST)
+    assert all(log.batches == [] for log in rig.cluster.logs)
+
+
+LOOKUPS = [
+    (f"{'END2-2' if version >= 5 else 'END1-3'} version {version}, {why}", version, why)
+    for version in range(6)
+    for why in ("loading", "offline")
+]
+
+
+@rows(LOOKUPS)
+def test_a_failed_lookup(case, ask, rig):
+    _, version, why = case
+    producer = rig.producer()
+    logged = len(rig.log_of("t").batches)
+    if why == "loading":
+        rig.coordinator._shards.clear()
+        rig.coordinator._loader.loading.update(range(5))
+    else:
+        rig.log_of("t").offline = "no space left"
+    error = LOADING if why == "loading" else E.NOT_COORDINATOR
+    assert end(ask, version, producer) == refused(version, error)
+    assert len(rig.log_of("t").batches) == logged
+
+
+def opened(rig, *places):
+    producer = rig.producer()
+    rig.add("t", producer, *(places or (FOO,)))
+    return producer
+
+
+@row("END1-23 commit", "END1-23 abort")
+def test_nothing_changes_an_id_while_prepare_is_being_logged(row, rig):
+    commit = "commit" in row
+    producer = opened(rig)
+    rig.log_of("t").hold = True
+    answers = rig.begin(rig.coordinator.end("t", *producer, commit, v2=False))
+    assert (answers, rig.state().status, rig.sink.written) == ([], S.ONGOING, [])
+    assert rig.end("t", producer, commit).error is BUSY
+    assert rig.end("t", producer, commit, v2=True).error is BUSY
+    assert rig.init().error is BUSY
+    assert rig.init(expected=producer).error is BUSY
+    rig.clock.advance(120_000)  # nor does the timeout
+    rig.turns.event(rig.log_of("t").release)
+    assert answers[0].error is E.NONE
+    assert rig.state()[:3] == (*producer, S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+
+
+@row("END1-24 commit", "END1-24 abort")
+def test_end_txn_is_answered_before_the_markers(row, rig):
+    commit = "commit" in row
+    producer = opened(rig)
+    rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER] * 3
+    assert rig.end("t", producer, commit).error is E.NONE
+    assert rig.state().status is (S.PREPARE_COMMIT if commit else S.PREPARE_ABORT)
+    assert (rig.sink.written, rig.shard_of().volatile["t"].awaiting) == ([], {FOO: None})
+    for asked_commit in (commit, not commit):
+        assert rig.end("t", producer, asked_commit).error is BUSY
+        assert rig.end("t", producer, asked_commit, v2=True).error is BUSY
+    rig.clock.advance(200)
+    assert rig.state().status is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+    assert [(topic, index, marker.commit) for topic, index, marker in rig.sink.written] == [(*FOO, commit)]
+
+
+@row("END2-26 pending", "END2-26 mapping", "END2-26 fenced", "END2-26 state", "END2-26 log")
+def test_an_error_of_version_5_has_no_producer(row, ask, rig):
+    rig.cluster.level = 2
+    producer = opened(rig)
+    kind = row.split()[1]
+    if kind == "pending":
+        rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER] * 9
+        assert end(ask, 5, producer) == (E.NONE, PID, 1)
+        assert end(ask, 5, producer) == (BUSY, -1, -1)
+    elif kind == "mapping":
+        assert end(ask, 5, (9, 0)) == (MAPPING, -1, -1)
+    elif kind == "fenced":
+        assert end(ask, 5, (PID, 7)) == (FENCED, -1, -1)
+    elif kind == "state":
+        assert end(ask, 5, producer) == (E.NONE, PID, 1)
+        assert end(ask, 5, producer, committed=False) == (STATE, -1, -1)
+    else:
+        rig.log_of("t").refuse = E.NOT_ENOUGH_REPLICAS
+        assert end(ask, 5, producer) == (E.COORDINATOR_NOT_AVAILABLE, -1, -1)
+        assert rig.state()[:3] == (*producer, S.ONGOING)
+
+
+@row("END2-12 served")
+def test_the_empty_abort_writes_no_marker(row, ask, rig):
+    rig.cluster.level = 2
+    producer = rig.producer()
+    logged = len(rig.log_of("t").batches)
+    assert end(ask, 5, producer, committed=False) == (E.NONE, PID, 1)
+    assert rig.state()[:3] == (PID, 1, S.COMPLETE_ABORT)
+    assert (rig.sink.written, len(rig.log_of("t").batches)) == ([], logged + 2)
+
+
+def exhausted(rig, *places):
+    producer = opened(rig, *places)
+    shard = rig.shard_of()
+    shard.states["t"] = shard.states["t"]._replace(producer_epoch=32766)
+    return producer[0], 32766
+
+
+@row("END2-29 served, commit", "END2-29 served, abort")
+def test_markers_carry_the_old_producer_of_a_rotation(row, ask, rig):
+    rig.cluster.level = 2
+    commit = "commit" in row
+    producer = exhausted(rig, FOO, BAR)
+    fresh = rig.cluster.next_id
+    assert end(ask, 5, producer, commit) == (E.NONE, fresh, 0)
+    assert [(*place, m.producer_id, m.producer_epoch, m.commit) for *place, m in rig.sink.written] == [
+        (*FOO, PID, 32767, commit),
+        (*BAR, PID, 32767, commit),
+    ]
+    state = rig.state()
+    assert state[:3] == (fresh, 0, S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+    assert (state.previous_producer_id, state.next_producer_id) == (PID, -1)
+    assert end(ask, 5, producer, commit) == (E.NONE, fresh, 0)  # its repetition, END2-25
+
+
+@row("END2-30 commit", "END2-30 abort", "END2-30 empty abort")
+def test_without_a_producer_id_an_exhausted_one_is_not_ended(row, ask, rig):
+    rig.cluster.level = 2
+    producer = exhausted(rig)
+    if "empty" in row:
+        shard = rig.shard_of()
+        shard.states["t"] = shard.states["t"]._replace(status=S.EMPTY, partitions={}, start_ms=-1)
+    before, logged = rig.state(), len(rig.log_of("t").batches)
+    rig.cluster.no_ids = True
+    assert end(ask, 5, producer, "commit" in row) == (LOADING, -1, -1)
+    assert (rig.state(), len(rig.log_of("t").batches), rig.sink.written) == (before, logged, [])
+
+
+@row("END2-31 commit", "END2-31 abort", "END2-31 empty abort")
+def test_v2_does_not_end_at_level_0(row, ask, rig):
+    producer = rig.producer() if "empty" in row else opened(rig)
+    rig.cluster.level = 0
+    before, logged = rig.state(), len(rig.log_of("t").batches)
+    assert end(ask, 5, producer, "commit" in row) == (E.UNSUPPORTED_VERSION, -1, -1)
+    assert (rig.state(), len(rig.log_of("t").batches)) == (before, logged)
+    assert "t" not in rig.shard_of().volatile
+
+
+@row("ABORT-5 served", "ABORT-6 served")
+def test_markers_of_an_abort_by_the_coordinator(row, make_rig):
+    rig = make_rig(1 if row.startswith("ABORT-5") else 2).start()
+    opened(rig, FOO, BAR)
+    assert rig.init().error is BUSY
+    assert [(*place, m.producer_id, m.producer_epoch, m.commit) for *place, m in rig.sink.written] == [
+        (*FOO, PID, 1, False),
+        (*BAR, PID, 1, False),
+    ]
+    assert rig.state()[:3] == (PID, 1, S.COMPLETE_ABORT)
+
+
+@row("ABORT-7 served, level 0", "ABORT-7 served, level 1", "ABORT-8 served, level 2")
+def test_aborts_that_the_log_refuses_move_the_epoch_once(row, make_rig):
+    rig = make_rig(int(row[-1])).start()
+    producer = opened(rig)
+    rig.log_of("t").refuse = E.NOT_ENOUGH_REPLICAS
+    for _ in range(3):
+        assert rig.init().error is E.COORDINATOR_NOT_AVAILABLE
+    assert rig.state()[:3] == (*producer, S.ONGOING)
+    rig.log_of("t").refuse = E.NONE
+    assert rig.init().error is BUSY
+    assert rig.state()[:3] == (PID, 1, S.COMPLETE_ABORT)

@@ -1,0 +1,303 @@
+"""Transactional writes and the coordinator: the tables JOIN and TELL, through the handlers, on real logs."""
+
+import pytest
+
+from ottla.broker.cluster.features import FeatureUpdate
+from ottla.broker.txn.states import TransactionStatus as S
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode as E
+from tests.tables.rows import BUSY, EPOCH, FENCED, LOADING, MAPPING, STATE, row, rows
+from tests.unit.broker.txn.test_txn_v2_writes import Client, produced
+
+ABORTABLE, REPLICAS = E.TRANSACTION_ABORTABLE, E.NOT_ENOUGH_REPLICAS
+LEDGER = [("ledger", index) for index in range(4)]
+OFFSETS = ("__consumer_offsets", 1)  # where group "g" has its offsets
+EMPTY = (0, 0)
+
+
+@pytest.fixture
+def client(broker):
+    broker.cluster.ensure_internal_topic("__consumer_offsets")
+    broker.clock.settle()
+    assert broker.groups.offsets.partition_of("g") == OFFSETS[1]
+    return Client(broker)
+
+
+def in_transaction(client, *places):
+    """Add the partitions as a V1 client does."""
+    coordinator = client.broker.coordinator
+    assert client.broker.ask(coordinator.add_partitions("t", *client.producer, places)) is E.NONE
+
+
+def fetched(client, stable=False):
+    _, ((_, ((_, offset),)),) = client.broker.groups.offsets.fetch("g", [("ledger", [0])], stable)
+    return offset
+
+
+def sent(client, body, version=11):
+    return produced(client.broker.begin(0, version, body), version)
+
+
+@pytest.mark.parametrize("version", [3, 11, 12])
+@row("JOIN-1 two ids", "JOIN-1 two epochs")
+def test_one_request_has_one_producer(row, client, broker, version):
+    in_transaction(client, *LEDGER[:2])
+    one = client.body(LEDGER[0], version=version)
+    other = {"producer_id": 77} if "ids" in row else {"epoch": client.producer[1] + 1}
+    two = client.body(LEDGER[1], version=version, **other)
+    both = one._replace(topics=[("ledger", one.topics[0][1] + two.topics[0][1])])
+    assert sent(client, both, version) is MAPPING
+    assert [broker.offsets(place) for place in LEDGER[:2]] == [EMPTY, EMPTY]
+
+
+@pytest.mark.parametrize("version", [3, 11, 12])
+@row("JOIN-2")
+def test_transactional_batches_need_a_transactional_id(row, client, broker, version):
+    in_transaction(client, LEDGER[0])
+    body = client.body(LEDGER[0], version=version)._replace(transactional_id=None)
+    assert sent(client, body, version) is E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert broker.offsets(LEDGER[0]) == EMPTY
+
+
+@rows(
+    [
+        *[(f"JOIN-3 version {v}", v, STATE) for v in (3, 10)],
+        ("JOIN-4 version 11", 11, ABORTABLE),
+        *[(f"JOIN-5 version {v}", v, E.NONE) for v in (12, 13)],
+    ]
+)
+def test_produce_to_a_partition_that_was_not_added(case, client, broker):
+    _, version, error = case
+    assert client.produce(LEDGER[0], version=version) is error
+    if error:
+        assert (client.state.status, broker.offsets(LEDGER[0])) == (S.EMPTY, EMPTY)
+        in_transaction(client, LEDGER[1])
+        assert client.produce(LEDGER[0], version=version) is error
+        assert client.produce(LEDGER[1], version=version) is E.NONE
+        assert list(client.state.partitions) == [LEDGER[1]]
+    else:
+        assert (client.state.status, list(client.state.partitions)) == (S.ONGOING, LEDGER[:1])
+        assert client.state.client_version == 2
+        assert broker.offsets(LEDGER[0]) == (0, 1)
+
+
+@rows(
+    [
+        *[(f"JOIN-6 version {v}", v, STATE) for v in (0, 3)],
+        ("JOIN-7 version 4", 4, ABORTABLE),
+        ("JOIN-8 version 5", 5, E.NONE),
+    ]
+)
+def test_offsets_of_a_group_that_was_not_added(case, client, broker):
+    _, version, error = case
+    assert client.commit_offset(version) is error
+    if error:
+        assert (client.state.status, broker.offsets(OFFSETS)) == (S.EMPTY, EMPTY)
+        in_transaction(client, OFFSETS)
+        assert client.commit_offset(version) is E.NONE
+    assert (list(client.state.partitions), broker.offsets(OFFSETS)) == ([OFFSETS], (0, 1))
+    assert client.state.client_version == (0 if error else 2)
+
+
+def never_asked(broker):
+    """A coordinator that must not be asked."""
+    broker.coordinator.verify = lambda *given: pytest.fail("verified")
+    broker.coordinator.add_partitions = lambda *given, **more: pytest.fail("added")
+
+
+@pytest.mark.parametrize("version", [3, 11, 12])
+@row("JOIN-9 idempotent", "JOIN-9 plain")
+def test_what_is_not_transactional_is_not_verified(row, client, broker, version):
+    never_asked(broker)
+    producer = {"producer_id": client.producer[0], "producer_epoch": 0, "base_sequence": 4}
+    batch = build_batch([(b"k", b"v")], timestamp_ms=broker.clock.now_ms(), **(producer if "idem" in row else {}))
+    body = client.body(LEDGER[0], version=version)._replace(topics=[("ledger", [(0, memoryview(batch))])])
+    assert sent(client, body, version) is E.NONE
+    assert (client.state.status, broker.offsets(LEDGER[0])) == (S.EMPTY, (1, 1))
+
+
+@rows(
+    [
+        *[(f"JOIN-10 Produce {v}", v, False) for v in (3, 11)],
+        *[(f"JOIN-10 TxnOffsetCommit {v}", v, True) for v in (0, 4)],
+    ]
+)
+def test_without_verification_what_was_not_added_is_written(case, client, broker):
+    _, version, offsets = case
+    broker.context.config = type(broker.config)(transaction_partition_verification_enable=False)
+    never_asked(broker)
+    assert (client.commit_offset(version) if offsets else client.produce(LEDGER[0], version=version)) is E.NONE
+    assert broker.offsets(OFFSETS if offsets else LEDGER[0]) == (0, 1)
+    assert client.state.status is S.EMPTY
+
+
+@row("JOIN-11 Produce 12", "JOIN-11 Produce 13", "JOIN-11 TxnOffsetCommit 5")
+def test_without_verification_v2_adds_as_always(row, client, broker):
+    broker.context.config = type(broker.config)(transaction_partition_verification_enable=False)
+    version = int(row.split()[-1])
+    if "Offset" in row:
+        assert client.commit_offset(version) is E.NONE
+    else:
+        assert client.produce(LEDGER[0], version=version) is E.NONE
+    assert list(client.state.partitions) == [OFFSETS if "Offset" in row else LEDGER[0]]
+
+
+@pytest.mark.parametrize("version", [3, 12])
+@row("JOIN-13", "JOIN-14")
+def test_what_the_log_knows_is_not_asked(row, client, broker, version):
+    assert client.produce(LEDGER[0]) is E.NONE
+    if row == "JOIN-13":
+        assert client.end() is E.NONE
+        client.producer = (client.producer[0], 0)
+    end = broker.offsets(LEDGER[0])[1]
+    never_asked(broker)
+    if row == "JOIN-13":
+        assert client.produce(LEDGER[0], version=version, sequence=1) is EPOCH
+        assert broker.offsets(LEDGER[0]) == (end, end)
+    else:
+        assert client.produce(LEDGER[0], version=version, sequence=1) is E.NONE
+        assert broker.offsets(LEDGER[0]) == (0, end + 1)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@row("JOIN-13 offsets", "JOIN-14 offsets")
+def test_what_the_offsets_partition_knows_is_not_asked(row, client, broker, version):
+    assert client.commit_offset() is E.NONE
+    if "13" in row:
+        assert client.end() is E.NONE
+        client.producer = (client.producer[0], 0)
+    end = broker.offsets(OFFSETS)[1]
+    never_asked(broker)
+    assert client.commit_offset(version) is (EPOCH if "13" in row else E.NONE)
+    assert broker.offsets(OFFSETS) == ((end, end) if "13" in row else (0, end + 1))
+
+
+class Said:
+    """A coordinator that gives this answer to every question, and counts them."""
+
+    def __init__(self, broker, error):
+        self.asked = []
+        self.error = error
+
+        def verify(name, producer_id, epoch, places):
+            self.asked.append((name, producer_id, epoch, list(places)))
+            return [self.error] * len(places)
+
+        async def add_partitions(name, producer_id, epoch, places, client_version=0, **more):
+            assert client_version == 2
+            self.asked.append((name, producer_id, epoch, list(places)))
+            return self.error
+
+        broker.coordinator.verify = verify
+        broker.coordinator.add_partitions = add_partitions
+
+
+@row("JOIN-15 version 11", "JOIN-15 version 12")
+def test_the_coordinator_is_asked_for_the_partitions_that_do_not_know(row, client, broker):
+    version = int(row.split()[-1])
+    assert client.produce(LEDGER[0]) is E.NONE
+    said = Said(broker, E.NONE)
+    body = client.body(*LEDGER[:3], version=version)
+    known = client.body(LEDGER[0], version=version, sequence=1).topics[0][1]
+    body = body._replace(topics=[("ledger", known + body.topics[0][1][1:])])
+    assert sent(client, body, version) is E.NONE
+    owner = ("t", *client.producer)
+    alone = [(*owner, [place]) for place in LEDGER[1:3]]
+    # V2 adds all of them in one step, and each is verified in the step of its append.
+    assert said.asked == (alone if version == 11 else [(*owner, LEDGER[1:3]), *alone])
+
+
+LATER = (LOADING, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
+PRODUCES = [
+    ("TELL-1", (3, 11, 12), E.NONE, E.NONE),
+    ("TELL-3", (3, 10, 11, 12, 13), FENCED, EPOCH),
+    ("TELL-5", range(3, 11), ABORTABLE, STATE),
+    ("TELL-7", (11,), ABORTABLE, ABORTABLE),
+    ("TELL-9", (3, 11, 12, 13), MAPPING, MAPPING),
+    ("TELL-11", range(3, 12), BUSY, REPLICAS),
+    *[(f"TELL-15 {error.name}", (3, 11, 12, 13), error, REPLICAS) for error in LATER],
+    ("CODE-10 from the coordinator", range(3, 14), FENCED, EPOCH),
+]
+
+
+@rows(PRODUCES)
+def test_what_produce_is_told(case, client, broker):
+    _, versions, answer, told = case
+    for number, version in enumerate(versions):
+        place = LEDGER[0] if told else LEDGER[number]
+        said = Said(broker, answer)
+        assert client.produce(place, version=version) is told, version
+        assert said.asked[0] == ("t", *client.producer, [place])
+        assert broker.offsets(place) == (EMPTY if told else (0, 1))
+
+
+COMMITS = [
+    *[(f"TELL-2 version {v}", (v,), E.NONE, E.NONE) for v in (0, 4, 5)],
+    ("TELL-4", range(6), FENCED, EPOCH),
+    ("TELL-6", range(4), ABORTABLE, STATE),
+    ("TELL-8", (4,), ABORTABLE, ABORTABLE),
+    ("TELL-10", range(6), MAPPING, MAPPING),
+    ("TELL-12", range(5), BUSY, BUSY),
+    ("TELL-14", (5,), BUSY, BUSY),
+    *[(f"TELL-16 {error.name}", range(2, 6), error, error) for error in LATER],
+    ("OFFSET-21 verified", range(2), LOADING, E.COORDINATOR_NOT_AVAILABLE),
+    ("OFFSET-22 verified", range(2, 6), LOADING, LOADING),
+    ("CODE-11 from the coordinator", range(6), FENCED, EPOCH),
+]
+
+
+@rows(COMMITS)
+def test_what_txn_offset_commit_is_told(case, client, broker):
+    _, versions, answer, told = case
+    for version in versions:
+        said = Said(broker, answer)
+        assert client.commit_offset(version) is told, version
+        asked = ("t", *client.producer, [OFFSETS])
+        # What was added is verified once more in the step of the append.
+        assert said.asked == [asked] * (2 if version == 5 and not answer else 1)
+    assert broker.offsets(OFFSETS) == (EMPTY if told else (0, 1))
+    assert fetched(client, stable=True).error is (E.NONE if told else E.UNSTABLE_OFFSET_COMMIT)
+
+
+@row("TELL-13 version 12", "TELL-13 version 13")
+def test_produce_of_v2_asks_again_for_a_while(row, client, broker):
+    version = int(row.split()[-1])
+    said = Said(broker, BUSY)
+    replies = client.begin_produce(LEDGER[0], version=version)
+    broker.clock.advance(99)
+    assert (replies, len(said.asked)) == ([], 5)  # at 0, 20, 40, 60, 80
+    broker.clock.advance(1)
+    assert produced(replies, version) is BUSY
+    assert (len(said.asked), broker.offsets(LEDGER[0])) == (6, EMPTY)
+
+
+@row("TELL-13 then NONE")
+def test_produce_of_v2_goes_on_when_the_markers_are_written(row, client, broker):
+    said = Said(broker, BUSY)
+    replies = client.begin_produce(LEDGER[0])
+    broker.clock.advance(30)
+    said.error = E.NONE
+    broker.clock.advance(10)
+    assert produced(replies) is E.NONE
+    assert broker.offsets(LEDGER[0]) == (0, 1)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+@row("CODE-10 from the log", "CODE-11 from the log")
+def test_the_log_knows_only_one_code_for_a_stale_epoch(row, client, broker, version):
+    offsets = row.startswith("CODE-11")
+    assert (client.commit_offset() if offsets else client.produce(LEDGER[0])) is E.NONE
+    assert client.end() is E.NONE
+    old = client.producer[1] - 1
+    if offsets:
+        assert client.commit_offset(version - 7, epoch=old) is EPOCH
+    else:
+        assert client.produce(LEDGER[0], version=version, epoch=old, sequence=1) is EPOCH
+
+
+@row("END2-31 Produce", "END2-31 TxnOffsetCommit")
+def test_v2_begins_nothing_at_level_0(row, client, broker):
+    broker.cluster.update_features([FeatureUpdate("transaction.version", 0, 2)])
+    told = client.produce(LEDGER[0]) if "Produce" in row else client.commit_offset()
+    assert (told, client.state.status) == (E.UNSUPPORTED_VERSION, S.EMPTY)
+    assert (broker.offsets(LEDGER[0]), broker.offsets(OFFSETS)) == (EMPTY, EMPTY)

@@ -1,0 +1,221 @@
+"""The read-only APIs: the tables DESC, LIST and PROD."""
+
+from types import SimpleNamespace
+
+from ottla.broker.txn.machine import append_began, dead
+from ottla.broker.txn.values import CALM
+from ottla.protocol import codec
+from ottla.protocol.errors import ErrorCode as E
+from tests.tables.rows import LOADING, PID, row
+
+PRODUCERS, DESCRIBE, LIST = 61, 65, 66
+FOO, BAR = ("foo", 1), ("bar", 0)
+
+
+def described(ask, name="t"):
+    """(error, state, producer id, epoch, timeout, start, topics)."""
+    (each,) = ask(DESCRIBE, 0, transactional_ids=[name]).transaction_states
+    assert each.transactional_id == name
+    topics = [(topic.topic, topic.partitions) for topic in each.topics]
+    producer = each.producer_id, each.producer_epoch
+    times = each.transaction_timeout_ms, each.transaction_start_time_ms
+    return E(each.error_code), each.transaction_state, *producer, *times, topics
+
+
+def in_error(error):
+    return (error, "", 0, 0, 0, 0, [])
+
+
+@row("DESC-3")
+def test_the_empty_id(row, ask):
+    assert described(ask, "") == in_error(E.INVALID_REQUEST)
+
+
+@row("DESC-4 loading", "DESC-4 offline")
+def test_a_failed_lookup(row, ask, rig):
+    rig.producer()
+    if "loading" in row:
+        rig.coordinator._shards.clear()
+        rig.coordinator._loader.loading.update(range(5))
+        assert described(ask) == in_error(LOADING)
+    else:
+        rig.log_of("t").offline = "no space left"
+        assert described(ask) == in_error(E.NOT_COORDINATOR)
+
+
+def being_forgotten(rig):
+    """As while the tombstone of "t" is being logged (EXPIRE-6)."""
+    rig.shard_of().set_volatile("t", append_began(CALM, dead(rig.state())))
+
+
+@row("DESC-5 unknown", "DESC-5 being forgotten")
+def test_an_id_that_is_not_there(row, ask, rig):
+    if "forgotten" in row:
+        rig.producer()
+        assert described(ask)[0] is E.NONE
+        being_forgotten(rig)
+    assert described(ask) == in_error(E.TRANSACTIONAL_ID_NOT_FOUND)
+
+
+@row("DESC-6 Empty", "DESC-6 Ongoing", "DESC-6 CompleteCommit", "DESC-6 CompleteAbort")
+def test_a_known_id(row, ask, rig):
+    status = row.split()[1]
+    producer = rig.producer(timeout_ms=5_000)
+    began_ms, topics = -1, []
+    if status != "Empty":
+        rig.clock.advance(100)
+        began_ms = rig.clock.now_ms()
+        rig.add("t", producer, FOO, BAR, ("foo", 0))
+        rig.clock.advance(100)
+    if status == "Ongoing":
+        topics = [("foo", [1, 0]), ("bar", [0])]
+    elif status != "Empty":
+        rig.end("t", producer, status == "CompleteCommit")
+    assert described(ask) == (E.NONE, status, *producer, 5_000, began_ms, topics)
+
+
+@row("DESC-7 PrepareCommit", "DESC-7 PrepareAbort")
+def test_a_prepared_id_shows_whose_marker_is_missing(row, ask, rig):
+    status = row.split()[1]
+    producer = rig.producer()
+    rig.add("t", producer, FOO, BAR, ("foo", 2))
+    rig.sink.answers[BAR] = [E.NOT_LEADER_OR_FOLLOWER] * 9
+    rig.end("t", producer, status == "PrepareCommit")
+    assert rig.state().partitions.keys() == {FOO, BAR, ("foo", 2)}
+    found = described(ask)
+    assert (found[:2], found[-1]) == ((E.NONE, status), [("bar", [0])])
+
+
+def listed(ask, version=2, states=(), producer_ids=(), **more):
+    """(error, {id: (producer id, state)}, states that do not exist)."""
+    answer = ask(LIST, version, state_filters=list(states), producer_id_filters=list(producer_ids), **more)
+    rows = {each.transactional_id: (each.producer_id, each.transaction_state) for each in answer.transaction_states}
+    return E(answer.error_code), rows, answer.unknown_state_filters
+
+
+@row("LIST-1 version 0", "LIST-1 version 2")
+def test_nothing_is_listed_while_a_partition_is_loaded(row, ask, rig):
+    rig.producer()
+    rig.coordinator._loader.loading.add(3)
+    assert listed(ask, int(row[-1]), ["Sleeping"]) == (LOADING, {}, [])
+
+
+def three(rig):
+    """Ids that are Empty, Ongoing and CompleteCommit."""
+    for name in ("a", "b", "c"):
+        producer = rig.producer(name)
+        if name != "a":
+            rig.add(name, producer, FOO)
+        rig.clock.advance(100)
+    rig.end("c", (PID + 2, 0))
+    return {"a": (PID, "Empty"), "b": (PID + 1, "Ongoing"), "c": (PID + 2, "CompleteCommit")}
+
+
+@row("LIST-2 one", "LIST-2 two", "LIST-2 unknown", "LIST-2 none")
+def test_by_state(row, ask, rig):
+    all_of_them = three(rig)
+    wanted, names, unknown = {
+        "one": (["Ongoing"], "b", []),
+        "two": (["CompleteCommit", "Empty"], "ac", []),
+        "unknown": (["Ongoing", "Sleeping", "ongoing"], "b", ["Sleeping", "ongoing"]),
+        "none": ([], "abc", []),
+    }[row.split()[1]]
+    for version in range(3):
+        assert listed(ask, version, wanted) == (E.NONE, {name: all_of_them[name] for name in names}, unknown)
+
+
+@row("LIST-3")
+def test_by_producer_id(row, ask, rig):
+    all_of_them = three(rig)
+    for version in range(3):
+        found = listed(ask, version, (), [PID + 2, 7, PID])
+        assert found == (E.NONE, {name: all_of_them[name] for name in "ac"}, [])
+        assert listed(ask, version, ["Empty"], [PID + 2]) == (E.NONE, {}, [])
+
+
+@row("LIST-4 version 1", "LIST-4 version 2")
+def test_by_duration(row, ask, rig):
+    three(rig)
+    version = int(row[-1])
+    # b began 200 ms ago, c 100 ms ago, and a never: it counts as older than any.
+    cases = [(-1, "abc"), (0, "abc"), (99, "abc"), (100, "ab"), (199, "ab"), (200, "a"), (2**62, "")]
+    for duration_ms, names in cases:
+        error, found, _ = listed(ask, version, duration_filter=duration_ms)
+        assert (error, "".join(sorted(found))) == (E.NONE, names), duration_ms
+
+
+@row("LIST-5")
+def test_by_pattern(row, ask, rig):
+    for name in ("orders-1", "orders-20", "orders"):
+        rig.producer(name)
+    cases = [
+        (None, {"orders-1", "orders-20", "orders"}),
+        ("", {"orders-1", "orders-20", "orders"}),
+        ("orders", {"orders"}),
+        (r"orders-\d", {"orders-1"}),
+        ("orders-.*", {"orders-1", "orders-20"}),
+        ("rders", set()),
+    ]
+    for pattern, names in cases:
+        error, found, _ = listed(ask, transactional_id_pattern=pattern)
+        assert (error, found.keys()) == (E.NONE, names), pattern
+
+
+@row("LIST-6 a parenthesis", "LIST-6 a bracket", "LIST-6 a lookahead")
+def test_by_a_pattern_that_is_none(row, ask, rig):
+    rig.producer()
+    pattern = {"parenthesis": "t(", "bracket": "[t", "lookahead": "(?=t)t"}[row.split()[-1]]
+    assert listed(ask, transactional_id_pattern=pattern) == (E.INVALID_REGULAR_EXPRESSION, {}, [])
+
+
+@row("LIST-7")
+def test_ids_that_are_being_forgotten_are_not_listed(row, ask, rig):
+    rig.producer()
+    assert listed(ask)[1].keys() == {"t"}
+    being_forgotten(rig)
+    assert listed(ask) == (E.NONE, {}, [])
+
+
+def producers(broker, name, index):
+    topic = SimpleNamespace(name=name, partition_indexes=[index])
+    (reply,) = broker.begin(PRODUCERS, 0, SimpleNamespace(topics=[topic]))
+    _, message = codec.decode_response(PRODUCERS, 0, codec.encode_response(reply, PRODUCERS, 0, 1)[4:])
+    ((answered,),) = [each.partitions for each in message.topics]
+    assert answered.partition_index == index
+    return E(answered.error_code), [
+        (
+            each.producer_id,
+            each.producer_epoch,
+            each.last_sequence,
+            each.last_timestamp,
+            each.coordinator_epoch,
+            each.current_txn_start_offset,
+        )
+        for each in answered.active_producers
+    ]
+
+
+@row("PROD-2 no such topic", "PROD-2 no such partition")
+def test_a_partition_that_does_not_exist(row, broker):
+    name, index = ("nowhere", 0) if "topic" in row else ("ledger", 9)
+    assert producers(broker, name, index) == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
+
+
+@row("PROD-4 open", "PROD-4 ended", "PROD-4 nobody")
+def test_the_producers_of_a_partition(row, broker):
+    place = ("ledger", 1)
+    if "nobody" in row:
+        assert producers(broker, *place) == (E.NONE, [])
+        return
+    answer = broker.ask(broker.coordinator.init_producer_id("t", 60_000))
+    producer = (answer.producer_id, answer.producer_epoch)
+    assert broker.ask(broker.coordinator.add_partitions("t", *producer, [place])) is E.NONE
+    for sequence in (0, 1):
+        assert broker.write(producer, sequence, place).error is E.NONE
+    wrote_ms = broker.clock.now_ms()
+    if "open" in row:
+        assert producers(broker, *place) == (E.NONE, [(*producer, 1, wrote_ms, -1, 0)])
+        return
+    broker.clock.advance(500)
+    assert broker.ask(broker.coordinator.end("t", *producer, True, v2=False)).error is E.NONE
+    assert producers(broker, *place) == (E.NONE, [(*producer, 1, wrote_ms + 500, 0, -1)])

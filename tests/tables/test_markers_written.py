@@ -1,0 +1,319 @@
+"""WriteTxnMarkers and what a partition does with a marker: the tables WRITE and ENDM, on real logs."""
+
+from types import SimpleNamespace
+
+from ottla.broker.group.commits import CommitRow
+from ottla.broker.group.log import Producer
+from ottla.broker.group.members import Caller
+from ottla.broker.log.results import Limit
+from ottla.protocol import codec
+from ottla.protocol.batch import assign_offsets, build_batch, build_marker, iter_batches, read_marker
+from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.produced import check_produced_batch
+from tests.tables.rows import EPOCH, row, rows
+
+MARKERS, PRODUCERS = 27, 61
+LEDGER = ("ledger", 0)
+PID = 77
+
+
+def marker(*topics, producer_id=PID, epoch=5, commit=True, coordinator_epoch=2, generation=0):
+    """One marker of a request, as decoded; topics are (name, partitions)."""
+    return SimpleNamespace(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transaction_result=commit,
+        coordinator_epoch=coordinator_epoch,
+        transaction_version=generation,
+        topics=[SimpleNamespace(name=name, partition_indexes=list(indexes)) for name, indexes in topics],
+    )
+
+
+def ask(broker, *markers, version=2):
+    """[(producer id, [(topic, [(partition, error)])])]."""
+    replies = broker.begin(MARKERS, version, SimpleNamespace(markers=list(markers)))
+    broker.clock.settle()
+    framed = codec.encode_response(replies[0], MARKERS, version, 1)
+    _, message = codec.decode_response(MARKERS, version, framed[4:])
+    return [
+        (
+            each.producer_id,
+            [(t.name, [(p.partition_index, E(p.error_code)) for p in t.partitions]) for t in each.topics],
+        )
+        for each in message.markers
+    ]
+
+
+def to_ledger(broker, **more):
+    """One marker to the ledger; the error."""
+    ((_, ((_, ((_, error),)),)),) = ask(broker, marker(("ledger", [0]), **more))
+    return error
+
+
+def write(broker, epoch=5, sequence=0, transactional=True, producer_id=PID):
+    """A client's batch, in a transaction or not."""
+    batch = memoryview(
+        build_batch(
+            [(b"k", b"v")],
+            timestamp_ms=broker.clock.now_ms(),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+        )
+    )
+    result = broker.cluster.partition(*LEDGER).append_produced(check_produced_batch(batch), batch)
+    assert result.error is E.NONE
+    return result.base_offset
+
+
+def log(broker, place=LEDGER):
+    """Of each batch its producer id and epoch, and the marker's (outcome, coordinator epoch) if it is one."""
+    data = memoryview(broker.cluster.partition(*place).read(0, 1 << 20, limit=Limit.END).records)
+    found = []
+    for position, header in iter_batches(data):
+        said = read_marker(data[position : position + header.size_bytes], header) if header.is_control else None
+        told = None if said is None else (said.control_type == 1, said.coordinator_epoch)
+        found.append((header.producer_id, header.producer_epoch, told))
+    return found
+
+
+def known(broker, producer_id=PID):
+    return next(each for each in broker.cluster.partition(*LEDGER).producers() if each.producer_id == producer_id)
+
+
+def aborted(broker):
+    return broker.cluster.partition(*LEDGER).read(0, 1 << 20, limit=Limit.STABLE).aborted
+
+
+@row("WRITE-2 version 1", "WRITE-2 version 2")
+def test_nothing_asked_nothing_told(row, broker):
+    assert ask(broker, version=int(row[-1])) == []
+
+
+@row("WRITE-3 no such topic", "WRITE-3 no such partition", "WRITE-3 a negative partition")
+def test_a_partition_that_is_not_here(row, broker):
+    name, index = {"topic": ("nowhere", 0), "partition": ("ledger", -1 if "negative" in row else 9)}[row.split()[-1]]
+    found = ask(broker, marker((name, [index])), marker(("ledger", [1]), producer_id=8))
+    assert found == [(PID, [(name, [(index, E.UNKNOWN_TOPIC_OR_PARTITION)])]), (8, [("ledger", [(1, E.NONE)])])]
+    assert log(broker, ("ledger", 1)) == [(8, 5, (True, 2))]
+
+
+@row("WRITE-4 commit", "WRITE-4 abort")
+def test_one_control_batch_is_appended(row, broker):
+    commit = "commit" in row
+    write(broker)
+    assert to_ledger(broker, commit=commit, coordinator_epoch=9) is E.NONE
+    assert log(broker) == [(PID, 5, None), (PID, 5, (commit, 9))]
+    assert broker.offsets(LEDGER) == (2, 2)
+
+
+def with_groups(broker):
+    """The offsets topic with an offset of group g pending for the producer; the group's partition."""
+    broker.cluster.ensure_internal_topic("__consumer_offsets")
+    broker.clock.settle()
+    commits = broker.groups.offsets
+    assert commits.commit(Caller("g"), [CommitRow("ledger", 0, 42, -1, "")], Producer(PID, 5)) == [E.NONE]
+    return commits.partition_of("g")
+
+
+def fetched(broker):
+    _, ((_, ((_, offset),)),) = broker.groups.offsets.fetch("g", [("ledger", [0])], False)
+    return offset.offset
+
+
+@row("WRITE-5 commit", "WRITE-5 abort")
+def test_the_group_coordinator_settles_pending_offsets(row, broker):
+    commit = "commit" in row
+    index = with_groups(broker)
+    assert fetched(broker) == -1
+    assert ask(broker, marker(("__consumer_offsets", [index]), commit=commit)) == [
+        (PID, [("__consumer_offsets", [(index, E.NONE)])])
+    ]
+    assert log(broker, ("__consumer_offsets", index)) == [(PID, 5, None), (PID, 5, (commit, 2))]
+    assert fetched(broker) == (42 if commit else -1)
+
+
+@row("WRITE-6 loading")
+def test_a_group_coordinator_that_loads_takes_no_marker(row, broker):
+    index = with_groups(broker)
+    broker.groups._directory.loading.add(index)
+    told = ask(broker, marker(("__consumer_offsets", [index])))
+    assert told == [(PID, [("__consumer_offsets", [(index, E.NOT_LEADER_OR_FOLLOWER)])])]
+    broker.groups._directory.loading.clear()
+    assert log(broker, ("__consumer_offsets", index)) == [(PID, 5, None)]
+    assert fetched(broker) == -1
+
+
+# name, the batches before (epoch, transactional), the marker's epoch and generation, the answer
+EPOCHS = [
+    *[(f"WRITE-7 generation {g}", (5, True), 4, g, EPOCH) for g in (0, 1)],
+    ("WRITE-7 none open", (5, False), 4, 0, EPOCH),
+    *[(f"WRITE-8 generation {g}", (5, True), 5, g, E.NONE) for g in (0, 1)],
+    ("WRITE-8 none open", (5, False), 5, 1, E.NONE),
+    ("WRITE-9 open", (5, True), 4, 2, EPOCH),
+    ("WRITE-9 none open", (5, False), 4, 2, EPOCH),
+    ("WRITE-10", (5, True), 5, 2, EPOCH),
+    ("WRITE-11", (5, False), 5, 2, E.NONE),
+    ("WRITE-12", (32767, True), 32767, 2, E.NONE),
+    ("WRITE-13 open", (5, True), 6, 2, E.NONE),
+    ("WRITE-13 none open", (5, False), 6, 2, E.NONE),
+    ("WRITE-13 unknown producer", None, 3, 2, E.NONE),
+    ("ENDM-2 lower", (5, True), 4, 0, EPOCH),
+    ("ENDM-2 equal", (5, True), 5, 0, E.NONE),
+    ("ENDM-1 of generation 2", (5, True), 5, 2, EPOCH),
+    ("ENDM-1 of generation 1", (5, True), 5, 1, E.NONE),
+]
+
+
+@rows(EPOCHS)
+def test_the_epoch_of_a_marker(case, broker):
+    _, before, epoch, generation, error = case
+    if before is not None:
+        write(broker, before[0], transactional=before[1])
+    data = log(broker)
+    open_before = before is not None and before[1]
+    assert to_ledger(broker, epoch=epoch, generation=generation) is error
+    if error:
+        assert log(broker) == data
+        assert (known(broker).epoch, known(broker).transaction_start >= 0) == (before[0], open_before)
+        assert broker.offsets(LEDGER) == (0 if open_before else 1, 1)
+    else:
+        assert log(broker) == [*data, (PID, epoch, (True, 2))]
+        assert (known(broker).epoch, known(broker).transaction_start) == (epoch, -1)
+        assert broker.offsets(LEDGER) == (len(data) + 1, len(data) + 1)
+
+
+@row("WRITE-14", "ENDM-3")
+def test_the_epoch_of_the_coordinator(row, broker):
+    write(broker)
+    assert to_ledger(broker, coordinator_epoch=7) is E.NONE
+    write(broker, sequence=1)
+    data = log(broker)
+    assert to_ledger(broker, coordinator_epoch=6) is E.TRANSACTION_COORDINATOR_FENCED
+    assert (log(broker), broker.offsets(LEDGER)) == (data, (2, 3))
+    assert to_ledger(broker, coordinator_epoch=7) is E.NONE
+    assert broker.offsets(LEDGER) == (4, 4)
+
+
+@row("WRITE-15 known producer", "WRITE-15 unknown producer")
+def test_a_marker_without_a_transaction(row, broker):
+    if " known" in row:
+        write(broker, transactional=False)
+    end = broker.offsets(LEDGER)[1]
+    assert to_ledger(broker, commit=False) is E.NONE
+    assert log(broker)[-1] == (PID, 5, (False, 2))
+    assert broker.offsets(LEDGER) == (end + 1, end + 1)
+    assert aborted(broker) == []
+
+
+@row("WRITE-16")
+def test_one_entry_for_each_producer_id(row, broker):
+    found = ask(
+        broker,
+        marker(("ledger", [0, 1])),
+        marker(("ledger", [2]), producer_id=8),
+        marker(("ledger", [3]), ("nowhere", [0]), commit=False),
+    )
+    assert found == [
+        (
+            PID,
+            [
+                ("ledger", [(0, E.NONE), (1, E.NONE), (3, E.NONE)]),
+                ("nowhere", [(0, E.UNKNOWN_TOPIC_OR_PARTITION)]),
+            ],
+        ),
+        (8, [("ledger", [(2, E.NONE)])]),
+    ]
+    assert [log(broker, ("ledger", i)) for i in range(4)] == [
+        [(PID, 5, (True, 2))],
+        [(PID, 5, (True, 2))],
+        [(8, 5, (True, 2))],
+        [(PID, 5, (False, 2))],
+    ]
+
+
+@row("WRITE-17")
+def test_version_1_says_no_generation(row, broker):
+    write(broker)
+    asked = marker(("ledger", [0]), generation=2)  # a field that version 1 does not have
+    assert ask(broker, asked, version=2) == [(PID, [("ledger", [(0, EPOCH)])])]
+    assert ask(broker, asked, version=1) == [(PID, [("ledger", [(0, E.NONE)])])]
+
+
+@row("WRITE-18")
+def test_an_administrator_ends_a_hanging_transaction(row, broker):
+    write(broker)
+    topic = SimpleNamespace(name="ledger", partition_indexes=[0])
+    (reply,) = broker.begin(PRODUCERS, 0, SimpleNamespace(topics=[topic]))
+    (hanging,) = reply.topics[0].partitions[0].active_producers
+    assert hanging.current_txn_start_offset == 0
+    told = ask(
+        broker,
+        marker(
+            ("ledger", [0]),
+            producer_id=hanging.producer_id,
+            epoch=hanging.producer_epoch,
+            coordinator_epoch=hanging.coordinator_epoch,
+            commit=False,
+        ),
+        version=1,
+    )
+    assert told == [(PID, [("ledger", [(0, E.NONE)])])]
+    assert (broker.offsets(LEDGER), aborted(broker)) == ((2, 2), [(PID, 0)])
+
+
+# ---- ENDM: what is read from the log, and what a marker leaves behind
+
+
+@row("ENDM-1 read from the log", "ENDM-2 read from the log", "ENDM-3 read from the log")
+def test_markers_that_are_read_from_the_log_are_not_checked(row, logs):
+    """Each of these markers would be refused if it came in now."""
+    partition = logs.partition()
+    append = partition.append_own
+    data = build_batch([(b"k", b"v")], producer_id=PID, producer_epoch=5, base_sequence=0, transactional=True)
+    assert append(bytearray(data)).error is E.NONE
+    epoch, coordinator_epoch = {"ENDM-1": (5, 9), "ENDM-2": (4, 9), "ENDM-3": (5, 3)}[row.split()[0]]
+    if "ENDM-3" in row:
+        partition.append_marker(PID, 5, True, 9, 1)
+        again = build_batch([(b"k", b"v")], producer_id=PID, producer_epoch=5, base_sequence=1, transactional=True)
+        assert append(bytearray(again)).error is E.NONE
+    generation = 2 if "ENDM-1" in row else 0
+    assert partition.append_marker(PID, epoch, True, coordinator_epoch, generation).error is not E.NONE
+    raw = bytearray(build_marker(PID, epoch, coordinator_epoch, False, logs.clock.now_ms()))
+    end = partition.log_end_offset
+    assign_offsets(raw, end, 0)
+    logs.kill()
+    with logs.path("00000000000000000000.log").open("ab") as file:
+        file.write(raw)
+    logs.start()
+    loaded = logs.partition()
+    (producer,) = loaded.producers()
+    assert (producer.epoch, producer.coordinator_epoch, producer.transaction_start) == (epoch, coordinator_epoch, -1)
+    assert loaded.log_end_offset == loaded.last_stable_offset == end + 1
+
+
+@row("ENDM-4 commit", "ENDM-4 abort")
+def test_a_marker_completes_the_transaction(row, broker):
+    write(broker, producer_id=9)  # another one is open before and after
+    first = write(broker)
+    write(broker, sequence=1)
+    assert first == 1
+    assert to_ledger(broker, commit="commit" in row) is E.NONE
+    assert known(broker).transaction_start == -1
+    assert broker.offsets(LEDGER) == (0, 4)
+    # Producer id, first offset, marker, and the stable offset, which the other one holds back.
+    entries = broker.cluster.partition(*LEDGER)._segments.active.aborted
+    assert entries == ([] if "commit" in row else [(PID, 1, 3, 0)])
+
+
+@row("ENDM-5 same epoch", "ENDM-5 new epoch")
+def test_what_a_marker_leaves_behind(row, broker):
+    write(broker)
+    broker.clock.advance(500)
+    epoch, generation = (6, 2) if "new" in row else (5, 0)
+    assert to_ledger(broker, epoch=epoch, generation=generation, coordinator_epoch=4) is E.NONE
+    producer = known(broker)
+    assert (producer.epoch, producer.coordinator_epoch, producer.transaction_start) == (epoch, 4, -1)
+    assert producer.last_timestamp_ms == broker.clock.now_ms()
+    assert producer.last_sequence == (-1 if "new" in row else 0)

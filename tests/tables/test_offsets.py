@@ -1,0 +1,383 @@
+"""TxnOffsetCommit in the group coordinator: the tables OFFSET and PENDING."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.group.commits import CommitRow
+from ottla.broker.group.log import Producer
+from ottla.broker.group.members import Caller
+from ottla.broker.group.states import GroupState
+from ottla.protocol import codec
+from ottla.protocol.batch import build_batch, iter_records
+from ottla.protocol.errors import ErrorCode as E
+from tests.tables.rows import EPOCH, LOADING, MAPPING, row, rows
+from tests.unit.broker.txn.test_txn_v2_writes import Client
+
+TXN_OFFSET_COMMIT = 28
+PRODUCER = Producer(7, 3)
+NOBODY = Caller("g")
+PLACE = ("ledger", 0)
+UNSTABLE = (E.UNSTABLE_OFFSET_COMMIT, -1, -1, "")
+NOTHING = (E.NONE, -1, -1, "")
+
+
+def commit(groups, caller=NOBODY, offset=5, producer=PRODUCER, metadata="m", partition=0):
+    return groups.commits.commit(caller, [CommitRow("ledger", partition, offset, 3, metadata)], producer)
+
+
+def fetched(groups, stable=False, place=PLACE):
+    error, ((_, ((_, found),)),) = groups.commits.fetch("g", [(place[0], [place[1]])], stable)
+    assert error is E.NONE
+    return found
+
+
+def is_pending(groups, offset=5):
+    """Whether the offset is there, and does not count yet."""
+    return fetched(groups).offset != offset and fetched(groups, stable=True) == UNSTABLE
+
+
+def settled(groups, commit=True):
+    index = groups.log_of().index
+    marker = SimpleNamespace(
+        producer_id=PRODUCER.producer_id,
+        producer_epoch=PRODUCER.producer_epoch,
+        commit=commit,
+        coordinator_epoch=0,
+        transaction_version=0,
+    )
+    assert groups.groups.write_marker("__consumer_offsets", index, marker) is E.NONE
+    return fetched(groups, stable=True)
+
+
+# ---- the request, on real logs
+
+
+@pytest.fixture
+def client(broker):
+    broker.cluster.ensure_internal_topic("__consumer_offsets")
+    broker.clock.settle()
+    return Client(broker)
+
+
+def request(client, version, *topics, group="g", producer_id=None, epoch=None):
+    """{(topic, partition): error} of topics as (name, partitions)."""
+    body = SimpleNamespace(
+        transactional_id="t",
+        group_id=group,
+        producer_id=client.producer[0] if producer_id is None else producer_id,
+        producer_epoch=client.producer[1] if epoch is None else epoch,
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[
+            SimpleNamespace(
+                name=name,
+                partitions=[
+                    SimpleNamespace(
+                        partition_index=index, committed_offset=5, committed_leader_epoch=-1, committed_metadata=""
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in topics
+        ],
+    )
+    (reply,) = client.broker.begin(TXN_OFFSET_COMMIT, version, body)
+    _, message = codec.decode_response(TXN_OFFSET_COMMIT, version, reply.buffers[0][4:])
+    return {
+        (topic.name, each.partition_index): E(each.error_code) for topic in message.topics for each in topic.partitions
+    }
+
+
+def add_group(client, version):
+    """V1 clients add the group's partition before."""
+    if version < 5:
+        place = ("__consumer_offsets", client.broker.groups.offsets.partition_of("g"))
+        assert client.broker.ask(client.broker.coordinator.add_partitions("t", *client.producer, [place])) is E.NONE
+
+
+@pytest.mark.parametrize("version", [0, 4, 5])
+@row("OFFSET-4", "OFFSET-5 mapping", "OFFSET-5 fenced", "OFFSET-6")
+def test_errors_of_partitions_and_of_the_request(row, client, version):
+    add_group(client, version)
+    topics = [("ledger", [0, 9, 1]), ("nowhere", [0])]
+    unknown = E.UNKNOWN_TOPIC_OR_PARTITION
+    given, error = {
+        "OFFSET-4": ({}, E.NONE),
+        "OFFSET-5 mapping": ({"producer_id": 99}, MAPPING),
+        "OFFSET-5 fenced": ({"epoch": 4}, EPOCH),
+        "OFFSET-6": ({"group": ""}, E.INVALID_GROUP_ID),
+    }[row]
+    assert request(client, version, *topics, **given) == {
+        ("ledger", 0): error,
+        ("ledger", 9): unknown,
+        ("ledger", 1): error,
+        ("nowhere", 0): unknown,
+    }
+    offsets = client.broker.groups.offsets
+    _, found = offsets.fetch("g", [("ledger", [0, 1, 9]), ("nowhere", [0])], True)
+    stable = [each.error is E.NONE for _, indexes in found for _, each in indexes]
+    assert stable == [error is not E.NONE, error is not E.NONE, True, True]
+
+
+@rows([(f"OFFSET-21 version {v}", v) for v in (0, 1)] + [(f"OFFSET-22 version {v}", v) for v in range(2, 6)])
+def test_a_group_that_is_being_loaded(case, client):
+    _, version = case
+    add_group(client, version)
+    groups = client.broker.groups
+    index = groups.offsets.partition_of("g")
+    groups._directory.loading.add(index)
+    error = E.COORDINATOR_NOT_AVAILABLE if version < 2 else LOADING
+    assert request(client, version, ("ledger", [0, 1])) == {("ledger", 0): error, ("ledger", 1): error}
+    groups._directory.loading.clear()
+    assert client.broker.offsets(("__consumer_offsets", index)) == (0, 0)
+
+
+@row("OFFSET-19 epoch", "OFFSET-19 sequences")
+def test_a_commit_is_checked_for_its_epoch_and_not_for_its_sequence(row, client):
+    offsets = client.broker.groups.offsets
+    place = ("__consumer_offsets", offsets.partition_of("g"))
+    at = [CommitRow("ledger", 0, 5, -1, "")]
+    for _ in range(3):  # each of them has base sequence 0
+        assert offsets.commit(NOBODY, at, Producer(7, 3)) == [E.NONE]
+    end = client.broker.offsets(place)[1]
+    assert end == 3
+    assert offsets.commit(NOBODY, at, Producer(7, 2 if "epoch" in row else 3)) == [EPOCH if "epoch" in row else E.NONE]
+    assert client.broker.offsets(place) == (0, end if "epoch" in row else end + 1)
+
+
+# ---- the group
+
+
+def with_group(groups, state, instances=()):
+    """Group g in this state; the member id of one of its members (a former one in Empty)."""
+    if state in (GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE):
+        if state is GroupState.COMPLETING_REBALANCE:
+            waiting = groups.join()
+            groups.clock.advance()
+            member = waiting[0].member_id
+        else:
+            (reply,) = groups.stable()
+            groups.join()
+            member = reply.member_id
+    else:
+        (reply,) = groups.stable(1, instances)
+        member = reply.member_id
+        if state is GroupState.EMPTY:
+            groups.leave((member, None))
+    assert groups.group().state is state
+    return member
+
+
+@row("OFFSET-7")
+def test_no_such_group_and_no_generation(row, groups):
+    assert commit(groups) == [E.NONE]
+    assert (groups.group().state, groups.group().protocol_type) == (GroupState.EMPTY, None)
+    assert is_pending(groups)
+
+
+@row("OFFSET-8 generation 0", "OFFSET-8 generation 4")
+def test_no_such_group_and_a_generation(row, groups):
+    assert commit(groups, Caller("g", int(row[-1]), "who")) == [E.ILLEGAL_GENERATION]
+    assert groups.store.entries == {} and groups.log_of().batches == []
+
+
+@row("OFFSET-10 nobody", "OFFSET-10 a stranger", "OFFSET-10 an instance")
+def test_an_empty_group(row, groups):
+    with_group(groups, GroupState.EMPTY)
+    caller = {
+        "nobody": NOBODY,
+        "stranger": Caller("g", -1, "who"),
+        "instance": Caller("g", -1, "who", "i"),
+    }[row.split()[-1]]
+    assert commit(groups, caller) == [E.NONE]
+    assert is_pending(groups)
+
+
+# name, who says so (of the member's id), the answer
+MEMBERS = [
+    ("OFFSET-11 a stranger", lambda m: Caller("g", 1, "who"), E.UNKNOWN_MEMBER_ID),
+    ("OFFSET-11 no member id", lambda m: Caller("g", 1, ""), E.UNKNOWN_MEMBER_ID),
+    ("OFFSET-11 no generation", lambda m: Caller("g", -1, "who"), E.UNKNOWN_MEMBER_ID),
+    ("OFFSET-11 an unknown instance", lambda m: Caller("g", 1, m, "j"), E.UNKNOWN_MEMBER_ID),
+    ("OFFSET-12 of another member", lambda m: Caller("g", 1, "who", "i"), E.FENCED_INSTANCE_ID),
+    ("OFFSET-12 of no member", lambda m: Caller("g", -1, "", "i"), E.FENCED_INSTANCE_ID),
+    ("OFFSET-13 lower", lambda m: Caller("g", 0, m), E.ILLEGAL_GENERATION),
+    ("OFFSET-13 higher", lambda m: Caller("g", 2, m), E.ILLEGAL_GENERATION),
+    ("OFFSET-13 none", lambda m: Caller("g", -1, m), E.ILLEGAL_GENERATION),
+    ("OFFSET-14", lambda m: Caller("g", 1, m), E.NONE),
+    ("OFFSET-14 with its instance", lambda m: Caller("g", 1, m, "i"), E.NONE),
+]
+
+
+@rows(MEMBERS)
+def test_a_member_of_a_stable_group(case, groups):
+    _, who, error = case
+    member = with_group(groups, GroupState.STABLE, ["i"])
+    logged = len(groups.log_of().batches)
+    assert commit(groups, who(member)) == [error]
+    assert is_pending(groups) is (error is E.NONE)
+    assert len(groups.log_of().batches) == logged + (error is E.NONE)
+
+
+@rows(
+    [(f"OFFSET-15 {s.value}", s) for s in GroupState if s is not GroupState.DEAD]
+    + [("OFFSET-11 Empty, with a generation", None)]
+)
+def test_nobody_in_particular_may_commit_in_any_state(case, groups):
+    state = case[1]
+    if state is None:
+        member = with_group(groups, GroupState.EMPTY)
+        assert commit(groups, Caller("g", 2, member)) == [E.UNKNOWN_MEMBER_ID]
+        assert fetched(groups, stable=True) == NOTHING
+        return
+    with_group(groups, state)
+    assert commit(groups) == [E.NONE]
+    assert is_pending(groups)
+
+
+@row("OFFSET-14 between join and assignment", "OFFSET-14 while others join")
+def test_a_member_may_commit_during_a_rebalance(row, groups):
+    state = GroupState.COMPLETING_REBALANCE if "assignment" in row else GroupState.PREPARING_REBALANCE
+    member = with_group(groups, state)
+    assert commit(groups, Caller("g", 1, member)) == [E.NONE]
+    assert is_pending(groups)
+
+
+@row("OFFSET-18")
+def test_metadata_that_is_too_long(row, groups):
+    limit = groups.config.offset_metadata_max_bytes
+    rows_of = [CommitRow("ledger", n, 5, -1, "x" * (limit + n)) for n in (0, 1)]
+    assert groups.commits.commit(NOBODY, rows_of, PRODUCER) == [E.NONE, E.OFFSET_METADATA_TOO_LARGE]
+    assert fetched(groups, stable=True) == UNSTABLE
+    assert fetched(groups, stable=True, place=("ledger", 1)) == NOTHING
+
+
+@row("OFFSET-19")
+def test_the_batch_of_a_commit(row, groups):
+    assert commit(groups) == [E.NONE]
+    ((header, _),) = groups.log_of().batches
+    assert (header.is_transactional, header.is_control) == (True, False)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (*PRODUCER, 0)
+
+
+@row("OFFSET-20 nothing committed", "OFFSET-20 something committed")
+def test_pending_offsets_are_not_fetched(row, groups):
+    before = NOTHING
+    if "something" in row:
+        assert commit(groups, producer=None, offset=4) == [E.NONE]
+        before = (E.NONE, 4, 3, "m")
+    assert commit(groups, offset=9) == [E.NONE]
+    assert (fetched(groups), fetched(groups, stable=True)) == (before, UNSTABLE)
+    assert fetched(groups, stable=True, place=("ledger", 1)) == NOTHING
+
+
+LOG_SAYS = [
+    *[(f"OFFSET-23 {e.name}", e, E.NOT_COORDINATOR) for e in (E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR)],
+    *[
+        (f"OFFSET-24 {e.name}", e, E.COORDINATOR_NOT_AVAILABLE)
+        for e in (E.UNKNOWN_TOPIC_OR_PARTITION, E.NOT_ENOUGH_REPLICAS, E.REQUEST_TIMED_OUT)
+    ],
+    *[(f"OFFSET-26 {e.name}", e, E.UNKNOWN_SERVER_ERROR) for e in (E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE)],
+]
+
+
+@rows(LOG_SAYS)
+def test_what_the_log_says_is_told_in_the_words_of_a_coordinator(case, groups):
+    _, said, told = case
+    groups.log_of().refuse = said
+    assert commit(groups) == [told]
+    assert groups.store.entries == {}
+    groups.log_of().refuse = E.NONE
+    assert fetched(groups, stable=True) == NOTHING
+
+
+# ---- what becomes of pending offsets
+
+
+@row("PENDING-1")
+def test_commit_makes_them_count(row, groups):
+    commit(groups, producer=None, offset=4)
+    commit(groups, offset=9)
+    commit(groups, offset=1, partition=1)
+    assert settled(groups) == (E.NONE, 9, 3, "m")
+    assert fetched(groups, stable=True, place=("ledger", 1)).offset == 1
+    assert groups.log_of().batches[-1][0].is_control
+
+
+@row("PENDING-2 plain commit", "PENDING-2 another transaction")
+def test_a_later_record_wins_over_the_marker(row, groups):
+    commit(groups, offset=9)
+    if "plain" in row:
+        commit(groups, producer=None, offset=4)
+    else:
+        commit(groups, producer=Producer(8, 0), offset=4)
+        groups.mark(8)
+        assert fetched(groups).offset == 4
+    assert settled(groups).offset == 4
+
+
+@row("PENDING-3 nothing committed", "PENDING-3 something committed")
+def test_abort_drops_them(row, groups):
+    if "something" in row:
+        commit(groups, producer=None, offset=4)
+    commit(groups, offset=9)
+    assert settled(groups, commit=False) == ((E.NONE, 4, 3, "m") if "something" in row else NOTHING)
+
+
+@row("PENDING-4")
+def test_a_tombstone_drops_committed_and_pending_offsets(row, groups):
+    commit(groups, producer=None, offset=4)
+    commit(groups, offset=9)
+    commit(groups, producer=Producer(8, 0), offset=11)
+    commit(groups, offset=1, partition=1)
+    (delete,) = groups.cluster.on_topic_deleted
+    delete(SimpleNamespace(name="other"))
+    assert fetched(groups).offset == 4
+    delete(SimpleNamespace(name="ledger"))
+    for place in (PLACE, ("ledger", 1)):
+        assert (fetched(groups, place=place), fetched(groups, True, place)) == (NOTHING, NOTHING)
+    groups.mark(8)
+    assert settled(groups) == NOTHING
+    groups.restart()
+    assert fetched(groups, stable=True) == NOTHING
+
+
+@row("PENDING-5 open", "PENDING-5 committed", "PENDING-5 aborted", "PENDING-5 overtaken")
+def test_loading_comes_to_the_same(row, groups):
+    commit(groups, producer=None, offset=4)
+    commit(groups, offset=9)
+    if "overtaken" in row:
+        commit(groups, producer=None, offset=6)
+    if "open" not in row:
+        settled(groups, commit="aborted" not in row)
+    expected = {"open": (4, True), "committed": (9, False), "aborted": (4, False), "overtaken": (6, False)}
+    for _ in range(2):
+        found = fetched(groups).offset, fetched(groups, stable=True) == UNSTABLE
+        assert found == expected[row.split()[1]]
+        groups.restart()
+    if "open" in row:
+        assert settled(groups).offset == 9
+
+
+@row("PENDING-5 unknown record type", "PENDING-5 unknown value version")
+def test_loading_skips_what_it_does_not_know(row, groups):
+    commit(groups, producer=None, offset=4)
+    key, value = groups_record(groups)
+    if "type" in row:
+        key = (99).to_bytes(2, "big") + key[2:]
+    else:
+        value = (99).to_bytes(2, "big") + value[2:]
+    foreign = build_batch([(key, value)], timestamp_ms=groups.clock.now_ms())
+    assert groups.log_of().append_own(bytearray(foreign)).error is E.NONE
+    groups.restart()
+    assert fetched(groups, stable=True).offset == 4
+    assert groups.store.entries.keys() == {"g"}
+
+
+def groups_record(groups):
+    """Key and value of the last record of the group's log."""
+    header, batch = groups.log_of().batches[-1]
+    (record,) = iter_records(batch, header)
+    return bytes(record.key), bytes(record.value)
