@@ -188,3 +188,46 @@ def test_aborts_that_the_log_refuses_move_the_epoch_once(row, make_rig):
     rig.log_of("t").refuse = E.NONE
     assert rig.init().error is BUSY
     assert rig.state()[:3] == (PID, 1, S.COMPLETE_ABORT)
+
+
+@row("ABORT-9 level 0", "ABORT-9 level 1", "ABORT-10 level 2")
+def test_the_old_producer_while_the_abort_is_being_logged(row, make_rig):
+    rig = make_rig(int(row[-1])).start()
+    producer = opened(rig)
+    rig.log_of("t").hold = True
+    answers = rig.begin(rig.coordinator.init_producer_id("t", 60_000))
+    assert (answers, rig.state()[:3]) == ([], (*producer, S.ONGOING))
+    assert rig.add("t", producer, BAR) is BUSY
+    for commit in (True, False):
+        assert rig.end("t", producer, commit).error is BUSY
+        assert rig.end("t", producer, commit, v2=True).error is BUSY
+    assert rig.coordinator.verify("t", *producer, [FOO, BAR]) == [E.NONE, E.TRANSACTION_ABORTABLE]
+    rig.turns.event(rig.log_of("t").release)
+    assert answers[0].error is BUSY
+    assert rig.state()[:3] == (PID, 1, S.COMPLETE_ABORT)
+    assert rig.end("t", producer, False).error is FENCED
+    assert rig.coordinator.verify("t", *producer, [FOO]) == [FENCED]
+
+
+@row("INIT-1 waits", "INIT-1 waits in vain", "ADD-5 waits", "ADD-5 waits in vain")
+def test_requests_wait_for_the_markers_of_their_id(row, make_rig):
+    """A marker is tried again after 20 ms; requests wait for 50."""
+    rig = make_rig(waits=True).start()
+    producer = opened(rig)
+    rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER] * (9 if "vain" in row else 1)
+    assert rig.end("t", producer).error is E.NONE
+    adds = row.startswith("ADD")
+    asked = rig.coordinator.add_partitions("t", *producer, [BAR]) if adds else rig.coordinator.init_producer_id("t", 9)
+    answers = rig.begin(asked)
+    rig.clock.advance(19)
+    assert (answers, rig.state().status) == ([], S.PREPARE_COMMIT)
+    rig.clock.advance(1)
+    if "vain" in row:
+        rig.clock.advance(29)
+        assert answers == []
+        rig.clock.advance(1)
+        assert (answers[0] if adds else answers[0].error) is BUSY
+        assert rig.state().status is S.PREPARE_COMMIT
+    else:
+        assert (answers[0] if adds else answers[0].error) is E.NONE
+        assert rig.state()[1:3] == ((0, S.ONGOING) if adds else (1, S.EMPTY))

@@ -33,7 +33,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Every id that passes the filters, a few ms of them per turn."""
     version, body = request.api_version, request.body
     response = codec.response_class(LIST_TRANSACTIONS)
-    unknown = [name for name in body.state_filters if name not in _BY_NAME]
+    unknown = [name for name in dict.fromkeys(body.state_filters) if name not in _BY_NAME]
     rows: list[Any] = []
     error = ErrorCode.NONE
     pattern = None

@@ -75,8 +75,23 @@ def _span(low: str, high: str) -> Test:
     return lambda char: low <= char <= high
 
 
+# Characters that have more than two cases, as far as lower, upper and title case do not lead to one another.
+_ORBITS: Final = (
+    "Kk\u212a Ss\u017f \xc5\xe5\u212b \xb5\u039c\u03bc \xdf\u1e9e \u0345\u0399\u03b9\u1fbe \u0392\u03b2\u03d0 "
+    "\u0395\u03b5\u03f5 \u0398\u03b8\u03d1\u03f4 \u039a\u03ba\u03f0 \u03a0\u03c0\u03d6 \u03a1\u03c1\u03f1 "
+    "\u03a3\u03c2\u03c3 \u03a6\u03c6\u03d5 \u03a9\u03c9\u2126 \u0412\u0432\u1c80 \u0414\u0434\u1c81 \u041e\u043e\u1c82 "
+    "\u0421\u0441\u1c83 \u0422\u0442\u1c84\u1c85 \u042a\u044a\u1c86 \u0462\u0463\u1c87 \u1c88\ua64a\ua64b "
+    "\u1e60\u1e61\u1e9b"
+)
+_ORBIT_OF: Final = {char: orbit for orbit in _ORBITS.split() for char in orbit}
+
+
 def _folded(test: Test) -> Test:
-    return lambda char: test(char) or test(char.lower()) or test(char.upper())
+    def in_any_case(char: str) -> bool:
+        cases = (char, char.lower(), char.upper(), char.title(), *_ORBIT_OF.get(char, ""))
+        return any(test(case) for case in cases if len(case) == 1)
+
+    return in_any_case
 
 
 _DIGITS: Final = "0123456789"
@@ -338,7 +353,7 @@ class _Parser:
                 digits += self.text[self.at]
                 self.at += 1
             return chr(int(digits, 8))
-        if char and char.isascii() and not char.isalnum():
+        if char and not (char.isascii() and char.isalnum()):
             return char
         raise PatternError(f"bad escape \\{char}")
 
@@ -363,6 +378,8 @@ def _counts(text: str) -> tuple[int, int] | None:
     """`n`, `n,` or `n,m`; None if it is text like any other."""
     least, comma, most = text.partition(",")
     if not (least.isascii() and least.isdigit()) or (most and not (most.isascii() and most.isdigit())):
+        return None
+    if any(len(count) > 1 and count.startswith("0") for count in (least, most)):
         return None
     if len(least) > 4 or len(most) > 4:
         raise PatternError("repeated too often")

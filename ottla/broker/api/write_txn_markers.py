@@ -17,6 +17,7 @@ from ottla.protocol.errors import ErrorCode
 
 WRITE_TXN_MARKERS = 27
 FIRST_VERSION_WITH_GENERATION = 2
+UNKNOWN_GENERATION = -1
 SLICE_MS = 5.0
 
 Results = dict[int, dict[str, dict[int, ErrorCode]]]
@@ -64,7 +65,7 @@ async def _flush(broker: Broker, results: Results) -> None:
 def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:
     if not broker.cluster.has_partition(name, index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if marker.producer_id < 0 or marker.producer_epoch < 0:
+    if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version == UNKNOWN_GENERATION:
         return ErrorCode.UNKNOWN_SERVER_ERROR  # what Kafka makes of the exception that building such a marker throws
     return broker.transactions.sink.write_marker(name, index, marker)
 

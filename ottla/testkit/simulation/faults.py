@@ -24,8 +24,8 @@ RUN_MS: Final = 6000.0
 
 
 class Fault(NamedTuple):
-    """`at` is virtual ms, for KILL_CALL a number of port calls; `value` a duration in ms, a number of markers or a
-    level of `transaction.version`."""
+    """`at` is virtual ms, for KILL_CALL a number of port calls; `value` a duration in ms, a number of markers, a
+    level of `transaction.version`, or what the kind of a disk error is drawn from."""
 
     kind: str
     at: float
@@ -160,6 +160,6 @@ def draw_faults(random: Random, profile: Profile) -> list[Fault]:
         *some(RESET, profile.resets, RUN_MS, 0),
         *some(MARKER, profile.markers, RUN_MS, 4),
         *some(KILL_POWER, profile.kill_powers, RUN_MS, 800),
-        *some(DISK, profile.disk_errors, RUN_MS, 0),
+        *some(DISK, profile.disk_errors, RUN_MS, 1000),
         *some(LEVEL, profile.level_changes, RUN_MS, 2.9),
     ]

@@ -6,9 +6,9 @@ from ottla.testkit import checker
 from ottla.testkit.simulation.faults import Fault, Profile
 from ottla.testkit.simulation.world import World
 
-OF_POWER_LOSS = ("is damaged", "hanging-txn", "stuck")
+OF_POWER_LOSS = ("is damaged", "hanging-txn")
 """What a power loss without flushes may leave, for each log loses a tail of its own: a log that the broker will not
-cut, a transaction whose coordinator has forgotten it, a decided one whose marker a newer epoch refuses."""
+cut, and a transaction whose coordinator has forgotten it. What a coordinator remembers always ends."""
 
 
 class Outcome(NamedTuple):

@@ -7,6 +7,8 @@ stays decided. Nothing is said while the broker is down, and of writes nothing a
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.txn.ending import V2
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.testkit.simulation import wire
@@ -37,6 +39,15 @@ def of_order(name: str, answers: Iterable[tuple[tuple[str, int], bool, int]]) ->
             refused.add(place)
         elif error == wire.NONE and place in refused:
             yield f"overtaken: a batch of {name} to {place[0]}-{place[1]} is appended, and the one before it is not"
+
+
+def of_marker(world: "World", marker: TransactionMarker) -> Iterator[str]:
+    """A marker is written: its transaction is open no more, for the decision is durable before it is told."""
+    epoch = marker.producer_epoch - (1 if marker.transaction_version >= V2 else 0)
+    for transactional_id, state in _states(world):
+        open_in = state.producer_id, state.producer_epoch, state.status
+        if open_in == (marker.producer_id, epoch, TransactionStatus.ONGOING):
+            yield f"marker-before-prepare: {marker} is written, and {transactional_id} is {state}"
 
 
 class AskedEnd(NamedTuple):
@@ -70,9 +81,10 @@ def of_end(world: "World", asked: AskedEnd, error: int) -> Iterator[str]:
 
 
 def _state_of(world: "World", transactional_id: str) -> TransactionState | None:
-    if world.assembly is None:
-        return None
-    for shard in world.assembly.broker.transactions.shards():
-        if transactional_id in shard.states:
-            return shard.states[transactional_id]
-    return None
+    return dict(_states(world)).get(transactional_id)
+
+
+def _states(world: "World") -> Iterator[tuple[str, TransactionState]]:
+    if world.assembly is not None:
+        for shard in world.assembly.broker.transactions.shards():
+            yield from shard.states.items()

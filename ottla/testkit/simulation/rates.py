@@ -19,7 +19,7 @@ from ottla.testkit.simulation.plants import PLANTS
 
 MOST_SEEDS: Final = 2000
 LEAST_SEEDS: Final = 40
-CLEAR: Final = 12
+CLEAR: Final = 8
 """So many hits make a rate clear."""
 FIRST: Final = 3
 """So many of the seeds that notice are kept."""
@@ -66,7 +66,7 @@ def measure(plant: str) -> dict[str, Any]:
             outcome = run_seed(tried, PROFILES[name], level=level)
             if outcome.problems:
                 hits.append(tried)
-                kinds[_kind(outcome.signature)] += 1
+                kinds[_kind(outcome.problems[0])] += 1
             tried += 1
     return {
         "profile": name,
@@ -87,10 +87,13 @@ def row(plant: str, rate: dict[str, Any]) -> str:
     return f"| `{plant}` | {where} | {rate['caught']} of {rate['seeds']} | {share} | {first} | {noticed} |"
 
 
-def _kind(signature: str) -> str:
+def _kind(problem: str) -> str:
     """An anomaly's name, or the first words of what an invariant says."""
-    words = signature.split(" ")
-    return signature if len(words) < 4 else " ".join(words[:6])
+    name, _, rest = problem.partition(": ")
+    if " " not in name and name[-1:].isdigit():  # of a partition
+        return " ".join(rest.split()[:3])
+    words = name.split()
+    return name if len(words) < 4 else " ".join(word for word in words if not word[-1].isdigit())
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.dispatch import Dispatcher, Refuse, Send
 from ottla.broker.turns import Activity
 from ottla.protocol.errors import ErrorCode
+from ottla.testkit.simulation import promises
 
 if TYPE_CHECKING:
     from ottla.testkit.simulation.world import World
@@ -48,6 +49,7 @@ class PeerLink:
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
         world, troubles = self._world, self._world.troubles
+        world.violations.extend(promises.of_marker(world, marker))
         if troubles.bad_markers > 0:
             troubles.bad_markers -= 1
             if world.random.random() < 0.5:

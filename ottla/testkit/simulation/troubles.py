@@ -52,9 +52,6 @@ class Troubles:
         self._world.met["disk errors without a complaint"] += errors.struck > 0 and not self._help_is_coming
         errors.mend()
 
-    def began_life(self) -> None:
-        self._help_is_coming = False
-
     def complained(self, message: str) -> None:
         """The broker logs an error. With a failing disk it has to; then somebody mends the disk and restarts it."""
         world = self._world
@@ -76,6 +73,7 @@ class Troubles:
 
     def _help(self) -> None:
         world = self._world
+        self._help_is_coming = False
         world.disk.errors.mend()
         if self.random.random() < 0.5:
             world.stop(self.random.random() * 100)
@@ -111,8 +109,8 @@ class Troubles:
         world.kill(self.random.random() * 2 * after_ms)
         world.schedule.after(after_ms, lambda: None if world.resting else world.lose_power(after_ms))
 
-    def _break_disk(self, _value: float) -> None:
-        self._world.disk.errors.break_down(draw_bad_disk(self.random))
+    def _break_disk(self, kind: float) -> None:
+        self._world.disk.errors.break_down(draw_bad_disk(Random(int(kind * 10))))
 
     def _change_level(self, level: float) -> None:
         """UpdateFeatures, as its handler does it."""

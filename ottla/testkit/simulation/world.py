@@ -19,6 +19,7 @@ from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.turns import Turns
 from ottla.broker.txn.states import PREPARED
+from ottla.protocol.errors import ProtocolError
 from ottla.testkit.scanner import ScannedPartition, scan_contents
 from ottla.testkit.simulation import faults
 from ottla.testkit.simulation.causes import Causes, Generations
@@ -203,7 +204,10 @@ class World:
 
     def _differences(self, assembly: Assembly) -> Iterator[str]:
         expiration_ms = assembly.config.producer_id_expiration_ms if self.profile.expires else None
-        return differences(assembly, expiration_ms)
+        try:
+            yield from differences(assembly, expiration_ms)
+        except ProtocolError as broken:
+            yield f"a log cannot be read: {broken}"
 
     def partitions(self) -> dict[str, ScannedPartition]:
         """The final logs by "topic/index", read by the second scanner."""
@@ -339,7 +343,6 @@ class World:
         self.violations.extend(self._invariants.began_life(assembly))
         self.assembly = assembly
         self.level = assembly.broker.cluster.feature(TRANSACTION_FEATURE)
-        self.troubles.began_life()
         self.note(f"life {self._life}", b"")
 
     def _furnish(self, assembly: Assembly) -> None:

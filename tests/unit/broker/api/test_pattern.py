@@ -74,6 +74,8 @@ ROWS = [
     (r"[\dab]+", "ab"),
     (r"[a-\d]", NO),
     (r"\u0061.*", NO),
+    (r"\é", ""),
+    ("a{01}42", ""),
 ]
 
 
@@ -85,6 +87,23 @@ def test_row(text, ids):
     else:
         pattern = compile_pattern(text)
         assert "".join(each[0] for each in ("a42", "b42") if pattern.matches(each)) == ids
+
+
+@pytest.mark.parametrize(
+    ("text", "id", "matches"),
+    [
+        (r"\é", "é", True),
+        ("t{01}", "t", False),
+        ("t{01}", "t{01}", True),
+        ("t{1,02}", "t{1,02}", True),
+        ("(?i)kk", "k\u212a", True),
+        ("(?i)s", "\u017f", True),
+        ("(?i)[^s]", "\u017f", False),
+        ("(?i)\u1f80", "\u1f88", True),
+    ],
+)
+def test_other_ids(text, id, matches):
+    assert compile_pattern(text).matches(id) is matches
 
 
 # What Python's `re` reads in the same way.

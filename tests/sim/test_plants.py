@@ -1,0 +1,175 @@
+"""Bugs on purpose: each is noticed in a few seeds of its profile, and the rarest ones in a schedule of their own."""
+
+import json
+from itertools import chain
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.testkit.simulation.faults import PROFILES
+from ottla.testkit.simulation.network import Weather
+from ottla.testkit.simulation.outcome import judge, run_seed
+from ottla.testkit.simulation.plants import PLANTS
+from ottla.testkit.simulation.producers import Abortable, Producer, Temper
+from ottla.testkit.simulation.world import World
+
+RATES = json.loads((Path(__file__).parent / "rates.json").read_text(encoding="utf-8"))
+"""Written by `python -m ottla.testkit.simulation.rates tests/sim/rates.json`."""
+
+
+def test_every_plant_has_been_measured():
+    assert RATES.keys() == PLANTS.keys()
+
+
+@pytest.mark.parametrize("plant", [name for name in PLANTS if RATES.get(name, {}).get("caught")])
+def test_a_planted_bug_is_noticed(plant):
+    """By the first seeds that noticed it; when the simulation has changed, by others of the same profile."""
+    rate = RATES[plant]
+    profile, level = PROFILES[rate["profile"]], rate["level"]
+    others = range(min(150, 5 * rate["seeds"] // rate["caught"]))
+    with PLANTS[plant]():
+        assert any(run_seed(seed, profile, level=level).problems for seed in chain(rate["first"], others))
+
+
+# --- schedules of their own
+
+QUIET = PROFILES["calm"]._replace(weather=Weather(stall=0, split=0, reset=0, late=1, late_ms=0), stops=(0, 0))
+ZERO, ONE = ("data", 0), ("data", 1)
+
+
+class Stage(World):
+    """A world with one producer of `t0`, who does as he is told."""
+
+    def __init__(self, script, level, profile=QUIET):
+        super().__init__(1, profile._replace(call_ms=(0.0,), small_segments=0.0, v2_clients=1.0), level=level)
+        self._script = script
+
+    def _hire(self):
+        actor = Producer(self, "p", Random(1), "t0", [ZERO, ONE], Temper(depth=2))
+        self._processes.append(actor)
+        actor.start(lambda: self._script(self, actor), 0)
+
+
+def transaction(actor, *writes, commit=None):
+    """Write [(place, value)] in a transaction, and end it if `commit` says how."""
+    begin(actor)
+    yield from actor.add([place for place, _value in writes])
+    yield from actor.produce([(place, [value]) for place, value in writes])
+    if commit is not None:
+        yield from actor.end(commit)
+
+
+def begin(actor):
+    actor.serial += 1
+    actor.txn, actor.added, actor.begun = f"p/{actor.serial}", {}, False
+
+
+def give_up(actor, place, value, late_ms):
+    """Send a batch on a connection that nobody looks at any more; it arrives so much later."""
+    write = actor._begin_write(place, [value])
+    yield from actor.post(write.ask, write.attempt)
+    actor._link.stall(late_ms)
+    actor.turn_away()
+    actor._give_up([write], errors={})
+    actor.begun = True
+
+
+def late_batch_after_an_empty_abort(world, actor):
+    """KIP-890: the abort moves the epoch although the coordinator knows of no transaction."""
+    yield from actor.initialise()
+    begin(actor)
+    yield from give_up(actor, ZERO, "given up", 60)
+    yield from actor.end(False)
+    yield from transaction(actor, (ONE, "kept"))
+    yield from actor.sleep(100)
+    yield from actor.end(True)
+
+
+def abort_beside_a_batch(world, actor):
+    """The abort overtakes a batch between its verification and its append, if the two can be parted."""
+    yield from actor.initialise()
+    begin(actor)
+    yield from actor.add([ZERO])
+    yield from give_up(actor, ZERO, "given up", 1)
+    yield from actor.sleep(4)
+    yield from actor.end(False)
+
+
+def batches_while_the_markers_wait(world, actor):
+    """The first batch of a transaction waits for the one before and is refused, the second one waits long enough."""
+    yield from actor.initialise()
+    yield from transaction(actor, (ZERO, "first"))
+    world.troubles.bad_markers = 3
+    yield from actor.end(True)
+    try:
+        yield from transaction(actor, (ONE, "second"), (ONE, "third"), commit=True)
+    except Abortable:
+        yield from actor.recover()
+
+
+def marker_of_the_transaction_before(world, actor):
+    """A marker that was written arrives again, while the next transaction is open in the epoch that it brought."""
+    yield from actor.initialise()
+    yield from transaction(actor, (ZERO, "first"), commit=True)
+    producer_id, epoch = actor.producer
+    yield from transaction(actor, (ZERO, "second"))
+    again = TransactionMarker(producer_id, epoch, 0, True, 2)
+    world.in_turn(lambda: world.peer.receive(*ZERO, again))
+    yield from transaction(actor, (ZERO, "third"))
+    yield from actor.end(False)
+
+
+def forgotten_batch(world, actor):
+    """A client loses a batch and sends the one behind it."""
+    yield from actor.initialise()
+    yield from transaction(actor, (ZERO, "first"))
+    actor.sequences[ZERO] += 1
+    try:
+        yield from actor.produce([(ZERO, ["third"])])
+    except Abortable:
+        yield from actor.recover()
+    else:
+        yield from actor.end(True)
+
+
+def duplicate_during_the_flush(world, actor):
+    """A batch is sent again while the flush of the first one is under way."""
+    yield from actor.initialise()
+    begin(actor)
+    yield from actor.add([ZERO])
+    write = actor._begin_write(ZERO, ["twice"])
+    actor.begun = True
+    yield from actor.post(write.ask, write.attempt)
+    yield from actor.sleep(20 if actor.generation.adds_by_itself else 120)  # Produce 12 waits for its joining first
+    actor.hang_up()
+    answer = yield from actor.call(write.ask, write.attempt)
+    actor._settle(write, answer.responses[0].partition_responses[0])
+    yield from actor.end(True)
+
+
+FLUSHED = QUIET._replace(flush_ms=(100.0, 100.0))
+DIRECTED = [
+    ("empty-abort-keeps-epoch", late_batch_after_an_empty_abort, 2, QUIET),
+    ("guard-missing", abort_beside_a_batch, 1, QUIET),
+    ("overtaking-accepted", batches_while_the_markers_wait, 2, QUIET),
+    ("equal-marker-accepted", marker_of_the_transaction_before, 2, QUIET),
+    ("gaps-accepted", forgotten_batch, 1, QUIET),
+    ("gaps-accepted", forgotten_batch, 2, QUIET),
+    ("duplicate-early", duplicate_during_the_flush, 1, FLUSHED),
+    ("duplicate-early", duplicate_during_the_flush, 2, FLUSHED),
+]
+
+
+@pytest.mark.parametrize(("plant", "script", "level", "profile"), DIRECTED)
+def test_a_schedule_made_for_it_shows_the_bug_and_is_clean_without(plant, script, level, profile):
+    def found():
+        world = Stage(script, level, profile)
+        world.run()
+        assert world.clients == ["p"]
+        return judge(world).problems
+
+    assert found() == []
+    with PLANTS[plant]():
+        assert found() != []
