@@ -67,7 +67,7 @@ class Assembly:
             raise
         _compare_levels(config, cluster)
         _warn_of_unknown_partitions(cluster, truncate_damaged)
-        sink = Leaders(cluster)
+        sink = Leaders(cluster, logs)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
         sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
@@ -186,6 +186,7 @@ def _partition_settings(config: Config, own: dict[str, str]) -> PartitionSetting
         timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
         timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
         cleanup_compact="compact" in topic.cleanup_policy,
+        flush_messages=topic.flush_messages,
     )
 
 

@@ -7,6 +7,7 @@ Version notes: 1 adds the rebalance timeout (before, the session timeout serves)
 
 from ipaddress import ip_address
 
+from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.group.coordinator import JoinAsk
 from ottla.broker.group.members import Timeouts
@@ -33,6 +34,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             can_skip_assignment=version >= 9,
         )
     )
+    reply = reply._replace(error=reply.error or await durability.of_group(broker, body.group_id))
     response = codec.response_class(JOIN_GROUP)
     return response(
         version=version,

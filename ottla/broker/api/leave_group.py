@@ -3,6 +3,7 @@
 Version notes: 3 takes a batch, static members by their instance id; 4 is flexible; 5 adds a reason, which is ignored.
 """
 
+from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.protocol import codec
 
@@ -17,6 +18,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if version >= 3:
         who = [(member.member_id, member.group_instance_id) for member in body.members]
     error, errors = broker.groups.leave(body.group_id, who)
+    error = error or await durability.of_group(broker, body.group_id)
     if version < 3:
         return response(version=version, throttle_time_ms=0, error_code=error or errors[0])
     rows = [

@@ -8,6 +8,7 @@ UNKNOWN_TOPIC_OR_PARTITION.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
@@ -34,7 +35,19 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return broker.groups.offsets.commit(caller, rows, no_such_group=no_such_group)
 
     topics = commit_rows(broker, body.topics, version >= 6, expire_ms, commit)
+    topics = or_else(topics, await durability.of_group(broker, body.group_id))
     return Encoded([encode_partition_errors(OFFSET_COMMIT, version, request.correlation_id, topics)])
+
+
+Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
+"""[(topic, [(partition, error)])]."""
+
+
+def or_else(rows: Rows, error: ErrorCode) -> Rows:
+    """The rows, with `error` in the place of NONE."""
+    if not error:
+        return rows
+    return [(topic, [(index, before or error) for index, before in partitions]) for topic, partitions in rows]
 
 
 def commit_rows(
@@ -43,7 +56,7 @@ def commit_rows(
     with_epochs: bool,
     expire_ms: int,
     commit: Callable[[Sequence[CommitRow]], list[ErrorCode]],
-) -> list[tuple[str, list[tuple[int, ErrorCode]]]]:
+) -> Rows:
     """Commit the rows whose partition exists; (topic, [(partition, error)]) in the order of the request."""
     exists = broker.cluster.has_partition
     rows = [(topic.name, row) for topic in topics for row in topic.partitions]

@@ -8,6 +8,7 @@ flexible; 7 can require stable offsets (KIP-447): a partition that an open trans
 from collections.abc import Sequence
 from typing import Any
 
+from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.group.commits import FetchedOffset, FetchedTopics
 from ottla.protocol import codec
@@ -22,25 +23,28 @@ async def handle(broker: Broker, request: Request) -> Reply:
     response = codec.response_class(OFFSET_FETCH)
     stable = body.require_stable if version >= 7 else False
     if version < 8:
-        error, found = _fetch(broker, body.group_id, body.topics, stable)
+        error, found = await _fetch(broker, body.group_id, body.topics, stable)
         if error and version < 2:
             found = _repeat_error(body.topics, error)
         topics = _topics(response.OffsetFetchResponseTopic, "OffsetFetchResponsePartition", version, found)
         return response(version=version, throttle_time_ms=0, topics=topics, error_code=error)
     groups = []
     for asked in body.groups:
-        error, found = _fetch(broker, asked.group_id, asked.topics, stable)
+        error, found = await _fetch(broker, asked.group_id, asked.topics, stable)
         row = response.OffsetFetchResponseGroup
         topics = _topics(row.OffsetFetchResponseTopics, "OffsetFetchResponsePartitions", version, found)
         groups.append(row(version=version, group_id=asked.group_id, topics=topics, error_code=error))
     return response(version=version, throttle_time_ms=0, groups=groups)
 
 
-def _fetch(
+async def _fetch(
     broker: Broker, group_id: str, topics: Sequence[Any] | None, stable: bool
 ) -> tuple[ErrorCode, FetchedTopics]:
     asked = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
-    return broker.groups.offsets.fetch(group_id, asked, stable)
+    found = broker.groups.offsets.fetch(group_id, asked, stable)
+    # What is seen here must not be taken back.
+    error = await durability.of_group(broker, group_id)
+    return (error, []) if error else found
 
 
 def _repeat_error(topics: Sequence[Any], error: ErrorCode) -> FetchedTopics:

@@ -13,11 +13,10 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.broker.api import verification
+from ottla.broker.api import durability, verification
 from ottla.broker.api.context import NO_REPLY, ROWS_PER_TURN, Broker, Close, Encoded, Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.partition import AppendResult, Partition
-from ottla.broker.turns import Wait
 from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
 from ottla.protocol.errors import ErrorCode
@@ -32,7 +31,6 @@ FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_THAT_ADDS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
-ACKS_ALL = -1
 LARGE_BYTES = 2 * 1024 * 1024
 """Decompressed records above this are held by one request at a time; batches of usual clients stay below it."""
 
@@ -95,9 +93,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return _reply(request, _refuse_all(body, refused))
     joined = await _join(broker, request, writes) if request.api_version >= FIRST_VERSION_THAT_ADDS else {}
     results = _append_all(broker, request, writes, joined)
-    if body.acks == ACKS_ALL:
-        for write, result in zip(writes, results, strict=True):
-            await _durable(broker, write.partition, result)
+    if body.acks and broker.logs.flushing:
+        results = [await _durable(broker, write, result) for write, result in zip(writes, results, strict=True)]
     return _reply(request, [_row(write, result) for write, result in zip(writes, results, strict=True)])
 
 
@@ -278,13 +275,12 @@ def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
     return _VERIFICATION_ERRORS.get(error, error)
 
 
-async def _durable(broker: Broker, partition: Partition | None, result: AppendResult) -> None:
+async def _durable(broker: Broker, write: Write, result: AppendResult) -> AppendResult:
     """Wait until the batch is as durable as the log promises; a duplicate waits for the original's."""
-    if partition is None or result.error or result.last_offset < partition.high_watermark:
-        return
-    wait: Wait[None] = Wait(broker.turns)
-    partition.when_durable(result.last_offset, lambda: wait.wake(None))
-    await wait
+    if write.partition is None or result.error:
+        return result
+    error = await durability.of_partition(broker, write.partition, result.last_offset)
+    return AppendResult(error, message=write.partition.offline) if error else result
 
 
 def _refuse_all(body: ProduceBody, error: ErrorCode) -> list[PartitionResponse]:

@@ -3,6 +3,7 @@
 Version notes: 3 adds static members; 4 is flexible; 5 names protocol type and protocol, which must match the group's.
 """
 
+from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.group.members import Caller
 from ottla.broker.group.replies import SyncReply
@@ -20,7 +21,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     caller = Caller(body.group_id, body.generation_id, body.member_id, body.group_instance_id if version >= 3 else None)
     protocol = (body.protocol_type, body.protocol_name) if version >= 5 else (None, None)
     assignments = [(item.member_id, bytes(item.assignment)) for item in body.assignments]
-    return _response(version, await broker.groups.sync(caller, protocol, assignments))
+    reply = await broker.groups.sync(caller, protocol, assignments)
+    error = reply.error or await durability.of_group(broker, body.group_id)
+    return _response(version, SyncReply(error) if error else reply)
 
 
 def _response(version: int, reply: SyncReply) -> Reply:

@@ -7,9 +7,9 @@ Version notes: 2 adds leader epochs; 3 is flexible and names the member, so that
 
 from collections.abc import Sequence
 
-from ottla.broker.api import verification
+from ottla.broker.api import durability, verification
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
-from ottla.broker.api.offset_commit import commit_rows
+from ottla.broker.api.offset_commit import commit_rows, or_else
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
@@ -40,6 +40,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return [_told(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
 
     topics = commit_rows(broker, body.topics, version >= 2, -1, commit)
+    topics = or_else(topics, await durability.of_group(broker, body.group_id))
     return Encoded([encode_partition_errors(TXN_OFFSET_COMMIT, version, request.correlation_id, topics)])
 
 

@@ -11,6 +11,7 @@ of transaction version 0.
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.turns import Wait
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
@@ -45,7 +46,20 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 if broker.clock.monotonic_ms() > until_ms:
                     await broker.turns.pause()
                     until_ms = broker.clock.monotonic_ms() + SLICE_MS
+    if broker.transactions.sink.flushing:
+        await _flush(broker, results)
     return _response(request.api_version, results)
+
+
+async def _flush(broker: Broker, results: Results) -> None:
+    """Wait until the markers that were written are durable."""
+    for topics in results.values():
+        for name, errors in topics.items():
+            for index, error in errors.items():
+                if not error:
+                    wait: Wait[ErrorCode] = Wait(broker.turns)
+                    broker.transactions.sink.when_durable(name, index, wait.wake)
+                    errors[index] = await wait
 
 
 def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:

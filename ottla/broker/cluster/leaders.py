@@ -4,17 +4,34 @@ One broker leads everything, so a marker is appended where it stands. Topics who
 group coordinator applies pending offsets) register a sink of their own.
 """
 
+from collections.abc import Callable
+
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
+from ottla.broker.cluster.sinks import MarkerWriter, TransactionMarker
+from ottla.broker.log.manager import LogManager
 from ottla.protocol.errors import ErrorCode
 
 
 class Leaders:
     """The `MarkerSink` over a cluster of one broker."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, logs: LogManager) -> None:
         self._cluster = cluster
-        self.sinks: dict[str, MarkerSink] = {}
+        self._logs = logs
+        self.sinks: dict[str, MarkerWriter] = {}
+
+    @property
+    def flushing(self) -> bool:
+        """Whether a marker that was written may not be durable yet."""
+        return self._logs.flushing
+
+    def when_durable(self, topic: str, index: int, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back when everything that the partition holds now is durable, or with the reason why it never will."""
+        partition = self._cluster.partition(topic, index)
+        if partition is None:
+            callback(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            partition.when_durable(partition.log_end_offset - 1, callback)
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
         """Append to the partition's log; UNKNOWN_TOPIC_OR_PARTITION when it does not exist (any more)."""

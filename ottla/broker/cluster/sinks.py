@@ -4,6 +4,7 @@ The transaction coordinator must reach logs and groups, and groups must not impo
 `assembly.py` injects the implementation.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ottla.protocol.errors import ErrorCode
@@ -19,8 +20,19 @@ class TransactionMarker(NamedTuple):
     transaction_version: int
 
 
-class MarkerSink(Protocol):
-    """The leaders of partitions, as the coordinator's marker fan-out sees them."""
+class MarkerWriter(Protocol):
+    """Whoever leads the partitions of a topic."""
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
         """Append the marker to one partition (a `__consumer_offsets` partition also applies its pending offsets)."""
+
+
+class MarkerSink(MarkerWriter, Protocol):
+    """The leaders of all partitions, as the coordinator's marker fan-out sees them."""
+
+    @property
+    def flushing(self) -> bool:
+        """Whether a marker that was written may not be durable yet."""
+
+    def when_durable(self, topic: str, index: int, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back when everything that the partition holds now is durable, or with the reason why it never will."""

@@ -86,7 +86,7 @@ class Config:
     log_message_timestamp_before_max_ms: int = int64(INT64_MAX, "How far a record's time may lie before the broker's.")
     log_message_timestamp_after_max_ms: int = int64(_HOUR_MS, "How far a record's time may lie after the broker's.")
     log_flush_interval_messages: int = int64(
-        INT64_MAX, "Records are in the page cache when acknowledged; 1, on disk, is not yet supported.", at_least=1
+        INT64_MAX, "The records after which a log is synced; with 1 it is on disk when acknowledged.", at_least=1
     )
     log_flush_offset_checkpoint_interval_ms: int = int32(60000, "How often recovery points are written down.")
     replica_high_watermark_checkpoint_interval_ms: int = int64(5000, "How often high watermarks are written down.")

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from ottla.broker.config.broker import BROKER_OPTIONS, Config
 from ottla.broker.config.kafka_names import KAFKA_NAMES
 from ottla.broker.config.listeners import LISTENER_RANGE, broker_listeners, parse_listeners, parse_protocol_map
-from ottla.broker.config.option import INT64_MAX, ConfigError, Option, Origin, Setting, value_text
+from ottla.broker.config.option import ConfigError, Option, Origin, Setting, value_text
 
 _BY_KEY: Final = {key: option for option in BROKER_OPTIONS for key in (option.key, *option.also)}
 
@@ -49,8 +49,6 @@ def load_config(*sources: Iterable[Setting]) -> Loaded:
     origins = {key: setting.origin for key, setting in chosen.items()}
     config = _check(Config(**values, origins=origins), chosen)
     ignored = {key for key in strange if key in KAFKA_NAMES}
-    if config.log_flush_interval_messages != INT64_MAX:
-        ignored.add("log.flush.interval.messages")
     return Loaded(config, tuple(sorted(ignored)), tuple(sorted(strange.keys() - KAFKA_NAMES)))
 
 
@@ -80,8 +78,6 @@ def _check(config: Config, chosen: dict[str, Setting]) -> Config:
         raise refuse("process.roles", "broker, or broker,controller")
     if not config.log_dirs or "," in config.log_dirs:
         raise refuse("log.dirs", "one directory")
-    if config.log_flush_interval_messages == 1:
-        raise refuse("log.flush.interval.messages", "more than 1: syncing every record is not yet supported")
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise refuse("group.min.session.timeout.ms", f"at most {config.group_max_session_timeout_ms}, the maximum")
     try:

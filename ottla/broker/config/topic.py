@@ -81,7 +81,9 @@ class TopicConfig:
     )
     compression_lz4_level: int = int32(9, "The level of lz4.", at_least=1, at_most=17, acted_on=False)
     compression_zstd_level: int = int32(3, "The level of zstd.", at_least=-131072, at_most=22, acted_on=False)
-    flush_messages: int = int64(INT64_MAX, "The records after which the log is synced.", at_least=1, acted_on=False)
+    flush_messages: int = int64(
+        INT64_MAX, "The records after which the log is synced.", at_least=1, broker="log.flush.interval.messages"
+    )
     flush_ms: int = int64(INT64_MAX, "The time after which the log is synced.", acted_on=False)
     segment_jitter_ms: int = int64(0, "A random part of segment.ms.", acted_on=False)
     preallocate: bool = boolean(False, "Whether segments are created at full size.", acted_on=False)
@@ -130,11 +132,9 @@ def topic_config_problem(own: Mapping[str, str | None]) -> str:
         if given is None:
             return f"Null value not supported for topic configs: {key}"
         try:
-            value = option.parse(given)
+            option.parse(given)
         except ValueError:
             return f"Invalid value {given} for configuration {key}: must be {option.range}"
-        if option.key == "flush.messages" and value == 1:
-            return "Invalid value 1 for configuration flush.messages: syncing every record is not yet supported"
     lags = topic_config(Config(), {key: text for key, text in own.items() if text is not None})
     if lags.min_compaction_lag_ms > lags.max_compaction_lag_ms:
         return (

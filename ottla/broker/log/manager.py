@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ottla.broker.log import checkpoints
 from ottla.broker.log.checkpoints import TopicPartition
+from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.recovery import Start, load_log, new_log
@@ -49,7 +50,7 @@ class LogManager:
         self.offline: str | None = None
         self._disk = disk
         self._clock = clock
-        self._turns = turns
+        self._flusher = Flusher(disk, clock, turns, self._fail)
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
         # As read at the start; entries of partitions that nobody opens are written back unchanged.
@@ -59,6 +60,11 @@ class LogManager:
         self._written: dict[str, bytes] = {}
         self._graves: deque[str] = deque()
         self._sync: _Sync | None = None
+
+    @property
+    def flushing(self) -> bool:
+        """Whether something that was appended waits for its flush."""
+        return self._flusher.busy
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -208,6 +214,7 @@ class LogManager:
             clock=self._clock,
             producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
             on_failure=self._fail,
+            flush=self._flusher.flush,
         )
         self._partitions[key] = partition
         if self.offline is not None:

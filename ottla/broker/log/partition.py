@@ -1,25 +1,25 @@
-"""One partition: what may be appended, what can be read, and how far. shell
+"""One partition: what may be appended, and when it is durable. shell
 
 Every append is one step: checks, assigned offsets, one write, producer state, high watermark, woken readers. Nothing in
 it grows with the number of producers, open transactions or segments.
+
+What is written is in the operating system's hands and counts at once; or, after `flush.messages` records, once it is on
+the device: the high watermark then follows the flushes, and who must know waits in `when_durable`.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from logging import getLogger
 from typing import Final
 
 from ottla.broker.log import checkpoints
 from ottla.broker.log.acceptance import recompress, refuse
-from ottla.broker.log.batches import BadBatch
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.producers import Origin, Producer, Verdict
+from ottla.broker.log.readable import ReadableLog
 from ottla.broker.log.results import AppendResult, Limit, Slice
-from ottla.broker.log.settings import PartitionSettings
-from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
+from ottla.broker.log.settings import MAX_INT64, PartitionSettings
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
-from ottla.broker.turns import Wait
 from ottla.protocol.batch import (
     TIMESTAMP_TYPE,
     BatchHeader,
@@ -31,51 +31,35 @@ from ottla.protocol.batch import (
     set_max_timestamp,
     write_header,
 )
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import BatchCheck
 from ottla.protocol.snapshot import encode_snapshot
 
 __all__ = ["AppendResult", "Limit", "Partition", "Slice"]
 
-_log = getLogger(__name__)
-
-
-_OUT_OF_RANGE = Slice(ErrorCode.OFFSET_OUT_OF_RANGE)
-_NOTHING = Slice(ErrorCode.NONE)
-_NOTHING_STABLE = Slice(ErrorCode.NONE, b"", [])
-
+OnDurable = Callable[[ErrorCode], None]
+"""Told NONE when the log is durable up to where it was asked, or why it never will be."""
 
 _WITHOUT_LOG_START: Final = frozenset(
     (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
 )
 
 
-class Partition:
+class Partition(ReadableLog):
     """The leader of a partition. `offline` is None, or why nothing can be read or appended."""
 
     __slots__ = (
         "_clock",
-        "_directory",
         "_disk",
-        "_epochs",
         "_expiration_ms",
-        "_offline_error",
-        "_on_failure",
-        "_parked",
+        "_flush",
         "_pending",
         "_producers",
-        "_segments",
         "_snapshot_offset",
-        "high_watermark",
-        "index",
-        "last_stable_offset",
+        "flushed_offset",
         "leader_epoch",
-        "log_end_offset",
-        "log_start_offset",
-        "offline",
         "recovery_point",
         "settings",
-        "topic",
         "topic_id",
         "unsynced",
     )
@@ -93,51 +77,28 @@ class Partition:
         clock: Clock,
         producer_id_expiration_ms: int = 86_400_000,
         on_failure: Callable[[OSError], None] | None = None,
+        flush: Callable[["Partition"], None] | None = None,
     ) -> None:
-        self.topic = topic
-        self.index = index
+        super().__init__(topic, index, loaded, on_failure)
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
         self.settings = settings
-        segments = loaded.segments
-        self.offline = loaded.damage
-        self._offline_error = ErrorCode.KAFKA_STORAGE_ERROR
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = segments.end_offset
-        self.high_watermark = segments.end_offset
-        self.last_stable_offset = segments.end_offset
-        # Everything below is on the device; `unsynced` are the sealed segments' files that a sync must cover next.
+        # Everything below is on the device with its indexes; `unsynced` are the sealed segments' files that a sync
+        # must cover next.
         self.recovery_point = loaded.recovery_point
         self.unsynced = list(loaded.unsynced)
+        # Every batch below is on the device: loading has synced what it found.
+        self.flushed_offset = self.log_end_offset
         self._disk = disk
         self._clock = clock
-        self._directory = loaded.directory
-        self._segments = segments
         self._producers = loaded.producers
-        self._epochs = loaded.epochs
         self._snapshot_offset = loaded.snapshot_offset
         self._expiration_ms = producer_id_expiration_ms
-        self._on_failure = on_failure
-        self._parked: dict[Wait[None], None] = {}
-        self._pending: deque[tuple[int, Callable[[], None]]] = deque()
+        self._flush = flush
+        self._pending: deque[tuple[int, OnDurable]] = deque()
         # A leader's epoch begins where its log ends, whether or not it ever appends.
-        loaded.epochs.assign(leader_epoch, segments.end_offset)
+        loaded.epochs.assign(leader_epoch, self.log_end_offset)
         self._move_stable_offset()
-
-    @property
-    def name(self) -> str:
-        """`<topic>-<index>`."""
-        return f"{self.topic}-{self.index}"
-
-    @property
-    def first_offset(self) -> int:
-        """Base offset of the first segment; the log may start later."""
-        return self._segments.first_offset
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all `.log` files."""
-        return self._segments.size_bytes
 
     # --- append ---------------------------------------------------------------------------------------------------
 
@@ -178,7 +139,7 @@ class Partition:
             return self._storage_error()
         if header.producer_id >= 0:
             self._producers.apply_batch(header, base_offset, max_timestamp_ms)
-        self._advance(self.log_end_offset)
+        self._written()
         return AppendResult(ErrorCode.NONE, base_offset, self.log_end_offset - 1, append_time_ms, self.log_start_offset)
 
     def append_own(self, batch: bytearray) -> AppendResult:
@@ -202,7 +163,7 @@ class Partition:
             return self._storage_error()
         if header.producer_id >= 0:
             self._producers.apply_batch(header, base_offset, header.max_timestamp)
-        self._advance(self.log_end_offset)
+        self._written()
         return AppendResult(ErrorCode.NONE, base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
 
     def append_marker(
@@ -227,7 +188,7 @@ class Partition:
         completed = self._producers.apply_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, now_ms)
         if completed is not None and completed.aborted:
             self._segments.active.add_aborted(completed.index_entry)
-        self._advance(self.log_end_offset)
+        self._written()
         return AppendResult(ErrorCode.NONE, offset, offset, -1, self.log_start_offset)
 
     def _write(self, batch: bytearray | memoryview, header: BatchHeader, max_timestamp_ms: int, now_ms: int) -> bool:
@@ -249,13 +210,21 @@ class Partition:
         self.log_end_offset = last_offset + 1
         return True
 
+    def _written(self) -> None:
+        """What was appended is in the operating system's hands; that is enough, or a flush has to come."""
+        end_offset = self.log_end_offset
+        if end_offset - self.flushed_offset >= self.settings.flush_messages and self._flush is not None:
+            self._flush(self)
+        else:
+            self._advance(end_offset)
+
     def _advance(self, end_offset: int) -> None:
-        """What was appended below `end_offset` is in the operating system's hands: durable, and readers may see it."""
+        """What was appended below `end_offset` is as durable as it was promised: readers may see it."""
         self.high_watermark = end_offset
         self._move_stable_offset()
         pending = self._pending
         while pending and pending[0][0] < self.high_watermark:
-            pending.popleft()[1]()
+            pending.popleft()[1](ErrorCode.NONE)
         if self._parked:
             self._wake_parked()
 
@@ -317,106 +286,36 @@ class Partition:
         """Forget producers that were quiet for `producer.id.expiration.ms`; how many."""
         return self._producers.expire(now_ms, self._expiration_ms)
 
-    # --- read -----------------------------------------------------------------------------------------------------
+    # --- durability -----------------------------------------------------------------------------------------------
 
-    def read(
-        self, offset: int, max_bytes: int, *, limit: Limit = Limit.HIGH_WATERMARK, min_one_batch: bool = True
-    ) -> Slice:
-        """Whole batches from `offset` below the limit, of one segment. Empty at the limit."""
-        if self.offline is not None:
-            return Slice(self._offline_error)
-        stable = limit is Limit.STABLE
-        upper = self._upper(limit)
-        if offset >= upper:
-            if offset > self.log_end_offset:
-                return _OUT_OF_RANGE
-            return _NOTHING_STABLE if stable else _NOTHING
-        if offset < self.log_start_offset:
-            return _OUT_OF_RANGE
-        try:
-            chunk = self._segments.read(offset, upper, max_bytes, min_one_batch)
-            aborted = self._segments.aborted(offset, chunk) if stable else None
-        except ProtocolError as bad:
-            self._damaged(bad)
-            return Slice(self._offline_error)
-        except OSError as error:
-            self._fail(error)
-            return Slice(self._offline_error)
-        return Slice(ErrorCode.NONE, chunk.data, aborted)
-
-    def bytes_available(self, offset: int, limit: Limit, enough: int) -> int:
-        """Bytes that a read from `offset` would find; exact below `enough` only."""
-        upper = self._upper(limit)
-        if self.offline is not None or not self.log_start_offset <= offset < upper:
-            return 0
-        if enough <= 1:
-            return 1
-        try:
-            return self._segments.bytes_between(offset, upper, enough)
-        except BadBatch as bad:
-            self._damaged(bad)
-        except OSError as error:
-            self._fail(error)
-        return 0
-
-    def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """(header, bytes) of every batch from the one that holds `from_offset` up to the end as it is now."""
-        return self._segments.scan(max(from_offset, self.log_start_offset))
-
-    def offset_for_timestamp(self, timestamp_ms: int, limit: Limit) -> TimestampOffset:
-        """(offset, timestamp, leader epoch) of the first record of at least `timestamp_ms`; -1 each if none."""
-        return self._located(lambda: find_timestamp(self._segments, timestamp_ms, self.log_start_offset), limit)
-
-    def max_timestamp_offset(self, limit: Limit) -> TimestampOffset:
-        """(offset, timestamp, leader epoch) of the record with the largest timestamp; -1 each if there is none."""
-        return self._located(lambda: find_largest_timestamp(self._segments), limit)
-
-    def _located(self, find: Callable[[], tuple[int, int] | None], limit: Limit) -> TimestampOffset:
-        """What `find` finds; nothing if it meets damage, which takes the partition offline."""
-        found = None
-        try:
-            found = find() if self.offline is None else None
-        except ProtocolError as bad:
-            self._damaged(bad)
-        except OSError as error:
-            self._fail(error)
-        if found is None or found[0] >= self._upper(limit):
-            return TimestampOffset(-1, -1, -1)
-        return TimestampOffset(found[0], found[1], self._epochs.epoch_of(found[0]))
-
-    def epoch_of(self, offset: int) -> int:
-        """Leader epoch of the record at `offset`, -1 if unknown."""
-        return self._epochs.epoch_of(offset)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
-        return self._epochs.end_offset_of(epoch, self.log_end_offset)
-
-    def _upper(self, limit: Limit) -> int:
-        if limit is Limit.STABLE:
-            return self.last_stable_offset
-        return self.high_watermark if limit is Limit.HIGH_WATERMARK else self.log_end_offset
-
-    # --- waiting --------------------------------------------------------------------------------------------------
-
-    def park(self, wait: Wait[None]) -> None:
-        """Wake `wait` when there is more to read, or when the partition goes offline."""
-        self._parked[wait] = None
-
-    def unpark(self, wait: Wait[None]) -> None:
-        self._parked.pop(wait, None)
-
-    def when_durable(self, offset: int, callback: Callable[[], None]) -> None:
+    def when_durable(self, offset: int, callback: OnDurable) -> None:
         """Run `callback` when `offset` is below the high watermark: at once, if it is."""
         if offset < self.high_watermark:
-            callback()
+            callback(ErrorCode.NONE)
+        elif self.offline is not None:
+            callback(self._offline_error)
         else:
             self._pending.append((offset, callback))
 
-    def _wake_parked(self) -> None:
-        parked, self._parked = self._parked, {}
-        for wait in parked:
-            wait.wake(None)
+    def files_to_flush(self) -> list[str]:
+        """What must reach the device for the log to be there up to its end: files of batches, and new names."""
+        segments = self._segments.ending_behind(max(self.flushed_offset, self.recovery_point))
+        paths = [segment.log_path for segment in segments]
+        if segments[0].base_offset >= self.flushed_offset or len(segments) > 1:
+            paths += [self._directory, self._directory.rpartition("/")[0]]
+        return paths
+
+    def flushed(self, end_offset: int) -> None:
+        """A flush that began when the log ended at `end_offset` has ended."""
+        self.flushed_offset = end_offset
+        if self.offline is not None:
+            return
+        if self.log_end_offset - end_offset < self.settings.flush_messages:
+            self._advance(self.log_end_offset)
+            return
+        self._advance(end_offset)
+        if self._flush is not None:
+            self._flush(self)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -455,14 +354,18 @@ class Partition:
         self._segments.close()
 
     def take_offline(self, reason: str, error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
-        """Answer `error` from now on."""
-        if self.offline is None:
-            self.offline = reason
-            self._offline_error = error
-            self._wake_parked()
+        """Answer `error` from now on, also to those who wait for what they have appended."""
+        super().take_offline(reason, error)
+        pending, self._pending = self._pending, deque()
+        for _, callback in pending:
+            callback(self._offline_error)
 
     def _roll(self, now_ms: int) -> None:
         sealed = self._segments.roll(now_ms, self.settings)
+        if self.settings.flush_messages != MAX_INT64:
+            # Batches of the next segment may reach the device first; without the end of this one, that is damage.
+            # What is not flushed yet is little.
+            sealed.file.sync()
         self._save_snapshot()
         self.unsynced += [*sealed.paths, self._snapshot_path(self.log_end_offset)]
 
@@ -481,16 +384,6 @@ class Partition:
         content = checkpoints.encode_epochs(self._epochs.entries)
         self._disk.write_atomically(f"{self._directory}/{checkpoints.LEADER_EPOCHS}", content, sync=False)
         self._epochs.changed = False
-
-    def _damaged(self, bad: ProtocolError) -> None:
-        self.take_offline(f"{self._directory} is damaged: {bad}")
-        _log.error("%s: %s; --truncate-damaged %s gives up what follows", self.name, self.offline, self.name)
-
-    def _fail(self, error: OSError) -> None:
-        self.take_offline(f"storage failed: {error}")
-        _log.error("%s: %s", self.name, self.offline)
-        if self._on_failure is not None:
-            self._on_failure(error)
 
 
 def _clear_append_time(batch: memoryview, header: BatchHeader) -> None:

@@ -137,6 +137,10 @@ class Segments:
                 yield header, batch
             position = 0
 
+    def ending_behind(self, offset: int) -> list[Segment]:
+        """The segments that hold something at or behind `offset`; always the active one."""
+        return self._segments[min(bisect_right(self._bases, offset), len(self._bases)) - 1 :]
+
     def _locate(self, offset: int) -> tuple[Segment, int]:
         """Segment and position of the batch that holds `offset`, or of the next one (compaction leaves gaps)."""
         hint = self._hints.get(offset)

@@ -21,6 +21,8 @@ class PartitionSettings:
     timestamp_after_max_ms: int = 3_600_000
     # cleanup.policy contains compact: records need keys
     cleanup_compact: bool = False
+    # So many records may be lost with the power; with 1, what is acknowledged is on the device.
+    flush_messages: int = MAX_INT64
     # compression.type: "producer" keeps the codec of the batch
     compression_type: str = PRODUCER_COMPRESSION
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 
@@ -28,6 +29,9 @@ class Clock(Protocol):
     def next_turn(self, callback: Callable[[], None]) -> None:
         """Run `callback` as the next event."""
 
+    def from_thread(self, callback: Callable[[], None]) -> None:
+        """Run `callback` as an event soon; the only method that another thread may call."""
+
 
 class LoopClock:
     """The real clock, on an asyncio event loop. `enter` is `Turns.event` of the broker that it serves."""
@@ -49,6 +53,10 @@ class LoopClock:
 
     def next_turn(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(self.enter, callback)
+
+    def from_thread(self, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self.enter, callback)
 
 
 def _not_connected(callback: Callable[[], None]) -> None:

@@ -8,9 +8,11 @@ import secrets
 import shutil
 import sys
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -99,8 +101,11 @@ class Disk(Protocol):
     def sync(self, paths: Sequence[str]) -> None:
         """Return when these files (not directories) are on the device."""
 
-    def start_sync(self, paths: Sequence[str]) -> SyncJob:
-        """`sync` beside the caller, who looks at the job later."""
+    def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> SyncJob:
+        """`sync` of files and directories beside the caller, in the order of the calls; what is gone is passed over.
+
+        The caller looks at the job later, or gets a call, from another thread.
+        """
 
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
@@ -196,31 +201,47 @@ class RealLock:
 
 
 class ThreadSyncJob:
-    """A sync in a thread of its own."""
+    """A sync in the thread of its disk."""
 
-    __slots__ = ("done", "error")
+    __slots__ = ("_disk", "_on_end", "_paths", "done", "error")
 
-    def __init__(self, disk: "RealDisk", paths: Sequence[str]) -> None:
+    def __init__(self, disk: "RealDisk", paths: Sequence[str], on_end: Callable[[], None] | None) -> None:
         self.done = False
         self.error: OSError | None = None
-        threading.Thread(target=self._run, args=(disk, paths), name="sync", daemon=True).start()
+        self._disk = disk
+        self._paths = paths
+        self._on_end = on_end
 
-    def _run(self, disk: "RealDisk", paths: Sequence[str]) -> None:
+    def run(self) -> None:
+        """Sync, and say so."""
+        paths = self._paths
         try:
-            while paths := [path for path in paths if disk.exists(path)]:
+            while paths := [path for path in paths if self._disk.exists(path)]:
                 # A file that is deleted with its topic in the meantime has nothing left to lose.
                 with suppress(FileNotFoundError):
-                    disk.sync(paths)
+                    self._disk.sync(paths)
                     break
         except OSError as error:
             self.error = error
         self.done = True
+        if self._on_end is not None:
+            self._on_end()
+
+
+def _run_syncs(jobs: "SimpleQueue[ThreadSyncJob | None]") -> None:
+    """The thread of a disk: one sync after the other, so that none can miss what another was told of a lost write."""
+    while (job := jobs.get()) is not None:
+        job.run()
+        del job  # it would keep the disk, and so this thread
 
 
 class RealDisk:
     """The file system of the machine."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "_syncs")
+
+    def __init__(self) -> None:
+        self._syncs: SimpleQueue[ThreadSyncJob | None] | None = None
 
     def open(self, path: str, create: bool = False) -> RealFile:
         return RealFile(path, create)
@@ -274,8 +295,14 @@ class RealDisk:
             finally:
                 os.close(descriptor)
 
-    def start_sync(self, paths: Sequence[str]) -> ThreadSyncJob:
-        return ThreadSyncJob(self, paths)
+    def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> ThreadSyncJob:
+        if self._syncs is None:
+            self._syncs = SimpleQueue()
+            threading.Thread(target=_run_syncs, args=(self._syncs,), name="sync", daemon=True).start()
+            weakref.finalize(self, self._syncs.put, None)
+        job = ThreadSyncJob(self, paths, on_end)
+        self._syncs.put(job)
+        return job
 
     def sync_dir(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -286,11 +286,14 @@ class TransactionCoordinator:
         wait: Wait[Decision] = Wait(self._turns)
         shard.set_volatile(transactional_id, machine.append_began(volatile, record))
 
-        def durable() -> None:
+        def settled(error: ErrorCode) -> None:
+            if error:  # the log is offline: recovery decides whether the record was written
+                wait.wake(REFUSALS[client_error(error)])
+                return
             self._durable(shard, transactional_id, decision)
             wait.wake(decision)
 
-        shard.log.when_durable(outcome.last_offset, durable)
+        shard.log.when_durable(outcome.last_offset, settled)
         return wait
 
     def _durable(self, shard: Shard, transactional_id: str, decision: Decision) -> None:

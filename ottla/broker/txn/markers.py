@@ -66,9 +66,21 @@ class Completion:
     """A prepared transaction on its way to Complete. `awaiting` is the set in the id's volatile part.
 
     `complained` is the last answer that was logged as an error, so that a lasting one is not logged each time.
+    `flushing` counts the markers that are written and not yet durable: a partition awaits its marker until it is. When
+    nothing else is to be done, the completion is `parked` until then.
     """
 
-    __slots__ = ("awaiting", "backoff_ms", "complained", "marker", "round", "shard", "transactional_id")
+    __slots__ = (
+        "awaiting",
+        "backoff_ms",
+        "complained",
+        "flushing",
+        "marker",
+        "parked",
+        "round",
+        "shard",
+        "transactional_id",
+    )
 
     def __init__(self, shard: "Shard", transactional_id: str, marker: TransactionMarker, awaiting: Partitions) -> None:
         self.shard = shard
@@ -77,6 +89,8 @@ class Completion:
         self.awaiting = awaiting
         self.backoff_ms = FIRST_RETRY_MS
         self.complained = ErrorCode.NONE
+        self.flushing = 0
+        self.parked = False
         self.round: Iterator[TopicPartition] = iter(tuple(awaiting))
 
 
@@ -175,7 +189,10 @@ class MarkerFanout:
                 continue
             step = _NEXT.get(error)
             if step is Next.DONE:
-                del awaiting[partition]
+                if self._sink.flushing:
+                    self._flush(completion, partition)
+                else:
+                    del awaiting[partition]
             elif step is Next.DROP:
                 del awaiting[partition]
                 _warn(completion, partition, error)
@@ -184,11 +201,28 @@ class MarkerFanout:
                 _complain(completion, partition, error)
             if now_ms() >= deadline_ms and awaiting:
                 return False
+        if completion.flushing:
+            completion.parked = True  # the last of them brings it back
+            return True
         if awaiting:
             self._later(completion)
         else:
             self._complete(completion)
         return True
+
+    def _flush(self, completion: Completion, partition: TopicPartition) -> None:
+        """A marker was written: once it is durable, the partition waits no more."""
+        completion.flushing += 1
+
+        def settled(error: ErrorCode) -> None:
+            completion.flushing -= 1
+            if not error:
+                completion.awaiting.pop(partition, None)
+            if completion.parked and not completion.flushing:
+                completion.parked = False
+                self._enqueue(completion)
+
+        self._sink.when_durable(*partition, settled)
 
     def _complete(self, completion: Completion) -> None:
         error = self._log_complete(completion)

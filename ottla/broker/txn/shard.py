@@ -9,6 +9,7 @@ from ottla.broker.txn.log import AppendOutcome
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import CALM, TransactionState, Volatile
 from ottla.protocol.batch import BatchHeader
+from ottla.protocol.errors import ErrorCode
 
 
 class StateLog(Protocol):
@@ -28,8 +29,8 @@ class StateLog(Protocol):
     def append_own(self, batch: bytearray) -> AppendOutcome:
         """Append a batch that the broker itself has built."""
 
-    def when_durable(self, offset: int, callback: Callable[[], None]) -> None:
-        """Call back once the record at `offset` is below the high watermark."""
+    def when_durable(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back once the record at `offset` is below the high watermark, or with the reason why it never will."""
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Every batch from `from_offset` to the log end."""

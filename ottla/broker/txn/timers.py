@@ -15,6 +15,7 @@ from ottla.broker.txn import machine
 from ottla.broker.txn.log import encode_tombstones
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.values import CALM
+from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.txn.coordinator import TransactionCoordinator
@@ -124,13 +125,15 @@ class Housekeeping:
                 shard.volatile.get(each, CALM), machine.dead(shard.states[each])
             )
 
-        def durable() -> None:
+        def settled(error: ErrorCode) -> None:
+            if error:
+                return  # the log is offline, and has said so
             for each in expired:
                 machine.apply(shard.states, each, None)
                 shard.volatile.pop(each, None)
             log.info("Forgot %d expired transactional ids", len(expired))
 
         if shard.log.high_watermark > outcome.last_offset:
-            durable()
+            settled(ErrorCode.NONE)
         else:
-            shard.log.when_durable(outcome.last_offset, durable)
+            shard.log.when_durable(outcome.last_offset, settled)

@@ -2,8 +2,8 @@
 
     schedule     what happens when, on one virtual time      disk        what a kill leaves, and what a power loss
     network      connections that split, stall and break     ports       the calls at which a broker can be killed
-    disk_errors  a disk that fails                           flushing    durability that comes later than the append
-    world        the broker's lives, and the run             setting     what it begins with
+    disk_errors  a disk that fails                           setting     what a run begins with
+    world        the broker's lives, and the run
     faults       what is drawn from a seed                   troubles    what strikes at a moment of its own
     process      a client as a script                        producers, consumers, members   the scripts; wire, reading
     causes       what comes too late to be told              history     what clients asked and were told

@@ -163,6 +163,7 @@ class MemoryDisk:
         self._names = Names()
         self._durable = Names()
         self._journal: list[Change] = []
+        self._syncs: dict[MemorySyncJob, Callable[[], None]] = {}
 
     # --- the port
 
@@ -244,21 +245,35 @@ class MemoryDisk:
     def sync(self, paths: Sequence[str]) -> None:
         self.sync_inodes([self._file(path) for path in paths])
 
-    def start_sync(self, paths: Sequence[str]) -> MemorySyncJob:
+    def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> MemorySyncJob:
         job = MemorySyncJob()
-        inodes = [self._file(path) for path in paths]
+        inodes = [inode for inode in map(self._names.files.get, paths) if inode is not None]
+        contents = [bytes(inode.data) for inode in inodes]
 
         def end() -> None:
+            if self._syncs.pop(job, None) is None:
+                return  # it was ended early, or the power was gone
             try:
                 self.errors.call("sync")
-                self._settle(inodes)
+                for inode, content in zip(inodes, contents, strict=True):
+                    if not inode.durable.startswith(content):
+                        inode.durable = content
+                self._settle([])
             except OSError as error:
                 job.error = error
             job.done = True
+            if on_end is not None:
+                on_end()
 
         self.ports.call("start_sync")
+        self._syncs[job] = end
         self._defer(end)
         return job
+
+    def end_syncs(self) -> None:
+        """End the background syncs that are under way now."""
+        for end in list(self._syncs.values()):
+            end()
 
     def sync_dir(self, path: str) -> None:
         self.errors.call("sync_dir")
@@ -288,6 +303,7 @@ class MemoryDisk:
 
     def lose_power(self) -> None:
         """Go back to what the device held."""
+        self._syncs.clear()
         kept = self.random.randrange(len(self._journal) + 1)
         names = self._durable
         for change in self._journal[:kept]:

@@ -71,6 +71,10 @@ class Invariants:
         self._ends.clear()
         self._states.clear()
 
+    def lost_unflushed(self) -> None:
+        """What is below a high watermark was synced, and every state of an id that was applied."""
+        self._ends = {name: (stable, high, high) for name, (stable, high, _end) in self._ends.items()}
+
     def began_life(self, assembly: Assembly) -> Iterator[str]:
         """The broker is back: what was there before is there now."""
         for partition in assembly.broker.cluster.partitions():

@@ -83,6 +83,10 @@ class VirtualClock:
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Event:
         return self._schedule.after(delay_ms, lambda: self._fire("timer", callback))
 
+    def from_thread(self, callback: Callable[[], None]) -> None:
+        """The world calls this in an event of its own."""
+        self._fire("thread", callback)
+
     def next_turn(self, callback: Callable[[], None]) -> None:
         self._schedule.after(0.0, lambda: self._fire("turn", callback))
 

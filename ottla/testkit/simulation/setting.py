@@ -54,6 +54,8 @@ def config_of(level: int, profile: Profile) -> Config:
     config = _CONFIGS[level, profile.expires]
     if profile.disk_errors[1]:
         config = replace(config, replica_high_watermark_checkpoint_interval_ms=CHECKPOINTS_MS)
+    if profile.flush_ms:
+        config = replace(config, log_flush_interval_messages=1)
     if profile.members:
         config = replace(config, group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=60)
     if not profile.verification:

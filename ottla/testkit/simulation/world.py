@@ -26,7 +26,6 @@ from ottla.testkit.simulation.causes import Causes, Generations
 from ottla.testkit.simulation.consumers import Consumer, Copier
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.faults import Fault, Profile
-from ottla.testkit.simulation.flushing import Flushes, flush_later
 from ottla.testkit.simulation.history import History
 from ottla.testkit.simulation.invariants import Invariants
 from ottla.testkit.simulation.members import Member
@@ -51,6 +50,8 @@ from ottla.testkit.simulation.setting import (
 from ottla.testkit.simulation.troubles import Troubles
 
 REST_MS: Final = 8000.0
+SYNC_MS: Final = (5.0, 55.0)
+"""How long a sync takes where no request waits for it."""
 LONGEST_MS: Final = 60_000.0
 SLOW: Final = Temper(transactions=5, pause=0.35, pause_ms=2000.0, timeout_ms=4000)
 """A member that its group gives up now and then, and whose transaction outlives that."""
@@ -103,7 +104,6 @@ class World:
         self.met: Counter[str] = Counter()
         """How often something rare came to pass."""
         self._invariants = Invariants(self.met)
-        self._flushes: Flushes | None = None
         self._trace = blake2b(digest_size=16)
         drawn = Random(master.getrandbits(64)).choice(LEVELS)
         self.level = (self.profile.level or drawn) if level is None else level
@@ -336,7 +336,6 @@ class World:
         if self._life == 1:
             turns.event(lambda: self._furnish(assembly))
         self.peer = PeerLink(assembly, self)
-        self._flushes = flush_later(assembly, clock, self.random, self.profile.flush_ms)
         if self._small_segments:
             for partition in assembly.broker.cluster.partitions():
                 if partition.topic not in INTERNAL_TOPICS:
@@ -387,13 +386,17 @@ class World:
     def lose_power(self, down_ms: float) -> None:
         if self.assembly is not None:
             self._die(down_ms)
-        self.lost_power = True
-        self._invariants.lost_power()
+        if self.profile.flush_ms:
+            self._invariants.lost_unflushed()
+        else:
+            self.lost_power = True
+            self._invariants.lost_power()
         self.disk.lose_power()
 
     def stop(self, down_ms: float) -> None:
         """A clean stop."""
-        self._end_flushes()
+        while self.assembly is not None and self.assembly.broker.logs.flushing:
+            self.disk.end_syncs()
         assembly = self.assembly
         if assembly is None:
             return
@@ -403,11 +406,6 @@ class World:
         self.guarded(assembly.close)
         if self.assembly is not None:
             self._die(down_ms)
-
-    def _end_flushes(self) -> None:
-        flushes = self._flushes
-        while flushes is not None and flushes.busy and self.assembly is not None:
-            self.guarded(lambda: self._turns.event(flushes.finish))
 
     def _down_ms(self) -> float:
         return self.random.random() * 600
@@ -423,7 +421,9 @@ class World:
         return [link for link in self._links if link.open_to_client]
 
     def _defer(self, work: Callable[[], None]) -> None:
-        self.schedule.after(5 + self.random.random() * 50, work)
+        """A sync takes as long as the profile says, mostly little of it."""
+        least_ms, most_ms = self.profile.flush_ms or SYNC_MS
+        self.schedule.after(least_ms + (most_ms - least_ms) * self.random.random() ** 2, work)
 
     def _bug(self, error: Exception) -> None:
         self.violations.append(f"bug: {error!r}")

@@ -155,7 +155,6 @@ def test_what_nobody_knows_is_one_line_of_its_own():
         ("log.dirs=a,b", "one directory"),
         ("log.dirs=", "one directory"),
         ("process.roles=controller", "broker, or broker,controller"),
-        ("log.flush.interval.messages=1", "more than 1: syncing every record is not yet supported"),
         ("advertised.listeners=OUTSIDE://a:1", "listeners named in `listeners` (PLAINTEXT)"),
         (
             "advertised.listeners=PLAINTEXT://0.0.0.0:1",
@@ -201,10 +200,6 @@ def test_an_address_that_no_client_can_reach_is_not_advertised():
         ConfigError, match=r"^advertised\.listeners= \(default\): must be .* a host that clients can reach"
     ):
         loaded(["listeners=PLAINTEXT://0.0.0.0:9092"])
-
-
-def test_a_flush_interval_that_has_no_effect_is_said_to_be_ignored():
-    assert loaded(["log.flush.interval.messages=10000"]).ignored == ("log.flush.interval.messages",)
 
 
 @pytest.mark.parametrize("pair", ["num.partitions", "=3", ""])

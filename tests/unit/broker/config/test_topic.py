@@ -85,10 +85,6 @@ def test_configs_of_features_that_are_not_here_do_not_stop_a_directory_from_load
             "Invalid value nan for configuration min.cleanable.dirty.ratio: must be a number from 0 to 1",
         ),
         (
-            {"flush.messages": "1"},
-            "Invalid value 1 for configuration flush.messages: syncing every record is not yet supported",
-        ),
-        (
             {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"},
             "conflict topic config setting min.compaction.lag.ms (5) > max.compaction.lag.ms (4)",
         ),

@@ -32,7 +32,10 @@ class ManualClock:
         return SimpleNamespace(cancel=lambda: None)
 
     def next_turn(self, callback):
-        callback()
+        self.enter(callback)
+
+    def from_thread(self, callback):
+        self.enter(callback)
 
     def advance(self, ms):
         self.ms += ms
@@ -57,9 +60,11 @@ class FaultyFile(RealFile):
 
 
 class FaultyDisk(RealDisk):
-    __slots__ = ("fail_sync", "keep_short_write", "short_write")
+    __slots__ = ("fail_sync", "held", "keep_short_write", "short_write")
 
     def __init__(self):
+        super().__init__()
+        self.held = None
         self.short_write = None
         self.keep_short_write = False
         self.fail_sync = False
@@ -69,10 +74,22 @@ class FaultyDisk(RealDisk):
         file.disk = self
         return file
 
-    def start_sync(self, paths):
-        job = SimpleNamespace(done=True, error=None, paths=paths)
-        if self.fail_sync:
-            job.error = OSError(errno.EIO, "Input/output error")
+    def start_sync(self, paths, on_end=None):
+        """It ends at once, or when the test calls `end()` of what it finds in `held`."""
+        job = SimpleNamespace(done=False, error=None, paths=paths)
+
+        def end():
+            job.done = True
+            if self.fail_sync:
+                job.error = OSError(errno.EIO, "Input/output error")
+            if on_end is not None:
+                on_end()
+
+        job.end = end
+        if self.held is None:
+            end()
+        else:
+            self.held.append(job)
         return job
 
 
@@ -91,6 +108,7 @@ class Broker:
     def start(self, **settings):
         turns = Turns(self.clock.next_turn, self.bugs.append)
         self.turns = turns
+        self.clock.enter = turns.event
         self.manager = LogManager(self.disk, self.clock, turns, LogSettings(str(self.directory), **settings))
         self.manager.open()
         return self.manager

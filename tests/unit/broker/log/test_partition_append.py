@@ -318,11 +318,11 @@ def test_waiters_are_woken_by_an_append_and_by_a_failure(broker, produce):
 def test_durability_is_reported_for_what_is_written(broker, produce):
     partition = broker.partition()
     durable = []
-    partition.when_durable(0, lambda: durable.append("first"))
+    partition.when_durable(0, lambda error: durable.append("first"))
     assert durable == []
     produce(partition)
     assert durable == ["first"]
-    partition.when_durable(0, lambda: durable.append("at once"))
+    partition.when_durable(0, lambda error: durable.append("at once"))
     assert durable == ["first", "at once"]
 
 

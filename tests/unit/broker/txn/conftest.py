@@ -69,7 +69,7 @@ class FakeLog:
         self.high_watermark = self.log_end_offset
         waiting, self._waiting = self._waiting, []
         for callback in waiting:
-            callback()
+            callback(ErrorCode.NONE)
 
     def crash(self):
         """What was not durable is gone."""
@@ -138,11 +138,19 @@ class FakeClock:
 
 
 class FakeSink:
-    """Partition leaders. `answers[(topic, index)]` is a list of codes to give first; then all is well."""
+    """Partition leaders. `answers[(topic, index)]` is a list of codes to give first; then all is well.
+
+    While `flushing`, what is written becomes durable when the test calls what it finds in `undurable`.
+    """
 
     def __init__(self):
         self.written = []
         self.answers = {}
+        self.flushing = False
+        self.undurable = {}
+
+    def when_durable(self, topic, index, callback):
+        self.undurable[topic, index] = callback
 
     def write_marker(self, topic, index, marker):
         waiting = self.answers.get((topic, index))
@@ -312,6 +320,7 @@ class DeafSink:
     def __init__(self, leaders, hearing):
         self.leaders = leaders
         self.hearing = hearing
+        self.flushing = False
 
     def write_marker(self, topic, index, marker):
         if self.hearing == 0:
@@ -346,7 +355,7 @@ class LogsBroker:
             self.config.transaction_version,
         )
         self.cluster.open()
-        self.sink = DeafSink(Leaders(self.cluster), hearing)
+        self.sink = DeafSink(Leaders(self.cluster, self.logs), hearing)
         settings = TransactionSettings(markers_wait_ms=self.config.transaction_markers_wait_ms)
         self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, settings)
         leaders = self.sink.leaders

@@ -291,3 +291,39 @@ def test_a_wide_transaction_does_not_hold_up_a_small_one(rig):
     assert rig.state("wide").status is S.PREPARE_COMMIT
     rig.clock.settle()
     assert rig.state("wide").status is S.COMPLETE_COMMIT
+
+
+def test_complete_comes_when_the_markers_are_durable(rig):
+    rig.sink.flushing = True
+    ended(rig, FOO, BAR)
+    assert where(rig) == [FOO, BAR]
+    assert rig.state().status is S.PREPARE_COMMIT
+    rig.sink.undurable.pop(FOO)(E.NONE)
+    rig.clock.settle()
+    assert rig.state().status is S.PREPARE_COMMIT
+    rig.sink.undurable.pop(BAR)(E.NONE)
+    rig.clock.settle()
+    assert rig.state().status is S.COMPLETE_COMMIT
+
+
+def test_a_marker_whose_flush_failed_is_written_again(rig):
+    rig.sink.flushing = True
+    ended(rig, FOO, BAR)
+    rig.sink.undurable.pop(BAR)(E.NONE)
+    rig.sink.undurable.pop(FOO)(E.KAFKA_STORAGE_ERROR)
+    rig.clock.advance(19)
+    assert where(rig) == [FOO, BAR]
+    rig.clock.advance(1)
+    assert where(rig) == [FOO, BAR, FOO]
+    rig.sink.undurable.pop(FOO)(E.NONE)
+    rig.clock.settle()
+    assert rig.state().status is S.COMPLETE_COMMIT
+
+
+def test_markers_that_are_durable_when_they_are_asked_for_end_the_transaction_once(rig, monkeypatch):
+    rig.sink.flushing = True
+    monkeypatch.setattr(rig.sink, "when_durable", lambda topic, index, callback: callback(E.NONE))
+    ended(rig, FOO, BAR)
+    rig.clock.settle()
+    assert rig.state().status is S.COMPLETE_COMMIT
+    assert where(rig) == [FOO, BAR]

@@ -1,0 +1,33 @@
+"""Answers that wait until what they promise is durable. free
+
+Without flushes everything that was appended is: `logs.flushing` is False and nobody comes here.
+"""
+
+from ottla.broker.api.context import Broker
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.broker.group.log import client_error
+from ottla.broker.log.partition import Partition
+from ottla.broker.turns import Wait
+from ottla.protocol.errors import ErrorCode
+
+
+async def of_partition(broker: Broker, partition: Partition, last_offset: int) -> ErrorCode:
+    """Wait until `last_offset` is as durable as its log promises; KAFKA_STORAGE_ERROR if it never will be."""
+    if last_offset < partition.high_watermark:
+        return ErrorCode.NONE
+    wait: Wait[ErrorCode] = Wait(broker.turns)
+    partition.when_durable(last_offset, wait.wake)
+    return await wait
+
+
+async def of_group(broker: Broker, group_id: str) -> ErrorCode:
+    """Wait for everything that the group's log holds now: what the caller did, and what it saw there.
+
+    The error is one for clients of a coordinator.
+    """
+    if not group_id or not broker.logs.flushing:
+        return ErrorCode.NONE
+    partition = broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_of(group_id))
+    if partition is None:
+        return ErrorCode.NONE
+    return client_error(await of_partition(broker, partition, partition.log_end_offset - 1))

@@ -1,0 +1,66 @@
+"""Group commit: one sync at a time covers everything that was appended before it began. shell
+
+A partition asks for a flush when it has appended what must be on the device. At the end of that turn, or when the sync
+that is under way has ended, one sync starts for all of them; then their high watermarks move. So the cost of a sync is
+shared by all who wait for it, and nobody waits for more than two.
+
+A sync that failed is never tried again: the kernel may have dropped the pages and called them clean.
+"""
+
+from collections.abc import Callable
+
+from ottla.broker.log.partition import Partition
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.disk import Disk, SyncJob
+from ottla.broker.turns import Turns
+
+
+class Flusher:
+    """The flushes of one log directory; `failed` hears of the first that fails, and it was the last."""
+
+    def __init__(self, disk: Disk, clock: Clock, turns: Turns, failed: Callable[[OSError], None]) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._turns = turns
+        self._failed = failed
+        self._dirty: dict[Partition, None] = {}
+        self._covered: list[tuple[Partition, int]] = []
+        self._job: SyncJob | None = None
+        self._scheduled = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a flush is under way or asked for."""
+        return self._job is not None or self._scheduled
+
+    def flush(self, partition: Partition) -> None:
+        """Put what the partition holds now on the device, then tell it (`Partition.flushed`)."""
+        self._dirty[partition] = None
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and self._job is None:
+            self._scheduled = True
+            self._turns.at_end(self._start)
+
+    def _start(self) -> None:
+        self._scheduled = False
+        dirty, self._dirty = self._dirty, {}
+        paths: dict[str, None] = {}
+        for partition in dirty:
+            if partition.offline is None:
+                self._covered.append((partition, partition.log_end_offset))
+                paths.update(dict.fromkeys(partition.files_to_flush()))
+        if paths:
+            self._job = self._disk.start_sync([*paths], lambda: self._clock.from_thread(self._ended))
+
+    def _ended(self) -> None:
+        job, self._job = self._job, None
+        covered, self._covered = self._covered, []
+        if job is not None and job.error is not None:
+            self._failed(job.error)
+            return
+        for partition, end_offset in covered:
+            partition.flushed(end_offset)
+        if self._dirty:
+            self._schedule()

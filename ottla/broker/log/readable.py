@@ -1,0 +1,181 @@
+"""What can be read of one partition, and how far; who waits for more. shell"""
+
+from collections.abc import Callable, Iterator
+from logging import getLogger
+
+from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.results import Limit, Slice
+from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
+from ottla.broker.turns import Wait
+from ottla.protocol.batch import BatchHeader
+from ottla.protocol.errors import ErrorCode, ProtocolError
+
+_log = getLogger(__name__)
+
+_OUT_OF_RANGE = Slice(ErrorCode.OFFSET_OUT_OF_RANGE)
+_NOTHING = Slice(ErrorCode.NONE)
+_NOTHING_STABLE = Slice(ErrorCode.NONE, b"", [])
+
+
+class ReadableLog:
+    """The log of a partition as its readers see it. `offline` is None, or why nothing can be read or appended."""
+
+    __slots__ = (
+        "_directory",
+        "_epochs",
+        "_offline_error",
+        "_on_failure",
+        "_parked",
+        "_segments",
+        "high_watermark",
+        "index",
+        "last_stable_offset",
+        "log_end_offset",
+        "log_start_offset",
+        "offline",
+        "topic",
+    )
+
+    def __init__(self, topic: str, index: int, loaded: LoadedLog, on_failure: Callable[[OSError], None] | None) -> None:
+        segments = loaded.segments
+        self.topic = topic
+        self.index = index
+        self.offline = loaded.damage
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = segments.end_offset
+        self.high_watermark = segments.end_offset
+        self.last_stable_offset = segments.end_offset
+        self._offline_error = ErrorCode.KAFKA_STORAGE_ERROR
+        self._directory = loaded.directory
+        self._segments = segments
+        self._epochs = loaded.epochs
+        self._on_failure = on_failure
+        self._parked: dict[Wait[None], None] = {}
+
+    @property
+    def name(self) -> str:
+        """`<topic>-<index>`."""
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def first_offset(self) -> int:
+        """Base offset of the first segment; the log may start later."""
+        return self._segments.first_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all `.log` files."""
+        return self._segments.size_bytes
+
+    # --- read -----------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, *, limit: Limit = Limit.HIGH_WATERMARK, min_one_batch: bool = True
+    ) -> Slice:
+        """Whole batches from `offset` below the limit, of one segment. Empty at the limit."""
+        if self.offline is not None:
+            return Slice(self._offline_error)
+        stable = limit is Limit.STABLE
+        upper = self._upper(limit)
+        if offset >= upper:
+            if offset > self.log_end_offset:
+                return _OUT_OF_RANGE
+            return _NOTHING_STABLE if stable else _NOTHING
+        if offset < self.log_start_offset:
+            return _OUT_OF_RANGE
+        try:
+            chunk = self._segments.read(offset, upper, max_bytes, min_one_batch)
+            aborted = self._segments.aborted(offset, chunk) if stable else None
+        except ProtocolError as bad:
+            self._damaged(bad)
+            return Slice(self._offline_error)
+        except OSError as error:
+            self._fail(error)
+            return Slice(self._offline_error)
+        return Slice(ErrorCode.NONE, chunk.data, aborted)
+
+    def bytes_available(self, offset: int, limit: Limit, enough: int) -> int:
+        """Bytes that a read from `offset` would find; exact below `enough` only."""
+        upper = self._upper(limit)
+        if self.offline is not None or not self.log_start_offset <= offset < upper:
+            return 0
+        if enough <= 1:
+            return 1
+        try:
+            return self._segments.bytes_between(offset, upper, enough)
+        except ProtocolError as bad:
+            self._damaged(bad)
+        except OSError as error:
+            self._fail(error)
+        return 0
+
+    def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """(header, bytes) of every batch from the one that holds `from_offset` up to the end as it is now."""
+        return self._segments.scan(max(from_offset, self.log_start_offset))
+
+    def offset_for_timestamp(self, timestamp_ms: int, limit: Limit) -> TimestampOffset:
+        """(offset, timestamp, leader epoch) of the first record of at least `timestamp_ms`; -1 each if none."""
+        return self._located(lambda: find_timestamp(self._segments, timestamp_ms, self.log_start_offset), limit)
+
+    def max_timestamp_offset(self, limit: Limit) -> TimestampOffset:
+        """(offset, timestamp, leader epoch) of the record with the largest timestamp; -1 each if there is none."""
+        return self._located(lambda: find_largest_timestamp(self._segments), limit)
+
+    def _located(self, find: Callable[[], tuple[int, int] | None], limit: Limit) -> TimestampOffset:
+        """What `find` finds; nothing if it meets damage, which takes the partition offline."""
+        found = None
+        try:
+            found = find() if self.offline is None else None
+        except ProtocolError as bad:
+            self._damaged(bad)
+        except OSError as error:
+            self._fail(error)
+        if found is None or found[0] >= self._upper(limit):
+            return TimestampOffset(-1, -1, -1)
+        return TimestampOffset(found[0], found[1], self._epochs.epoch_of(found[0]))
+
+    def epoch_of(self, offset: int) -> int:
+        """Leader epoch of the record at `offset`, -1 if unknown."""
+        return self._epochs.epoch_of(offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
+        return self._epochs.end_offset_of(epoch, self.log_end_offset)
+
+    def _upper(self, limit: Limit) -> int:
+        if limit is Limit.STABLE:
+            return self.last_stable_offset
+        return self.high_watermark if limit is Limit.HIGH_WATERMARK else self.log_end_offset
+
+    # --- waiting --------------------------------------------------------------------------------------------------
+
+    def park(self, wait: Wait[None]) -> None:
+        """Wake `wait` when there is more to read, or when the partition goes offline."""
+        self._parked[wait] = None
+
+    def unpark(self, wait: Wait[None]) -> None:
+        self._parked.pop(wait, None)
+
+    def _wake_parked(self) -> None:
+        parked, self._parked = self._parked, {}
+        for wait in parked:
+            wait.wake(None)
+
+    # --- going offline --------------------------------------------------------------------------------------------
+
+    def take_offline(self, reason: str, error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
+        """Answer `error` from now on."""
+        if self.offline is None:
+            self.offline = reason
+            self._offline_error = error
+            self._wake_parked()
+
+    def _damaged(self, bad: ProtocolError) -> None:
+        self.take_offline(f"{self._directory} is damaged: {bad}")
+        _log.error("%s: %s; --truncate-damaged %s gives up what follows", self.name, self.offline, self.name)
+
+    def _fail(self, error: OSError) -> None:
+        self.take_offline(f"storage failed: {error}")
+        _log.error("%s: %s", self.name, self.offline)
+        if self._on_failure is not None:
+            self._on_failure(error)

@@ -1,0 +1,154 @@
+"""Durability that waits for the device: what a flush covers, who hears of it, and what a failed one means."""
+
+import pytest
+
+from ottla.broker.log.partition import Limit
+from ottla.broker.log.settings import PartitionSettings
+from ottla.protocol.errors import ErrorCode
+
+FLUSHED = {"flush_messages": 1}
+
+
+@pytest.fixture
+def syncs(broker):
+    """The syncs that were started and have not ended."""
+    broker.disk.held = []
+    return broker.disk.held
+
+
+def names(job):
+    return [path.rpartition("/")[2] for path in job.paths]
+
+
+def test_what_is_not_on_the_device_is_not_seen(broker, produce, syncs):
+    partition = broker.partition(**FLUSHED)
+    heard = []
+    result = produce(partition)
+    partition.when_durable(result.last_offset, heard.append)
+    assert (partition.log_end_offset, partition.high_watermark, heard) == (1, 0, [])
+    assert partition.read(0, 1000).records == b""
+    assert partition.read(0, 1000, limit=Limit.END).records != b""
+    syncs.pop().end()
+    assert (partition.high_watermark, heard) == (1, [ErrorCode.NONE])
+
+
+def test_one_sync_serves_everybody_who_came_while_another_was_under_way(broker, produce, syncs):
+    first, second = broker.partition(**FLUSHED), broker.partition(index=1, **FLUSHED)
+    produce(first)
+    for _ in range(3):
+        produce(first)
+        produce(second)
+    assert len(syncs) == 1
+    syncs.pop().end()
+    assert (first.high_watermark, second.high_watermark) == (1, 0)
+    assert len(syncs) == 1
+    assert {"00000000000000000000.log"} == {name for name in names(syncs[0]) if name.endswith(".log")}
+    syncs.pop().end()
+    assert (first.high_watermark, second.high_watermark) == (4, 3)
+    assert syncs == []
+
+
+def test_waiters_hear_in_the_order_of_their_appends(broker, produce, syncs):
+    partition = broker.partition(**FLUSHED)
+    heard = []
+    for name in "abc":
+        result = produce(partition)
+        partition.when_durable(result.last_offset, lambda error, name=name: heard.append(name))
+    syncs.pop(0).end()
+    assert heard == ["a"]
+    syncs.pop(0).end()
+    assert heard == ["a", "b", "c"]
+
+
+def test_a_new_log_is_flushed_with_its_names(broker, produce, syncs):
+    produce(broker.partition(**FLUSHED))
+    assert names(syncs[0]) == ["00000000000000000000.log", "t-0", "data"]
+    syncs.pop().end()
+    produce(broker.partition(**FLUSHED))
+    assert names(syncs[0]) == ["00000000000000000000.log"]
+
+
+def test_sealed_segments_are_flushed_with_what_follows_them(broker, produce, syncs):
+    partition = broker.partition(segment_bytes=200, **FLUSHED)
+    produce(partition)
+    for _ in range(4):
+        produce(partition)
+    syncs.pop().end()
+    logs = sorted(path.name for path in broker.path().glob("*.log"))
+    assert len(logs) == 3
+    assert [name for name in names(syncs[0]) if name.endswith(".log")] == logs
+    assert "t-0" in names(syncs[0])
+    syncs.pop().end()
+    assert partition.high_watermark == 5
+
+
+def test_a_failed_sync_acknowledges_nothing_and_is_never_repeated(broker, produce, syncs):
+    partition, other = broker.partition(**FLUSHED), broker.partition(index=1, **FLUSHED)
+    heard = []
+    partition.when_durable(produce(partition).last_offset, heard.append)
+    other.when_durable(produce(other).last_offset, heard.append)
+    broker.disk.fail_sync = True
+    syncs.pop().end()
+    assert heard == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert syncs == []
+    broker.disk.fail_sync = False
+    assert produce(partition).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.high_watermark == other.high_watermark == 0
+    partition.when_durable(0, heard.append)
+    assert heard[2:] == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_some_records_may_wait_together(broker, produce, syncs):
+    partition = broker.partition(flush_messages=3)
+    produce(partition)
+    produce(partition)
+    assert (partition.high_watermark, syncs) == (2, [])
+    produce(partition)
+    assert partition.high_watermark == 2
+    syncs.pop().end()
+    assert partition.high_watermark == 3
+
+
+def test_a_duplicate_waits_for_its_original(broker, produce, syncs):
+    partition = broker.partition(**FLUSHED)
+    heard = []
+    first = produce(partition, producer_id=1, producer_epoch=0, base_sequence=0)
+    again = produce(partition, producer_id=1, producer_epoch=0, base_sequence=0)
+    assert again.duplicate and again.last_offset == first.last_offset
+    partition.when_durable(again.last_offset, heard.append)
+    assert heard == []
+    syncs.pop().end()
+    assert heard == [ErrorCode.NONE]
+
+
+def test_the_stable_offset_waits_for_the_marker(broker, transactor, syncs):
+    partition = broker.partition(**FLUSHED)
+    producer = transactor(partition, 7)
+    producer.send()
+    syncs.pop().end()
+    assert (partition.high_watermark, partition.last_stable_offset) == (1, 0)
+    producer.end(commit=True)
+    assert partition.last_stable_offset == 0
+    syncs.pop().end()
+    assert (partition.high_watermark, partition.last_stable_offset) == (2, 2)
+
+
+def test_an_interval_that_is_changed_counts_from_the_next_append(broker, produce, syncs):
+    partition = broker.partition()
+    produce(partition)
+    partition.settings = PartitionSettings(**FLUSHED)
+    produce(partition)
+    assert partition.high_watermark == 1
+    partition.settings = PartitionSettings()
+    syncs.pop().end()
+    assert partition.high_watermark == 2
+
+
+def test_a_partition_that_is_deleted_is_not_waited_for(broker, produce, syncs):
+    partition = broker.partition(**FLUSHED)
+    heard = []
+    partition.when_durable(produce(partition).last_offset, heard.append)
+    broker.manager.delete_partition("t", 0)
+    assert heard == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    syncs.pop().end()
+    assert not broker.manager.flushing
