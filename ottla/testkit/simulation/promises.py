@@ -43,6 +43,8 @@ def of_order(name: str, answers: Iterable[tuple[tuple[str, int], bool, int]]) ->
 
 def of_marker(world: "World", marker: TransactionMarker) -> Iterator[str]:
     """A marker is written: its transaction is open no more, for the decision is durable before it is told."""
+    if world.lost_power:
+        return  # what the coordinator decided may be lost, and the administrator's aborts meet what began anew
     epoch = marker.producer_epoch - (1 if marker.transaction_version >= V2 else 0)
     for transactional_id, state in _states(world):
         open_in = state.producer_id, state.producer_epoch, state.status
