@@ -13,7 +13,7 @@ from ottla.testkit.simulation.network import Weather
 from ottla.testkit.simulation.outcome import judge, run_seed
 from ottla.testkit.simulation.plants import PLANTS
 from ottla.testkit.simulation.producers import Abortable, Producer, Temper
-from ottla.testkit.simulation.rates import MEASURED, main, row
+from ottla.testkit.simulation.rates import MEASURED, main, noticed, row
 from ottla.testkit.simulation.world import World
 
 RATES = json.loads((Path(__file__).parent / "rates.json").read_text(encoding="utf-8"))
@@ -46,7 +46,8 @@ def test_a_planted_bug_is_noticed(plant):
     profile, level = PROFILES[rate["profile"]], rate["level"]
     others = range(min(150, 5 * rate["seeds"] // rate["caught"]))
     with PLANTS[plant]():
-        assert any(run_seed(seed, profile, level=level).problems for seed in chain(rate["first"], others))
+        seeds = chain(rate["first"], others)
+        assert any(noticed(plant, run_seed(seed, profile, level=level).problems) for seed in seeds)
 
 
 # --- schedules of their own
@@ -188,4 +189,4 @@ def test_a_schedule_made_for_it_shows_the_bug_and_is_clean_without(plant, script
 
     assert found() == []
     with PLANTS[plant]():
-        assert found() != []
+        assert noticed(plant, found()) != []

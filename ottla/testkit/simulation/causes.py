@@ -15,7 +15,7 @@ from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.faults import Profile
-from ottla.testkit.simulation.history import History
+from ottla.testkit.simulation.history import Entry, History
 from ottla.testkit.simulation.process import Attempt, Process
 from ottla.testkit.simulation.producers import Producer
 
@@ -85,8 +85,16 @@ class Causes:
             return
         owner = marker.producer_id, marker.producer_epoch
         for process in self._processes:
-            if isinstance(process, Producer) and process.producer == owner and process.txn is not None:
-                self._history.note("cause", cause=LATE_MARKER, txn=process.txn, of=process.txn)
+            if isinstance(process, Producer) and process.producer == owner:
+                # What is open here may be the transaction before, decided already: its own marker is still to come.
+                for txn in {self._last_ended(process.name): None, process.txn: None}:
+                    if txn is not None:
+                        self._history.note("cause", cause=LATE_MARKER, txn=txn, of=txn)
+
+    def _last_ended(self, name: str) -> str | None:
+        """The transaction that a client asked to end last."""
+        ended = (entry["txn"] for entry in reversed(self._history.entries) if _asks_to_end(entry, name))
+        return next(ended, None)
 
     def replaced_producers(self) -> list[tuple[int, int]]:
         """Producer id and epoch of every instance whose successor has its answer, and that holds the same id."""
@@ -100,6 +108,10 @@ class Causes:
                     old.append((entry["pid"], min(before, entry["epoch"])))
                 latest[owner] = max(before, entry["epoch"])
         return old
+
+
+def _asks_to_end(entry: Entry, name: str) -> bool:
+    return bool(entry["f"] == "end" and entry["type"] == "invoke" and entry["proc"] == name)
 
 
 def _producer_of(state: TransactionState) -> tuple[int, int]:

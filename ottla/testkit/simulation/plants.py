@@ -255,9 +255,8 @@ def duplicate_early() -> AbstractContextManager[None]:
     """A batch that was sent again is acknowledged although the first one is not durable yet."""
 
     def make(durable: Any) -> Any:
-        async def _durable(broker: Any, partition: Any, result: Any) -> None:
-            if not result.duplicate:
-                await durable(broker, partition, result)
+        async def _durable(broker: Any, write: Any, result: Any) -> Any:
+            return result if result.duplicate else await durable(broker, write, result)
 
         return _durable
 

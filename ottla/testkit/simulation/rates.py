@@ -54,6 +54,9 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
 }
 """The profile that is about the rule, and the `transaction.version` where it counts (None: that of the seed)."""
 
+CRASHES: Final = frozenset({"exhausted-id-kept"})
+"""Plants that make the broker fail: there is no epoch 32,768."""
+
 
 def measure(plant: str) -> dict[str, Any]:
     """The hits of one plant."""
@@ -64,9 +67,10 @@ def measure(plant: str) -> dict[str, Any]:
     with PLANTS[plant]():
         while tried < LEAST_SEEDS or (tried < MOST_SEEDS and len(hits) < CLEAR):
             outcome = run_seed(tried, PROFILES[name], level=level)
-            if outcome.problems:
+            problems = noticed(plant, outcome.problems)
+            if problems:
                 hits.append(tried)
-                kinds[_kind(outcome.problems[0])] += 1
+                kinds[_kind(problems[0])] += 1
             tried += 1
     return {
         "profile": name,
@@ -76,6 +80,11 @@ def measure(plant: str) -> dict[str, Any]:
         "first": hits[:FIRST],
         "noticed": [kind for kind, _count in kinds.most_common(3)],
     }
+
+
+def noticed(plant: str, problems: Sequence[str]) -> list[str]:
+    """Without what shows only that a plant fits the broker's code no more: exceptions."""
+    return [each for each in problems if plant in CRASHES or not each.startswith(("error log", "bug"))]
 
 
 def row(plant: str, rate: dict[str, Any]) -> str:
