@@ -284,7 +284,7 @@ class TransactionCoordinator:
             self._durable(shard, transactional_id, decision)
             return ErrorCode.NONE
         wait: Wait[Decision] = Wait(self._turns)
-        shard.set_volatile(transactional_id, machine.append_began(volatile, record))
+        shard.set_volatile(transactional_id, machine.append_began(volatile, record, decision.fenced_epoch))
 
         def settled(error: ErrorCode) -> None:
             if error:  # the log is offline: recovery decides whether the record was written

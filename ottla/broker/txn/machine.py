@@ -240,9 +240,9 @@ def check_step(before: TransactionState | None, after: TransactionState) -> None
 # ---- events of the volatile part
 
 
-def append_began(volatile: Volatile, pending: TransactionState) -> Volatile:
-    """A record of the id is being logged: competing requests are refused."""
-    return volatile._replace(pending=pending)
+def append_began(volatile: Volatile, pending: TransactionState, fenced_epoch: int = NO_PRODUCER_EPOCH) -> Volatile:
+    """A record of the id is being logged: competing requests are refused, and those of a fenced epoch for good."""
+    return volatile._replace(pending=pending, fenced_epoch=max(volatile.fenced_epoch, fenced_epoch))
 
 
 def append_failed(volatile: Volatile, decision: Decision) -> Volatile:
