@@ -57,6 +57,7 @@ conformance: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/broker.py
+	$(BIN)/python benchmarks/transactions.py
 	$(BIN)/python benchmarks/scan.py
 
 clean:

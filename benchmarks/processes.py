@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,12 +83,17 @@ def attached(bootstrap: str, pid: int | None) -> Iterator[Broker]:
 
 
 @contextlib.contextmanager
-def ottla() -> Iterator[Broker]:
-    """Our broker on a free port with an empty data directory."""
+def ottla(
+    data_dir: Path | None = None,
+    overrides: Sequence[str] = (),
+    program: Sequence[str] = ("-m", "ottla.cli.main"),
+) -> Iterator[Broker]:
+    """Our broker on a free port, with an empty data directory unless one is given."""
     with tempfile.TemporaryDirectory(prefix="ottla-benchmark-") as directory:
         ready_file = Path(directory) / "ready"
-        command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]
-        command += ["--data-dir", f"{directory}/data", "--ready-file", str(ready_file)]
+        command = [sys.executable, *program, "serve", "--listen", "127.0.0.1:0"]
+        command += ["--data-dir", str(data_dir or f"{directory}/data"), "--ready-file", str(ready_file)]
+        command += [f"--override={override}" for override in overrides]
         with _running(command, Path(directory) / "log") as (process, began):
             while not (line := ready_file.read_text() if ready_file.exists() else "").endswith("\n"):
                 _check(process, Path(directory) / "log", began)

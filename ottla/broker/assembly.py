@@ -102,13 +102,22 @@ class Assembly:
         self._clock.call_later(interval_ms, run)
 
     def _expire_producers(self) -> None:
+        self._turns.start(self._expire_in_slices(), _ignore, log_bug)
+
+    async def _expire_in_slices(self) -> None:
         now_ms = self._clock.now_ms()
-        for partition in self.broker.cluster.partitions():
-            partition.expire_producers(now_ms)
+        for partition in list(self.broker.cluster.partitions()):
+            for number, _ in enumerate(partition.expire_producers(now_ms)):
+                if number:  # most partitions have but one slice
+                    await self._turns.pause()
 
     def _sweep_connections(self) -> None:
         for connection in list(self.connections):
             connection.sweep(IDLE_SWEEPS)
+
+
+def _ignore(result: None) -> None:
+    """Nobody waits for the end of an expiry."""
 
 
 def log_bug(error: Exception) -> None:

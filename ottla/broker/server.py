@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import resource
@@ -16,6 +15,7 @@ import uvloop
 from ottla.broker.api.context import Broker
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly, log_bug
+from ottla.broker.collector import Collector
 from ottla.broker.config import Config, Listener
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.ports.clock import LoopClock
@@ -27,7 +27,6 @@ log = logging.getLogger("ottla.server")
 
 DRAIN_SECONDS = 1.0
 ACCEPT_BACKLOG = 1024
-FREEZE_AGAIN_MS = 100.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -38,6 +37,7 @@ class Server:
         self.config = config
         self._truncate_damaged = truncate_damaged
         self._listener: asyncio.Server | None = None
+        self._collector = Collector()
         self._assembly: Assembly
         self.broker: Broker
 
@@ -50,7 +50,6 @@ class Server:
         clock = LoopClock(loop)
         turns = Turns(clock.next_turn, log_bug)
         clock.enter = turns.event
-        self._clock = clock
         self._assembly = Assembly(self.config, clock, RealDisk(), turns, self._truncate_damaged)
         self.broker = self._assembly.broker
         _load_codecs()
@@ -60,9 +59,7 @@ class Server:
             await self.stop()
             raise
         self._assembly.start_housekeeping()
-        gc.collect()
-        gc.freeze()
-        self._clock.call_later(FREEZE_AGAIN_MS, self._freeze_loaded)
+        self._collector.start()
         return address
 
     async def stop(self) -> None:
@@ -79,6 +76,7 @@ class Server:
         for connection in list(connections):
             connection.close()
         self._assembly.close()
+        self._collector.stop()
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> str:
         config = self.config
@@ -98,13 +96,6 @@ class Server:
         told = "" if self.broker.port == port else f", and clients are told {address} (advertised.listeners)"
         log.info("Serving %s on %s%s", Path(config.log_dirs).absolute(), listener._replace(port=port), told)
         return address
-
-    def _freeze_loaded(self) -> None:
-        """Keep what is loaded behind the start from the collector, too: it would look at every id again and again."""
-        if self.broker.transactions.loading or self.broker.groups.listed()[0]:
-            self._clock.call_later(FREEZE_AGAIN_MS, self._freeze_loaded)
-        else:
-            gc.freeze()
 
 
 def run(config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()) -> int:

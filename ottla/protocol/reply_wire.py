@@ -17,6 +17,8 @@ _FLEXIBLE: Final = Struct(">iiBihB").pack
 _PLAIN_WITH_PRODUCER: Final = Struct(">iiihqh").pack
 _FLEXIBLE_WITH_PRODUCER: Final = Struct(">iiBihqhB").pack
 _INT32: Final = Struct(">i").pack
+_INT64: Final = Struct(">q").pack
+_THROTTLE_AND_ERROR: Final = Struct(">ih").pack
 _ROW: Final = Struct(">ih").pack
 _FLEXIBLE_ROW: Final = Struct(">ihB").pack
 
@@ -79,3 +81,36 @@ def _write_rows(body: bytearray, rows: Iterable[tuple[int, int]], flexible: bool
     else:
         for partition, error in rows:
             body += _ROW(partition, error)
+
+
+def write_listed_transaction(out: bytearray, transactional_id: str, producer_id: int, state: str) -> None:
+    """Append one row of a ListTransactions response."""
+    encoded = transactional_id.encode()
+    if len(encoded) < 127:
+        out.append(len(encoded) + 1)
+        out += encoded
+    else:
+        write_string(out, transactional_id, True)
+    out += _INT64(producer_id)
+    write_string(out, state, True)
+    out.append(0)
+
+
+def encode_transaction_list(
+    version: int,
+    correlation_id: int,
+    error: int,
+    unknown_states: Sequence[str],
+    rows: Sequence[bytearray],
+    row_count: int,
+    throttle_time_ms: int = 0,
+) -> list[bytes | bytearray]:
+    """A ListTransactions response in pieces: it may be tens of megabytes, and `rows` are not copied."""
+    head = bytearray(_THROTTLE_AND_ERROR(throttle_time_ms, error))
+    write_count(head, len(unknown_states), True)
+    for state in unknown_states:
+        write_string(head, state, True)
+    write_count(head, row_count, True)
+    size_bytes = len(head) + sum(map(len, rows)) + 1
+    prefix = response_prefix(ApiKey.LIST_TRANSACTIONS, version, correlation_id, size_bytes)
+    return [prefix + head, *rows, b"\0"]

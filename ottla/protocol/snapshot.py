@@ -4,6 +4,7 @@ Source: `org.apache.kafka.storage.internals.log.ProducerStateManager` (writeSnap
 """
 
 from collections.abc import Iterable
+from itertools import starmap
 from struct import Struct
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ class ProducerEntry(NamedTuple):
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """The content of a snapshot file; no entries are a valid file too."""
-    body = b"".join(_ENTRY.pack(*entry) for entry in entries)
+    body = b"".join(starmap(_ENTRY.pack, entries))
     out = bytearray(_HEAD.pack(VERSION, 0, len(body) // _ENTRY.size)) + body
     _HEAD.pack_into(out, 0, VERSION, crc32c(memoryview(out)[_CRC_FROM:]), len(body) // _ENTRY.size)
     return bytes(out)

@@ -6,7 +6,7 @@ Source: `TransactionLogKey.json`, `TransactionLogValue.json` and `TransactionLog
 from struct import Struct, pack
 from typing import NamedTuple
 
-from ottla.protocol.fields import Reader, UnknownVersion, Writer
+from ottla.protocol.fields import Reader, UnknownVersion
 from ottla.protocol.varints import Buffer, write_unsigned_varint
 
 TRANSACTION_KEY_TYPE = 0
@@ -19,6 +19,12 @@ _TIMES = Struct(">qq")
 _INT32 = Struct(">i")
 _TAGGED_INT64 = Struct(">bbq")
 _TAGGED_INT16 = Struct(">bbh")
+_KEY = Struct(">hh")  # type, length of the id
+# All of a value of version 1 without partitions, whose tagged fields are the previous producer id alone, or that and
+# the client version. "3s": number of tagged fields, tag and size of the first. "2s": tag and size of the second.
+_IDLE = Struct(">hqhibBqq3sq")
+_IDLE_V2 = Struct(">hqhibBqq3sq2sh")
+_ONE_TAG, _TWO_TAGS, _CLIENT_VERSION_TAG = b"\x01\x00\x08", b"\x02\x00\x08", b"\x02\x02"
 _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
 
 
@@ -43,14 +49,19 @@ class TransactionValue(NamedTuple):
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    writer = Writer()
-    writer.int16(TRANSACTION_KEY_TYPE)
-    writer.string(transactional_id)
-    return bytes(writer.out)
+    encoded = transactional_id.encode()
+    return _KEY.pack(TRANSACTION_KEY_TYPE, len(encoded)) + encoded
 
 
 def read_transaction_key(key: Buffer) -> str | None:
     """The transactional id, or None if the key is of an unknown type (skip the record)."""
+    if len(key) >= _KEY.size:
+        kind, length = _KEY.unpack_from(key)
+        if kind == TRANSACTION_KEY_TYPE and length == len(key) - _KEY.size:
+            try:
+                return str(memoryview(key)[_KEY.size :], "utf-8")
+            except UnicodeDecodeError:
+                pass  # the reader says what is wrong
     reader = Reader(key)
     if reader.int16() != TRANSACTION_KEY_TYPE:
         return None
@@ -111,6 +122,44 @@ def _tags(value: TransactionValue) -> list[bytes]:
 
 def decode_transaction_value(content: Buffer) -> TransactionValue:
     """Raises UnknownVersion for versions above 1, ProtocolError for bytes that are no such value."""
+    return _decode_idle(content) or _decode_any(content)
+
+
+def _decode_idle(content: Buffer) -> TransactionValue | None:
+    """What version 1 writes of an id without partitions, in one go: most records of a log of many ids."""
+    if len(content) == _IDLE_V2.size:
+        version, producer_id, epoch, timeout_ms, status, count, updated_ms, began_ms, tags, previous_id, tag, client = (
+            _IDLE_V2.unpack(content)
+        )
+        if tag != _CLIENT_VERSION_TAG or tags != _TWO_TAGS:
+            return None
+    elif len(content) == _IDLE.size:
+        version, producer_id, epoch, timeout_ms, status, count, updated_ms, began_ms, tags, previous_id = _IDLE.unpack(
+            content
+        )
+        client = 0
+        if tags != _ONE_TAG:
+            return None
+    else:
+        return None
+    if version != 1 or count > 1:
+        return None
+    # One object for both ids, which are almost always the same: a million of them are 32 MB.
+    return TransactionValue(
+        producer_id,
+        epoch,
+        timeout_ms,
+        status,
+        () if count else None,
+        updated_ms,
+        began_ms,
+        producer_id if previous_id == producer_id else previous_id,
+        -1,
+        client,
+    )
+
+
+def _decode_any(content: Buffer) -> TransactionValue:
     reader = Reader(content)
     version = reader.int16()
     if not 0 <= version <= MAX_TRANSACTION_VALUE_VERSION:

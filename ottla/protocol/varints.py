@@ -31,12 +31,16 @@ def read_unsigned_varint(buffer: Buffer, position: int, max_size: int = MAX_VARI
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     """(value, position after it) of the zig-zag int32 at `position`."""
+    if position < len(buffer) and (raw := buffer[position]) < 0x80:  # almost always
+        return (raw >> 1) ^ -(raw & 1), position + 1
     raw, position = read_unsigned_varint(buffer, position, MAX_VARINT_SIZE)
     return (raw >> 1) ^ -(raw & 1), position
 
 
 def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
     """(value, position after it) of the zig-zag int64 at `position`."""
+    if position < len(buffer) and (raw := buffer[position]) < 0x80:  # almost always
+        return (raw >> 1) ^ -(raw & 1), position + 1
     raw, position = read_unsigned_varint(buffer, position, MAX_VARLONG_SIZE)
     return (raw >> 1) ^ -(raw & 1), position
 
@@ -51,4 +55,7 @@ def write_unsigned_varint(out: bytearray, value: int) -> None:
 
 def write_varint(out: bytearray, value: int) -> None:
     """Append a zig-zag integer (int32 or int64: the bytes are the same) to `out`."""
-    write_unsigned_varint(out, (value << 1) ^ (value >> 63))
+    if 0 <= value < 64:
+        out.append(value << 1)
+    else:
+        write_unsigned_varint(out, (value << 1) ^ (value >> 63))

@@ -61,7 +61,7 @@ def play(logs, partition, step):
     if isinstance(step, Verifying):
         return partition.verification_began(PID, step.epoch, step.sequence, moves_epochs=step.v2)
     if isinstance(step, Expire):
-        return partition.expire_producers(logs.clock.now_ms() + step.ms)
+        return sum(partition.expire_producers(logs.clock.now_ms() + step.ms))
     if step.own:
         return partition.append_own(bytearray(bytes_of(step)))
     batch = memoryview(bytes_of(step))

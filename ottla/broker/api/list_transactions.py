@@ -9,20 +9,19 @@ INVALID_REGULAR_EXPRESSION for what is none.
 """
 
 from collections.abc import Callable
-from typing import Any
 
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.api.pattern import Pattern, PatternError, compile_pattern
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.reply_wire import encode_transaction_list, write_listed_transaction
 
-LIST_TRANSACTIONS = 66
 FIRST_VERSION_WITH_DURATION = 1
 FIRST_VERSION_WITH_PATTERN = 2
 SLICE_MS = 5.0
 CHECK_EVERY = 256
+PIECE_BYTES = 1_000_000
 
 _BY_NAME = {status.wire_name: status for status in TransactionStatus}
 
@@ -31,10 +30,9 @@ Keep = Callable[[str, TransactionState], bool]
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Every id that passes the filters, a few ms of them per turn."""
-    version, body = request.api_version, request.body
-    response = codec.response_class(LIST_TRANSACTIONS)
-    unknown = [name for name in dict.fromkeys(body.state_filters) if name not in _BY_NAME]
-    rows: list[Any] = []
+    unknown = [name for name in dict.fromkeys(request.body.state_filters) if name not in _BY_NAME]
+    rows: list[bytearray] = []
+    count = 0
     error = ErrorCode.NONE
     pattern = None
     if broker.transactions.loading:
@@ -44,15 +42,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
             pattern = _pattern(request)
         except PatternError:
             error = ErrorCode.INVALID_REGULAR_EXPRESSION
-    if not error:
-        rows = await _rows(broker, version, _filter(broker, request, pattern))
-    return response(
-        version=version,
-        throttle_time_ms=0,
-        error_code=error,
-        unknown_state_filters=[] if error else unknown,
-        transaction_states=rows,
-    )
+    if error:
+        unknown = []
+    else:
+        rows, count = await _rows(broker, _filter(broker, request, pattern))
+    return Encoded(encode_transaction_list(request.api_version, request.correlation_id, error, unknown, rows, count))
 
 
 def _pattern(request: Request) -> Pattern | None:
@@ -79,22 +73,22 @@ def _filter(broker: Broker, request: Request, pattern: Pattern | None) -> Keep:
     return keep
 
 
-async def _rows(broker: Broker, version: int, keep: Keep) -> list[Any]:
-    row_class = codec.response_class(LIST_TRANSACTIONS).TransactionState
-    rows = []
+async def _rows(broker: Broker, keep: Keep) -> tuple[list[bytearray], int]:
+    """The rows as they are sent, in pieces, and how many: a million of them are no million objects."""
+    piece = bytearray()
+    pieces = [piece]
+    kept = 0
     until_ms = broker.clock.monotonic_ms() + SLICE_MS
     for shard in broker.transactions.shards():
-        for count, (transactional_id, state) in enumerate(list(shard.states.items())):
-            if keep(transactional_id, state) and not shard.is_dying(transactional_id):
-                rows.append(
-                    row_class(
-                        version=version,
-                        transactional_id=transactional_id,
-                        producer_id=state.producer_id,
-                        transaction_state=state.status.wire_name,
-                    )
-                )
+        for count, transactional_id in enumerate(list(shard.states)):
+            state = shard.states.get(transactional_id)
+            if state is not None and keep(transactional_id, state) and not shard.is_dying(transactional_id):
+                kept += 1
+                write_listed_transaction(piece, transactional_id, state.producer_id, state.status.wire_name)
             if count % CHECK_EVERY == 0 and broker.clock.monotonic_ms() > until_ms:
+                if len(piece) > PIECE_BYTES:
+                    piece = bytearray()
+                    pieces.append(piece)
                 await broker.turns.pause()
                 until_ms = broker.clock.monotonic_ms() + SLICE_MS
-    return rows
+    return pieces, kept

@@ -282,8 +282,8 @@ class Partition(ReadableLog):
         """Every producer that the partition knows (DescribeProducers)."""
         return iter(self._producers)
 
-    def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that were quiet for `producer.id.expiration.ms`; how many."""
+    def expire_producers(self, now_ms: int) -> Iterator[int]:
+        """Forget producers that were quiet for `producer.id.expiration.ms`: how many, slice by slice."""
         return self._producers.expire(now_ms, self._expiration_ms)
 
     # --- durability -----------------------------------------------------------------------------------------------

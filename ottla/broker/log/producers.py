@@ -31,6 +31,7 @@ from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.snapshot import ProducerEntry
 
 BATCHES_KEPT = 5
+EXPIRY_SLICE = 10_000
 NO_EPOCH = -1
 NO_OFFSET = -1
 MAX_EPOCH = 2**15 - 1
@@ -124,6 +125,7 @@ class CompletedTransaction(NamedTuple):
 
 
 ACCEPTED = Verdict(ErrorCode.NONE)
+_NO_BATCH = KnownBatch(-1, NO_OFFSET, 0, -1)
 
 
 class Producers:
@@ -298,21 +300,30 @@ class Producers:
         ending = self._ending[0][0]
         return ending if opened is None else min(ending, opened)
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers without an open transaction that were quiet for so long; how many. By record timestamps."""
+    def expire(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
+        """Forget producers without an open transaction that were quiet for so long, by record timestamps.
+
+        Yields how many after every `EXPIRY_SLICE` producers that were looked at; others may append in between.
+        """
         limit_ms = now_ms - expiration_ms
-        expired = [p for p in self if p.transaction_start < 0 and p.last_timestamp_ms <= limit_ms]
-        for producer in expired:
-            del self._by_id[producer.producer_id]
+        by_id = self._by_id
+        known = list(by_id)
+        for start in range(0, len(known), EXPIRY_SLICE):
+            forgotten = 0
+            for producer_id in known[start : start + EXPIRY_SLICE]:
+                producer = by_id.get(producer_id)
+                if producer is not None and producer.transaction_start < 0 and producer.last_timestamp_ms <= limit_ms:
+                    del by_id[producer_id]
+                    forgotten += 1
+            yield forgotten
         if self._verifications:
             self._verifications = {p: v for p, v in self._verifications.items() if v.began_ms > limit_ms}
-        return len(expired)
 
     # --- snapshot -------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> list[ProducerEntry]:
+    def snapshot(self) -> Iterator[ProducerEntry]:
         """One entry per producer, with its last batch alone."""
-        return [_entry(producer) for producer in self]
+        return map(_entry, self)
 
     def load(self, entries: Iterable[ProducerEntry], now_ms: int, expiration_ms: int) -> None:
         """Take over a snapshot; producers that have expired since are left out."""
@@ -371,14 +382,14 @@ def _enter_epoch(producer: Producer, epoch: int) -> None:
 
 
 def _entry(producer: Producer) -> ProducerEntry:
-    batch = producer.batches[-1] if producer.batches else None
+    last_sequence, last_offset, offset_delta, _ = producer.batches[-1] if producer.batches else _NO_BATCH
     return ProducerEntry(
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        last_sequence=-1 if batch is None else batch.last_sequence,
-        last_offset=-1 if batch is None else batch.last_offset,
-        offset_delta=0 if batch is None else batch.offset_delta,
-        timestamp=producer.last_timestamp_ms,
-        coordinator_epoch=producer.coordinator_epoch,
-        current_txn_first_offset=producer.transaction_start,
+        producer.producer_id,
+        producer.epoch,
+        last_sequence,
+        last_offset,
+        offset_delta,
+        producer.last_timestamp_ms,
+        producer.coordinator_epoch,
+        producer.transaction_start,
     )

@@ -5,7 +5,7 @@ One uncompressed batch of one record per change, value version 1 where `transact
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.broker.txn.states import PENDING_ONLY, TransactionStatus
@@ -112,7 +112,9 @@ def from_value(value: TransactionValue) -> TransactionState:
     )
 
 
-def _grouped(partitions: Iterable[tuple[str, int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _grouped(partitions: Collection[tuple[str, int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    if not partitions:
+        return ()
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)

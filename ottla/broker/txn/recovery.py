@@ -14,7 +14,7 @@ from ottla.broker.txn.states import RESTING
 
 log = logging.getLogger("ottla.txn.recovery")
 
-SLICE_MS: Final = 10.0
+SLICE_MS: Final = 5.0
 
 
 class Loader:

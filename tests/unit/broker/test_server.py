@@ -1,6 +1,7 @@
 """The daemon's life inside one process: what a start that fails and a stop leave behind."""
 
 import asyncio
+import gc
 import socket
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 
 from ottla.broker.config import Config, Listener
 from ottla.broker.log.manager import LogDirectoryError
-from ottla.broker.server import FREEZE_AGAIN_MS, Server, run
+from ottla.broker.server import Server, run
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
@@ -83,36 +84,13 @@ def test_nothing_is_written_behind_a_clean_stop(config, tmp_path):
     assert log.stat().st_size == size_bytes
 
 
-def test_what_is_loaded_after_the_start_is_kept_from_the_collector_too(config, monkeypatch):
-    def init(broker, number):
-        answers = []
-        broker.turns.event(
-            lambda: broker.turns.start(
-                broker.transactions.init_producer_id(f"id-{number}", 60_000), answers.append, answers.append
-            )
-        )
-        assert not answers[0].error
-
-    def remember(broker):
-        broker.cluster.ensure_internal_topic("__transaction_state")
-        for number in range(50):
-            init(broker, number)
-
-    started_and_stopped(config(), remember)
-    monkeypatch.setattr("ottla.broker.txn.recovery.SLICE_MS", -1.0)  # a pause behind every record
-    frozen = []
-    monkeypatch.setattr("gc.freeze", lambda: frozen.append(server.broker.transactions.loading))
-    server = Server(config())
-
-    async def live():
-        await server.start()
-        while server.broker.transactions.loading:
-            await asyncio.sleep(0)
-        await asyncio.sleep(2 * FREEZE_AGAIN_MS / 1000)
-        await server.stop()
-
-    asyncio.run(live())
-    assert frozen == [True, False]
+def test_the_collector_is_watched_while_the_broker_lives(config):
+    before = list(gc.callbacks)
+    watched = []
+    started_and_stopped(config(), lambda broker: watched.append(len(gc.callbacks) - len(before)))
+    assert watched == [1]
+    assert gc.callbacks == before
+    assert gc.get_freeze_count() == 0
 
 
 def test_ready_file_that_cannot_be_written_ends_in_a_clean_stop(config, tmp_path, caplog):

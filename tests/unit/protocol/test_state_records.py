@@ -1,6 +1,7 @@
 import pytest
 
 from ottla.protocol import state_records as s
+from ottla.protocol import transaction_records
 from ottla.protocol.errors import ProtocolError
 
 TS = 1700000000000
@@ -57,6 +58,31 @@ def test_transaction_value_has_the_bytes_that_kafka_writes(version, value, kafka
 def test_next_producer_id_survives():
     value = ONGOING._replace(previous_producer_id=1, next_producer_id=2, client_version=2)
     assert s.decode_transaction_value(s.encode_transaction_value(value)) == value
+
+
+@pytest.mark.parametrize("partitions", [None, (), (("foo", (1,)),)])
+@pytest.mark.parametrize("client_version", [0, 2])
+@pytest.mark.parametrize("next_id", [-1, 12])
+@pytest.mark.parametrize("previous_id", [-1, 7, 2**40])
+def test_values_read_in_one_go_are_those_that_are_read_field_by_field(partitions, client_version, next_id, previous_id):
+    value = s.TransactionValue(7, 3, 60_000, 4, partitions, 99, 98, previous_id, next_id, client_version)
+    content = s.encode_transaction_value(value)
+    assert s.decode_transaction_value(content) == transaction_records._decode_any(content) == value
+
+
+@pytest.mark.parametrize("at", range(49))
+@pytest.mark.parametrize("bit", range(8))
+def test_damage_is_read_the_same_way_in_one_go_and_field_by_field(at, bit):
+    content = bytearray(s.encode_transaction_value(s.TransactionValue(7, 3, 60_000, 4, (), 99, 98, 7, -1, 2)))
+    assert len(content) == 49
+    content[at] ^= 1 << bit
+    outcomes = []
+    for decode in (s.decode_transaction_value, transaction_records._decode_any):
+        try:
+            outcomes.append(decode(bytes(content)))
+        except ProtocolError as problem:
+            outcomes.append(str(problem))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_client_version_cannot_be_written_at_version_0():

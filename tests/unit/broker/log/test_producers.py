@@ -210,9 +210,20 @@ def test_an_ended_transaction_is_unstable_until_its_marker_is_below_the_high_wat
 
 def test_producers_expire_by_their_timestamps_unless_a_transaction_is_open():
     producers = state(batch(producer_id=1), batch(producer_id=2, transactional=True))
-    assert producers.expire(NOW + 999, 1000) == 0
-    assert producers.expire(NOW + 1000, 1000) == 1
+    assert sum(producers.expire(NOW + 999, 1000)) == 0
+    assert sum(producers.expire(NOW + 1000, 1000)) == 1
     assert [producer.producer_id for producer in producers] == [2]
+
+
+def test_expiry_goes_on_in_slices_and_sees_what_was_appended_in_between(monkeypatch):
+    monkeypatch.setattr("ottla.broker.log.producers.EXPIRY_SLICE", 2)
+    producers = state(*(batch(producer_id=each) for each in range(5)))
+    slices = producers.expire(NOW + 1000, 1000)
+    assert next(slices) == 2
+    producers.apply_batch(batch(producer_id=3, sequence=1), 5, NOW + 1)
+    producers.apply_batch(batch(producer_id=8), 6, NOW)
+    assert list(slices) == [1, 1]
+    assert [producer.producer_id for producer in producers] == [3, 8]
 
 
 def test_a_snapshot_keeps_the_last_batch_and_the_open_transactions():
@@ -223,7 +234,7 @@ def test_a_snapshot_keeps_the_last_batch_and_the_open_transactions():
         base_offset=20,
     )
     loaded = Producers()
-    loaded.load(reversed(producers.snapshot()), NOW, 1000)
+    loaded.load(reversed(list(producers.snapshot())), NOW, 1000)
     assert list(loaded.open_transactions.items()) == [(20, 9), (22, 3)]
     assert loaded.get(9).known() == producers.get(9).known()
     assert loaded.check_batch(batch(producer_id=3, sequence=1, transactional=True), Origin.CLIENT).duplicate
@@ -272,7 +283,7 @@ def test_verification_ends_with_a_transactional_batch_or_a_marker_or_by_its_age(
     begun, marked, aged, plain = (verifying(0) for _ in range(4))
     begun.apply_batch(batch(sequence=5, transactional=True), 0, NOW)
     marked.apply_marker(7, 0, 0, True, 0, NOW)
-    aged.expire(NOW + 1000, 1000)
+    assert sum(aged.expire(NOW + 1000, 1000)) == 0
     plain.apply_batch(batch(sequence=5), 0, NOW)
     assert error(begun, batch(sequence=6, transactional=True)) == ErrorCode.NONE
     assert error(aged, batch(sequence=6)) == ErrorCode.NONE

@@ -4,10 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.broker.api import list_transactions
 from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.turns import Turns
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.reply_wire import encode_transaction_list, write_listed_transaction
 
 INIT, ADD, OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66
 
@@ -246,6 +249,37 @@ def test_list_transactions_filters_by_state_and_producer(rig, ask):
     assert listed(ask, ["Sleeping"]) == (E.NONE, {}, ["Sleeping"])
     assert listed(ask, producer_ids=[4002, 7])[1].keys() == {"c"}
     assert listed(ask, ["Empty"], [4002])[1] == {}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_list_transactions_is_encoded_as_the_library_would(rig, ask, version):
+    names = ["a", "ä" * 40, "x" * 126, "y" * 127, "z" * 300]
+    for name in names:
+        rig.producer(name)
+    answer = ask(LIST, version, state_filters=["Empty", "nonsense"], producer_id_filters=[])
+    assert {each.transactional_id: each.producer_id for each in answer.transaction_states} == {
+        name: 4000 + number for number, name in enumerate(names)
+    }
+    expected = codec.encode_response(answer, LIST, version, 17)
+    rows = bytearray()
+    for each in answer.transaction_states:
+        write_listed_transaction(rows, each.transactional_id, each.producer_id, each.transaction_state)
+    assert b"".join(encode_transaction_list(version, 17, 0, ["nonsense"], [rows], len(names))) == expected
+
+
+def test_list_transactions_lets_others_in_between_every_few_ids(rig, ask, monkeypatch):
+    for number in range(20):
+        rig.producer(f"id-{number}")
+    monkeypatch.setattr(list_transactions, "CHECK_EVERY", 1)
+    monkeypatch.setattr(list_transactions, "SLICE_MS", -1.0)
+    pauses = []
+
+    async def counted(turns, on_discard=None):
+        pauses.append(None)
+
+    monkeypatch.setattr(Turns, "pause", counted)
+    assert len(listed(ask)[1]) == 20
+    assert len(pauses) == 20
 
 
 def test_list_transactions_waits_for_the_whole_log(rig, ask):

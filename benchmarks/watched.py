@@ -1,0 +1,84 @@
+"""Serve like `ottla serve`, and say how long the collector and the broker's turns held everything up. shell
+
+    python benchmarks/watched.py FILE serve ...     the arguments of `ottla` follow
+
+FILE holds six numbers (`FIGURES`), always up to date; whoever writes zeros into it begins anew. Pauses are counted in
+CPU time of the main thread, so that other load of the machine does not look like ours.
+"""
+
+import gc
+import mmap
+import struct
+import sys
+import time
+from pathlib import Path
+
+FIGURES = struct.Struct("<6d")
+"""Longest collection, full one and turn (ms); how many full collections, collected objects, turns above 20 ms."""
+
+
+class Watch:
+    """The numbers of one file."""
+
+    def __init__(self, path: Path, create: bool = False) -> None:
+        if create:
+            path.write_bytes(bytes(FIGURES.size))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), FIGURES.size)
+
+    def read(self) -> dict[str, float]:
+        names = ("gc_ms", "full_gc_ms", "turn_ms", "full_gcs", "collected", "long_turns")
+        return dict(zip(names, FIGURES.unpack_from(self._map), strict=True))
+
+    def reset(self) -> None:
+        self._map[:] = bytes(FIGURES.size)
+
+    def collection(self, generation: int, ms: float, collected: int) -> None:
+        longest, longest_full, turn_ms, full, total, late = FIGURES.unpack_from(self._map)
+        if generation == 2:
+            longest_full, full = max(longest_full, ms), full + 1
+        FIGURES.pack_into(self._map, 0, max(longest, ms), longest_full, turn_ms, full, total + collected, late)
+
+    def turn(self, ms: float) -> None:
+        longest, longest_full, turn_ms, full, total, late = FIGURES.unpack_from(self._map)
+        late += ms > 20
+        FIGURES.pack_into(self._map, 0, longest, longest_full, max(turn_ms, ms), full, total, late)
+
+
+def watch(watch: Watch) -> None:
+    """Count from here on."""
+    from ottla.broker.turns import Turns
+
+    cpu = time.thread_time_ns
+    began = 0
+
+    def on_collection(phase: str, info: dict[str, int]) -> None:
+        nonlocal began
+        if phase == "start":
+            began = cpu()
+        else:
+            watch.collection(info["generation"], (cpu() - began) / 1e6, info["collected"])
+
+    # Ahead of the broker's own callback, so that what that does is not counted as a part of the collection.
+    gc.callbacks.insert(0, on_collection)
+    event = Turns.event
+
+    def timed(self, work):  # type: ignore[no-untyped-def]
+        if self._running:
+            event(self, work)
+            return
+        start = cpu()
+        event(self, work)
+        if (ms := (cpu() - start) / 1e6) > 2:
+            watch.turn(ms)
+
+    Turns.event = timed  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    watch(Watch(Path(sys.argv[1])))
+    from ottla.cli.main import main
+
+    sys.argv = ["ottla", *sys.argv[2:]]
+    main()

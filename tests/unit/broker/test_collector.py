@@ -1,0 +1,78 @@
+"""What the garbage collector gets to see of a broker that holds a lot."""
+
+import gc
+
+import pytest
+
+from ottla.broker.collector import FREEZE_ABOVE, Collector
+
+
+class Held:
+    """A container object, as the collector counts them."""
+
+
+@pytest.fixture
+def collector():
+    was_enabled = gc.isenabled()
+    gc.disable()  # collections happen where the test wants them
+    collector = Collector()
+    collector.start()
+    yield collector
+    collector.stop()
+    if was_enabled:
+        gc.enable()
+
+
+def oldest():
+    return len(gc.get_objects(2))
+
+
+def test_what_the_start_has_made_is_out_of_sight(collector):
+    assert gc.get_freeze_count() > 10_000
+    assert oldest() < FREEZE_ABOVE
+
+
+def test_many_survivors_are_taken_out_of_sight_by_the_collection_that_found_them(collector):
+    held = [Held() for _ in range(2 * FREEZE_ABOVE)]
+    frozen = gc.get_freeze_count()
+    gc.collect()
+    assert gc.get_freeze_count() - frozen >= len(held)
+    assert oldest() < FREEZE_ABOVE
+
+
+def test_a_few_survivors_stay_in_sight(collector):
+    held = [Held() for _ in range(FREEZE_ABOVE // 10)]
+    gc.collect()
+    assert oldest() >= len(held)
+
+
+def test_young_collections_freeze_nothing(collector):
+    held = [Held() for _ in range(2 * FREEZE_ABOVE)]
+    frozen = gc.get_freeze_count()
+    gc.collect(0)
+    gc.collect(1)
+    assert gc.get_freeze_count() == frozen
+    assert oldest() >= len(held)
+
+
+def test_what_is_frozen_is_freed_when_nothing_refers_to_it(collector):
+    held = [Held() for _ in range(2 * FREEZE_ABOVE)]
+    gc.collect()
+    frozen = gc.get_freeze_count()
+    freed = len(held)
+    held.clear()
+    assert frozen - gc.get_freeze_count() >= freed
+
+
+def test_cycles_among_what_is_new_are_still_found(collector):
+    gc.collect()
+    for _ in range(100):
+        cycle = []
+        cycle.append(cycle)
+    del cycle
+    assert gc.collect() >= 100
+
+
+def test_stop_shows_the_collector_everything_again(collector):
+    collector.stop()
+    assert gc.get_freeze_count() == 0
