@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ottla.testkit.model import __main__ as command
+from ottla.testkit.model.broker import difference
 from ottla.testkit.model.explore import Explorer
 from ottla.testkit.model.plants import PLANTS
 from ottla.testkit.model.trace import NoSuchStep, replay
@@ -63,6 +64,34 @@ def test_forgetting_fenced_messages_hides_nothing(level):
     assert short.states < long.states
     assert short.finding is long.finding is None
     assert (set(short.shared), set(short.anomalies)) == (set(long.shared), set(long.anomalies))
+
+
+PLAYED = [
+    (1, None, "transactions=1/1"),
+    (1, None, "copies=1,crashes=1,transactions=1/1"),
+    (2, None, "copies=1,give_ups=1,transactions=1/1"),
+    (2, None, "crashes=1,timeouts=1,give_ups=1,transactions=1/1"),
+    (2, "1,2", "copies=1,transactions=2/1"),
+    (2, None, "first_epoch=32764,crashes=1,transactions=1/1"),
+]
+
+
+@pytest.mark.parametrize(("level", "clients", "bounds"), PLAYED)
+def test_the_broker_goes_where_the_model_goes(level, clients, bounds):
+    """Its own coordinator, fan-out, handlers and partitions, after every step of traces to states at rest."""
+    explorer = Explorer(command.parse_bounds(bounds, level, clients))
+    assert explorer.run().complete
+    leaves = explorer.leaves(40)
+    assert len(leaves) > 25
+    assert [found for leaf in leaves if (found := difference(explorer.world, leaf))] == []
+
+
+def test_a_broker_that_goes_elsewhere_is_noticed():
+    explorer = Explorer(command.parse_bounds("crashes=1,transactions=1/1", 2))
+    assert explorer.run().complete
+    leaves = explorer.leaves(40)
+    with PLANTS["prepare-forgotten"]():
+        assert any(difference(explorer.world, leaf) for leaf in leaves)
 
 
 # Plant -> level, bounds, and the rule that it breaks first.

@@ -38,8 +38,8 @@ from ottla.testkit.model.values import (
 
 NOBODY: Final = -1
 FIRST_PRODUCER_ID: Final = 7
-ABANDONS: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Answers to a marker after which the fan-out leaves the transaction to somebody else (`markers.py`)."""
+DROPPED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""Answers of a partition that will never take the marker; the transaction ends without it (`markers.py`)."""
 
 
 class Members(NamedTuple):
@@ -67,7 +67,6 @@ class Coordinator(NamedTuple):
     fresh: int = FIRST_PRODUCER_ID
     members: Members = Members()
     watched: bool = False
-    abandoned: bool = False
 
 
 class Asked(NamedTuple):
@@ -229,7 +228,7 @@ class Coordinators:
         except (IllegalMove, machine.Impossible) as error:
             raise Violation("illegal-move", str(error)) from error
         return coordinator._replace(
-            volatile=machine.append_began(coordinator.volatile, record),
+            volatile=machine.append_began(coordinator.volatile, record, decision.fenced_epoch),
             appending=(*coordinator.appending, Append(decision, waiter, members)),
         )
 
@@ -256,7 +255,7 @@ class Coordinators:
                 coordinator = coordinator._replace(watched=False)
             else:
                 volatile = machine.completion_prepared(coordinator.volatile, state, NOW_MS)
-                coordinator = coordinator._replace(volatile=volatile, abandoned=False)
+                coordinator = coordinator._replace(volatile=volatile)
                 if not volatile.awaiting:
                     coordinator = self._complete(coordinator)
         return coordinator
@@ -269,20 +268,18 @@ class Coordinators:
         return self._append(coordinator, decision, NOBODY, coordinator.members)
 
     def _settle(self, coordinator: Coordinator, marker: Marker, error: ErrorCode) -> Coordinator:
-        if error in ABANDONS:
-            return coordinator._replace(abandoned=True)
-        if error:
+        if error and error not in DROPPED:
             raise Violation("marker-refused", f"{marker} was answered {error.name}")
         volatile = coordinator.volatile
         awaiting = {place: None for place in volatile.awaiting if place != PLACES[marker.place]}
         coordinator = coordinator._replace(volatile=volatile._replace(awaiting=awaiting))
-        return coordinator if awaiting or coordinator.abandoned else self._complete(coordinator)
+        return coordinator if awaiting else self._complete(coordinator)
 
 
 def written_by(coordinator: Coordinator) -> tuple[Marker, ...]:
     """The markers that a prepared transaction still waits for."""
     state = coordinator.state
-    if state is None or coordinator.abandoned:
+    if state is None:
         return ()
     commit = state.status is TransactionStatus.PREPARE_COMMIT
     serial = coordinator.members.serial

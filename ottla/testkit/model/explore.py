@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
+from zlib import crc32
 
 from ottla.testkit.model.judge import Judge
 from ottla.testkit.model.reduction import Reduction
@@ -47,8 +48,8 @@ class Leaf(NamedTuple):
     """A state in which nothing is under way, and how it was reached."""
 
     trace: tuple[str, ...]
-    events: tuple[Event, ...]
-    state: State
+    steps: tuple[tuple[Event, State], ...]
+    """Each event and the state after it."""
 
 
 class Explorer:
@@ -84,7 +85,7 @@ class Explorer:
                 transitions += self._expand(at)
                 at += 1
         except Found as found:
-            lines, _events, _state = self._trace(found.at)
+            lines, _steps = self._trace(found.at)
             last = () if found.event is None else (describe_event(found.event),)
             finding = Finding(found.rule, found.detail, (*lines, *last))
         complete = finding is None and len(self._states) < self._most_states
@@ -100,10 +101,10 @@ class Explorer:
             finding,
         )
 
-    def leaf(self, number: int) -> Leaf:
-        """One of `rests`, with its trace."""
-        lines, events, state = self._trace(number)
-        return Leaf(lines, events, state)
+    def leaves(self, count: int) -> list[Leaf]:
+        """So many of the states at rest, spread over all of them, the same ones each time."""
+        chosen = sorted(self.rests, key=lambda number: (crc32(b"%d" % number), number))[:count]
+        return [Leaf(*self._trace(number)) for number in chosen]
 
     # --- parts
 
@@ -158,7 +159,7 @@ class Explorer:
             rule, _, detail = problem.partition(": ")
             raise Found(rule, detail, at, None)
 
-    def _trace(self, at: int) -> tuple[tuple[str, ...], tuple[Event, ...], State]:
+    def _trace(self, at: int) -> tuple[tuple[str, ...], tuple[tuple[Event, State], ...]]:
         path = []
         while at >= 0:
             path.append(at)
@@ -167,13 +168,13 @@ class Explorer:
         begin = next(
             each for each in self.world.first() if self.reduction.representative(each.state) == self._states[path[0]]
         )
-        lines, events, actual = [describe(self.world, None, begin)], [begin.event], begin.state
+        lines, steps, actual = [describe(self.world, None, begin)], [(begin.event, begin.state)], begin.state
         for before, after in pairwise(path):
             step = self._step(actual, before, after)
             lines.append(describe(self.world, actual, step))
-            events.append(step.event)
+            steps.append((step.event, step.state))
             actual = self.reduction.without_fenced(step.state)
-        return tuple(lines), tuple(events), actual
+        return tuple(lines), tuple(steps)
 
     def _step(self, actual: State, before: int, after: int) -> Next:
         """The step from a state that `before` stands for to one that `after` stands for."""
