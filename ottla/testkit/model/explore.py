@@ -122,7 +122,8 @@ class Explorer:
             if not helped:
                 self.rests.append(at)
                 self._check(self.judge.rest(state), at)
-                self._check_content(state, hits, at, at_rest=True)
+                if self.judge.content(state, False) is None:  # else it is counted already
+                    self._check_content(state, hits, at, at_rest=True)
         elif not helped:
             raise Found("stuck", "nothing more can happen by itself, and somebody still waits", at, None)
         return count
