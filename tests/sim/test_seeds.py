@@ -114,6 +114,7 @@ MET = {
     "groups": ["commits refused to members of the past"],
     "impatient": ["repeated requests"],
     "power": ["kills before a power loss"],
+    "power-flushed": ["kills before a power loss"],
 }
 
 
