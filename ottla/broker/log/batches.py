@@ -2,15 +2,24 @@
 
 from collections.abc import Iterator
 from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
 
 from ottla.broker.ports.disk import File
-from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, crc_is_valid, read_header
+from ottla.protocol.batch_header import (
+    ATTRIBUTES_OFFSET,
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MIN_BATCH_LENGTH,
+    BatchHeader,
+)
 from ottla.protocol.errors import ProtocolError
 
 # base offset, batch length, last offset delta: enough to step from batch to batch.
 _PLACE = Struct(">qi11xi")
-_LOG_OVERHEAD = 12
-_MIN_BATCH_LENGTH = HEADER_SIZE - _LOG_OVERHEAD
 # An index entry is due every 4096 bytes, so a walk from one to a batch seldom needs more than this.
 _WINDOW_BYTES = 8_192
 _CHUNK_BYTES = 1 << 20
@@ -26,6 +35,18 @@ class BadBatch(ProtocolError):
         self.reason = reason
 
 
+class Run(NamedTuple):
+    """Batches that stand one behind the other from `position` on: their bytes, and the fields of their headers.
+
+    The fields are those of `BatchHeader`, in its order. `bad` is what stands behind them, if that is no sound batch.
+    """
+
+    position: int
+    data: memoryview
+    headers: list[tuple[int, ...]]
+    bad: BadBatch | None
+
+
 def find_offset(file: File, position: int, end: int, offset: int) -> int:
     """Position of the first batch from `position` on whose last offset is at least `offset`; `end` if there is none."""
     unpack_from = _PLACE.unpack_from
@@ -36,9 +57,9 @@ def find_offset(file: File, position: int, end: int, offset: int) -> int:
             base_offset, length, delta = unpack_from(window, at)
             if base_offset + delta >= offset:
                 return position + at
-            if length < _MIN_BATCH_LENGTH:
+            if length < MIN_BATCH_LENGTH:
                 raise BadBatch(position + at, f"batch length {length}")
-            at += _LOG_OVERHEAD + length
+            at += LOG_OVERHEAD + length
         if at == 0:
             raise BadBatch(position, "batch header cut short")
         position += at
@@ -56,11 +77,11 @@ def find_boundary(file: File, position: int, end: int, cut: int) -> tuple[int, i
         at, last = 0, len(window) - _PLACE.size
         while at <= last:
             base_offset, length, _ = unpack_from(window, at)
-            if length < _MIN_BATCH_LENGTH:
+            if length < MIN_BATCH_LENGTH:
                 raise BadBatch(position + at, f"batch length {length}")
-            if position + at + _LOG_OVERHEAD + length > cut:
+            if position + at + LOG_OVERHEAD + length > cut:
                 return position + at, base_offset
-            at += _LOG_OVERHEAD + length
+            at += LOG_OVERHEAD + length
         if at == 0:
             raise BadBatch(position, "batch header cut short")
         position += at
@@ -71,7 +92,7 @@ def batch_size(file: File, position: int) -> int:
     head = file.pread(_PLACE.size, position)
     if len(head) < _PLACE.size:
         raise BadBatch(position, "batch header cut short")
-    size: int = _LOG_OVERHEAD + _PLACE.unpack_from(head)[1]
+    size: int = LOG_OVERHEAD + _PLACE.unpack_from(head)[1]
     return size
 
 
@@ -88,47 +109,79 @@ def iter_file(
 
     Sound: complete, magic 2, offsets that ascend from `least_offset` to `most_offset`, and the CRC if asked for.
     """
+    for run in iter_runs(file, position, end, least_offset, most_offset, check_crc):
+        at = 0
+        for fields in run.headers:
+            header = BatchHeader._make(fields)
+            behind = at + header.size_bytes
+            yield run.position + at, header, run.data[at:behind]
+            at = behind
+        if run.bad is not None:
+            raise run.bad
+
+
+def iter_runs(
+    file: File, position: int, end: int, least_offset: int, most_offset: int, check_crc: bool
+) -> Iterator[Run]:
+    """`iter_file` in runs of about a MiB, for who has millions of batches to look at.
+
+    The last run ends before `end` if it has `bad`: nothing is raised, so that what stands before it is not lost.
+    """
     while position < end:
         chunk = memoryview(file.pread(min(_CHUNK_BYTES, end - position), position))
-        at = 0
-        while at + HEADER_SIZE <= len(chunk):
-            header = read_header(chunk, at)
-            reason = _fault(header, least_offset, most_offset, end - position - at)
-            if reason is not None:
-                raise BadBatch(position + at, reason)
-            behind = at + header.size_bytes
-            if behind > len(chunk):
-                break
-            if check_crc and not crc_is_valid(chunk, header, at):
-                raise BadBatch(position + at, "wrong CRC")
-            yield position + at, header, chunk[at:behind]
-            least_offset = header.next_offset
-            at = behind
-        if at == 0:
-            chunk = _whole_batch(file, position, end)
-            header = read_header(chunk)
-            if check_crc and not crc_is_valid(chunk, header):
-                raise BadBatch(position, "wrong CRC")
-            yield position, header, chunk
-            least_offset = header.next_offset
-            at = len(chunk)
-        position += at
+        run = _check_run(chunk, position, end, least_offset, most_offset, check_crc)
+        if not run.headers and run.bad is None:
+            # A batch that is larger than a chunk, or a header that the file cuts short.
+            if end - position < HEADER_SIZE:
+                bad = BadBatch(position, f"batch header cut short: {end - position} bytes")
+                run = Run(position, run.data, [], bad)
+            else:
+                chunk = memoryview(file.pread(batch_size(file, position), position))
+                run = _check_run(chunk, position, end, least_offset, most_offset, check_crc)
+                if not run.headers and run.bad is None:
+                    run = run._replace(bad=BadBatch(position, f"batch cut short: {len(chunk)} bytes"))
+        yield run
+        if run.bad is not None:
+            return
+        base_offset, _, _, _, _, _, delta = run.headers[-1][:7]
+        least_offset = base_offset + delta + 1
+        position += len(run.data)
 
 
-def _whole_batch(file: File, position: int, end: int) -> memoryview:
-    """A batch that is larger than a chunk; its header has been looked at unless the file ends inside it."""
-    if end - position < HEADER_SIZE:
-        raise BadBatch(position, f"batch header cut short: {end - position} bytes")
-    return memoryview(file.pread(batch_size(file, position), position))
+def _check_run(chunk: memoryview, position: int, end: int, least_offset: int, most_offset: int, check_crc: bool) -> Run:
+    """The whole batches at the start of `chunk`, which stands at `position`, up to the first that is not sound."""
+    unpack_from = HEADER.unpack_from
+    headers: list[tuple[int, ...]] = []
+    at, size, last = 0, len(chunk), len(chunk) - HEADER_SIZE
+    while at <= last:
+        header = unpack_from(chunk, at)
+        base_offset, length, _, magic, crc, _, delta, _, _, _, _, _, _ = header
+        behind = at + LOG_OVERHEAD + length
+        next_offset = base_offset + delta + 1
+        if not (
+            magic == MAGIC
+            and length >= MIN_BATCH_LENGTH
+            and least_offset <= base_offset < next_offset <= most_offset + 1
+            and position + behind <= end
+        ):
+            reason = _fault(BatchHeader._make(header), least_offset, end - position - at)
+            return Run(position, chunk[:at], headers, BadBatch(position + at, reason))
+        if behind > size:
+            break
+        if check_crc and crc32c(chunk[at + ATTRIBUTES_OFFSET : behind]) != crc:
+            return Run(position, chunk[:at], headers, BadBatch(position + at, "wrong CRC"))
+        headers.append(header)
+        least_offset = next_offset
+        at = behind
+    return Run(position, chunk[:at], headers, None)
 
 
-def _fault(header: BatchHeader, least_offset: int, most_offset: int, left_bytes: int) -> str | None:
-    if header.batch_length < _MIN_BATCH_LENGTH:
+def _fault(header: BatchHeader, least_offset: int, left_bytes: int) -> str:
+    """What is wrong with a header that is."""
+    if header.batch_length < MIN_BATCH_LENGTH:
         return f"batch length {header.batch_length}"
     if header.magic != MAGIC:
         return f"magic {header.magic}"
     if header.size_bytes > left_bytes:
         return f"batch of {header.size_bytes} bytes with {left_bytes} left in the file"
-    if not least_offset <= header.base_offset <= header.last_offset <= most_offset:
-        return f"offsets {header.base_offset} to {header.last_offset} where {least_offset} is the next"
-    return None
+    return f"offsets {header.base_offset} to {header.last_offset} where {least_offset} is the next"

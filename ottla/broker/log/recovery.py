@@ -13,7 +13,7 @@ from logging import getLogger
 from typing import NamedTuple
 
 from ottla.broker.log import checkpoints
-from ottla.broker.log.batches import BadBatch, iter_file
+from ottla.broker.log.batches import BadBatch, Run, iter_file, iter_runs
 from ottla.broker.log.damage import Tail, classify_tail
 from ottla.broker.log.epochs import LeaderEpochs
 from ottla.broker.log.loaded import LoadedLog
@@ -23,6 +23,7 @@ from ottla.broker.log.segments import Segments
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import Disk
 from ottla.protocol.batch import COMMIT, BatchHeader, read_marker
+from ottla.protocol.batch_header import LOG_OVERHEAD
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.snapshot import decode_snapshot, encode_snapshot
 
@@ -250,7 +251,7 @@ class _Loader:
                     break
                 self.end_offset = max(self.end_offset, segment.base_offset)
                 self._save_snapshot(segment.base_offset)
-            bad = self._recover_segment(segment)
+            bad = self._recover_segment(segment, self._most_offset(at))
             segment.save_indexes(final=True)
             if bad is not None:
                 self._judge(bad, at)
@@ -260,6 +261,7 @@ class _Loader:
             segment.file.sync()
             if bad is not None:
                 break
+        self._miss_nothing_that_was_synced()
         if self.end_offset > max(self.snapshot_offset, 0):
             self._save_snapshot(self.end_offset)
 
@@ -273,28 +275,48 @@ class _Loader:
         _log.warning("%s: cut as asked", where)
         return True
 
-    def _recover_segment(self, segment: Segment) -> BadBatch | None:
+    def _miss_nothing_that_was_synced(self) -> None:
+        """A file may be short by whole batches, and then no batch in it is bad."""
+        point = self.start.recovery_point
+        if self.end_offset >= point:
+            return
+        where = f"the log ends at {self.end_offset}, below the recovery point {point}"
+        if not self.start.truncate_damaged:
+            raise Damaged(where)
+        _log.warning("%s: %s: accepted as asked", self.directory, where)
+
+    def _most_offset(self, at: int) -> int:
+        """The last offset that may stand in a segment; the base offset of a batch is outside its CRC."""
+        most = self.segments[at].base_offset + MAX_RELATIVE_OFFSET
+        return most if at + 1 == len(self.segments) else min(most, self.segments[at + 1].base_offset - 1)
+
+    def _recover_segment(self, segment: Segment, most_offset: int) -> BadBatch | None:
         """Rebuild what hangs on a segment; the first batch that is not sound, if there is one."""
         index = segment.reset_indexes()
-        batches = iter_file(
-            segment.file,
-            0,
-            segment.size_bytes,
-            least_offset=segment.base_offset,
-            most_offset=segment.base_offset + MAX_RELATIVE_OFFSET,
-            check_crc=True,
-        )
-        try:
-            for position, header, batch in batches:
-                index.account(position, header.size_bytes, header.last_offset, header.max_timestamp)
-                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
-                completed = replay(self.producers, header, batch)
+        most_offset = segment.base_offset + MAX_RELATIVE_OFFSET
+        for run in iter_runs(segment.file, 0, segment.size_bytes, segment.base_offset, most_offset, check_crc=True):
+            index.account_run(run.position, run.headers)
+            self._replay_run(segment, run)
+            if run.bad is not None:
+                return run.bad
+        return None
+
+    def _replay_run(self, segment: Segment, run: Run) -> None:
+        """Apply sound batches to the epochs, the producers and the transaction index."""
+        known_epoch = None
+        position = 0
+        for fields in run.headers:
+            base_offset, length, leader_epoch, _, _, _, _, _, _, producer_id, _, _, _ = fields
+            if leader_epoch != known_epoch:
+                self.epochs.assign(leader_epoch, base_offset)
+                known_epoch = leader_epoch
+            if producer_id >= 0:
+                completed = replay(self.producers, BatchHeader._make(fields), run.data, position)
                 if completed is not None and completed.aborted:
                     segment.add_aborted(completed.index_entry)
-                self.end_offset = header.next_offset
-        except BadBatch as bad:
-            return bad
-        return None
+            position += LOG_OVERHEAD + length
+        if run.headers:
+            self.end_offset = BatchHeader._make(run.headers[-1]).next_offset
 
     def _judge(self, bad: BadBatch, at: int) -> None:
         """Return if the log may be cut at `bad`; raise Damaged if it must be left as it is."""
@@ -319,15 +341,17 @@ class _Loader:
         del self.segments[at:]
 
 
-def replay(producers: Producers, header: BatchHeader, batch: memoryview) -> CompletedTransaction | None:
-    """Apply a batch of the log to the producer state; the transaction that it ended, if it is a marker."""
+def replay(
+    producers: Producers, header: BatchHeader, buffer: memoryview, position: int = 0
+) -> CompletedTransaction | None:
+    """Apply the batch at `position` to the producer state; the transaction that it ended, if it is a marker."""
     if header.producer_id < 0:
         return None
     if not header.is_control:
         producers.apply_batch(header, header.base_offset, header.max_timestamp)
         return None
     # Compaction leaves an empty batch where it removed a marker: its transaction is gone altogether.
-    marker = read_marker(batch, header) if header.record_count else None
+    marker = read_marker(buffer, header, position) if header.record_count else None
     if marker is None:
         return None
     return producers.apply_marker(

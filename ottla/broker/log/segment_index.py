@@ -7,7 +7,9 @@ written since the last one. Offsets are relative to the segment's base offset.
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
+from ottla.protocol.batch_header import LOG_OVERHEAD
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, iter_time_entries
 
 NO_TIMESTAMP = -1
@@ -53,6 +55,16 @@ class SegmentIndex:
             self.add_time_entry()
             self._since_entry_bytes = 0
         self._since_entry_bytes += size_bytes
+
+    def account_run(self, position: int, headers: Iterable[tuple[int, ...]]) -> None:
+        """`account` of batches that stand one behind the other from `position` on; the fields of `BatchHeader`."""
+        for base_offset, length, _, _, _, _, delta, _, max_timestamp_ms, _, _, _, _ in headers:
+            size_bytes = LOG_OVERHEAD + length
+            if self._since_entry_bytes > self._interval_bytes or max_timestamp_ms > self.max_timestamp_ms:
+                self.account(position, size_bytes, base_offset + delta, max_timestamp_ms)
+            else:
+                self._since_entry_bytes += size_bytes
+            position += size_bytes
 
     def add_time_entry(self) -> None:
         """Record the largest timestamp so far, unless the last entry has it (forced when a segment is sealed)."""
