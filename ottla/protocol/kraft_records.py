@@ -1,0 +1,168 @@
+"""Control records of `__cluster_metadata-0` and of its snapshots, and the shape of a snapshot file. pure frozen
+
+Source: `ControlRecordUtils`, `MemoryRecordsBuilder.appendControlRecord`, `RecordsSnapshotWriter`, `Snapshots` and the
+schemas LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord of Kafka
+4.3.1 (KIP-595, KIP-630, KIP-853). All values are flexible from version 0 and begin with that version.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.protocol.batch import (
+    KRAFT_VERSION,
+    KRAFT_VOTERS,
+    LEADER_CHANGE,
+    SNAPSHOT_FOOTER,
+    SNAPSHOT_HEADER,
+    BatchHeader,
+    build_batch,
+    crc_is_valid,
+    iter_batches,
+    read_marker,
+)
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import Writer
+
+_KEY = Struct(">hh")
+_PORT = Struct(">H")
+_SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+# `BatchAccumulator` of Kafka's snapshot writer makes batches of up to 8 MiB; so many records stay far below it.
+RECORDS_PER_BATCH = 10_000
+KRAFT_VERSION_LEVEL = 1
+"""`KRaftVersion.KRAFT_VERSION_1`: the voters stand in the log, not in the configuration (KIP-853)."""
+
+ControlRecord = tuple[bytes, bytes]
+
+
+class SnapshotId(NamedTuple):
+    """What a snapshot holds: everything below `end_offset`, the last of it written in `epoch`."""
+
+    end_offset: int
+    epoch: int
+
+
+class Voter(NamedTuple):
+    """A controller as the voters record names it, with its one listener."""
+
+    node_id: int
+    directory_id: bytes
+    listener: str
+    host: str
+    port: int
+
+
+def snapshot_name(snapshot: SnapshotId) -> str:
+    return f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
+
+
+def parse_snapshot_name(name: str) -> SnapshotId | None:
+    """What the name of a finished snapshot says; None for any other file (`.part`, `.deleted`)."""
+    found = _SNAPSHOT_NAME.fullmatch(name)
+    return None if found is None else SnapshotId(int(found.group(1)), int(found.group(2)))
+
+
+def leader_change(leader_id: int) -> ControlRecord:
+    """The first record of a leader's epoch, in a quorum of this one voter."""
+    writer = _versioned()
+    writer.int32(leader_id)
+    for _voters_then_granting in range(2):
+        writer.array((leader_id,), lambda voter: _voter_id(writer, voter))
+    writer.tags()
+    return _KEY.pack(0, LEADER_CHANGE), bytes(writer.out)
+
+
+def snapshot_header(last_contained_log_timestamp_ms: int = 0) -> ControlRecord:
+    writer = _versioned()
+    writer.int64(last_contained_log_timestamp_ms)
+    writer.tags()
+    return _KEY.pack(0, SNAPSHOT_HEADER), bytes(writer.out)
+
+
+def snapshot_footer() -> ControlRecord:
+    writer = _versioned()
+    writer.tags()
+    return _KEY.pack(0, SNAPSHOT_FOOTER), bytes(writer.out)
+
+
+def kraft_version(level: int = KRAFT_VERSION_LEVEL) -> ControlRecord:
+    writer = _versioned()
+    writer.int16(level)
+    writer.tags()
+    return _KEY.pack(0, KRAFT_VERSION), bytes(writer.out)
+
+
+def kraft_voters(voter: Voter) -> ControlRecord:
+    """A quorum of one."""
+    writer = _versioned()
+    writer.array((voter,), lambda one: _voter(writer, one))
+    writer.tags()
+    return _KEY.pack(0, KRAFT_VOTERS), bytes(writer.out)
+
+
+def build_snapshot(controls: Sequence[ControlRecord], values: Sequence[bytes], timestamp_ms: int) -> bytes:
+    """A whole snapshot file: the header and `controls` in one control batch, `values` in data batches, the footer.
+
+    Offsets count from 0, the leader epoch is 0: what `kafka-storage format` writes.
+    """
+    out = bytearray()
+    offset = 0
+    records = [*values]
+    chunks = [records[start : start + RECORDS_PER_BATCH] for start in range(0, len(records), RECORDS_PER_BATCH)]
+    batches: list[tuple[Sequence[tuple[bytes | None, bytes]], bool]] = [([snapshot_header(), *controls], True)]
+    batches += [([(None, value) for value in chunk], False) for chunk in chunks]
+    batches.append(([snapshot_footer()], True))
+    for content, control in batches:
+        out += build_batch(
+            content, base_offset=offset, timestamp_ms=timestamp_ms, control=control, partition_leader_epoch=0
+        )
+        offset += len(content)
+    return bytes(out)
+
+
+def read_snapshot(content: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """(header, bytes) of every data batch of a snapshot file. ProtocolError if it is broken or not whole."""
+    data = memoryview(content)
+    control_type = end = -1
+    for position, header in iter_batches(data):
+        end = position + header.size_bytes
+        batch = data[position:end]
+        if not crc_is_valid(batch, header):
+            raise ProtocolError(f"wrong CRC at position {position}")
+        marker = read_marker(batch, header) if header.is_control else None
+        control_type = -1 if marker is None else marker.control_type
+        if position == 0 and control_type != SNAPSHOT_HEADER:
+            raise ProtocolError("it does not begin with a snapshot header")
+        if not header.is_control:
+            yield header, batch
+    if control_type != SNAPSHOT_FOOTER or end != len(data):
+        raise ProtocolError("it does not end with a snapshot footer")
+
+
+def _versioned() -> Writer:
+    writer = Writer(flexible=True)
+    writer.int16(0)
+    return writer
+
+
+def _voter_id(writer: Writer, voter: int) -> None:
+    writer.int32(voter)
+    writer.tags()
+
+
+def _voter(writer: Writer, voter: Voter) -> None:
+    writer.int32(voter.node_id)
+    writer.uuid(voter.directory_id)
+    writer.array((voter,), lambda one: _endpoint(writer, one))
+    for supported in (0, KRAFT_VERSION_LEVEL):
+        writer.int16(supported)
+    writer.tags()
+    writer.tags()
+
+
+def _endpoint(writer: Writer, voter: Voter) -> None:
+    writer.string(voter.listener)
+    writer.string(voter.host)
+    writer.out += _PORT.pack(voter.port)
+    writer.tags()
