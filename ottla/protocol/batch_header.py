@@ -79,9 +79,8 @@ class BatchHeader(NamedTuple):
     @property
     def last_sequence(self) -> int:
         """Sequence of the last record, -1 if there is none; compaction keeps the delta, so it survives cleaning."""
-        if self.base_sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        return increment_sequence(self.base_sequence, self.last_offset_delta)
+        sequence = self.base_sequence
+        return NO_SEQUENCE if sequence == NO_SEQUENCE else (sequence + self.last_offset_delta) & MAX_SEQUENCE
 
     @property
     def compression(self) -> int:

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from ottla.protocol.batch import BatchHeader, decrement_sequence, increment_sequence
+from ottla.protocol.batch import TRANSACTIONAL, BatchHeader, decrement_sequence, increment_sequence
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.snapshot import ProducerEntry
@@ -242,19 +242,21 @@ class Producers:
 
     def apply_batch(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
         """A data batch with a producer id was written at `base_offset`; `timestamp_ms` is its largest as written."""
-        producer = self._by_id.get(header.producer_id)
+        producer_id = header.producer_id
+        producer = self._by_id.get(producer_id)
         if producer is None:
-            producer = self._by_id[header.producer_id] = Producer(header.producer_id)
-        _enter_epoch(producer, header.producer_epoch)
+            producer = self._by_id[producer_id] = Producer(producer_id)
+        if producer.epoch != header.producer_epoch:
+            _enter_epoch(producer, header.producer_epoch)
         delta = header.last_offset_delta
         batches = producer.batches
         batches.append(KnownBatch(header.last_sequence, base_offset + delta, delta, timestamp_ms))
         if len(batches) > BATCHES_KEPT:
             del batches[0]
         producer.last_timestamp_ms = timestamp_ms
-        if producer.transaction_start < 0 and header.is_transactional:
+        if header.attributes & TRANSACTIONAL and producer.transaction_start < 0:
             producer.transaction_start = base_offset
-            self.open_transactions[base_offset] = header.producer_id
+            self.open_transactions[base_offset] = producer_id
         if self._verifications and header.is_transactional:
             self._verifications.pop(header.producer_id, None)
 

@@ -21,8 +21,9 @@ from ottla.broker.log.producers import CompletedTransaction, Producers
 from ottla.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.broker.log.segments import Segments
 from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.log.swap import finish_swaps
 from ottla.broker.ports.disk import Disk
-from ottla.protocol.batch import COMMIT, BatchHeader, read_marker
+from ottla.protocol.batch import COMMIT, CONTROL, BatchHeader, read_marker
 from ottla.protocol.batch_header import LOG_OVERHEAD
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.snapshot import decode_snapshot, encode_snapshot
@@ -91,9 +92,9 @@ class _Loader:
                 self.disk, self.directory, self.settings, max(self.start.log_start_offset, 0), self.start.now_ms
             )
         log_start = max(self.start.log_start_offset, self.segments[0].base_offset)
-        self._load_epochs()
         sound = self._count_sound_segments()
         self._load_producers(log_start, sound)
+        self._load_epochs(sound)
         if sound < len(self.segments):
             self._recover(sound)
         if self.end_offset < log_start:
@@ -116,7 +117,9 @@ class _Loader:
     def _find_files(self) -> None:
         names = self.disk.list(self.directory)
         for name in names:
-            if name.endswith((".deleted", ".cleaned", ".tmp")):
+        if finish_swaps(self.disk, self.directory, names):
+            names = self.disk.list(self.directory)
+            if name.endswith((".deleted", ".tmp")):
                 self.disk.remove(f"{self.directory}/{name}")
             elif name.endswith(".swap"):
                 raise Damaged(f"{name} is half of a compaction by Apache Kafka, which has to be started to finish it")
@@ -141,14 +144,14 @@ class _Loader:
             )
         self.snapshots = [base for base, suffix in files if suffix == "snapshot"]
 
-    def _load_epochs(self) -> None:
+    def _load_epochs(self, sound: int) -> None:
         path = f"{self.directory}/{checkpoints.LEADER_EPOCHS}"
         try:
             self.epochs = LeaderEpochs(checkpoints.decode_epochs(self.disk.read(path)))
         except (FileNotFoundError, ProtocolError):
-            # Lost, or never written: the batches say it too. A bad one is the business of recovery.
+            # Lost, or never written: the batches say it too, those that recovery reads among them.
             with suppress(BadBatch):
-                for segment in self.segments:
+                for segment in self.segments[:sound]:
                     for _, header, _ in iter_file(segment.file, 0, segment.size_bytes):
                         self.epochs.assign(header.partition_leader_epoch, header.base_offset)
 
@@ -347,7 +350,7 @@ def replay(
     """Apply the batch at `position` to the producer state; the transaction that it ended, if it is a marker."""
     if header.producer_id < 0:
         return None
-    if not header.is_control:
+    if not header.attributes & CONTROL:
         producers.apply_batch(header, header.base_offset, header.max_timestamp)
         return None
     # Compaction leaves an empty batch where it removed a marker: its transaction is gone altogether.
