@@ -57,6 +57,8 @@ class LogManager:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        # Partitions that were deleted and that the checkpoints on disk still name.
+        self._forgotten: set[TopicPartition] = set()
         self._written: dict[str, bytes] = {}
         self._graves: deque[str] = deque()
         self._sync: _Sync | None = None
@@ -225,6 +227,8 @@ class LogManager:
         topic, index = key
         directory = self._path(f"{topic}-{index}")
         now_ms = self._clock.now_ms()
+        if not self._disk.exists(directory):
+            self._forget_on_disk(key)
         try:
             self._disk.make_dir(directory)
         except FileExistsError:
@@ -234,8 +238,8 @@ class LogManager:
                     self._write_topic_id(directory, topic_id)
                 return self._load(key, directory, settings, now_ms)
             self._set_aside(topic, index)
+            self._forget_on_disk(key)
             self._disk.make_dir(directory)
-        self._forget(key)
         self._write_topic_id(directory, topic_id)
         return new_log(self._disk, directory, settings, 0, now_ms)
 
@@ -256,7 +260,14 @@ class LogManager:
 
     def _forget(self, key: TopicPartition) -> None:
         for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
-            offsets.pop(key, None)
+            if offsets.pop(key, None):
+                self._forgotten.add(key)
+
+    def _forget_on_disk(self, key: TopicPartition) -> None:
+        """Before a partition is made anew: a crash must not find it with the checkpoints of one that was deleted."""
+        self._forget(key)
+        if key in self._forgotten:
+            self._write_checkpoints()
 
     def delete_partition(self, topic: str, index: int) -> None:
         """Rename the directory at once, remove its files after `file.delete.delay.ms`."""
@@ -351,6 +362,7 @@ class LogManager:
         self._write_checkpoint(checkpoints.RECOVERY_POINTS, self._recovery_points)
         self._write_checkpoint(checkpoints.LOG_STARTS, self._log_starts)
         self._write_checkpoint(checkpoints.HIGH_WATERMARKS, self._high_watermarks, sync=False)
+        self._forgotten.clear()
 
     def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int], sync: bool = True) -> None:
         """Write a checkpoint that has changed. A sync holds up every request, so the high watermarks, which change all

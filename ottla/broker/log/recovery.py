@@ -84,6 +84,7 @@ class _Loader:
         self.snapshots: list[int] = []
         self.end_offset = 0
         self.snapshot_offset = -1
+        self.missing_before_last = 0
 
     def load(self) -> LoadedLog:
         self._find_files()
@@ -93,8 +94,8 @@ class _Loader:
             )
         log_start = max(self.start.log_start_offset, self.segments[0].base_offset)
         sound = self._count_sound_segments()
-        self._load_producers(log_start, sound)
         self._load_epochs(sound)
+        self._load_producers(log_start, sound)
         if sound < len(self.segments):
             self._recover(sound)
         if self.end_offset < log_start:
@@ -116,13 +117,11 @@ class _Loader:
 
     def _find_files(self) -> None:
         names = self.disk.list(self.directory)
-        for name in names:
         if finish_swaps(self.disk, self.directory, names):
             names = self.disk.list(self.directory)
+        for name in names:
             if name.endswith((".deleted", ".tmp")):
                 self.disk.remove(f"{self.directory}/{name}")
-            elif name.endswith(".swap"):
-                raise Damaged(f"{name} is half of a compaction by Apache Kafka, which has to be started to finish it")
         files = [(int(found[1]), found[2]) for name in names if (found := _FILE.fullmatch(name))]
         bases = [base for base, suffix in files if suffix == "log"]
         for base, suffix in files:
@@ -264,6 +263,7 @@ class _Loader:
             segment.file.sync()
             if bad is not None:
                 break
+        self._hold_last_offset()
         self._miss_nothing_that_was_synced()
         if self.end_offset > max(self.snapshot_offset, 0):
             self._save_snapshot(self.end_offset)
@@ -277,6 +277,15 @@ class _Loader:
             raise Damaged(where)
         _log.warning("%s: cut as asked", where)
         return True
+
+    def _hold_last_offset(self) -> None:
+        """No CRC covers an offset that rotted. Other batches contradict it, and behind the last one there is none."""
+        if self.missing_before_last <= 0 or self.settings.cleanup_compact or self.start.truncate_damaged:
+            return
+        raise Damaged(
+            f"{self.missing_before_last} offsets are missing before the last batch, which ends at offset "
+            f"{self.end_offset - 1} of {self.segments[-1].log_path}"
+        )
 
     def _miss_nothing_that_was_synced(self) -> None:
         """A file may be short by whole batches, and then no batch in it is bad."""
@@ -296,7 +305,6 @@ class _Loader:
     def _recover_segment(self, segment: Segment, most_offset: int) -> BadBatch | None:
         """Rebuild what hangs on a segment; the first batch that is not sound, if there is one."""
         index = segment.reset_indexes()
-        most_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         for run in iter_runs(segment.file, 0, segment.size_bytes, segment.base_offset, most_offset, check_crc=True):
             index.account_run(run.position, run.headers)
             self._replay_run(segment, run)
@@ -319,7 +327,11 @@ class _Loader:
                     segment.add_aborted(completed.index_entry)
             position += LOG_OVERHEAD + length
         if run.headers:
-            self.end_offset = BatchHeader._make(run.headers[-1]).next_offset
+            if len(run.headers) > 1:
+                self.end_offset = BatchHeader._make(run.headers[-2]).next_offset
+            last = BatchHeader._make(run.headers[-1])
+            self.missing_before_last = last.base_offset - self.end_offset
+            self.end_offset = last.next_offset
 
     def _judge(self, bad: BadBatch, at: int) -> None:
         """Return if the log may be cut at `bad`; raise Damaged if it must be left as it is."""

@@ -6,7 +6,7 @@ sync commits it, as on ext4), and of each file's unsynced bytes a prefix, or zer
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -293,6 +293,24 @@ class MemoryDisk:
         return self.random.randbytes(16)
 
     # --- what the simulation does
+
+    def fill(self, files: Mapping[str, bytes]) -> None:
+        """Put files on the device, with their directories; the broker's port calls have no part in it."""
+        for path, content in files.items():
+            parent = path.rpartition("/")[0]
+            steps = parent.split("/")
+            for depth in range(2, len(steps) + 1):
+                directory = "/".join(steps[:depth])
+                if directory not in self._names.dirs:
+                    self._names.apply(("mkdir", directory, None))
+            inode = Inode(content)
+            inode.durable = bytes(content)
+            self._names.apply(("link", path, inode))
+        self._durable = self._names.copy()
+
+    def all_files(self) -> dict[str, bytes]:
+        """{path: content} of every file, as a process sees it."""
+        return {path: bytes(inode.data) for path, inode in self._names.files.items()}
 
     def sync_inodes(self, inodes: Sequence[Inode]) -> None:
         """Settle files and every name so far."""
