@@ -1,5 +1,6 @@
 """One seed, run and judged. pure"""
 
+import traceback
 from typing import Any, NamedTuple
 
 from ottla.testkit import checker
@@ -36,8 +37,13 @@ class Outcome(NamedTuple):
 def run_seed(seed: int, profile: Profile | None = None, **options: Any) -> Outcome:
     """Run a seed and judge what came of it; `options` as for `World`."""
     world = World(seed, profile, **options)
-    world.run()
-    return judge(world)
+    try:
+        world.run()
+        return judge(world)
+    except Exception as error:  # a bug of the simulation: of this seed, and not the end of all
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        problem = f"simulation broke: {error!r} at {where.filename}:{where.lineno}"
+        return _outcome(world, [*world.violations, problem], [], [])
 
 
 def judge(world: World) -> Outcome:
@@ -50,6 +56,10 @@ def judge(world: World) -> Outcome:
     if not problems and not lost:
         for anomaly in checker.check(world.history.entries, world.partitions(), logs_only=world.lost_power):
             (known if anomaly.cause else problems).append(str(anomaly))
+    return _outcome(world, problems, known, lost)
+
+
+def _outcome(world: World, problems: list[str], known: list[str], lost: list[str]) -> Outcome:
     return Outcome(
         world.seed,
         world.profile.name,

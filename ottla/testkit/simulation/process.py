@@ -130,6 +130,7 @@ class Process:
     def hang_up(self) -> None:
         """Give up the connection and what was asked on it."""
         link, self._link = self._link, None
+        self._inbox.clear()
         self._outstanding.clear()
         self._replies.clear()
         if link is not None:
@@ -148,7 +149,7 @@ class Process:
         if link is not self._link:
             return
         self._inbox += data
-        while len(self._inbox) >= 4:
+        while link is self._link and len(self._inbox) >= 4:
             size = int.from_bytes(self._inbox[:4], "big")
             if len(self._inbox) < 4 + size:
                 return
