@@ -13,6 +13,7 @@ COMMANDS: Final = {
     "audit": ("ottla.cli.audit", "Audit a data directory on Spark, in place."),
     "check-history": ("ottla.cli.check_history", "Judge a client history (JSON lines) against a data directory."),
     "txn": ("ottla.cli.txn", "Say what holds back committed reads, and which transactions nobody will end."),
+    "dump": ("ottla.cli.dump", "Print what stands in segment files and beside them."),
     "configs": ("ottla.cli.configs", "List every option with value, default, origin and meaning."),
 }
 

@@ -1,0 +1,57 @@
+"""Files that are only read, behind the broker's file port. shell
+
+A running broker may append to what is open here; the size is that of the moment of opening.
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NoReturn, Self
+
+from ottla.broker.ports.disk import Buffer
+
+
+class ReadOnlyFile:
+    """An open file that refuses every change with EROFS. `read_bytes` counts what was read."""
+
+    __slots__ = ("_descriptor", "_path", "read_bytes", "size_bytes")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size_bytes: int = os.fstat(self._descriptor).st_size
+        self.read_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        content = os.pread(self._descriptor, size_bytes, position)
+        self.read_bytes += len(content)
+        return content
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        self._refuse()
+
+    def overwrite(self, position: int, data: Buffer) -> None:
+        self._refuse()
+
+    def truncate(self, size_bytes: int) -> None:
+        self._refuse()
+
+    def sync(self) -> None:
+        """Nothing was written."""
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _refuse(self) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), self._path)

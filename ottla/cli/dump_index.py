@@ -1,0 +1,53 @@
+"""Whether the entries of an index agree with the `.log` that they point into. shell
+
+Source: Kafka's `DumpLogSegments.dumpIndex`, `dumpTimeIndex`, which call the disagreements mismatches.
+"""
+
+from ottla.broker.log.batches import BadBatch, find_offset
+from ottla.broker.ports.disk import File
+from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
+from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, iter_offset_entries, iter_time_entries
+
+
+def offset_index_fault(content: bytes, base_offset: int, log: File) -> str | None:
+    """The first entry of an `.index` at whose position no batch with its offset stands; None if there is none.
+
+    The offset is the last of that batch. Kafka before 4.0 wrote the last of several batches that were appended at once,
+    so a later one is let pass.
+    """
+    for number, entry in enumerate(iter_offset_entries(content)):
+        header = _header_at(log, entry.position)
+        offset = base_offset + entry.relative_offset
+        if header is None or not base_offset <= header.base_offset <= offset:
+            found = "no batch" if header is None else f"offset {header.base_offset}"
+            return (
+                f"offset {offset} at {entry.position}, where {found} stands, at position {number * OFFSET_ENTRY.size}"
+            )
+    return None
+
+
+def time_index_fault(content: bytes, base_offset: int, log: File) -> str | None:
+    """The first entry of a `.timeindex` whose timestamp is not that of the batch with its offset."""
+    position = 0
+    for number, entry in enumerate(iter_time_entries(content)):
+        offset = base_offset + entry.relative_offset
+        try:
+            position = find_offset(log, position, log.size_bytes, offset)
+        except BadBatch as bad:
+            return f"the log beside it cannot be read: {bad}"
+        header = _header_at(log, position)
+        if header is None or header.base_offset > offset or header.max_timestamp != entry.timestamp:
+            found = "no batch" if header is None else f"timestamp {header.max_timestamp}"
+            at = number * TIME_ENTRY.size
+            return f"timestamp {entry.timestamp} for offset {offset}, which has {found}, at position {at}"
+    return None
+
+
+def _header_at(log: File, position: int) -> BatchHeader | None:
+    """The header of the batch at `position`; None if none can stand there."""
+    head = log.pread(HEADER_SIZE, position)
+    if len(head) < HEADER_SIZE:
+        return None
+    header = read_header(head)
+    sound = header.magic == MAGIC and HEADER_SIZE <= header.size_bytes <= log.size_bytes - position
+    return header if sound and header.last_offset_delta >= 0 else None

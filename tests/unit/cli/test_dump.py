@@ -1,0 +1,177 @@
+"""`ottla dump` against what Apache Kafka's own tool printed of the same files, and against damage."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ottla.cli.main import main
+from ottla.protocol.batch import assign_offsets, build_batch
+from tests.unit.cli.kafka_directory import by_file, kafka_dump, unpack
+
+VERDICT = re.compile(r"(sound|damaged): ")
+# What Kafka's tool decodes and ours shows as it is, or as hex.
+ELSEWHERE = re.compile(r"LeaderChange|KRaft|SnapshotHeader|SnapshotFooter|REGISTER_|BROKER_REGISTRATION|CLEAR_ELR|memberId")
+
+
+def run(*arguments):
+    result = CliRunner().invoke(main, ["dump", *map(str, arguments)], catch_exceptions=False)
+    return result.exit_code, result.stdout.splitlines()
+
+
+def decoded(line):
+    """The line with its payload as a value: the order of fields says nothing."""
+    head, payload, value = line.partition(" payload: {")
+    return head, json.loads("{" + value) if payload else None
+
+
+@pytest.fixture(scope="module", params=["clean", "unclean"])
+def directory(request, tmp_path_factory):
+    return unpack(request.param, tmp_path_factory.mktemp("kafka"))
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    return unpack("clean", tmp_path_factory.mktemp("kafka"))
+
+
+def test_every_batch_and_record_reads_as_in_kafkas_own_tool(directory):
+    code, lines = run(directory, "--records")
+    assert code == 0
+    ours = by_file(line for line in lines if not VERDICT.match(line))
+    compared = 0
+    for name, expected in kafka_dump(directory.name).items():
+        if not name.endswith(".log"):
+            continue
+        internal = name.startswith("__")
+        assert len(ours[name]) == len(expected), name
+        for line, theirs in zip(ours[name], expected, strict=True):
+            if not ELSEWHERE.search(theirs):
+                same = line if internal or theirs[0] == "b" else line[: len(theirs)]
+                assert decoded(same) == decoded(theirs), name
+                compared += 1
+    assert compared > 13_500
+
+
+def test_batches_alone_are_those_of_kafkas_own_tool(directory):
+    _, lines = run(directory)
+    ours = by_file(line for line in lines if not VERDICT.match(line))
+    batches = {name: [line for line in dump if line[0] == "b"] for name, dump in kafka_dump(directory.name).items()}
+    assert {name: ours[name] for name in batches if name.endswith(".log")} == {
+        name: found for name, found in batches.items() if name.endswith(".log")
+    }
+
+
+def test_indexes_and_snapshots_read_as_in_kafkas_own_tool(clean):
+    _, lines = run(clean)
+    ours = by_file(line for line in lines if not VERDICT.match(line))
+    # Kafka's tool has a sentence for an empty index.
+    expected = {name: dump for name, dump in kafka_dump("clean").items() if not name.endswith(".log")}
+    for name, dump in expected.items():
+        assert ours[name] == [line for line in dump if not line.endswith(" is empty.")], name
+    assert {Path(name).suffix for name in expected} == {".index", ".timeindex", ".txnindex", ".snapshot"}
+
+
+def test_json_is_an_object_a_line_with_every_header_field(clean):
+    code, lines = run(clean / "ledger-tv2-0" / "00000000000000000000.log", "--format", "json", "--records")
+    assert code == 0
+    found = [json.loads(line) for line in lines]
+    assert [found[0]["kind"], found[-1]["kind"]] == ["file", "verdict"]
+    batches = [each for each in found if each["kind"] == "batch"]
+    expected = [line for line in kafka_dump("clean")["ledger-tv2-0/00000000000000000000.log"] if line[0] == "b"]
+    assert len(batches) == len(expected)
+    for batch, line in zip(batches, expected, strict=True):
+        theirs = dict(zip(line.split()[::2], line.split()[1::2], strict=True))
+        pairs = {"baseOffset:": "base_offset", "lastOffset:": "last_offset", "count:": "count", "crc:": "crc"}
+        pairs |= {"producerId:": "producer_id", "producerEpoch:": "producer_epoch", "position:": "position"}
+        pairs |= {"baseSequence:": "base_sequence", "lastSequence:": "last_sequence", "size:": "size_bytes"}
+        pairs |= {"CreateTime:": "max_timestamp", "partitionLeaderEpoch:": "leader_epoch", "magic:": "magic"}
+        assert {name: str(batch[ours]) for name, ours in pairs.items()} == {name: theirs[name] for name in pairs}
+    markers = [each["control"] for each in found if "control" in each and each["kind"] == "record"]
+    assert set(markers) == {"COMMIT", "ABORT"}
+
+
+def test_the_decoder_can_be_chosen(clean, tmp_path):
+    log = tmp_path / "copy.log"
+    log.write_bytes((clean / "__transaction_state-2" / "00000000000000000000.log").read_bytes())
+    _, plain = run(log, "--records")
+    _, decoded = run(log, "--records", "--decoder", "transactions")
+    assert not any("transactionalId" in line for line in plain)
+    assert any('key: {"type":"0","data":{"transactionalId":' in line for line in decoded)
+
+
+def test_small_files_are_read_too(clean):
+    _, lines = run(clean)
+    ours = by_file(line for line in lines if not VERDICT.match(line))
+    assert "ledger 2 909" in ours["clean/recovery-point-offset-checkpoint"]
+    assert "cluster.id=AAAAAAAAQACAAAAAAAAAAQ" in ours["clean/meta.properties"]
+    assert ours["ledger-2/leader-epoch-checkpoint"] == ["epoch: 0 startOffset: 0", "epoch: 2 startOffset: 909"]
+    assert any("topicId" in line or "topic_id" in line for line in ours["ledger-2/partition.metadata"])
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "verdict"),
+    [
+        ("ledger-2/00000000000000000000.log", (100_000, 1), "damaged: wrong CRC at position 99879 "),
+        ("ledger-2/00000000000000000000.log", (99_879 + 16, 1), "damaged: magic 3 at position 99879 "),
+        ("ledger-2/00000000000000000000.index", (31, 1), "damaged: offset 83 at 18047, where no batch stands, at "),
+        ("ledger-2/00000000000000000000.timeindex", (31, 1), "damaged: timestamp 1795253792071 for offset 62, which "),
+        ("ledger-2/00000000000000000000.txnindex", (0, 1), "damaged: transaction index entry at 0 has version 256 "),
+        ("ledger-2/00000000000000000909.snapshot", (20, 1), "damaged: producer snapshot fails its CRC "),
+        ("recovery-point-offset-checkpoint", (0, 1), "damaged: checkpoint of unknown version '1' "),
+        ("ledger-2/partition.metadata", (9, 1), "damaged: partition.metadata holds neither "),
+    ],
+)
+def test_damage_is_told_with_its_place(tmp_path, file, change, verdict):
+    directory = unpack("clean", tmp_path)
+    content = bytearray((directory / file).read_bytes())
+    content[change[0]] ^= change[1]
+    (directory / file).write_bytes(content)
+    code, lines = run(directory / file)
+    assert code == 1
+    assert lines[-1].startswith(verdict)
+    _, lines = run(directory / file, "--format", "json")
+    assert json.loads(lines[-1])["damage"].startswith(verdict.removeprefix("damaged: ").rstrip())
+
+
+def test_batches_behind_a_wrong_crc_are_shown_and_a_cut_one_ends_the_walk(tmp_path):
+    directory = unpack("clean", tmp_path)
+    log = directory / "ledger-0" / "00000000000000000000.log"
+    _, whole = run(log)
+    log.write_bytes(log.read_bytes()[:-20])
+    code, cut = run(log)
+    assert code == 1
+    assert cut[:-1] == whole[:-2]
+    assert (
+        cut[-1]
+        == "damaged: batch header cut short: 58 bytes at position 200026 (718 batches, 905 records, 200084 bytes)"
+    )
+
+
+def test_what_a_terminal_must_not_get_is_escaped(tmp_path):
+    batch = build_batch([(b"\x1b[2J", b"a\nb\xff")], timestamp_ms=1)
+    assign_offsets(batch, 0, 0)
+    log = tmp_path / "t-0" / "00000000000000000000.log"
+    log.parent.mkdir()
+    log.write_bytes(batch)
+    _, lines = run(log, "--records")
+    assert lines[-2].endswith(r"key: \x1b[2J payload: a\nb�")
+    _, lines = run(log, "--records", "--format", "json")
+    assert json.loads(lines[-2])["value"] == {"base64": "YQpi/w=="}
+
+
+def test_nothing_in_the_directory_is_changed(clean):
+    before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in clean.rglob("*") if file.is_file()}
+    run(clean, "--records")
+    assert before == {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in clean.rglob("*") if file.is_file()}
+
+
+def test_a_file_that_cannot_be_read_is_told_on_stderr(tmp_path):
+    (tmp_path / "00000000000000000000.log").symlink_to("nowhere")
+    (tmp_path / "notes.txt").write_text("x")
+    result = CliRunner().invoke(main, ["dump", str(tmp_path / "notes.txt")])
+    assert result.exit_code == 1
+    assert "not a file that this command reads" in result.stdout
+    assert CliRunner().invoke(main, ["dump", str(tmp_path / "00000000000000000000.log")]).exit_code == 2
