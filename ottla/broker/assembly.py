@@ -26,6 +26,7 @@ from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
 log = getLogger("ottla.server")
 
 IDLE_SWEEPS = 4
+EXPIRY_BUDGET_MS = 2.0
 
 
 class Assembly:
@@ -81,6 +82,7 @@ class Assembly:
         config = self.config
         self._every(config.replica_high_watermark_checkpoint_interval_ms, self.broker.logs.checkpoint)
         self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        self.broker.cluster.open_rest()
         if config.connections_max_idle_ms > 0:
             self._every(config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
 
@@ -106,10 +108,12 @@ class Assembly:
 
     async def _expire_in_slices(self) -> None:
         now_ms = self._clock.now_ms()
+        until_ms = self._clock.monotonic_ms() + EXPIRY_BUDGET_MS
         for partition in list(self.broker.cluster.partitions()):
-            for number, _ in enumerate(partition.expire_producers(now_ms)):
-                if number:  # most partitions have but one slice
+            for _ in partition.expire_producers(now_ms):
+                if self._clock.monotonic_ms() > until_ms:
                     await self._turns.pause()
+                    until_ms = self._clock.monotonic_ms() + EXPIRY_BUDGET_MS
 
     def _sweep_connections(self) -> None:
         for connection in list(self.connections):

@@ -42,6 +42,8 @@ METADATA_SETTINGS = PartitionSettings(max_message_bytes=8 * 1024 * 1024)
 """`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`: what bounds the messages of topics does not bound their metadata."""
 PRODUCER_ID_BLOCK = 1000
 OPEN_BUDGET_MS = 3.0
+OPEN_REST_BUDGET_MS = 1.0
+OPEN_REST_PAUSE_MS = 10.0
 
 
 class PartitionStore(Protocol):
@@ -58,8 +60,8 @@ class PartitionStore(Protocol):
     def partition_dirs(self) -> list[str]:
         """Names of the partition directories on disk."""
 
-    def set_aside_strays(self, known_ids: Container[bytes]) -> None:
-        """Take the directories of topics that do not exist out of the way."""
+    def set_aside_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
+        """Take the directories of topics that do not exist out of the way, but for partitions that do."""
 
     def open_partition(
         self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
@@ -130,11 +132,14 @@ class Cluster:
             log.info("Finalized %s", ", ".join(f"{update.feature}={update.level}" for update in updates))
 
     def open(self) -> None:
-        """Replay the metadata log and open every partition that it names. Raises LogDirectoryError."""
+        """Replay the metadata log and, after a crash, open every partition that it names. Raises LogDirectoryError.
+
+        After a clean stop there is nothing to recover, and partitions are opened when somebody asks for them.
+        """
         self._log = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_EPOCH, METADATA_SETTINGS)
         self._replay()
         if self.image.features:
-            self._store.set_aside_strays({METADATA_TOPIC_ID, *self.image.topics_by_id})
+            self._store.set_aside_strays({METADATA_TOPIC_ID, *self.image.topics_by_id}, self.has_partition)
         else:
             self._check_that_nothing_is_lost()
             levels = {METADATA_FEATURE: METADATA_VERSION, TRANSACTION_FEATURE: self._transaction_version}
@@ -143,8 +148,9 @@ class Cluster:
             self._elect_again()
         for topic in self.image.topics.values():
             self._partitions[topic.name] = [None] * topic.partition_count
-            for index in range(topic.partition_count):
-                self._open(topic, index)
+            if not self._store.clean_start:
+                for index in range(topic.partition_count):
+                    self._open(topic, index)
         if self._store.offline is not None:
             raise LogDirectoryError(self._store.offline)
 
@@ -258,9 +264,8 @@ class Cluster:
     def delete_topic(self, topic: Topic) -> None:
         """Remove a topic: its metadata now, its files after `file.delete.delay.ms`."""
         self._commit([RemoveTopicRecord(topic.topic_id)])
-        for index, partition in enumerate(self._partitions.pop(topic.name)):
-            if partition is not None:
-                self._store.delete_partition(topic.name, index)
+        for index in range(len(self._partitions.pop(topic.name))):
+            self._store.delete_partition(topic.name, index)
         log.info("Deleted topic %s", topic.name)
         for listener in self.on_topic_deleted:
             listener(topic)
@@ -319,3 +324,21 @@ class Cluster:
                 break
         if self._unopened:
             self._clock.next_turn(self._open_more)
+    def open_rest(self) -> None:
+        """Open what nobody has asked for, little by little: retention and compaction are for all partitions."""
+        closed = ((name, index) for name in list(self.image.topics) for index in range(self._count(name)))
+
+        def open_some() -> None:
+            deadline = self._clock.monotonic_ms() + OPEN_REST_BUDGET_MS
+            for name, index in closed:
+                self.partition(name, index)
+                if self._clock.monotonic_ms() > deadline:
+                    self._clock.call_later(OPEN_REST_PAUSE_MS, open_some)
+                    return
+
+        self._clock.call_later(OPEN_REST_PAUSE_MS, open_some)
+
+    def _count(self, name: str) -> int:
+        """How many partitions a topic has; 0 when it was deleted."""
+        return len(self._partitions.get(name, ()))
+

@@ -4,7 +4,7 @@ Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
 """
 
 from collections import deque
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from logging import getLogger
 from typing import NamedTuple
 
@@ -120,11 +120,16 @@ class LogManager:
         except (FileNotFoundError, NotADirectoryError, ProtocolError):
             return None
 
-    def set_aside_strays(self, known_ids: Container[bytes]) -> None:
+    def set_aside_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Rename partition directories of other topics: a deletion was logged, and the broker died before its files
-        were moved. As in Kafka they are kept; directories that name no topic id are left as they are."""
+        were moved. As in Kafka they are kept; directories that name no topic id are left as they are.
+
+        A partition that exists is looked at when it is opened (`_make_or_load`).
+        """
         for name in self.partition_dirs():
             topic, index = checkpoints.parse_directory_name(name) or ("", 0)
+            if exists(topic, index):
+                continue
             found_id = self.topic_id_on_disk(topic, index)
             if found_id is not None and found_id not in known_ids:
                 self._set_aside(topic, index)

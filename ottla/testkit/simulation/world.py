@@ -337,7 +337,11 @@ class World:
             turns.event(lambda: self._furnish(assembly))
         self.peer = PeerLink(assembly, self)
         if self._small_segments:
-            for partition in assembly.broker.cluster.partitions():
+            cluster = assembly.broker.cluster
+            for topic in cluster.topics.values():  # after a clean stop they are closed yet
+                for index in range(topic.partition_count):
+                    cluster.partition(topic.name, index)
+            for partition in cluster.partitions():
                 if partition.topic not in INTERNAL_TOPICS:
                     partition.settings = replace(partition.settings, segment_bytes=900, index_interval_bytes=200)
         self.violations.extend(self._invariants.began_life(assembly))

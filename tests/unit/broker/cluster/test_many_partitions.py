@@ -1,0 +1,96 @@
+"""Partitions by the thousand: what a start looks at, and what it leaves for later."""
+
+from ottla.broker.ports.disk import RealDisk
+from ottla.protocol.batch import build_batch
+from ottla.protocol.produced import check_produced_batch
+
+
+class WatchedDisk(RealDisk):
+    """Remembers the paths of all that is opened, read or looked at."""
+
+    __slots__ = ("touched",)
+
+    def __init__(self):
+        super().__init__()
+        self.touched = []
+
+
+def _watch(name):
+    def call(self, path, *arguments, **options):
+        self.touched.append(path)
+        return getattr(RealDisk, name)(self, path, *arguments, **options)
+
+    return call
+
+
+for _name in ("open", "list", "read", "size_bytes", "modified_ms", "exists", "make_dir"):
+    setattr(WatchedDisk, _name, _watch(_name))
+
+
+def touched(broker, topic):
+    return [path for path in broker.disk.touched if f"/{topic}-" in path]
+
+
+def produce(partition):
+    batch = memoryview(build_batch([(b"key", b"value")], timestamp_ms=1_700_000_000_000))
+    assert not partition.append_produced(check_produced_batch(batch), batch).error
+
+
+def filled(broker):
+    broker.cluster.create_topic("t", 5, {})
+    for index in range(5):
+        produce(broker.cluster.partition("t", index))
+
+
+def test_after_a_clean_stop_partitions_are_opened_when_they_are_asked_for(broker):
+    filled(broker)
+    broker.stop()
+    broker.disk = WatchedDisk()
+    broker.start()
+    assert touched(broker, "t") == []
+    assert broker.cluster.partition("t", 3).log_end_offset == 1
+    assert {path.rpartition("/data/")[2].partition("/")[0] for path in touched(broker, "t")} == {"t-3"}
+
+
+def test_after_a_crash_every_partition_is_recovered_before_anybody_asks(broker):
+    filled(broker)
+    broker.kill()
+    broker.start()
+    assert [partition.log_end_offset for partition in broker.cluster.partitions()] == [1] * 5
+
+
+def test_what_nobody_asks_for_is_opened_later(broker):
+    filled(broker)
+    broker.stop()
+    broker.start()
+    timers = []
+    looks = iter(range(0, 100, 2))
+    broker.clock.monotonic_ms = lambda: float(next(looks))  # each look is later than the budget allows
+    broker.clock.call_later = lambda delay_ms, callback: timers.append(callback)
+    broker.cluster.open_rest()
+    opened = []
+    while timers:
+        timers.pop()()
+        opened.append(len(list(broker.cluster.partitions())))
+    assert opened == [1, 2, 3, 4, 5, 5]
+    assert [partition.log_end_offset for partition in broker.cluster.partitions()] == [1] * 5
+
+
+def test_a_topic_that_nobody_has_opened_is_deleted_with_its_directories(broker):
+    filled(broker)
+    broker.stop()
+    broker.start()
+    broker.cluster.delete_topic(broker.cluster.topics["t"])
+    names = [path.name for path in broker.directory.iterdir() if path.name.startswith("t-")]
+    assert len(names) == 5
+    assert all(name.endswith("-delete") for name in names)
+
+
+def test_checkpoints_keep_what_they_say_of_partitions_that_nobody_opened(broker):
+    filled(broker)
+    broker.stop()
+    broker.start()
+    broker.logs.checkpoint()
+    broker.kill()
+    lines = (broker.directory / "recovery-point-offset-checkpoint").read_text().splitlines()
+    assert {f"t {index} 1" for index in range(5)} <= set(lines)
