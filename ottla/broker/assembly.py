@@ -181,6 +181,7 @@ def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogSettin
     return LogSettings(
         directory=config.log_dirs,
         node_id=config.node_id,
+        node_id_given=config.origin("node.id") != DEFAULT,
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         file_delete_delay_ms=config.log_segment_delete_delay_ms,
         truncate_damaged=truncate_damaged,

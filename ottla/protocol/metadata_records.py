@@ -153,6 +153,15 @@ def decode_metadata_record(value: Buffer) -> MetadataRecord | None:
     return record
 
 
+def metadata_record_type(value: Buffer) -> int:
+    """The type of a record value, known or not. Raises ProtocolError for bytes that are no such value."""
+    reader = Reader(value, flexible=True)
+    frame_version = reader.unsigned_varint()
+    if frame_version != _FRAME_VERSION:
+        raise ProtocolError(f"metadata record with frame version {frame_version}")
+    return reader.unsigned_varint()
+
+
 def format_uuid(uuid: bytes) -> str:
     """22 characters of base64url, as `org.apache.kafka.common.Uuid` prints them."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()

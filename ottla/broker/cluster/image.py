@@ -4,13 +4,17 @@
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,
+    NO_LEADER,
     NO_LEADER_CHANGE,
     TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,
+    Ids,
+    Ints,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -22,15 +26,39 @@ from ottla.protocol.metadata_records import (
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC})
+# `DirectoryId`: unassigned, lost, migrating, and others to come.
+RESERVED_DIRECTORY_IDS = 100
+
+
+class Placement(NamedTuple):
+    """Where a partition is: node ids, and the id of each replica's log directory (none: not known)."""
+
+    leader: int
+    replicas: Ints
+    directories: Ids
+
+    def may_be_at(self, node_id: int, directory_id: bytes) -> bool:
+        """Whether a replica of that node stands in that log directory, as far as the record says."""
+        if node_id not in self.replicas:
+            return False
+        if not directory_id or len(self.directories) != len(self.replicas):
+            return True
+        found = self.directories[self.replicas.index(node_id)]
+        return found == directory_id or int.from_bytes(found, "big") < RESERVED_DIRECTORY_IDS
+
+
+NOWHERE = Placement(NO_LEADER, (), ())
 
 
 @dataclass(slots=True)
 class Topic:
-    """One topic. `leader_epochs[i]` is the leader epoch of partition i; a topic has partitions 0..n-1."""
+    """One topic. `leader_epochs[i]` is the leader epoch of partition i, `placements[i]` where it is; a topic has
+    partitions 0..n-1."""
 
     name: str
     topic_id: bytes
     leader_epochs: list[int] = field(default_factory=list)
+    placements: list[Placement] = field(default_factory=list)
     configs: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -51,6 +79,8 @@ class MetadataImage:
     features: dict[str, int] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
+    # One object for all partitions that are placed alike, so that ten thousand cost no more than one.
+    _placements: dict[Placement, Placement] = field(default_factory=dict, repr=False, compare=False)
 
     def apply(self, record: MetadataRecord) -> None:
         """Apply one record; records that a one-broker server has no use for are not given to this."""
@@ -62,9 +92,7 @@ class MetadataImage:
             case PartitionRecord():
                 self._set_partition(record)
             case PartitionChangeRecord():
-                changed = self.topics_by_id.get(record.topic_id)
-                if changed is not None and record.leader != NO_LEADER_CHANGE:
-                    changed.leader_epochs[record.partition_id] += 1
+                self._change_partition(record)
             case ConfigRecord():
                 self._set_config(record)
             case RemoveTopicRecord():
@@ -81,10 +109,30 @@ class MetadataImage:
 
     def _set_partition(self, record: PartitionRecord) -> None:
         topic = self.topics_by_id[record.topic_id]
-        epochs = topic.leader_epochs
-        while len(epochs) <= record.partition_id:
-            epochs.append(0)
-        epochs[record.partition_id] = record.leader_epoch
+        place = self._shared(Placement(record.leader, record.replicas, record.directories))
+        # Snapshots name the partitions of a topic in any order.
+        while len(topic.leader_epochs) <= record.partition_id:
+            topic.leader_epochs.append(0)
+            topic.placements.append(NOWHERE)
+        topic.leader_epochs[record.partition_id] = record.leader_epoch
+        topic.placements[record.partition_id] = place
+
+    def _change_partition(self, record: PartitionChangeRecord) -> None:
+        topic, index = self.topics_by_id.get(record.topic_id), record.partition_id
+        if topic is None:
+            return
+        leader, replicas, directories = topic.placements[index]
+        if record.leader != NO_LEADER_CHANGE:
+            leader = record.leader
+            topic.leader_epochs[index] += 1
+        if record.replicas is not None:
+            replicas = record.replicas
+        if record.directories is not None:
+            directories = record.directories
+        topic.placements[index] = self._shared(Placement(leader, replicas, directories))
+
+    def _shared(self, place: Placement) -> Placement:
+        return self._placements.setdefault(place, place)
 
     def _set_config(self, record: ConfigRecord) -> None:
         if record.resource_type == TOPIC_RESOURCE:

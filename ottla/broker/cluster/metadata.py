@@ -7,17 +7,17 @@ partition directories follow, a few milliseconds of them per turn, or at once wh
 import logging
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Protocol
-from uuid import UUID
 
+from ottla.broker.cluster.adoption import PRODUCER_ID_BLOCK, Adoption
 from ottla.broker.cluster.features import METADATA_FEATURE, METADATA_VERSION, TRANSACTION_FEATURE, FeatureUpdate
 from ottla.broker.cluster.image import MetadataImage, Topic
+from ottla.broker.cluster.kraft_log import METADATA_TOPIC, METADATA_TOPIC_ID, RECORDS_PER_COMMIT, MetadataLog
 from ottla.broker.cluster.names import collision_key, topic_name_problem
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.clock import Clock
-from ottla.protocol.batch import BatchHeader, build_batch, crc_is_valid
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -28,19 +28,11 @@ from ottla.protocol.metadata_records import (
     ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
-    decode_metadata_record,
-    encode_metadata_record,
+    parse_uuid,
 )
-from ottla.protocol.records import iter_records
 
 log = logging.getLogger("ottla.cluster")
 
-METADATA_TOPIC = "__cluster_metadata"
-METADATA_TOPIC_ID = UUID(int=1).bytes
-METADATA_EPOCH = 1
-METADATA_SETTINGS = PartitionSettings(max_message_bytes=8 * 1024 * 1024)
-"""`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`: what bounds the messages of topics does not bound their metadata."""
-PRODUCER_ID_BLOCK = 1000
 OPEN_BUDGET_MS = 3.0
 OPEN_REST_BUDGET_MS = 1.0
 OPEN_REST_PAUSE_MS = 10.0
@@ -57,8 +49,21 @@ class PartitionStore(Protocol):
     def offline(self) -> str | None:
         """Why nothing can be read or written, or None."""
 
+    @property
+    def directory_id(self) -> str:
+        """The id of the log directory, empty where it has none."""
+
     def partition_dirs(self) -> list[str]:
         """Names of the partition directories on disk."""
+
+    def topic_id_on_disk(self, topic: str, index: int) -> bytes | None:
+        """The topic id that a partition directory names; None if it names none."""
+
+    def side_files(self, place: str) -> list[str]:
+        """Names in the data directory (``""``) or in one partition directory."""
+
+    def read_side_file(self, name: str) -> bytes:
+        """A file by its path from the data directory. Raises OSError."""
 
     def set_aside_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Take the directories of topics that do not exist out of the way, but for partitions that do."""
@@ -67,6 +72,9 @@ class PartitionStore(Protocol):
         self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
     ) -> Partition:
         """Open or create one partition of this broker."""
+
+    def absent_partition(self, topic: str, index: int, topic_id: bytes, leader_epoch: int) -> Partition:
+        """A partition that is not in this directory: offline for good."""
 
     def sync(self, partition: Partition) -> None:
         """Put what a partition has appended on the device. Raises OSError."""
@@ -105,7 +113,8 @@ class Cluster:
         self._partitions: dict[str, list[Partition | None]] = {}
         self._unopened: list[tuple[str, int]] = []
         self._free_producer_ids = iter(range(0))
-        self._log: Partition
+        self._log = MetadataLog(store, clock, node_id, self.image)
+        self._absent: set[tuple[str, int]] = set()
 
     @property
     def topics(self) -> dict[str, Topic]:
@@ -118,7 +127,7 @@ class Cluster:
     @property
     def metadata_offset(self) -> int:
         """End of the metadata log: the epoch of the finalized features."""
-        return self._log.log_end_offset
+        return self._log.end_offset
 
     def feature(self, name: str) -> int:
         """The finalized level of a feature, 0 when it is not finalized."""
@@ -136,16 +145,13 @@ class Cluster:
 
         After a clean stop there is nothing to recover, and partitions are opened when somebody asks for them.
         """
-        self._log = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_EPOCH, METADATA_SETTINGS)
-        self._replay()
-        if self.image.features:
-            self._store.set_aside_strays({METADATA_TOPIC_ID, *self.image.topics_by_id}, self.has_partition)
+        self._log.open()
+        if self._log.began_empty and not self.image.topics:
+            self._begin()
         else:
-            self._check_that_nothing_is_lost()
-            levels = {METADATA_FEATURE: METADATA_VERSION, TRANSACTION_FEATURE: self._transaction_version}
-            self._commit([FeatureLevelRecord(name, level) for name, level in levels.items() if level])
-        if not self._store.clean_start:
-            self._elect_again()
+            self._store.set_aside_strays({METADATA_TOPIC_ID, *self.image.topics_by_id}, self.has_partition)
+        self._find_absent()
+        self._elect()
         for topic in self.image.topics.values():
             self._partitions[topic.name] = [None] * topic.partition_count
             if not self._store.clean_start:
@@ -154,39 +160,44 @@ class Cluster:
         if self._store.offline is not None:
             raise LogDirectoryError(self._store.offline)
 
-    def _check_that_nothing_is_lost(self) -> None:
-        """Topics whose metadata is gone would be replaced by new ones, from offset 0 and with other ids."""
-        orphans = [name for name in self._store.partition_dirs() if name != f"{METADATA_TOPIC}-0"]
-        if orphans:
-            raise LogDirectoryError(
-                f"{METADATA_TOPIC}-0 names no topic, but {len(orphans)} partition directories such as {orphans[0]} are "
-                "here: put the metadata log back, or serve an empty --data-dir"
-            )
+    def _begin(self) -> None:
+        """Write the first metadata of a directory: a new one's, or one's whose partitions alone are here."""
+        directory_id = self._directory_id
+        forced = {name: configs for name, (_, configs) in self._internal_topics.items()}
+        directories = (directory_id,) if directory_id else ()
+        adoption = Adoption(self._store, self._new_topic_id, self._settings_of, forced, self.node_id, directories)
+        found = adoption.records()
+        if not self.image.features:
+            levels = {METADATA_FEATURE: METADATA_VERSION, TRANSACTION_FEATURE: self._transaction_version}
+            found = [*(FeatureLevelRecord(name, level) for name, level in levels.items() if level), *found]
+        if found:
+            self._log.commit_together("Topics found in their directories", found)
 
-    def _replay(self) -> None:
-        """Make the image from the log, which is read from its first record or not at all."""
-        problem = self._log.offline
-        if problem is None and self._log.log_start_offset > 0:
-            problem = f"begins at offset {self._log.log_start_offset}: what was before is in a snapshot, not read here"
-        if problem is not None:
-            raise LogDirectoryError(f"{self._log.name}: {problem}")
-        end_offset = 0
-        try:
-            for header, batch in self._log.scan(0):
-                end_offset = header.base_offset
-                if not crc_is_valid(batch, header):
-                    raise ProtocolError("wrong CRC")
-                self._apply(header, batch)
-        except (ProtocolError, LookupError) as damage:
-            raise LogDirectoryError(f"{self._log.name} is damaged at offset {end_offset}: {damage}") from damage
+    @property
+    def _directory_id(self) -> bytes:
+        return parse_uuid(self._store.directory_id) if self._store.directory_id else b""
 
-    def _apply(self, header: BatchHeader, batch: memoryview) -> None:
-        if header.is_control:
+    def _find_absent(self) -> None:
+        """Partitions of other brokers and other log directories: making them here would show them empty."""
+        directory_id = self._directory_id
+        here = set(self._store.partition_dirs())
+        for topic in self.image.topics.values():
+            for index, place in enumerate(topic.placements):
+                if not place.may_be_at(self.node_id, directory_id) and f"{topic.name}-{index}" not in here:
+                    self._absent.add((topic.name, index))
+        if not self._absent:
             return
-        for record in iter_records(batch, header):
-            value = decode_metadata_record(record.value) if record.value is not None else None
-            if value is not None:
-                self.image.apply(value)
+        count = sum(topic.partition_count for topic in self.image.topics.values())
+        topic_name, index = min(self._absent)
+        if len(self._absent) == count:
+            raise LogDirectoryError(
+                f"{METADATA_TOPIC}-0 names {count} partitions such as {topic_name}-{index}, and none is in this "
+                "directory: it is a controller's, or another node's; serve the log.dirs of a broker"
+            )
+        log.warning(
+            "%d of %d partitions, such as %s-%d, have no replica in this directory: they are offline",
+            *(len(self._absent), count, topic_name, index),
+        )
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, or None when the cluster has no such topic or index."""
@@ -247,11 +258,32 @@ class Cluster:
         records += [self._new_partition(topic_id, index) for index in range(partition_count)]
         self._commit(records)
         self._partitions[name] = [None] * partition_count
-        if not self._unopened:
-            self._clock.next_turn(self._open_more)
-        self._unopened += [(name, index) for index in reversed(range(partition_count))]
+        self._open_later(name, range(partition_count))
         log.info("Created topic %s (partitions: %d)", name, partition_count)
         return self.image.topics[name]
+
+    def alter_configs(self, changes: Sequence[ConfigRecord]) -> None:
+        """Change configs of topics that exist, to values that were checked; their logs act on them at once."""
+        self._commit([*changes])
+        for name in dict.fromkeys(change.resource_name for change in changes):
+            settings = self._settings_of(self.image.topics[name].configs)
+            for partition in self._partitions[name]:
+                if partition is not None:
+                    partition.settings = settings
+        log.info("Changed configs: %s", ", ".join(f"{each.resource_name} {each.name}={each.value}" for each in changes))
+
+    def add_partitions(self, topic: Topic, partition_count: int) -> None:
+        """Give a topic more partitions, so that it has `partition_count`; their directories follow."""
+        added = range(topic.partition_count, partition_count)
+        self._commit([self._new_partition(topic.topic_id, index) for index in added])
+        self._partitions[topic.name] += [None] * len(added)
+        self._open_later(topic.name, added)
+        log.info("Topic %s has %d partitions now", topic.name, partition_count)
+
+    def _open_later(self, name: str, indexes: range) -> None:
+        if not self._unopened:
+            self._clock.next_turn(self._open_more)
+        self._unopened += [(name, index) for index in reversed(indexes)]
 
     def ensure_internal_topic(self, name: str) -> Topic:
         """The internal topic, created on first use with its forced configs."""
@@ -271,7 +303,7 @@ class Cluster:
             listener(topic)
 
     def _new_partition(self, topic_id: bytes, index: int) -> PartitionRecord:
-        me = (self.node_id,)
+        me, directory_id = (self.node_id,), self._directory_id
         return PartitionRecord(
             partition_id=index,
             topic_id=topic_id,
@@ -282,48 +314,46 @@ class Cluster:
             leader=self.node_id,
             leader_epoch=0,
             partition_epoch=0,
-            directories=(),
+            directories=(directory_id,) if directory_id else (),
         )
 
-    def _elect_again(self) -> None:
-        """After an unclean stop every partition gets a new leader epoch, so clients can detect lost offsets."""
-        changes: list[MetadataRecord] = [
-            PartitionChangeRecord(index, topic.topic_id, leader=self.node_id)
-            for topic in self.image.topics.values()
-            for index in range(topic.partition_count)
-        ]
-        for start in range(0, len(changes), 5000):
-            self._commit(changes[start : start + 5000])
+    def _elect(self) -> None:
+        """After an unclean stop every partition gets a new leader epoch, so clients can detect lost offsets; after a
+        clean one those that Kafka left without a leader, or that another broker led."""
+        changes: list[MetadataRecord] = []
+        for topic in self.image.topics.values():
+            for index, place in enumerate(topic.placements):
+                if (topic.name, index) in self._absent:
+                    continue
+                if place.leader != self.node_id:
+                    # `PartitionChangeBuilder`: a leader is in sync, and nobody else is known to be.
+                    alone = PartitionChangeRecord(
+                        index,
+                        topic.topic_id,
+                        (self.node_id,),
+                        self.node_id,
+                        eligible_leader_replicas=(),
+                        last_known_elr=(),
+                    )
+                    changes.append(alone)
+                elif not self._store.clean_start:
+                    changes.append(PartitionChangeRecord(index, topic.topic_id, leader=self.node_id))
+        for start in range(0, len(changes), RECORDS_PER_COMMIT):
+            self._commit(changes[start : start + RECORDS_PER_COMMIT])
 
-    def _commit(self, records: list[MetadataRecord]) -> None:
-        batch = build_batch(
-            [(None, encode_metadata_record(record), ()) for record in records], timestamp_ms=self._clock.now_ms()
-        )
-        result = self._log.append_own(batch)
-        if result.error:
-            raise OSError(f"the metadata log refused a record: {result.error.name}")
-        # As Kafka's quorum does: a topic or a block of producer ids that a power loss takes back would be handed out
-        # again, while the logs still know the old one (`KafkaRaftClient` flushes before the high watermark moves).
-        self._store.sync(self._log)
-        for record in records:
-            self.image.apply(record)
+    def _commit(self, records: Sequence[MetadataRecord]) -> None:
+        self._log.commit(records)
 
     def _open(self, topic: Topic, index: int) -> Partition:
-        partition = self._store.open_partition(
-            topic.name, index, topic.topic_id, topic.leader_epochs[index], self._settings_of(topic.configs)
-        )
+        epoch = topic.leader_epochs[index]
+        if (topic.name, index) in self._absent:
+            partition = self._store.absent_partition(topic.name, index, topic.topic_id, epoch)
+        else:
+            settings = self._settings_of(topic.configs)
+            partition = self._store.open_partition(topic.name, index, topic.topic_id, epoch, settings)
         self._partitions[topic.name][index] = partition
         return partition
 
-    def _open_more(self) -> None:
-        """Create directories of new topics for a few milliseconds, the rest in the next turn."""
-        deadline = self._clock.monotonic_ms() + OPEN_BUDGET_MS
-        while self._unopened:
-            self.partition(*self._unopened.pop())
-            if self._clock.monotonic_ms() > deadline:
-                break
-        if self._unopened:
-            self._clock.next_turn(self._open_more)
     def open_rest(self) -> None:
         """Open what nobody has asked for, little by little: retention and compaction are for all partitions."""
         closed = ((name, index) for name in list(self.image.topics) for index in range(self._count(name)))
@@ -342,3 +372,12 @@ class Cluster:
         """How many partitions a topic has; 0 when it was deleted."""
         return len(self._partitions.get(name, ()))
 
+    def _open_more(self) -> None:
+        """Create directories of new topics for a few milliseconds, the rest in the next turn."""
+        deadline = self._clock.monotonic_ms() + OPEN_BUDGET_MS
+        while self._unopened:
+            self.partition(*self._unopened.pop())
+            if self._clock.monotonic_ms() > deadline:
+                break
+        if self._unopened:
+            self._clock.next_turn(self._open_more)

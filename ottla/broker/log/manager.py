@@ -120,6 +120,17 @@ class LogManager:
         except (FileNotFoundError, NotADirectoryError, ProtocolError):
             return None
 
+    def side_files(self, place: str) -> list[str]:
+        """Names in the log directory (``""``) or in a directory of it; none where there is none."""
+        try:
+            return self._disk.list(self._path(place) if place else self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def read_side_file(self, name: str) -> bytes:
+        """A file by its path from the log directory."""
+        return self._disk.read(self._path(name))
+
     def set_aside_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Rename partition directories of other topics: a deletion was logged, and the broker died before its files
         were moved. As in Kafka they are kept; directories that name no topic id are left as they are.
@@ -161,7 +172,13 @@ class LogManager:
         node_id = found.get("node.id", found.get("broker.id", ""))
         cluster_id = found.get("cluster.id", "")
         if node_id != str(self.node_id):
-            raise LogDirectoryError(f"{path} belongs to node {node_id or '(none)'}, this broker is {self.node_id}")
+            if self.settings.node_id_given or not node_id.isascii() or not node_id.isdigit():
+                raise LogDirectoryError(
+                    f"{path} belongs to node {node_id or '(none)'}, this broker is {self.node_id}: serve it without "
+                    "node.id, which takes the directory's"
+                )
+            self.node_id = int(node_id)
+            _log.info("This broker is node %d, as %s says", self.node_id, path)
         if not cluster_id or self.cluster_id not in ("", cluster_id):
             raise LogDirectoryError(f"{path} belongs to cluster {cluster_id or '(none)'}, not to {self.cluster_id}")
         self.cluster_id = cluster_id
@@ -227,6 +244,15 @@ class LogManager:
         if self.offline is not None:
             partition.take_offline(self.offline)
         return partition
+
+    def absent_partition(self, topic: str, index: int, topic_id: bytes, leader_epoch: int) -> Partition:
+        """A partition that has no replica in this directory: it is offline, and nothing is made for it."""
+        settings = PartitionSettings()
+        loaded = new_log(self._disk, self._path(f"{topic}-{index}"), settings, 0, self._clock.now_ms())
+        loaded = loaded._replace(damage=f"{topic}-{index} has no replica in {self.directory}")
+        return Partition(
+            topic, index, topic_id, leader_epoch, settings, loaded=loaded, disk=self._disk, clock=self._clock
+        )
 
     def _make_or_load(self, key: TopicPartition, topic_id: bytes, settings: PartitionSettings) -> LoadedLog:
         topic, index = key

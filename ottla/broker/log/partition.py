@@ -96,9 +96,18 @@ class Partition(ReadableLog):
         self._expiration_ms = producer_id_expiration_ms
         self._flush = flush
         self._pending: deque[tuple[int, OnDurable]] = deque()
-        # A leader's epoch begins where its log ends, whether or not it ever appends.
-        loaded.epochs.assign(leader_epoch, self.log_end_offset)
+        self.lead(leader_epoch)
         self._move_stable_offset()
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch that the log was last written or led in; -1 if it never was."""
+        return self._epochs.latest
+
+    def lead(self, leader_epoch: int) -> None:
+        """Write in this epoch from now on. It begins where the log ends, whether or not anything is ever appended."""
+        self.leader_epoch = leader_epoch
+        self._epochs.assign(leader_epoch, self.log_end_offset)
 
     # --- append ---------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,8 @@ class LogSettings:
 
     directory: str
     node_id: int = 1
+    # Whether the operator named the node; if not, a directory that has an id gives it.
+    node_id_given: bool = False
     cluster_id: str | None = None
     producer_id_expiration_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000

@@ -66,6 +66,15 @@ def test_unknown_types_are_none_and_newer_versions_are_named():
         m.decode_metadata_record(b"\2\x0c\0")
 
 
+def test_types_of_values_are_told_without_decoding_them():
+    # NoOp, and the registration of a broker as Kafka 4.3.1 began it.
+    assert m.metadata_record_type(bytes.fromhex("01140000")) == 20
+    assert m.metadata_record_type(bytes.fromhex("0100040000000100")) == 0
+    assert [m.metadata_record_type(bytes.fromhex(kafka)) for _, kafka in VECTORS] == [12, 4, 2, 3, 5, 15, 23, 24]
+    with pytest.raises(ProtocolError, match="frame version 2"):
+        m.metadata_record_type(b"\2\x0c\0")
+
+
 @pytest.mark.parametrize(("record", "kafka"), VECTORS)
 def test_cut_or_longer_values_are_refused(record, kafka):
     content = bytes.fromhex(kafka)

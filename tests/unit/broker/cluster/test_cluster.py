@@ -77,18 +77,7 @@ def test_directories_that_a_killed_deletion_left_are_set_aside(broker, caplog):
     assert all(name in caplog.text for name in strays)
 
 
-def test_directory_whose_metadata_is_gone_is_refused_and_left_as_it_is(broker):
-    broker.cluster.create_topic("kept", 1, {})
-    broker.settle()
-    broker.stop()
-    (broker.directory / "__cluster_metadata-0").rename(broker.directory / "elsewhere")
-    for _ in range(2):
-        with pytest.raises(LogDirectoryError, match="1 partition directories such as kept-0"):
-            broker.start()
-    assert "kept-0" in broker.directories()
-
-
-def test_metadata_that_begins_in_a_snapshot_is_refused(broker):
+def test_metadata_whose_beginning_no_snapshot_holds_is_refused(broker):
     broker.cluster.create_topic("kept", 1, {})
     broker.stop()
     (broker.directory / "log-start-offset-checkpoint").write_text("0\n1\n__cluster_metadata 0 2\n")

@@ -135,6 +135,6 @@ def test_of_two_updates_of_one_feature_the_last_counts(broker, update):
 
 def test_a_level_that_cannot_be_logged_is_not_in_force(broker, update):
     broker.logs.abandon()
-    broker.cluster._log.take_offline("no space")
+    broker.cluster._log.partition.take_offline("no space")
     assert update(1, (TV, 1, SAFE)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert broker.cluster.feature(TV) == 2

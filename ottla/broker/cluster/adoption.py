@@ -1,0 +1,117 @@
+"""Taking over a log directory that has no metadata: its logs are opened first, then told to the metadata log. shell"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from ottla.broker.cluster.adoption_records import (
+    KEEP_EVERYTHING,
+    Contradiction,
+    FoundTopic,
+    adopted_configs,
+    adopting_records,
+    find_topics,
+    highest_producer_id,
+)
+from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
+from ottla.broker.cluster.kraft_log import METADATA_TOPIC
+from ottla.broker.log.checkpoints import parse_directory_name
+from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.settings import PartitionSettings
+from ottla.protocol.metadata_records import Ids, MetadataRecord, ProducerIdsRecord
+
+log = logging.getLogger("ottla.cluster")
+
+PRODUCER_ID_BLOCK: Final = 1000
+_NO_EPOCH = -1
+
+
+class AdoptedStore(Protocol):
+    """What taking over needs of the log manager."""
+
+    def partition_dirs(self) -> list[str]:
+        """Names of the partition directories on disk."""
+
+    def topic_id_on_disk(self, topic: str, index: int) -> bytes | None:
+        """The topic id that a partition directory names; None if it names none."""
+
+    def side_files(self, place: str) -> list[str]:
+        """Names in one partition directory."""
+
+    def open_partition(
+        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
+    ) -> Partition:
+        """Open or create one partition of this broker."""
+
+
+class Adoption:
+    """The topics that the directories show, as records for an empty metadata log. A kill leaves all as it was."""
+
+    def __init__(
+        self,
+        store: AdoptedStore,
+        new_topic_id: Callable[[], bytes],
+        settings_of: Callable[[dict[str, str]], PartitionSettings],
+        forced_configs: Mapping[str, Mapping[str, str]],
+        node_id: int,
+        directories: Ids,
+    ) -> None:
+        self._store = store
+        self._new_topic_id = new_topic_id
+        self._settings_of = settings_of
+        self._forced_configs = forced_configs
+        self._node_id = node_id
+        self._directories = directories
+        self._highest_producer_id = -1
+
+    def records(self) -> list[MetadataRecord]:
+        """Records of all topics and of the producer ids in use; none for a new directory. Raises LogDirectoryError."""
+        places = [place for name in self._store.partition_dirs() if (place := parse_directory_name(name)) is not None]
+        places = [place for place in places if place[0] != METADATA_TOPIC and self._holds_a_log(*place)]
+        try:
+            topics = find_topics(places, self._store.topic_id_on_disk)
+        except Contradiction as problem:
+            raise LogDirectoryError(str(problem)) from problem
+        records: list[MetadataRecord] = []
+        for topic in topics:
+            records += self._adopt(topic)
+        if self._highest_producer_id >= 0:
+            next_block = (self._highest_producer_id // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
+            records.append(ProducerIdsRecord(self._node_id, 0, next_block))
+        if topics:
+            kept = ", ".join(f"{key}={value}" for key, value in KEEP_EVERYTHING.items())
+            log.warning(
+                "No metadata here: took %d topics from their directories; their configs are not known, so each begins "
+                "with %s (%s)",
+                len(topics),
+                kept,
+                ", ".join(topic.name for topic in topics[:20]) + (", ..." if len(topics) > 20 else ""),
+            )
+        return records
+
+    def _holds_a_log(self, topic: str, index: int) -> bool:
+        """A partition directory, not one of the user's that happens to be called alike."""
+        names = self._store.side_files(f"{topic}-{index}")
+        return "partition.metadata" in names or any(name.endswith(".log") for name in names)
+
+    def _adopt(self, topic: FoundTopic) -> list[MetadataRecord]:
+        topic_id = topic.topic_id or self._new_topic_id()
+        configs = adopted_configs(topic.name, self._forced_configs)
+        settings = self._settings_of(configs)
+        epochs = {}
+        for index in topic.indexes:
+            partition = self._store.open_partition(topic.name, index, topic_id, _NO_EPOCH, settings)
+            if partition.offline is not None:
+                # Its leader epoch and its producers are not known, and both must not be used again.
+                raise LogDirectoryError(f"{partition.name} cannot be taken over: {partition.offline}")
+            epochs[index] = partition.latest_epoch + 1
+            partition.lead(epochs[index])
+            self._look_for_producers(partition)
+        return adopting_records(topic, topic_id, configs, epochs, self._node_id, self._directories)
+
+    def _look_for_producers(self, partition: Partition) -> None:
+        highest = max((producer.producer_id for producer in partition.producers()), default=-1)
+        if partition.topic == TRANSACTION_STATE_TOPIC:
+            highest = max(highest, highest_producer_id(partition.scan(0)))
+        self._highest_producer_id = max(self._highest_producer_id, highest)

@@ -1,0 +1,121 @@
+"""Topics of a log directory that has no metadata: what its partition directories say of them. pure
+
+Directories of ZooKeeper's time, of a Kafka whose `metadata.log.dir` is elsewhere, or whose metadata was lost. What no
+directory says (configs, features, producer ids) is chosen so that nothing is lost: docs/decisions/kafka-directories.md.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from ottla.broker.cluster.image import INTERNAL_TOPICS
+from ottla.protocol.batch import BatchHeader
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.metadata_records import (
+    NO_LEADER,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    Ids,
+    MetadataRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+from ottla.protocol.records import iter_records
+from ottla.protocol.transaction_records import decode_transaction_value, read_transaction_key
+
+KEEP_EVERYTHING: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""Configs of a topic whose own are not known: it may have been compacted, or kept for years."""
+
+
+MAX_PARTITIONS: Final = 100_000
+"""A directory called `backup-20240101` is no partition: nobody has so many."""
+
+
+class FoundTopic(NamedTuple):
+    """A topic as its directories tell it; `topic_id` is None where none of them says one (before Kafka 2.8)."""
+
+    name: str
+    topic_id: bytes | None
+    indexes: tuple[int, ...]
+
+
+class Contradiction(Exception):
+    """Directories of one topic name that belong to two topics; the message is for the operator."""
+
+
+def find_topics(places: Iterable[tuple[str, int]], id_on_disk: Callable[[str, int], bytes | None]) -> list[FoundTopic]:
+    """The topics of these (name, partition) directories. Raises Contradiction."""
+    found: dict[str, dict[int, bytes | None]] = {}
+    for name, index in sorted(places):
+        if index >= MAX_PARTITIONS:
+            raise Contradiction(f"{name}-{index} looks like a partition: move it elsewhere if it is none")
+        found.setdefault(name, {})[index] = id_on_disk(name, index)
+    topics = []
+    for name, ids in found.items():
+        known = {topic_id: index for index, topic_id in ids.items() if topic_id is not None}
+        if len(known) > 1:
+            one, other = sorted(known.values())[:2]
+            raise Contradiction(
+                f"{name}-{one} and {name}-{other} belong to two topics of this name (partition.metadata): move the "
+                "directories of one elsewhere"
+            )
+        topics.append(FoundTopic(name, next(iter(known), None), tuple(ids)))
+    return topics
+
+
+def adopted_configs(name: str, forced: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The configs to begin with; `forced` has those of the internal topics."""
+    return dict(forced[name]) if name in INTERNAL_TOPICS else dict(KEEP_EVERYTHING)
+
+
+def adopting_records(
+    topic: FoundTopic,
+    topic_id: bytes,
+    configs: Mapping[str, str],
+    epochs: Mapping[int, int],
+    node_id: int,
+    directories: Ids,
+) -> list[MetadataRecord]:
+    """Records that make the topic: up to its highest partition, of which those without a directory have no replica.
+
+    `epochs` has the leader epoch of each partition that is here.
+    """
+    records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id)]
+    records += [ConfigRecord(TOPIC_RESOURCE, topic.name, key, value) for key, value in configs.items()]
+    for index in range(max(topic.indexes) + 1):
+        here = index in epochs
+        replicas = (node_id,) if here else ()
+        records.append(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=replicas,
+                isr=replicas,
+                leader=node_id if here else NO_LEADER,
+                leader_epoch=epochs.get(index, 0),
+                partition_epoch=0,
+                directories=directories if here else (),
+            )
+        )
+    return records
+
+
+def highest_producer_id(batches: Iterable[tuple[BatchHeader, memoryview]]) -> int:
+    """The highest producer id that records of `__transaction_state` name; -1 if none does.
+
+    Ids stay there after the partitions have forgotten them. What cannot be read is passed over: the coordinator, which
+    reads the same records, reports it.
+    """
+    highest = -1
+    for header, batch in batches:
+        for record in iter_records(batch, header) if not header.is_control else ():
+            if record.key is None or record.value is None:
+                continue
+            try:
+                if read_transaction_key(record.key) is None:
+                    continue
+                value = decode_transaction_value(record.value)
+            except (UnknownVersion, ProtocolError):
+                continue
+            highest = max(highest, value.producer_id, value.previous_producer_id, value.next_producer_id)
+    return highest

@@ -1,0 +1,120 @@
+"""What a metadata log says, in Kafka's KRaft form as in ours: replayed into an image. pure
+
+Source: `MetadataBatchLoader`, `QuorumController`, `FileQuorumStateStore`, `KafkaRaftLog` of Kafka 4.3.1; KIP-595,
+KIP-630, KIP-868 (metadata transactions).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.broker.cluster.image import MetadataImage
+from ottla.protocol.batch import BatchHeader
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.kraft_records import SnapshotId, parse_snapshot_name
+from ottla.protocol.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    MetadataRecord,
+    decode_metadata_record,
+    metadata_record_type,
+)
+from ottla.protocol.records import iter_records
+
+FIRST_EPOCH: Final = 1
+QUORUM_STATE: Final = "quorum-state"
+BOOTSTRAP: Final = "bootstrap.checkpoint"
+
+RECORD_TYPES: Final = {
+    0: "RegisterBroker",
+    1: "UnregisterBroker",
+    7: "FenceBroker",
+    8: "UnfenceBroker",
+    10: "DelegationToken",
+    11: "UserScramCredential",
+    14: "ClientQuota",
+    17: "BrokerRegistrationChange",
+    18: "AccessControlEntry",
+    19: "RemoveAccessControlEntry",
+    20: "NoOp",
+    21: "ZkMigrationState",
+    22: "RemoveUserScramCredential",
+    26: "RemoveDelegationToken",
+    27: "RegisterController",
+    28: "ClearElr",
+}
+"""Names of the types that a broker of one passes over, for the log (`MetadataRecordType`)."""
+PROTECTING_TYPES: Final = frozenset((10, 11, 14, 18))
+"""Records that protect a cluster: without them it is open to whoever reaches it."""
+
+
+class MetadataReplay:
+    """Applies batches to an image; the records of a metadata transaction together, or not at all."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.skipped: Counter[int] = Counter()
+        """Records passed over, by type."""
+        self._transaction: list[MetadataRecord] | None = None
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended: whoever writes next must abort it."""
+        return self._transaction is not None
+
+    def apply(self, header: BatchHeader, batch: memoryview, from_offset: int = 0) -> None:
+        """The records of a batch from an offset on. Raises ProtocolError or LookupError for what cannot be."""
+        if header.is_control:
+            return
+        for record in iter_records(batch, header):
+            if record.offset < from_offset or record.value is None:
+                continue
+            value = decode_metadata_record(record.value)
+            if value is None:
+                self.skipped[metadata_record_type(record.value)] += 1
+            else:
+                self.apply_record(value)
+
+    def apply_record(self, record: MetadataRecord) -> None:
+        match record:
+            case BeginTransactionRecord():
+                self._transaction = []
+            case AbortTransactionRecord():
+                self._transaction = None
+            case EndTransactionRecord():
+                ended, self._transaction = self._transaction or [], None
+                for each in ended:
+                    self.image.apply(each)
+            case _ if self._transaction is not None:
+                self._transaction.append(record)
+            case _:
+                self.image.apply(record)
+
+
+def newest_snapshot(names: Iterable[str]) -> SnapshotId | None:
+    """The snapshot that a reader begins with, among the files of the log's directory."""
+    return max((found for name in names if (found := parse_snapshot_name(name)) is not None), default=None)
+
+
+def quorum_epoch(content: bytes) -> int:
+    """The epoch of Kafka's last election, from `quorum-state`. ProtocolError if the file says none."""
+    try:
+        epoch = json.loads(content)["leaderEpoch"]
+    except (ValueError, TypeError, LookupError):
+        epoch = None
+    if not isinstance(epoch, int):
+        raise ProtocolError(f"{QUORUM_STATE} holds no leader epoch: {content[:80]!r}")
+    return epoch
+
+
+def writing_epoch(log_epoch: int, elected_epoch: int | None) -> int:
+    """The epoch to write in. `log_epoch` is that of the last batch, `elected_epoch` that of Kafka's last election.
+
+    Where Kafka wrote last, its epoch is over: two writers never share one. It finds ours in the log, though not in its
+    `quorum-state`, and is elected in a higher one (`QuorumState.initialize`).
+    """
+    if elected_epoch is not None and elected_epoch >= log_epoch:
+        return elected_epoch + 1
+    return max(log_epoch, FIRST_EPOCH)

@@ -1,0 +1,222 @@
+"""The metadata log of one broker: `__cluster_metadata-0`, ours or one that a KRaft quorum wrote. shell
+
+Read from the newest snapshot on, or from `bootstrap.checkpoint` when nothing was ever written. What we write goes
+behind what is there, in an epoch of our own, and Apache Kafka goes on behind us: docs/decisions/kafka-directories.md.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+from uuid import UUID
+
+from ottla.broker.cluster.image import MetadataImage
+from ottla.broker.cluster.kraft import (
+    BOOTSTRAP,
+    PROTECTING_TYPES,
+    QUORUM_STATE,
+    RECORD_TYPES,
+    MetadataReplay,
+    newest_snapshot,
+    quorum_epoch,
+    writing_epoch,
+)
+from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.ports.clock import Clock
+from ottla.protocol.batch import BatchHeader, build_batch, crc_is_valid
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.kraft_records import SnapshotId, leader_change, read_snapshot, snapshot_name
+from ottla.protocol.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    MetadataRecord,
+    decode_metadata_record,
+    encode_metadata_record,
+)
+from ottla.protocol.records import iter_records
+
+log = logging.getLogger("ottla.cluster")
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_TOPIC_ID: Final = UUID(int=1).bytes
+METADATA_SETTINGS: Final = PartitionSettings(max_message_bytes=8 * 1024 * 1024)
+"""`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`: what bounds the messages of topics does not bound their metadata."""
+RECORDS_PER_COMMIT: Final = 5000
+# An epoch that no log has: the partition is opened before anybody knows in which one to write.
+_NO_EPOCH = -1
+
+
+class MetadataStore(Protocol):
+    """What the metadata log needs of the log manager."""
+
+    def open_partition(
+        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
+    ) -> Partition:
+        """Open or create one partition of this broker."""
+
+    def sync(self, partition: Partition) -> None:
+        """Put what a partition has appended on the device. Raises OSError."""
+
+    def side_files(self, place: str) -> list[str]:
+        """Names in the data directory (``""``) or in one partition directory."""
+
+    def read_side_file(self, name: str) -> bytes:
+        """A file by its path from the data directory. Raises OSError."""
+
+
+class MetadataLog:
+    """Records of the metadata, replayed into `image`; `commit` appends to the log first and applies then."""
+
+    def __init__(self, store: MetadataStore, clock: Clock, node_id: int, image: MetadataImage) -> None:
+        self._store = store
+        self._clock = clock
+        self._node_id = node_id
+        self._replay = MetadataReplay(image)
+        self._new_epoch: int | None = None
+        self.began_empty = False
+        """Whether there was nothing at the start but, maybe, a bootstrap.checkpoint."""
+        self.partition: Partition
+
+    @property
+    def end_offset(self) -> int:
+        return self.partition.log_end_offset
+
+    def open(self) -> None:
+        """Replay what is there. Raises LogDirectoryError, or OSError when the bootstrap records cannot be logged."""
+        partition = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, _NO_EPOCH, METADATA_SETTINGS)
+        self.partition = partition
+        snapshot = newest_snapshot(self._store.side_files(partition.name)) or SnapshotId(0, _NO_EPOCH)
+        self._check_that_log_continues(snapshot)
+        if snapshot.epoch != _NO_EPOCH:
+            self._read_snapshot(f"{partition.name}/{snapshot_name(snapshot)}")
+        self._read_log(snapshot.end_offset)
+        self._choose_epoch(max(partition.latest_epoch, snapshot.epoch))
+        self._tell_skipped()
+        image = self._replay.image
+        # Also after a kill within the bootstrap records: they are begun anew (`ActivationRecordsGenerator`).
+        self.began_empty = not image.features and not image.topics
+        if self.began_empty:
+            self._bootstrap()
+
+    def commit(self, records: Sequence[MetadataRecord]) -> None:
+        """Append one batch, put it on the device, apply it. Raises OSError when it cannot be logged."""
+        if self._new_epoch is not None:
+            self._begin_epoch(self._new_epoch)
+        if self._replay.in_transaction:
+            self._append([AbortTransactionRecord(f"Node {self._node_id} found it open")])
+        self._append(records)
+
+    def commit_together(self, name: str, records: Sequence[MetadataRecord]) -> None:
+        """`commit` of any number of records as one metadata transaction: a kill leaves all or none."""
+        self.commit([BeginTransactionRecord(name)])
+        for start in range(0, len(records), RECORDS_PER_COMMIT):
+            self._append(records[start : start + RECORDS_PER_COMMIT])
+        self._append([EndTransactionRecord()])
+
+    # --- read -----------------------------------------------------------------------------------------------------
+
+    def _check_that_log_continues(self, snapshot: SnapshotId) -> None:
+        """Everything is read from its first record or from a snapshot, or not at all."""
+        partition = self.partition
+        problem = partition.offline
+        if problem is None and partition.log_start_offset > snapshot.end_offset:
+            problem = f"begins at offset {partition.log_start_offset}, and no snapshot holds what was before"
+        if problem is None and partition.log_end_offset < snapshot.end_offset:
+            problem = (
+                f"ends at offset {partition.log_end_offset}, before the snapshot {snapshot_name(snapshot)}: start "
+                "Apache Kafka on it once and stop it"
+            )
+        if problem is not None:
+            raise LogDirectoryError(f"{partition.name}: {problem}")
+
+    def _read_snapshot(self, path: str) -> None:
+        try:
+            for header, batch in read_snapshot(self._store.read_side_file(path)):
+                self._replay.apply(header, batch)
+        except UnknownVersion as newer:
+            raise LogDirectoryError(f"{path}: {newer} was written by a newer Kafka") from newer
+        except (ProtocolError, LookupError) as damage:
+            raise LogDirectoryError(f"{path} is damaged: {damage}") from damage
+
+    def _read_log(self, from_offset: int) -> None:
+        at_offset = from_offset
+        name = self.partition.name
+        try:
+            for header, batch in self.partition.scan(from_offset):
+                at_offset = header.base_offset
+                if not crc_is_valid(batch, header):
+                    raise ProtocolError("wrong CRC")
+                self._replay.apply(header, batch, from_offset)
+        except UnknownVersion as newer:
+            raise LogDirectoryError(f"{name}: {newer} at offset {at_offset} was written by a newer Kafka") from newer
+        except (ProtocolError, LookupError) as damage:
+            raise LogDirectoryError(f"{name} is damaged at offset {at_offset}: {damage}") from damage
+
+    def _tell_skipped(self) -> None:
+        for number, count in sorted(self._replay.skipped.items()):
+            name = RECORD_TYPES.get(number, "an unknown type")
+            if number in PROTECTING_TYPES:
+                log.warning("%s holds %d records of type %d (%s): not enforced here", self._name, count, number, name)
+            else:
+                log.info("%s: passed over %d records of type %d (%s)", self._name, count, number, name)
+
+    @property
+    def _name(self) -> str:
+        return self.partition.name
+
+    # --- write ----------------------------------------------------------------------------------------------------
+
+    def _choose_epoch(self, log_epoch: int) -> None:
+        path = f"{self._name}/{QUORUM_STATE}"
+        elected_epoch = None
+        if QUORUM_STATE in self._store.side_files(self._name):
+            try:
+                elected_epoch = quorum_epoch(self._store.read_side_file(path))
+            except ProtocolError as broken:
+                raise LogDirectoryError(f"{path}: {broken}") from broken
+        epoch = writing_epoch(log_epoch, elected_epoch)
+        if elected_epoch is not None and epoch > log_epoch:
+            self._new_epoch = epoch  # begins with the first record that we write, if there is any
+        else:
+            self.partition.lead(epoch)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """As each KRaft leader does, say who leads in the epoch before anything else is written in it."""
+        self.partition.lead(epoch)
+        self._append_batch(build_batch([leader_change(self._node_id)], timestamp_ms=self._clock.now_ms(), control=True))
+        self._new_epoch = None
+        log.info("Writing metadata in epoch %d, behind what Apache Kafka wrote", epoch)
+
+    def _append(self, records: Sequence[MetadataRecord]) -> None:
+        values = [(None, encode_metadata_record(record), ()) for record in records]
+        self._append_batch(build_batch(values, timestamp_ms=self._clock.now_ms()))
+        for record in records:
+            self._replay.apply_record(record)
+
+    def _append_batch(self, batch: bytearray) -> None:
+        result = self.partition.append_own(batch)
+        if result.error:
+            raise OSError(f"the metadata log refused a record: {result.error.name}")
+        # As Kafka's quorum does: a topic or a block of producer ids that a power loss takes back would be handed out
+        # again, while the logs still know the old one (`KafkaRaftClient` flushes before the high watermark moves).
+        self._store.sync(self.partition)
+
+    def _bootstrap(self) -> None:
+        """Log what `bootstrap.checkpoint` says, together, as the first active controller of a cluster does."""
+        if BOOTSTRAP not in self._store.side_files(""):
+            return
+        found: list[MetadataRecord] = []
+        try:
+            for header, batch in read_snapshot(self._store.read_side_file(BOOTSTRAP)):
+                found += _known_records(header, batch)
+        except ProtocolError as damage:
+            raise LogDirectoryError(f"{BOOTSTRAP} cannot be read: {damage}") from damage
+        self.commit_together("Bootstrap records", found)
+
+
+def _known_records(header: BatchHeader, batch: memoryview) -> list[MetadataRecord]:
+    values = (record.value for record in iter_records(batch, header) if record.value is not None)
+    return [found for value in values if (found := decode_metadata_record(value)) is not None]
