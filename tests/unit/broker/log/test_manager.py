@@ -33,7 +33,22 @@ def test_kafka_s_properties_are_read(broker):
     assert broker.manager.directory_id == "uzFn8UP_S666QHMeiuIcVw"
 
 
-@pytest.mark.parametrize("settings", [{"node_id": 2}, {"cluster_id": "another"}])
+def test_node_that_nobody_named_is_that_of_the_directory(broker):
+    broker.stop()
+    text = (broker.directory / "meta.properties").read_text()
+    (broker.directory / "meta.properties").write_text(text.replace("node.id=1", "node.id=7"))
+    broker.start()
+    assert broker.manager.node_id == 7
+
+
+def test_directory_of_zookeeper_s_time_names_its_broker(broker):
+    broker.stop()
+    (broker.directory / "meta.properties").write_text("version=0\nbroker.id=3\ncluster.id=C\n")
+    broker.start()
+    assert (broker.manager.node_id, broker.manager.directory_id) == (3, "")
+
+
+@pytest.mark.parametrize("settings", [{"node_id": 2, "node_id_given": True}, {"cluster_id": "another"}])
 def test_the_directory_of_another_broker_is_refused(broker, settings):
     broker.stop()
     with pytest.raises(LogDirectoryError, match="belongs to"):
