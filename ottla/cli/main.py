@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "check-history": ("ottla.cli.check_history", "Judge a client history (JSON lines) against a data directory."),
     "txn": ("ottla.cli.txn", "Say what holds back committed reads, and which transactions nobody will end."),
     "dump": ("ottla.cli.dump", "Print what stands in segment files and beside them."),
+    "inspect": ("ottla.cli.inspect", "Say what a data directory holds and in what state."),
     "configs": ("ottla.cli.configs", "List every option with value, default, origin and meaning."),
 }
 
