@@ -147,6 +147,13 @@ def ask_admin(key, request, version, topic, group, row):
                 include_synonyms=True,
                 include_documentation=True,
             )
+        case ApiKey.ALTER_CONFIGS | ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            resource = request.AlterConfigsResource
+            operation = {"config_operation": 0} if key == ApiKey.INCREMENTAL_ALTER_CONFIGS else {}
+            configs = [resource.AlterableConfig(name="flush.messages", value="5", **operation)]
+            return request(
+                resources=[resource(resource_type=2, resource_name=topic, configs=configs)], validate_only=False
+            )
         case ApiKey.DESCRIBE_CLUSTER:
             return request()
         case ApiKey.UPDATE_FEATURES:
@@ -155,10 +162,28 @@ def ask_admin(key, request, version, topic, group, row):
     return None
 
 
+def ask_partitions(key, request, version, topic, group, row):
+    match ApiKey(key):
+        case ApiKey.CREATE_PARTITIONS:
+            added = request.CreatePartitionsTopic(name=topic, count=2 + version, assignments=None)
+            return request(topics=[added], timeout_ms=1000, validate_only=False)
+        case ApiKey.DELETE_RECORDS:
+            of_topic = request.DeleteRecordsTopic
+            partition = of_topic.DeleteRecordsPartition(offset=-1, **row)
+            return request(topics=[of_topic(name=topic, partitions=[partition])], timeout_ms=1000)
+        case ApiKey.DESCRIBE_LOG_DIRS:
+            return request(topics=[request.DescribableLogDirTopic(topic=topic, partitions=[0])])
+        case ApiKey.OFFSET_FOR_LEADER_EPOCH:
+            of_topic = request.OffsetForLeaderTopic
+            partition = of_topic.OffsetForLeaderPartition(partition=0, leader_epoch=0)
+            return request(topics=[of_topic(topic=topic, partitions=[partition])])
+    return None
+
+
 def ask(key, version, topic):
     """A plain request of each API."""
     request = codec.request_class(key)
-    for of_kind in (ask_data, ask_offsets, ask_group, ask_transaction, ask_admin):
+    for of_kind in (ask_data, ask_offsets, ask_group, ask_transaction, ask_admin, ask_partitions):
         asked = of_kind(key, request, version, topic, f"group-{key}-{version}", {"partition_index": 0})
         if asked is not None:
             return asked

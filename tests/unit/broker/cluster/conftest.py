@@ -73,7 +73,7 @@ class Broker:
             self.clock,
             1,
             self.ids.__next__,
-            lambda own: PartitionSettings(max_message_bytes=max_message_bytes),
+            lambda own: PartitionSettings(max_message_bytes=int(own.get("size", max_message_bytes))),
             {"__transaction_state": (3, {"cleanup.policy": "compact"})},
             1,
         )

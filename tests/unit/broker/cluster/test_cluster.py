@@ -7,6 +7,7 @@ import pytest
 
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls
 
@@ -121,3 +122,49 @@ def test_metadata_that_cannot_be_synced_takes_the_log_directory_offline(broker, 
         broker.cluster.create_topic("lost", 1, {})
     assert "Input/output error" in broker.logs.offline
     assert "lost" not in broker.cluster.topics
+
+
+def alter(broker, topic, **values):
+    broker.cluster.alter_configs([ConfigRecord(TOPIC_RESOURCE, topic, key, value) for key, value in values.items()])
+
+
+def test_changed_configs_act_at_once_and_outlive_a_kill(broker):
+    broker.cluster.create_topic("t", 2, {"size": "100"})
+    broker.settle()
+    broker.cluster.create_topic("other", 1, {})
+    opened = broker.cluster.partition("t", 0)
+    assert opened.settings.max_message_bytes == 100
+    alter(broker, "t", size="200", more="1")
+    assert opened.settings.max_message_bytes == 200
+    assert broker.cluster.partition("other", 0).settings.max_message_bytes == 1_048_588
+    broker.kill()
+    broker.start()
+    assert broker.cluster.topics["t"].configs == {"size": "200", "more": "1"}
+    assert broker.cluster.partition("t", 1).settings.max_message_bytes == 200
+    alter(broker, "t", size=None)
+    assert broker.cluster.topics["t"].configs == {"more": "1"}
+    assert broker.cluster.partition("t", 0).settings.max_message_bytes == 1_048_588
+
+
+def test_configs_that_cannot_be_logged_are_not_in_force(broker):
+    broker.cluster.create_topic("full", 2, {"size": "100"})
+    broker.disk.refused = ("full-1",)
+    broker.settle()
+    with pytest.raises(OSError, match="KAFKA_STORAGE_ERROR"):
+        alter(broker, "full", size="200")
+    assert broker.cluster.topics["full"].configs == {"size": "100"}
+    assert broker.cluster.partition("full", 0).settings.max_message_bytes == 100
+
+
+def test_added_partitions_are_there_at_once_and_after_a_kill(broker):
+    topic = broker.cluster.create_topic("t", 1, {})
+    broker.settle()
+    broker.cluster.add_partitions(topic, 3)
+    assert broker.cluster.partition("t", 2).log_end_offset == 0
+    assert broker.cluster.partition("t", 3) is None
+    broker.settle()
+    assert broker.directories() == ["__cluster_metadata-0", "t-0", "t-1", "t-2"]
+    broker.kill()
+    broker.start()
+    assert broker.cluster.topics["t"].leader_epochs == [1, 1, 1]
+    assert broker.cluster.partition("t", 2).topic_id == topic.topic_id

@@ -1,0 +1,76 @@
+"""What becomes of a topic's configs when a client changes some, or replaces all."""
+
+import pytest
+
+from ottla.broker.config.altered import Change, Operation, alter_topic, replace_topic
+
+SET, DELETE, APPEND, SUBTRACT = Operation
+
+
+def altered(own, *changes):
+    return alter_topic(own, [Change(*change) for change in changes])
+
+
+def test_set_and_delete_name_only_what_gets_another_value():
+    own = {"retention.ms": "1000", "segment.ms": "5", "flush.messages": "9"}
+    found = altered(
+        own,
+        ("retention.ms", SET, "2000"),
+        ("segment.ms", DELETE, None),
+        ("flush.messages", SET, "9"),
+        ("x.y", DELETE, ""),
+    )
+    assert found == ({"retention.ms": "2000", "segment.ms": None}, "")
+
+
+def test_append_begins_with_the_default_and_adds_nothing_twice():
+    assert altered({}, ("cleanup.policy", APPEND, "compact,delete")).values == {"cleanup.policy": "delete,compact"}
+    own = {"cleanup.policy": "compact"}
+    assert altered(own, ("cleanup.policy", APPEND, "compact")).values == {}
+
+
+def test_subtract_takes_what_is_there_and_may_leave_nothing():
+    own = {"cleanup.policy": "compact,delete"}
+    assert altered(own, ("cleanup.policy", SUBTRACT, "delete")).values == {"cleanup.policy": "compact"}
+    assert altered(own, ("cleanup.policy", SUBTRACT, "delete,compact")).values == {"cleanup.policy": ""}
+    assert altered({"cleanup.policy": "compact"}, ("cleanup.policy", SUBTRACT, "delete")).values == {}
+
+
+@pytest.mark.parametrize("name", ["retention.ms", "no.such.config"])
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_only_lists_are_appended_to(name, operation):
+    problem = f"Can't {operation.name} to key {name} because its type is not LIST."
+    assert altered({}, ("segment.ms", SET, "7"), (name, operation, "5")) == ({}, problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("no.such.config", "1", "Unknown topic config name"),
+        ("retention.ms", "-2", "Invalid value -2 for configuration retention.ms"),
+        ("compression.type", "brotli", "Invalid value brotli"),
+        ("cleanup.policy", "vanish", "Invalid value vanish"),
+        ("min.compaction.lag.ms", "10", "conflict topic config setting"),
+    ],
+)
+def test_one_bad_value_changes_nothing(name, value, word):
+    found = altered({"max.compaction.lag.ms": "5"}, ("segment.ms", SET, "7"), (name, SET, value))
+    assert found.values == {}
+    assert found.problem.startswith(word)
+
+
+def test_configs_that_only_kafka_knows_are_kept_and_do_not_stand_in_the_way():
+    own = {"remote.storage.enable": "false", "retention.ms": "1"}
+    assert altered(own, ("retention.ms", SET, "2")) == ({"retention.ms": "2"}, "")
+    assert altered(own, ("remote.storage.enable", DELETE, None)) == ({"remote.storage.enable": None}, "")
+    assert altered(own, ("remote.storage.enable", SET, "true")).problem.startswith("Unknown topic config name")
+
+
+def test_replacement_takes_back_what_it_does_not_name():
+    own = {"retention.ms": "1000", "segment.ms": "5"}
+    assert replace_topic(own, {"segment.ms": "5", "flush.messages": "1"}) == (
+        {"retention.ms": None, "flush.messages": "1"},
+        "",
+    )
+    assert replace_topic(own, {}).values == {"retention.ms": None, "segment.ms": None}
+    assert replace_topic(own, {"segment.ms": "x"}).values == {}
