@@ -11,6 +11,7 @@ from ottla.protocol.errors import ProtocolError
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
@@ -25,7 +26,18 @@ TopicPartition = tuple[str, int]
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """A checkpoint of one offset per partition."""
-    return _encode(f"{topic} {index} {offset}" for (topic, index), offset in offsets.items())
+    return encode_lines(encode_offset(key, offset) for key, offset in offsets.items())
+
+
+def encode_offset(key: TopicPartition, offset: int) -> bytes:
+    """A line of such a checkpoint."""
+    return b"%b %d %d\n" % (key[0].encode(), key[1], offset)
+
+
+def encode_lines(lines: Iterable[bytes]) -> bytes:
+    """A checkpoint of these lines."""
+    known = list(lines)
+    return b"0\n%d\n" % len(known) + b"".join(known)
 
 
 def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
@@ -37,7 +49,7 @@ def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
 
 def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
     """`leader-epoch-checkpoint`: (epoch, start offset), ascending."""
-    return _encode(f"{epoch} {start}" for epoch, start in epochs)
+    return encode_lines(b"%d %d\n" % entry for entry in epochs)
 
 
 def decode_epochs(content: bytes) -> list[tuple[int, int]]:
@@ -96,11 +108,6 @@ def set_aside_name(topic: str, index: int, identity: bytes, suffix: str) -> str:
     """`<topic>-<index>.<32 hex>-<suffix>` (delete, stray), the topic cut to a name of at most 255 characters."""
     tail = f"-{index}.{identity.hex()}-{suffix}"
     return topic[: 255 - len(tail)] + tail
-
-
-def _encode(rows: Iterable[str]) -> bytes:
-    lines = list(rows)
-    return "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode()
 
 
 def _decode(content: bytes, width: int) -> list[list[str]]:

@@ -1,0 +1,220 @@
+"""The offset checkpoints of a log directory: read at the start, written down every few seconds. shell
+
+Source: Kafka's `LogManager.checkpointLogRecoveryOffsets`, `checkpointLogStartOffsets`,
+`ReplicaManager.checkpointHighWatermarks`, `LogCleanerManager`; the files' format is in `checkpoints.py`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from logging import getLogger
+from typing import Final, NamedTuple
+
+from ottla.broker.log import checkpoints
+from ottla.broker.log.checkpoints import TopicPartition
+from ottla.broker.log.offset_table import OffsetTable
+from ottla.broker.log.partition import Partition
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.disk import Disk, SyncJob
+from ottla.protocol.errors import ProtocolError
+
+_log = getLogger(__name__)
+
+WALK_BUDGET_MS: Final = 2.0
+WALK_STEP: Final = 100
+
+
+class _Sync(NamedTuple):
+    """A sync of sealed files under way: which they are, and which recovery points it will move where."""
+
+    job: SyncJob
+    paths: list[str]
+    covered: list[tuple[Partition, int]]
+
+
+class Checkpointer:
+    """`partitions` are those that are open, as they are at any time; `failed` hears of failed IO."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        partitions: Mapping[TopicPartition, Partition],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._directory = directory
+        self._partitions = partitions
+        self._failed = failed
+        # Entries of partitions that nobody opens are written back as they were read.
+        self._recovery_points = OffsetTable()
+        self._log_starts = OffsetTable()
+        self._high_watermarks = OffsetTable()
+        self._first_dirty = OffsetTable()
+        # Partitions that were deleted and that the files still name.
+        self._forgotten: set[TopicPartition] = set()
+        self._written: dict[str, bytes] = {}
+        self._sync: _Sync | None = None
+        # A round in progress: the partitions to look at yet, and those found with sealed segments to sync.
+        self._walk: Iterator[tuple[TopicPartition, Partition]] | None = None
+        self._sealed: list[Partition] = []
+
+    # --- what they say --------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read the files. Raises ProtocolError if one that recovery needs is damaged."""
+        self._recovery_points.load(self._read(checkpoints.RECOVERY_POINTS))
+        self._log_starts.load(self._read(checkpoints.LOG_STARTS))
+        self._high_watermarks.load(self._read_unsynced(checkpoints.HIGH_WATERMARKS))
+        self._first_dirty.load(self._read_unsynced(checkpoints.CLEANER_OFFSETS))
+
+    def recovery_point(self, key: TopicPartition) -> int:
+        return self._recovery_points.get(key, 0)
+
+    def log_start(self, key: TopicPartition) -> int:
+        return self._log_starts.get(key, 0)
+
+    def first_dirty(self, key: TopicPartition, default: int) -> int:
+        """Up to where compaction has come."""
+        return self._first_dirty.get(key, default)
+
+    def cleaned(self, key: TopicPartition, end_offset: int) -> None:
+        """Compaction has come up to `end_offset`. If a crash takes this, it begins earlier and finds less to do."""
+        self._first_dirty[key] = end_offset
+        self._write(checkpoints.CLEANER_OFFSETS, self._first_dirty, sync=False)
+
+    def forget(self, key: TopicPartition) -> None:
+        """Leave out a partition that was deleted, from the next writing on."""
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks, self._first_dirty):
+            if offsets.forget(key):
+                self._forgotten.add(key)
+
+    def forget_on_disk(self, key: TopicPartition) -> None:
+        """Before a partition is made anew: a crash must not find it with the checkpoints of one that was deleted."""
+        self.forget(key)
+        if key in self._forgotten:
+            self.write()
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        path = f"{self._directory}/{name}"
+        try:
+            return checkpoints.decode_offsets(self._disk.read(path))
+        except FileNotFoundError:
+            return {}
+        except ProtocolError as broken:
+            raise ProtocolError(f"{path}: {broken}") from None
+
+    def _read_unsynced(self, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint that is written without a sync and that recovery does not need: a power loss may tear it."""
+        try:
+            return self._read(name)
+        except ProtocolError as broken:
+            _log.warning("%s; it is written anew", broken)
+            return {}
+
+    # --- every few seconds ----------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Write the checkpoints, and start to sync what was sealed since.
+
+        Partitions are looked at for a few milliseconds a turn; while a round is in progress, a call does nothing.
+        """
+        if self._walk is not None:
+            return
+        try:
+            self._end_sync()
+        except OSError as error:
+            self._failed(error)
+            return
+        self._walk = iter(list(self._partitions.items()))
+        self._look_at_some()
+
+    def stop(self) -> None:
+        """End a round in progress without writing anything."""
+        self._walk = None
+
+    def _look_at_some(self) -> None:
+        walk = self._walk
+        if walk is None:
+            return
+        until_ms = self._clock.monotonic_ms() + WALK_BUDGET_MS
+        while some := list(islice(walk, WALK_STEP)):
+            for key, partition in some:
+                if partition.offline is None:
+                    self._note(key, partition)
+                    if partition.unsynced and self._sync is None:
+                        self._sealed.append(partition)
+                    partition.rest()
+            if self._clock.monotonic_ms() > until_ms:
+                self._clock.next_turn(self._look_at_some)
+                return
+        self._walk = None
+        try:
+            self._start_sync()
+            self._write_down()
+        except OSError as error:
+            self._failed(error)
+
+    def _end_sync(self) -> None:
+        """If the sync of sealed files has ended, move the recovery points that it covers."""
+        sync = self._sync
+        if sync is None or not sync.job.done:
+            return
+        self._raise_sync_error(sync)
+        self._sync = None
+        for partition, offset in sync.covered:
+            partition.recovery_point = max(partition.recovery_point, offset)
+
+    def _start_sync(self) -> None:
+        sealed, self._sealed = self._sealed, []
+        sealed = [partition for partition in sealed if partition.offline is None]
+        if sealed:
+            paths = [path for partition in sealed for path in partition.unsynced]
+            covered = [(partition, partition.take_unsynced()) for partition in sealed]
+            self._sync = _Sync(self._disk.start_sync(paths), paths, covered)
+
+    def _raise_sync_error(self, sync: _Sync) -> None:
+        # The kernel may have dropped the pages and called them clean: a second sync would prove nothing.
+        if sync.job.error is not None:
+            raise sync.job.error
+
+    def unsynced_paths(self) -> list[str]:
+        """What a sync that may still run covers and is there yet. Raises OSError if it has failed."""
+        if self._sync is None:
+            return []
+        self._raise_sync_error(self._sync)
+        return [path for path in self._sync.paths if self._disk.exists(path)]
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Write the files as the partitions are now."""
+        for key, partition in self._partitions.items():
+            if partition.offline is None:
+                self._note(key, partition)
+        self._write_down()
+
+    def _note(self, key: TopicPartition, partition: Partition) -> None:
+        self._recovery_points[key] = partition.recovery_point
+        self._high_watermarks[key] = partition.high_watermark
+        if partition.log_start_offset > partition.first_offset:
+            self._log_starts[key] = partition.log_start_offset
+        else:
+            self._log_starts.forget(key)
+
+    def _write_down(self) -> None:
+        self._write(checkpoints.RECOVERY_POINTS, self._recovery_points)
+        self._write(checkpoints.LOG_STARTS, self._log_starts)
+        self._write(checkpoints.HIGH_WATERMARKS, self._high_watermarks, sync=False)
+        if self._first_dirty or checkpoints.CLEANER_OFFSETS in self._written:
+            self._write(checkpoints.CLEANER_OFFSETS, self._first_dirty, sync=False)
+        self._forgotten.clear()
+
+    def _write(self, name: str, offsets: OffsetTable, sync: bool = True) -> None:
+        """Write a checkpoint that has changed. A sync holds up every request, so the high watermarks, which change all
+        the time and which recovery does not read, go without."""
+        content = offsets.content()
+        if self._written.get(name) != content:
+            self._disk.write_atomically(f"{self._directory}/{name}", content, sync)
+            self._written[name] = content

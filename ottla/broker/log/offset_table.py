@@ -1,0 +1,40 @@
+"""One offset per partition, as a checkpoint file holds them: what changed is encoded, the rest is at hand. pure"""
+
+from collections.abc import Mapping
+
+from ottla.broker.log.checkpoints import TopicPartition, encode_lines, encode_offset
+
+
+class OffsetTable:
+    """With thousands of partitions of which few move, a checkpoint costs little more than joining its lines."""
+
+    __slots__ = ("_lines", "_offsets")
+
+    def __init__(self) -> None:
+        self._offsets: dict[TopicPartition, int] = {}
+        self._lines: dict[TopicPartition, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __setitem__(self, key: TopicPartition, offset: int) -> None:
+        if self._offsets.get(key) != offset:
+            self._offsets[key] = offset
+            self._lines[key] = encode_offset(key, offset)
+
+    def get(self, key: TopicPartition, default: int) -> int:
+        return self._offsets.get(key, default)
+
+    def load(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Take over what a file holds."""
+        for key, offset in offsets.items():
+            self[key] = offset
+
+    def forget(self, key: TopicPartition) -> int:
+        """Leave a partition out; what was known of it, or 0."""
+        self._lines.pop(key, None)
+        return self._offsets.pop(key, 0)
+
+    def content(self) -> bytes:
+        """The checkpoint file."""
+        return encode_lines(self._lines.values())
