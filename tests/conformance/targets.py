@@ -4,6 +4,7 @@ Both are subprocesses over one directory that survives `kill` and `start`, on on
 """
 
 import os
+import random
 import signal
 import socket
 import struct
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
+LISTENING_PORTS = (15_000, 32_000)
 KAFKA_SH = HERE / "apache-kafka" / "kafka.sh"
 # Small coordinators load quickly; the scan for timed out transactions (default 10 s) comes every half second.
 SCENARIO_OVERRIDES = {
@@ -24,11 +26,12 @@ SCENARIO_OVERRIDES = {
 
 
 def free_port(span=1):
-    """A port of 127.0.0.1 that is free together with its `span - 1` successors."""
+    """A port of 127.0.0.1 that is free together with its `span - 1` successors.
+
+    Below those that the kernel gives to connections: until a JVM listens, a test run has opened many of them.
+    """
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = random.randrange(*LISTENING_PORTS)
         try:
             for successor in range(port, port + span):
                 with socket.socket() as probe:

@@ -6,6 +6,7 @@ At `transaction.version` 0 and 1 a client would not send these requests; brokers
 import random
 
 from differential.steps import (
+    SHORT_MS,
     Script,
     abort,
     add,
@@ -104,11 +105,11 @@ def _ends():
 
 def _late_ends():
     """EndTxn 5 of a client that has been overtaken."""
-    yield Script("v2 end: timed out", [init("A", timeout_ms=200), write("A"), await_timeout(), *_late("A")])
+    yield Script("v2 end: timed out", [init("A", timeout_ms=SHORT_MS), write("A"), await_timeout(), *_late("A")])
     yield Script(
         "v2 end: timed out, then resumed",
         [
-            init("A", timeout_ms=200),
+            init("A", timeout_ms=SHORT_MS),
             alias("B", "A"),
             write("A"),
             await_timeout(),
@@ -265,6 +266,12 @@ def _brokers():
                 commit("U", version=4),
             ],
         )
+
+    yield Script(
+        "v2 brokers: one transactional id twice",
+        [init("A"), add_many([joining("A", [0, 1]), joining("A", [1], verify=True)]), describe_transactions()],
+        False,
+    )
 
 
 def _markers():

@@ -65,8 +65,86 @@ KEPT = {
     ),
 }
 
+_REFUSED_MARKER = (
+    "A partition refuses the transaction's marker. Kafka gives the transaction up: it stays prepared and the id busy. "
+    "Ottla leaves the partition out and completes (docs/decisions/marker-phase.md)."
+)
+_NOT_UTF8 = (
+    "Kafka reads strings that are not UTF-8 with replacement characters, under which two ids become one. Ottla closes "
+    "the connection, as after any bytes that break the protocol."
+)
+_NO_PATTERN = ["INVALID_REGULAR_EXPRESSION", [], []]
+
+
+def _completed(outcome, first_step, generation):
+    """Ottla's answers where Kafka's transaction stays prepared: what is described, a new instance, what is logged."""
+    epoch = 1 if generation == 2 else 0
+    ends = ["clock", "P0", -1, generation]
+    begun = [["0"], ["0", "1"]] if generation == 2 else [["0", "1"]]
+    return {
+        first_step: [["NONE", f"Complete{outcome}", 60000, "clock", "P0", epoch, []]],
+        first_step + 2: ["NONE", "P0", epoch + 1],
+        first_step + 3: [
+            [1, "P0", 0, "Empty", 60000, None, -1, "P0", -1, 0],
+            *([1, "P0", 0, "Ongoing", 60000, partitions, *ends] for partitions in begun),
+            [1, "P0", epoch, f"Prepare{outcome}", 60000, ["0", "1"], *ends],
+            [1, "P0", epoch, f"Complete{outcome}", 60000, [], *ends],
+            [1, "P0", epoch + 1, "Empty", 60000, None, -1, "P0", -1, generation],
+        ],
+    }
+
+
+# Scripts of the levels at which both generations are spoken.
+_OF_BOTH_GENERATIONS = {
+    "marker refused: V1 commit": Kept(_REFUSED_MARKER, _completed("Commit", 8, 0)),
+    "marker refused: V1 abort": Kept(_REFUSED_MARKER, _completed("Abort", 8, 0)),
+    "marker refused: V2 commit": Kept(_REFUSED_MARKER, _completed("Commit", 7, 2)),
+    "marker refused: V2 abort": Kept(_REFUSED_MARKER, _completed("Abort", 7, 2)),
+    "not UTF-8: every request": Kept(
+        _NOT_UTF8, dict.fromkeys((*range(1, 7), *range(8, 67, 2), *range(67, 72)), "closed")
+    ),
+    "not UTF-8: a whole transaction": Kept(
+        _NOT_UTF8,
+        dict.fromkeys((0, 4, 6, 8, 9), "closed")
+        | {
+            1: [[0, "INVALID_PRODUCER_ID_MAPPING"]],
+            2: _REFUSED,
+            3: ["INVALID_PRODUCER_ID_MAPPING"],
+            5: ["NONE", [], []],
+            7: ["INVALID_PRODUCER_ID_MAPPING", -1, -1],
+        },
+    ),
+    "v2 brokers: one transactional id twice": Kept(
+        "Where a broker names a transactional id twice in a request, Kafka takes the last row's partitions for both.",
+        {2: [["NONE", "Ongoing", 60000, "clock", "P0", 0, ["0", "1"]]]},
+    ),
+    "group: nothing was committed yet": Kept(
+        "Kafka keeps a group in memory once somebody tried to commit to it, whatever became of the transaction, and "
+        "asks for its member. To Ottla it does not exist. Both refuse.",
+        {5: [[0, "ILLEGAL_GENERATION"]], 6: [[0, "ILLEGAL_GENERATION"]]},
+    ),
+    "patterns: Unicode scripts": Kept(
+        "Python has no table of the scripts of Unicode.", dict.fromkeys(range(17, 22), _NO_PATTERN)
+    ),
+    "patterns: deep": Kept(
+        "A pattern nested 1,500 times, or of a million states, would hold up the other clients of a broker that is one "
+        "process.",
+        {17: _NO_PATTERN, 18: _NO_PATTERN},
+    ),
+}
 # What differs at one level only, or otherwise than at the others.
-KEPT_AT: dict[int, dict[str, Kept]] = {0: {}, 1: {}, 2: {}}
+KEPT_AT: dict[int, dict[str, Kept]] = {
+    0: {},
+    1: _OF_BOTH_GENERATIONS,
+    2: _OF_BOTH_GENERATIONS
+    | {
+        "level 2 to 0: the transaction of V2 cannot end": Kept(
+            "EndTxn 5 cannot be logged at level 0. Kafka leaves the transactional id busy for good, Ottla as it was "
+            "(docs/decisions/transactions-v2.md).",
+            {6: ["PRODUCER_FENCED"]},
+        ),
+    },
+}
 
 
 def kept_at(level):

@@ -5,7 +5,22 @@ import json
 from functools import cache
 from pathlib import Path
 
-from differential import generation_tables, partition_tables, reader_tables, tables, walks
+from differential import (
+    exhaustion_tables,
+    generation_tables,
+    group_tables,
+    id_tables,
+    listing_tables,
+    marker_tables,
+    meeting_tables,
+    mixed_tables,
+    mixed_walks,
+    partition_tables,
+    producer_tables,
+    reader_tables,
+    tables,
+    walks,
+)
 
 LEVELS = (0, 1, 2)
 RECORDINGS = Path(__file__).parents[2] / "data" / "differential"
@@ -18,8 +33,13 @@ def scripts(level=2):
     At level 0 Kafka cannot log what the second generation of transactions needs: it answers UNSUPPORTED_VERSION, and
     CONCURRENT_TRANSACTIONS to whatever comes next, for good. There is nothing to compare.
     """
-    modules = (tables, partition_tables, reader_tables, walks, *((generation_tables,) if level else ()))
+    modules = [tables, partition_tables, reader_tables, walks]
+    if level:
+        modules += [generation_tables, mixed_tables, marker_tables, producer_tables, group_tables, listing_tables]
+        modules += [id_tables, meeting_tables, exhaustion_tables, mixed_walks]
     found = [script for module in modules for script in module.scripts()]
+    if level == max(LEVELS):
+        found += mixed_tables.scripts_of_levels()
     assert len({script.name for script in found}) == len(found)
     return found
 

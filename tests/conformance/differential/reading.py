@@ -28,6 +28,12 @@ class Answers:
             return producer_id if producer_id < 0 else f"X{producer_id - FOREIGN_FROM}"
         return self._symbols.setdefault(producer_id, f"P{len(self._symbols)}")
 
+    def known(self, producer_id):
+        """The symbol, or None of a producer that the script has not met."""
+        if producer_id < 0 or producer_id >= FOREIGN_FROM:
+            return self.producer(producer_id)
+        return self._symbols.get(producer_id)
+
     def next_timestamp(self):
         self._ticks += 1
         return self._clock_ms + self._ticks - 1

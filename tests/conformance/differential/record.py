@@ -1,4 +1,7 @@
-"""Asks Apache Kafka anew and keeps its answers: `python record.py [LEVEL...]` (needs Java, Maven)."""
+"""Asks Apache Kafka and keeps its answers: `python record.py [--new] [LEVEL...]` (needs Java, Maven).
+
+With --new only the scripts are asked that are not recorded as they are now.
+"""
 
 import sys
 import tempfile
@@ -10,19 +13,22 @@ from differential.library import LEVELS, record, recording, recording_file, scri
 from differential.stage import OVERRIDES, kafka_at, play_all
 
 
-def main(levels):
+def main(levels, *, only_new):
     for level in levels:
         known = recording(level) if recording_file(level).exists() else {}
+        same = [script for script in scripts(level) if known.get(script.name, ("",))[0] == script.digest]
+        asked = [script for script in scripts(level) if not only_new or script not in same]
         with tempfile.TemporaryDirectory() as directory:
             kafka = kafka_at(level)(Path(directory) / "kafka", OVERRIDES).start()
             try:
-                answers = play_all(kafka, scripts(level))
+                answers = play_all(kafka, asked)
             finally:
                 kafka.stop()
-        changed = [s.name for s in scripts(level) if s.name in known and known[s.name] != (s.digest, answers[s.name])]
-        record(level, answers)
-        print(f"level {level}: {len(answers)} scripts recorded, {len(changed)} are not as they were: {changed}")
+        changed = [script.name for script in same if script in asked and known[script.name][1] != answers[script.name]]
+        record(level, {script.name: known[script.name][1] for script in same} | answers)
+        print(f"level {level}: {len(asked)} scripts asked; {len(same)} were known, answered otherwise now: {changed}")
 
 
 if __name__ == "__main__":
-    main([int(level) for level in sys.argv[1:]] or LEVELS)
+    arguments = sys.argv[1:]
+    main([int(each) for each in arguments if each.isdigit()] or LEVELS, only_new="--new" in arguments)

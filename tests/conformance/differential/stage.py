@@ -2,7 +2,9 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 
+from differential.asking import NOT_UTF8, NULL
 from differential.player import Player
 from targets import ApacheKafka, Ottla
 
@@ -19,6 +21,8 @@ OVERRIDES = {
 TOPICS_AT_ONCE = 50
 WARM_UP_IDS = 20
 READY_S = 60.0
+# As long as what stands for it: a lone continuation, an overlong slash, half a pair, a cut sequence.
+NO_TEXT = b"\x80\xc0\xaf\xed\xa0\x80\xe2\x82"
 ANSWER_S = 10.0
 
 
@@ -28,30 +32,61 @@ def kafka_at(level):
 
 
 def ottla_at(level):
-    """Ottla with this `transaction.version`."""
-    return lambda directory, overrides: Ottla(directory, overrides | {"transaction.version": str(level)})
+    """Ottla with this `transaction.version`, which sends clients away while markers are written, as Kafka does."""
+    own = {"transaction.version": str(level), "transaction.markers.wait.ms": "0"}
+    return lambda directory, overrides: Ottla(directory, overrides | own)
+
+
+class BluntConnection(BlockingConnection):
+    """Sends strings that are null where they must not be, or not UTF-8."""
+
+    _held = None
+
+    def send_together(self, requests):
+        """The responses to (request, version) pairs that leave in one piece."""
+        self._held = bytearray()
+        for request, version in requests:
+            self.post(request, version)
+        data, self._held = self._held, None
+        super().write(data)
+        return [self.receive() for _ in requests]
+
+    def write(self, data):
+        frame = bytes(data).replace(NOT_UTF8.encode(), NO_TEXT)
+        size = len(NULL)
+        for written, null in ((size.to_bytes(2), b"\xff\xff"), ((size + 1).to_bytes(1), b"\x00")):
+            frame = frame.replace(written + NULL.encode(), null)
+        frame = (len(frame) - 4).to_bytes(4) + frame[4:]
+        if self._held is None:
+            super().write(frame)
+        else:
+            self._held += frame
 
 
 def connect(broker):
     host, _, port = broker.bootstrap.rpartition(":")
-    return BlockingConnection(host, int(port), client_id="differential", timeout_s=ANSWER_S)
+    return BluntConnection(host, int(port), client_id="differential", timeout_s=ANSWER_S)
 
 
 def play_all(broker, scripts):
     """{script name: answers} of a running broker."""
     with connect(broker) as connection:
-        _create_topics(connection, [f"d{number}" for number in range(len(scripts))])
+        _create_topics(connection, [_prefix(script) for script in scripts])
         _wake_coordinators(connection)
-    prefixes = {script.name: f"d{number}" for number, script in enumerate(scripts)}
     patient = [script for script in scripts if any(step["op"] == "await_timeout" for step in script.steps)]
     with ThreadPoolExecutor(max(1, len(patient))) as pool:
-        answers = list(pool.map(lambda script: _play(broker, script, prefixes[script.name]), patient))
+        answers = list(pool.map(lambda script: _play(broker, script, _prefix(script)), patient))
     played = {script.name: answer for script, answer in zip(patient, answers, strict=True)}
     # One after the other: Kafka verifies what several connections ask at once under the request version of the first.
     for script in scripts:
         if script.name not in played:
-            played[script.name] = _play(broker, script, prefixes[script.name])
+            played[script.name] = _play(broker, script, _prefix(script))
     return played
+
+
+def _prefix(script):
+    """The same in whatever company a script is played: the partitions of the coordinators hang on it."""
+    return f"d{sha256(script.name.encode()).hexdigest()[:12]}"
 
 
 def _play(broker, script, prefix):

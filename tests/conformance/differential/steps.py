@@ -14,6 +14,8 @@ import json
 from typing import NamedTuple
 
 PARTITIONS = (0, 1)
+# A transaction that is to time out, but not before the script has seen it open.
+SHORT_MS = 1500
 
 
 class Script(NamedTuple):
@@ -89,10 +91,30 @@ def produce(who, partition=0, n=1, *, seq=None, shift=0, again=0, txn=None, name
     return _step("produce", **arguments, txn=txn, name=name, version=version, acks=acks, size=size)
 
 
+def produce_many(batches, *, id=None, version=9):
+    """One request with several batches: rows of `batch`. `id`: the transactional id that the request names."""
+    return _step("produce_many", batches=batches, id=id, version=version)
+
+
+def batch(who, partition=0, seq=0, n=1, *, txn=True):
+    return {"who": who, "partition": partition, "seq": seq, "n": n, "txn": txn}
+
+
 def txn_offset_commit(
-    who, offsets, group="g", *, version=3, generation=-1, member="", instance=None, metadata="", leader_epoch=-1
+    who,
+    offsets,
+    group="g",
+    *,
+    version=3,
+    generation=-1,
+    member="",
+    instance=None,
+    metadata="",
+    leader_epoch=-1,
+    of=None,
+    shift=0,
 ):
-    """`offsets`: rows of [partition, offset]."""
+    """`offsets`: rows of [partition, offset]. `of`: a member that joined; its generation is moved by `shift`."""
     arguments = {"who": who, "offsets": offsets, "group": group, "version": version, "generation": generation}
     return _step(
         "txn_offset_commit",
@@ -101,6 +123,7 @@ def txn_offset_commit(
         instance=instance,
         metadata=metadata,
         leader_epoch=leader_epoch,
+        **({"of": of, "shift": shift} if of else {}),
     )
 
 
@@ -149,6 +172,49 @@ def list_transactions(who, states=()):
     return _step("list_transactions", who=who, states=list(states))
 
 
+def list_matching(whos=None, *, pattern=None, states=(), duration_ms=-1, version=2):
+    """ListTransactions 1-2; {} in the pattern stands for what the names of the script begin with."""
+    asked = {"states": list(states), "duration": duration_ms, "version": version}
+    return _step("list_matching", whos=whos and list(whos), pattern=pattern, **asked)
+
+
+def level(to=None):
+    """UpdateFeatures of `transaction.version`; None is what it was when the script began. The player restores it."""
+    return _step("level", to=to)
+
+
+def find_coordinator(*ids, kind=1, version=4):
+    return _step("find_coordinator", ids=list(ids), kind=kind, version=version)
+
+
+def logged(id="t"):
+    """What the coordinator wrote about a transactional id."""
+    return _step("logged", id=id)
+
+
+def logged_group(group="g"):
+    """The offsets in the log of the group's partition, and the markers of the script's producers there."""
+    return _step("logged_group", group=group)
+
+
+def join(member, group="g", *, instance=None, sync=True, wait=True):
+    """JoinGroup and SyncGroup as the consumer `member`; without `wait` the answer is left where it is."""
+    return _step("join", member=member, group=group, instance=instance, sync=sync, wait=wait)
+
+
+def leave(member, group="g"):
+    return _step("leave", member=member, group=group)
+
+
+def meet(begin, ended, asked):
+    """`asked` right behind `ended` (an `end` without `settle`), so that it meets the marker phase.
+
+    Whether it does is a race that Kafka may win: then all of it is repeated, from the steps of `begin`. The answer is
+    that of `asked`.
+    """
+    return _step("meet", begin=begin, ended=ended, asked=asked)
+
+
 def await_timeout(id="t"):
     """Waits until the coordinator has ended the transaction of the id by its timeout."""
     return _step("await_timeout", id=id)
@@ -169,11 +235,13 @@ def epilogue(steps):
         look += [fetch(partition, isolation) for isolation in (0, 1)]
         look += [list_offsets(partition, isolation) for isolation in (0, 1)]
     look += [describe_producers(used)] if used else []
-    return look + [offset_fetch(group, stable=stable) for group in groups for stable in (False, True)]
+    look += [offset_fetch(group, stable=stable) for group in groups for stable in (False, True)]
+    return look + [logged(id) for id in ids] + [logged_group(group) for group in groups]
 
 
 def _touches(step, partition):
     places = [step.get("partition"), *step.get("partitions", ())]
     for row in (*step.get("markers", ()), *step.get("rows", ())):
         places += row["partitions"]
+    places += [row["partition"] for row in step.get("batches", ())]
     return partition in places

@@ -4,6 +4,7 @@ Sources: `TransactionCoordinator`, `TransactionMetadata`, `KafkaApis` of Kafka 4
 """
 
 from differential.steps import (
+    SHORT_MS,
     Script,
     abort,
     add,
@@ -19,18 +20,13 @@ from differential.steps import (
     init_many,
     list_offsets,
     list_transactions,
-    marker,
-    pause,
     produce,
     txn_offset_commit,
-    write_markers,
 )
 
 INIT_VERSIONS, ADD_VERSIONS, END_VERSIONS = range(5), range(4), range(4)
 OPEN = [init("A"), add("A"), produce("A")]
 LONGEST_TIMEOUT_MS = 900_000
-# A transaction that is to time out, but not before the script has seen it open.
-SHORT_MS = 1500
 
 
 def scripts():
@@ -41,7 +37,6 @@ def scripts():
         *_exhaustion(),
         *_add_partitions(),
         *_end_txn(),
-        *_prepared(),
         *_timeouts(),
         *_describe(),
     ]
@@ -227,52 +222,6 @@ def _end_txn():
             f"end: {name} twenty times",
             [init("A"), *(step for _ in range(20) for step in (add("A"), produce("A"), end("A", outcome)))],
         )
-
-
-def _prepared():
-    """A transaction whose marker one partition refuses stays prepared; Kafka's coordinator gives it up."""
-    for name, outcome in {"commit": True, "abort": False}.items():
-        stuck = [
-            init("A"),
-            add("A", [0, 1]),
-            produce("A", 0),
-            produce("A", 1),
-            write_markers([marker("A", [0], outcome, coordinator_epoch=5)]),
-            end("A", outcome, settle=False),
-            pause(150),
-        ]
-        for version in END_VERSIONS:
-            yield Script(
-                f"prepared {name}: end v{version}",
-                [
-                    *stuck,
-                    alias("other", "A", producer_id=1),
-                    alias("late", "A", epoch=-1),
-                    *(
-                        end(who, asked, version=version, settle=False)
-                        for who in ("A", "other", "late")
-                        for asked in (True, False)
-                    ),
-                ],
-            )
-        for version in ADD_VERSIONS:
-            yield Script(
-                f"prepared {name}: add v{version}",
-                [
-                    *stuck,
-                    alias("other", "A", producer_id=1),
-                    alias("late", "A", epoch=-1),
-                    *(step(who, version=version) for who in ("A", "other", "late") for step in (add, add_offsets)),
-                ],
-            )
-        for version in INIT_VERSIONS:
-            asked = {"version": version, "settle": False}
-            yield Script(
-                f"prepared {name}: init v{version}",
-                [*stuck, init("B", **asked), init("B", expected="A", **asked), init("B", expected=[1, 1], **asked)],
-            )
-        yield Script(f"prepared {name}: produce", [*stuck, produce("A", 0), produce("A", 1), list_transactions("A")])
-        yield Script(f"prepared {name}: offsets", [*stuck, txn_offset_commit("A", [[0, 5]])])
 
 
 def _timeouts():
