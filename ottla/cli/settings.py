@@ -49,7 +49,7 @@ def load_or_exit(properties: str | None, data_dir: str | None, listen: str | Non
         if listen is not None:
             _refuse_twice(flags, "--listen", ("listeners",))
             flags.append(Setting("listeners", f"PLAINTEXT://{listen}", Origin(FLAG, "--listen")))
-        file = from_properties(_read(Path(properties)), properties) if properties else []
+        file = from_properties(read_properties(Path(properties)), properties) if properties else []
         return load_config(flags, from_environment(os.environ), file)
     except ConfigError as error:
         click.echo(f"ottla: {error}", err=True)
@@ -63,7 +63,7 @@ def _refuse_twice(flags: list[Setting], flag: str, keys: tuple[str, ...]) -> Non
             raise ConfigError(f"--override {setting.key}={setting.text}: {flag} says this already; give one of the two")
 
 
-def _read(path: Path) -> str:
+def read_properties(path: Path) -> str:
     """The text of a properties file: UTF-8, or what Java writes, Latin-1."""
     data = path.read_bytes()
     try:

@@ -6,13 +6,13 @@ KIP-630, KIP-868 (metadata transactions).
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.broker.cluster.image import MetadataImage
-from ottla.protocol.batch import BatchHeader
+from ottla.protocol.batch import BatchHeader, crc_is_valid, iter_batches
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.kraft_records import SnapshotId, parse_snapshot_name
+from ottla.protocol.kraft_records import SnapshotId, parse_snapshot_name, read_snapshot, snapshot_name
 from ottla.protocol.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -96,6 +96,34 @@ class MetadataReplay:
 def newest_snapshot(names: Iterable[str]) -> SnapshotId | None:
     """The snapshot that a reader begins with, among the files of the log's directory."""
     return max((found for name in names if (found := parse_snapshot_name(name)) is not None), default=None)
+
+
+def read_metadata(files: Mapping[str, bytes], image: MetadataImage) -> MetadataReplay:
+    """Replay a metadata log that nobody writes to: the files of its directory by name, snapshots and segments.
+
+    Raises ProtocolError or LookupError for what cannot be; a file that is cut is one of these.
+    """
+    replay = MetadataReplay(image)
+    snapshot = newest_snapshot(files)
+    next_offset = 0
+    if snapshot is not None:
+        for header, batch in read_snapshot(files[snapshot_name(snapshot)]):
+            replay.apply(header, batch)
+        next_offset = snapshot.end_offset
+    for name in sorted(name for name in files if name.endswith(".log")):
+        data, end = memoryview(files[name]), 0
+        for position, header in iter_batches(data):
+            end = position + header.size_bytes
+            if not crc_is_valid(data, header, position):
+                raise ProtocolError(f"{name}: wrong CRC at position {position}")
+            if header.base_offset > next_offset:
+                raise ProtocolError(f"{name}: offset {header.base_offset} where {next_offset} is the next")
+            if header.next_offset > next_offset:
+                replay.apply(header, data[position:end], next_offset)
+                next_offset = header.next_offset
+        if end != len(data):
+            raise ProtocolError(f"{name} ends inside the batch at position {end}")
+    return replay
 
 
 def quorum_epoch(content: bytes) -> int:

@@ -1,0 +1,55 @@
+"""The metadata of a broker as the first records of a KRaft cluster: what `ottla graduate` writes. pure
+
+Source: `BootstrapMetadata`, `ActivationRecordsGenerator` of Kafka 4.3.1. Features stand first; the first active
+controller logs the records in their order. A partition goes into a new leader epoch: its leader is another program now.
+"""
+
+from ottla.broker.cluster.features import METADATA_FEATURE
+from ottla.broker.cluster.image import MetadataImage, Topic
+from ottla.protocol.metadata_records import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+)
+
+
+def bootstrap_records(
+    image: MetadataImage, node_id: int, directory_id: bytes, highest_metadata_version: int
+) -> list[MetadataRecord]:
+    """Features, configs, topics with this node as the one replica, producer ids."""
+    level = min(image.features.get(METADATA_FEATURE, highest_metadata_version), highest_metadata_version)
+    records: list[MetadataRecord] = [FeatureLevelRecord(METADATA_FEATURE, level)]
+    records += [
+        FeatureLevelRecord(name, level) for name, level in sorted(image.features.items()) if name != METADATA_FEATURE
+    ]
+    for resource, configs in sorted(image.broker_configs.items()):
+        records += [ConfigRecord(BROKER_RESOURCE, resource, key, value) for key, value in sorted(configs.items())]
+    for _, topic in sorted(image.topics.items()):
+        records += _topic_records(topic, node_id, directory_id)
+    if image.next_producer_id > 0:
+        records.append(ProducerIdsRecord(node_id, 0, image.next_producer_id))
+    return records
+
+
+def _topic_records(topic: Topic, node_id: int, directory_id: bytes) -> list[MetadataRecord]:
+    records: list[MetadataRecord] = [TopicRecord(topic.name, topic.topic_id)]
+    records += [ConfigRecord(TOPIC_RESOURCE, topic.name, key, value) for key, value in sorted(topic.configs.items())]
+    records += [
+        PartitionRecord(
+            partition_id=index,
+            topic_id=topic.topic_id,
+            replicas=(node_id,),
+            isr=(node_id,),
+            leader=node_id,
+            leader_epoch=epoch + 1,
+            partition_epoch=0,
+            directories=(directory_id,),
+        )
+        for index, epoch in enumerate(topic.leader_epochs)
+    ]
+    return records
