@@ -50,7 +50,9 @@ class Server:
         clock = LoopClock(loop)
         turns = Turns(clock.next_turn, log_bug)
         clock.enter = turns.event
-        self._assembly = Assembly(self.config, clock, RealDisk(), turns, self._truncate_damaged)
+        self._assembly = Assembly(
+            self.config, clock, RealDisk(self.config.max_open_log_files), turns, self._truncate_damaged
+        )
         self.broker = self._assembly.broker
         _load_codecs()
         try:

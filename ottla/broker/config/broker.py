@@ -108,6 +108,11 @@ class Config:
         True, "Whether a transactional write is checked with the coordinator."
     )
     transaction_version: int = int32(
+    max_open_log_files: int = int32(
+        0,
+        "Ottla's own: how many log files are open at once; one not used for long is closed and opened again when it "
+        "is. 0: half of what the system allows the process.",
+    )
         2,
         "Ottla's own: the level of the feature transaction.version in a new data directory; UpdateFeatures changes it.",
         at_most=2,

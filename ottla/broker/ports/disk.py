@@ -2,6 +2,7 @@
 
 import ctypes
 import ctypes.util
+import errno
 import fcntl
 import os
 import secrets
@@ -13,7 +14,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from ottla.broker.ports.descriptors import Descriptors
+
+_NONE: Final = -1
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -29,6 +34,14 @@ class LockHeld(Exception):
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(f"{path} is locked by {'another process' if pid is None else f'process {pid}'}")
         self.pid = pid
+
+
+class Volume(NamedTuple):
+    """The file system that holds a path: the path made absolute, its size, and what may still be written."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
 
 
 class File(Protocol):
@@ -112,6 +125,8 @@ class Disk(Protocol):
 
     def modified_ms(self, path: str) -> int: ...
 
+    def volume(self, path: str) -> Volume: ...
+
     def lock(self, path: str) -> Lock:
         """Take the lock file and write this process's number into it; raises LockHeld."""
 
@@ -120,24 +135,51 @@ class Disk(Protocol):
 
 
 class RealFile:
-    """A file of the operating system, written at its end and read anywhere."""
+    """A file of the operating system, written at its end and read anywhere.
 
-    __slots__ = ("_descriptor", "size_bytes")
+    With `descriptors` it may lose its descriptor while nobody uses it, and opens another: so it is closed before it
+    is renamed or removed.
+    """
 
-    def __init__(self, path: str, create: bool) -> None:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._descriptor = os.open(path, flags, 0o644)
-        self.size_bytes: int = os.fstat(self._descriptor).st_size
+    __slots__ = ("_descriptor", "_descriptors", "_path", "size_bytes", "used")
+
+    def __init__(self, path: str, create: bool, descriptors: Descriptors | None = None) -> None:
+        self._path = path
+        self._descriptors = descriptors
+        self._descriptor = _NONE
+        self.used = True
+        self.size_bytes: int = os.fstat(self._open(os.O_CREAT if create else 0)).st_size
+
+    def _open(self, flags: int = 0) -> int:
+        """Take a descriptor."""
+        if not self._path:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+        if self._descriptors is not None:
+            self._descriptors.opened(self)
+        return self._descriptor
+
+    def _ready(self) -> int:
+        """The descriptor, for a use of the file."""
+        self.used = True
+        return self._open() if self._descriptor == _NONE else self._descriptor
+
+    def rest(self) -> None:
+        """Close the descriptor; the next use opens another."""
+        descriptor, self._descriptor = self._descriptor, _NONE
+        if descriptor != _NONE:
+            os.close(descriptor)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         position = self.size_bytes
+        descriptor = self._ready()
         try:
             if len(buffers) == 1:
                 end = position + len(buffers[0])
-                written = os.pwrite(self._descriptor, buffers[0], position)
+                written = os.pwrite(descriptor, buffers[0], position)
             else:
                 end = position + sum(map(len, buffers))
-                written = os.pwritev(self._descriptor, buffers[:_IOV_MAX], position)
+                written = os.pwritev(descriptor, buffers[:_IOV_MAX], position)
             if position + written != end:
                 self._append_rest(b"".join(buffers), position, written)
         except OSError:
@@ -148,32 +190,33 @@ class RealFile:
     def _append_rest(self, data: bytes, position: int, written: int) -> None:
         """The system took only a part (a signal, a full disk, more than IOV_MAX buffers): go on until it takes none."""
         while written < len(data):
-            written += os.pwrite(self._descriptor, memoryview(data)[written:], position + written)
+            written += os.pwrite(self._ready(), memoryview(data)[written:], position + written)
 
     def _cut_back(self, size_bytes: int) -> None:
         # If this fails too, bytes stay behind the end: the failed append takes the log offline, and recovery cuts them.
         with suppress(OSError):
-            os.ftruncate(self._descriptor, size_bytes)
+            os.ftruncate(self._ready(), size_bytes)
 
     def pread(self, size_bytes: int, position: int) -> bytes:
-        return os.pread(self._descriptor, size_bytes, position)
+        return os.pread(self._ready(), size_bytes, position)
 
     def overwrite(self, position: int, data: Buffer) -> None:
         written = 0
         while written < len(data):
-            written += os.pwrite(self._descriptor, memoryview(data)[written:], position + written)
+            written += os.pwrite(self._ready(), memoryview(data)[written:], position + written)
 
     def truncate(self, size_bytes: int) -> None:
-        os.ftruncate(self._descriptor, size_bytes)
+        os.ftruncate(self._ready(), size_bytes)
         self.size_bytes = size_bytes
 
     def sync(self) -> None:
-        _sync_descriptor(self._descriptor)
+        _sync_descriptor(self._ready())
 
     def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        self.rest()
+        self._path = ""
+        if self._descriptors is not None:
+            self._descriptors.closed(self)
 
 
 class RealLock:
@@ -238,13 +281,15 @@ def _run_syncs(jobs: "SimpleQueue[ThreadSyncJob | None]") -> None:
 class RealDisk:
     """The file system of the machine."""
 
-    __slots__ = ("__weakref__", "_syncs")
+    __slots__ = ("__weakref__", "_descriptors", "_syncs")
 
-    def __init__(self) -> None:
+    def __init__(self, open_files_max: int = 0) -> None:
+        """At most `open_files_max` files that `open` gave are open at once (0: what `descriptors.py` finds fit)."""
+        self._descriptors = Descriptors(open_files_max)
         self._syncs: SimpleQueue[ThreadSyncJob | None] | None = None
 
     def open(self, path: str, create: bool = False) -> RealFile:
-        return RealFile(path, create)
+        return RealFile(path, create, self._descriptors)
 
     def exists(self, path: str) -> bool:
         return Path(path).exists()
@@ -313,6 +358,10 @@ class RealDisk:
 
     def modified_ms(self, path: str) -> int:
         return Path(path).stat().st_mtime_ns // 1_000_000
+
+    def volume(self, path: str) -> Volume:
+        usage = shutil.disk_usage(path)
+        return Volume(str(Path(path).absolute()), usage.total, usage.free)
 
     def lock(self, path: str) -> RealLock:
         return RealLock(path)

@@ -18,6 +18,7 @@ from ottla.broker.config.kafka_names import KAFKA_NAMES
 OURS = {
     "max.decompressed.message.bytes",
     "max.request.body.bytes",
+    "max.open.log.files",
     "max.unsent.bytes",
     "transaction.markers.wait.ms",
     "transaction.version",

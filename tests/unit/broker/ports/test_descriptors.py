@@ -1,0 +1,84 @@
+"""Files beyond the cap: closed while nobody uses them, opened again by the next use."""
+
+import errno
+import os
+from contextlib import suppress
+
+import pytest
+
+from ottla.broker.ports.descriptors import Descriptors, default_limit
+from ottla.broker.ports.disk import RealDisk
+
+
+def descriptors_of(paths):
+    """How many descriptors of this process are one of these files."""
+    known = {(path.stat().st_dev, path.stat().st_ino) for path in paths}
+    found = 0
+    for number in range(200):
+        with suppress(OSError):
+            status = os.fstat(number)
+            found += (status.st_dev, status.st_ino) in known
+    return found
+
+
+class File:
+    def __init__(self, name):
+        self.name = name
+        self.used = True
+        self.resting = False
+
+    def rest(self):
+        self.resting = True
+
+
+def test_more_files_than_descriptors_can_be_written_and_read(tmp_path):
+    disk = RealDisk(open_files_max=4)
+    files = [disk.open(str(tmp_path / f"{number}"), create=True) for number in range(20)]
+    for number, file in enumerate(files):
+        file.append([b"%d" % number])
+    for number, file in enumerate(files):
+        file.append([b"!"])
+        assert file.pread(9, 0) == b"%d!" % number
+        assert file.size_bytes == len(b"%d!" % number)
+    assert descriptors_of(tmp_path.iterdir()) == 4
+    for file in files:
+        file.close()
+    assert descriptors_of(tmp_path.iterdir()) == 0
+
+
+def test_a_closed_file_is_not_opened_again(tmp_path):
+    file = RealDisk().open(str(tmp_path / "a"), create=True)
+    file.close()
+    with pytest.raises(OSError) as caught:
+        file.pread(1, 0)
+    assert caught.value.errno == errno.EBADF
+    file.close()
+
+
+def test_a_file_in_use_outlives_files_that_nobody_uses():
+    descriptors = Descriptors(3)
+    busy, *idle = [File(number) for number in range(12)]
+    descriptors.opened(busy)
+    for file in idle:
+        descriptors.opened(file)
+        file.used = False
+        busy.used = True
+    assert not busy.resting
+    assert [file.resting for file in idle] == [True] * 9 + [False] * 2
+    assert len(descriptors) == 3
+
+
+def test_when_all_are_in_use_the_one_opened_first_rests():
+    descriptors = Descriptors(3)
+    files = [File(number) for number in range(4)]
+    for file in files:
+        descriptors.opened(file)
+    assert [file.resting for file in files] == [True, False, False, False]
+
+
+def test_without_a_cap_the_system_s_limit_leaves_room_for_connections():
+    import resource
+
+    assert 16 <= default_limit() <= max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2) or (
+        resource.getrlimit(resource.RLIMIT_NOFILE)[0] == resource.RLIM_INFINITY
+    )
