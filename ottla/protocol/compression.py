@@ -6,6 +6,7 @@ ProtocolError. Whatever is accepted here decompresses to the same bytes in Kafka
 that is garbage behind a stream's end.
 """
 
+from collections.abc import Generator
 from struct import Struct
 from types import ModuleType
 
@@ -24,10 +25,12 @@ NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 _STREAMS: dict[int, ModuleType] = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
 # Kafka's defaults; cramjam's own are up to ten times slower.
 _LEVELS = {GZIP: 6, ZSTD: 3}
+_LZ4_DEFAULT_LEVEL = 9
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_SIZE = 32 * 1024
+_STEP_SIZE = 4 * _XERIAL_BLOCK_SIZE
 _INT32 = Struct(">i")
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -47,19 +50,49 @@ class TooLarge(ProtocolError):
     """The decompressed records exceed the cap."""
 
 
-def compress(payload: Buffer, compression: int) -> bytes:
-    """`payload` in codec `compression`, framed as Kafka's own clients frame it."""
+def compress(payload: Buffer, compression: int, level: int | None = None) -> bytes:
+    """`payload` in codec `compression`, framed as Kafka's own clients frame it.
+
+    `level` is one of `compression.gzip.level`, `.lz4.level` or `.zstd.level`; None is Kafka's default.
+    """
     if compression == NONE:
         return bytes(payload)
     if compression == SNAPPY:
         return _compress_xerial(memoryview(payload))
     if compression == LZ4:
-        stream = cramjam.lz4.Compressor(level=0, content_checksum=False, block_linked=False)
+        # At its default level Kafka takes the fast compressor (`Lz4BlockOutputStream`).
+        stream = cramjam.lz4.Compressor(
+            level=0 if level in (None, _LZ4_DEFAULT_LEVEL) else level, content_checksum=False, block_linked=False
+        )
         stream.compress(bytes(payload))
         return bytes(stream.finish())
     if compression not in _LEVELS:
         raise ProtocolError(f"unknown compression type {compression}")
-    return bytes(_STREAMS[compression].compress(payload, level=_LEVELS[compression]))
+    return bytes(_STREAMS[compression].compress(payload, level=_LEVELS[compression] if level is None else level))
+
+
+def compress_in_steps(payload: Buffer, compression: int) -> Generator[None, None, bytes]:
+    """`compress` that yields after every 128 KiB, a few milliseconds of the slowest codec."""
+    view = memoryview(payload)
+    pieces = [view[at : at + _STEP_SIZE] for at in range(0, len(view), _STEP_SIZE)]
+    if len(pieces) < 2:
+        return compress(payload, compression)
+    if compression == SNAPPY:
+        out = bytearray(_XERIAL_HEADER)
+        for piece in pieces:
+            out += _compress_xerial(piece)[len(_XERIAL_HEADER) :]
+            yield
+        return bytes(out)
+    if compression == LZ4:
+        stream = cramjam.lz4.Compressor(level=0, content_checksum=False, block_linked=False)
+    elif compression in _LEVELS:
+        stream = _STREAMS[compression].Compressor(level=_LEVELS[compression])
+    else:
+        raise ProtocolError(f"unknown compression type {compression}")
+    for piece in pieces:
+        stream.compress(bytes(piece))
+        yield
+    return bytes(stream.finish())
 
 
 def decompress(payload: Buffer, compression: int, *, limit_bytes: int) -> bytes:

@@ -1,0 +1,277 @@
+"""What compaction keeps of a log: which records, batches, markers and index entries. pure
+
+Rules
+
+1. Of the records with one key the last is kept, as far as the key map reaches; behind that all are. Records without a
+   key go. Aborted records count for no key, and go.
+2. A marker stays as long as a batch of its transaction does, and the index entry of an aborted one with it. Then it is
+   needless: the first pass that finds it so writes down when it may go (the delete horizon, attribute bit 6, which
+   takes the place of the base timestamp); a later pass, at or behind the horizon, drops it.
+3. So do tombstones: a batch that keeps one gets a delete horizon.
+4. The batch that holds the last sequence of a producer that is known stays, empty if need be; so does the last marker
+   of a producer whose batches all have an older epoch, and the last batch of a cleaned segment: the end of its file
+   then says which offsets the file stands for.
+5. What stays of a batch keeps offsets, sequences, producer, leader epoch and codec.
+
+Source: Kafka's `Cleaner`, `CleanedTransactionMetadata`, `MemoryRecords.filterTo`, `LogCleanerManager` (4.3.1); KIP-534.
+There the last batch of a round stays (KAFKA-19981), here that of every segment which a round writes.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from hashlib import blake2b
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+from ottla.broker.log.producers import Producer
+from ottla.protocol.batch import ABORT, COMMIT, BatchHeader, read_marker
+from ottla.protocol.indexes import AbortedTxn
+from ottla.protocol.record_frames import Frame, empty_batch, iter_frames, raw_records, rebuild_batch
+from ottla.protocol.varints import Buffer
+
+# What a key costs in memory: its bytes, its offset, their place in the table.
+KEY_BYTES = 200
+_LONG_KEY = 32
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class KeyMap:
+    """Key -> offset of its last record, below `latest_offset`; at most `capacity` keys."""
+
+    __slots__ = ("_capacity", "_offsets", "latest_offset")
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._offsets: dict[bytes, int] = {}
+        self.latest_offset = -1
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(self, header: BatchHeader, frames: Iterable[Frame], from_offset: int) -> bool:
+        """Note the keys of a batch from `from_offset` on; False if the map was full before its end."""
+        offsets, base_offset = self._offsets, header.base_offset
+        for delta, _, key, *_ in frames:
+            if key is not None and base_offset + delta >= from_offset:
+                if len(offsets) >= self._capacity:
+                    return False
+                offsets[key if len(key) <= _LONG_KEY else _digest(key)] = base_offset + delta
+        return True
+
+    def reached(self, offset: int) -> None:
+        """Everything up to `offset` is in the map."""
+        self.latest_offset = max(self.latest_offset, offset)
+
+    def is_last(self, key: bytes, offset: int) -> bool:
+        """Whether no record behind `offset` has this key, as far as the map reaches."""
+        return offset >= self._offsets.get(key if len(key) <= _LONG_KEY else _digest(key), -1)
+
+
+def _digest(key: bytes) -> bytes:
+    # One byte longer than any key that stands for itself, so that no key can pass for another one's digest.
+    return blake2b(key, digest_size=_LONG_KEY + 1).digest()
+
+
+class CleanedTransactions:
+    """Which batches are aborted and which markers needless, in one walk over the log from its first segment on.
+
+    `aborted` are the entries of the transaction indexes; `kept` collects those whose markers stay.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        self._ahead = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
+        # Producer id -> its aborted transaction, once the walk has met the first offset; and which had batches left.
+        self._aborted: dict[int, AbortedTxn] = {}
+        self._with_batches: set[int] = set()
+        self._committed: set[int] = set()
+        self.kept: list[AbortedTxn] = []
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether a data batch belongs to an aborted transaction."""
+        self._advance(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._with_batches.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def is_needless(self, header: BatchHeader, control_type: int | None) -> bool:
+        """Whether a control batch stands for nothing any more; its type is None when it is empty."""
+        self._advance(header.last_offset)
+        if control_type is None:
+            return True
+        producer_id = header.producer_id
+        if control_type == ABORT:
+            entry = self._aborted.pop(producer_id, None)
+            if entry is None or producer_id not in self._with_batches:
+                return True
+            self._with_batches.discard(producer_id)
+            self.kept.append(entry)
+        elif control_type == COMMIT:
+            needless = producer_id not in self._committed
+            self._committed.discard(producer_id)
+            return needless
+        return False
+
+    def _advance(self, offset: int) -> None:
+        ahead = self._ahead
+        while ahead and ahead[-1].first_offset <= offset:
+            entry = ahead.pop()
+            self._aborted.setdefault(entry.producer_id, entry)
+
+
+def control_type_of(header: BatchHeader, batch: Buffer) -> int | None:
+    """The type of a control batch, None if compaction left it empty."""
+    marker = read_marker(batch, header) if header.record_count else None
+    return None if marker is None else marker.control_type
+
+
+def is_last_of_producer(header: BatchHeader, producer: Producer | None) -> bool:
+    """Whether a batch holds what is to be known of its producer after a restart; `producer` is its state now."""
+    if producer is None:
+        return False
+    if producer.last_data_offset >= 0:
+        return header.last_offset == producer.last_data_offset
+    return header.is_control and header.producer_epoch == producer.epoch
+
+
+class Round:
+    """One pass over the segments of a log."""
+
+    def __init__(
+        self,
+        keys: KeyMap,
+        aborted: Iterable[AbortedTxn],
+        producer_of: Callable[[int], Producer | None],
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self.transactions = CleanedTransactions(aborted)
+        self._keys = keys
+        self._producer_of = producer_of
+        self._now_ms = now_ms
+        self._new_horizon_ms = now_ms + delete_retention_ms
+
+    def clean(self, header: BatchHeader, batch: Buffer, stays: bool) -> Generator[None, None, Buffer | None]:
+        """What is left of a batch, None if nothing is; `stays`: then an empty one. It yields between slices."""
+        horizon_ms = header.delete_horizon_ms
+        needless = False
+        if header.is_control:
+            needless = self.transactions.is_needless(header, control_type_of(header, batch))
+            dropped = needless and horizon_ms is not None and horizon_ms <= self._now_ms
+        else:
+            dropped = self.transactions.is_aborted(header)
+        kept: list[Frame] = []
+        raw = b"" if dropped else raw_records(batch, header)
+        if not dropped:
+            for frames in iter_frames(raw, header.record_count):
+                kept += frames if header.is_control else self._last_ones(header, frames)
+                if len(kept) < header.record_count:
+                    yield
+        if not kept:
+            stays = stays or is_last_of_producer(header, self._producer_of(header.producer_id))
+            return empty_batch(header) if stays else None
+        has_tombstones = any(frame[3] for frame in kept)
+        if horizon_ms is None and (needless or has_tombstones):
+            horizon_ms = self._new_horizon_ms
+        elif len(kept) == header.record_count:
+            return batch
+        rebuilt = yield from rebuild_batch(header, raw, kept, horizon_ms)
+        return rebuilt
+
+    def _last_ones(self, header: BatchHeader, frames: Iterable[Frame]) -> list[Frame]:
+        keys, base_offset = self._keys, header.base_offset
+        latest, is_last = keys.latest_offset, keys.is_last
+        horizon_ms = header.delete_horizon_ms
+        with_tombstones = horizon_ms is None or self._now_ms < horizon_ms
+        return [
+            frame
+            for frame in frames
+            if base_offset + frame[0] > latest
+            or (
+                frame[2] is not None and (with_tombstones or not frame[3]) and is_last(frame[2], base_offset + frame[0])
+            )
+        ]
+
+
+class Extent(NamedTuple):
+    """One segment as a round sees it. Bytes of its `.log`; `largest_timestamp_ms` -1 if it has none."""
+
+    base_offset: int
+    size_bytes: int
+    index_bytes: int = 0
+    time_index_bytes: int = 0
+
+
+class Dirt(NamedTuple):
+    """What could be cleaned of a log: offsets from `first_dirty` up to `first_uncleanable`, which begins a segment."""
+
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    dirty_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        total_bytes = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total_bytes if total_bytes else 0.0
+
+
+def find_dirt(segments: Sequence[Extent], first_dirty: int, limit_offset: int) -> Dirt:
+    """`segments` are those of a log, the active one at the end; nothing at or behind `limit_offset` may be cleaned."""
+    bases = [segment.base_offset for segment in segments]
+    first_uncleanable = bases[-1]
+    for base_offset, behind in pairwise(bases):
+        if behind > limit_offset:
+            first_uncleanable = base_offset
+            break
+    clean_bytes = dirty_bytes = 0
+    for segment, behind in zip(segments, [*bases[1:], MAX_RELATIVE_OFFSET**2], strict=True):
+        if segment.base_offset < first_dirty:
+            clean_bytes += segment.size_bytes
+        if behind > first_dirty and segment.base_offset < first_uncleanable:
+            dirty_bytes += segment.size_bytes
+    return Dirt(first_dirty, max(first_dirty, first_uncleanable), clean_bytes, dirty_bytes)
+
+
+def group_segments(
+    segments: Sequence[Extent], segment_bytes: int, index_bytes: int, first_uncleanable: int
+) -> list[list[int]]:
+    """Which segments, by their places in `segments`, become one: as many as surely fit (`groupSegmentsBySize`)."""
+    groups: list[list[int]] = []
+    sums = Extent(0, 0)
+    for at, segment in enumerate(segments):
+        behind = segments[at + 1].base_offset if at + 1 < len(segments) else first_uncleanable
+        grown = Extent(
+            sums.base_offset,
+            sums.size_bytes + segment.size_bytes,
+            sums.index_bytes + segment.index_bytes,
+            sums.time_index_bytes + segment.time_index_bytes,
+        )
+        fits = (
+            grown.size_bytes <= segment_bytes
+            and grown.index_bytes <= index_bytes
+            and grown.time_index_bytes <= index_bytes
+            and (segment.size_bytes == 0 or behind - 1 - sums.base_offset <= MAX_RELATIVE_OFFSET)
+        )
+        if groups and fits:
+            groups[-1].append(at)
+            sums = grown
+        else:
+            groups.append([at])
+            sums = segment
+    return groups
+
+
+T = TypeVar("T")
+
+
+def run_to_end(steps: Generator[None, None, T]) -> T:
+    """What a generator of this module returns, without a pause."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result

@@ -1,0 +1,137 @@
+"""Where the records of a batch begin and end, and what of them compaction looks at: nothing else is decoded. pure
+
+A `Frame` is a plain tuple, because there is one for every record of a log that is compacted:
+(offset delta, timestamp delta, key or None, whether the value is null, position behind the deltas, end). The bytes
+between the last two are key, value and headers as they stand in the batch.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import TypeAlias
+
+from ottla.protocol.batch_header import (
+    COMPRESSION_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+    BatchHeader,
+    assemble,
+)
+from ottla.protocol.compression import NONE, compress_in_steps, decompress
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.records import READ_LIMIT_BYTES
+from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint, write_varint
+
+Frame: TypeAlias = tuple[int, int, bytes | None, bool, int, int]
+
+# Records looked at in one go, about 1 ms: whoever drives these generators serves others in between.
+SLICE_RECORDS = 500
+
+_NULL = 1  # zig-zag of -1
+_KEPT_ATTRIBUTES = COMPRESSION_MASK | TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
+
+
+def raw_records(batch: Buffer, header: BatchHeader) -> bytes:
+    """The decompressed records of the batch that begins `batch`. Raises ProtocolError."""
+    payload = memoryview(batch)[HEADER_SIZE : header.size_bytes]
+    return decompress(payload, header.compression, limit_bytes=READ_LIMIT_BYTES) if header.record_count else b""
+
+
+def iter_frames(raw: bytes, count: int) -> Generator[list[Frame], None, None]:
+    """The frames of `count` records, `SLICE_RECORDS` at a time. Raises ProtocolError if they do not fit."""
+    at = 0
+    for start in range(0, count, SLICE_RECORDS):
+        frames: list[Frame] = []
+        try:
+            at = _read_frames(raw, at, min(SLICE_RECORDS, count - start), frames)
+        except IndexError:
+            raise ProtocolError("the last record overruns the batch") from None
+        yield frames
+    if at != len(raw):
+        raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
+
+
+def _read_frames(raw: bytes, at: int, count: int, frames: list[Frame]) -> int:
+    """Read `count` records from position `at` on; returns the position behind them."""
+    end = len(raw)
+    for _ in range(count):
+        x = raw[at]
+        at += 1
+        if x > 127:
+            x, at = read_unsigned_varint(raw, at - 1)
+        stop = at + (x >> 1)
+        if x & 1 or stop > end:
+            raise ProtocolError(f"a record overruns its batch at {at}")
+        x = raw[at + 1]  # behind the attributes
+        at += 2
+        if x > 127:
+            x, at = read_unsigned_varint(raw, at - 1, MAX_VARLONG_SIZE)
+        timestamp_delta = (x >> 1) ^ -(x & 1)
+        x = raw[at]
+        at += 1
+        if x > 127:
+            x, at = read_unsigned_varint(raw, at - 1)
+        offset_delta = (x >> 1) ^ -(x & 1)
+        tail = at
+        x = raw[at]
+        at += 1
+        if x > 127:
+            x, at = read_unsigned_varint(raw, at - 1)
+        if x & 1:
+            key = None
+        else:
+            key = raw[at : at + (x >> 1)]
+            at += x >> 1
+        if at >= stop:
+            raise ProtocolError(f"a record is not as long as its fields at {at}")
+        frames.append((offset_delta, timestamp_delta, key, raw[at] == _NULL, tail, stop))
+        at = stop
+    return at
+
+
+def rebuild_batch(
+    header: BatchHeader, raw: bytes, frames: Sequence[Frame], delete_horizon_ms: int | None
+) -> Generator[None, None, bytearray]:
+    """The batch of `header` with the records `frames` of its `raw` ones, at least one; it yields between slices.
+
+    Offsets, producer, sequence and codec stay; the time of the first record, or the delete horizon, becomes the base
+    of all timestamps (`MemoryRecords.buildRetainedRecordsInto`, `MemoryRecordsBuilder`).
+    """
+    append_time = header.is_log_append_time
+    times = [header.max_timestamp if append_time else header.base_timestamp + frame[1] for frame in frames]
+    base_timestamp = times[0] if delete_horizon_ms is None else delete_horizon_ms
+    payload = bytearray()
+    for start in range(0, len(frames), SLICE_RECORDS):
+        for frame, time in zip(frames[start : start + SLICE_RECORDS], times[start:], strict=False):
+            deltas = bytearray(1)  # attributes
+            write_varint(deltas, time - base_timestamp)
+            write_varint(deltas, frame[0])
+            write_varint(payload, len(deltas) + frame[5] - frame[4])
+            payload += deltas
+            payload += raw[frame[4] : frame[5]]
+        yield
+    compressed = payload if header.compression == NONE else (yield from compress_in_steps(payload, header.compression))
+    attributes = header.attributes & _KEPT_ATTRIBUTES
+    return assemble(
+        header._replace(
+            attributes=attributes if delete_horizon_ms is None else attributes | DELETE_HORIZON,
+            base_timestamp=base_timestamp,
+            max_timestamp=header.max_timestamp if append_time else max(times),
+            record_count=len(frames),
+        ),
+        compressed,
+    )
+
+
+def empty_batch(header: BatchHeader) -> bytearray:
+    """The header alone, which keeps offsets, sequences and producer (`DefaultRecordBatch.writeEmptyHeader`)."""
+    return assemble(
+        header._replace(
+            attributes=header.attributes & (TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL),
+            base_timestamp=NO_TIMESTAMP,
+            record_count=0,
+        ),
+        b"",
+    )
