@@ -1,0 +1,412 @@
+"""Compacting logs, one after the other, in slices between everybody's requests. shell
+
+A round takes the log with the largest share of dirty bytes, maps the keys of its dirty part, and rewrites its segments
+from the first on, a group at a time; `compaction.py` decides what stays, `swap.py` how a group is replaced. Nothing in
+a round is held against appends, fetches or deletion of segments: a group that is no longer there when its replacement
+is ready is left alone.
+
+Source: Kafka's `LogCleaner`, `LogCleanerManager`, `Cleaner` (4.3.1).
+"""
+
+import errno
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from logging import getLogger
+from typing import NamedTuple, TypeVar
+
+from ottla.broker.log.batches import iter_file
+from ottla.broker.log.compaction import (
+    KEY_BYTES,
+    CleanedTransactions,
+    Dirt,
+    Extent,
+    KeyMap,
+    Round,
+    control_type_of,
+    find_dirt,
+    group_segments,
+)
+from ottla.broker.log.manager import LogManager
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.segment import Segment
+from ottla.broker.log.segment_index import SegmentIndex
+from ottla.broker.log.settings import MAX_INT64
+from ottla.broker.log.swap import CLEANED, DELETED, SUFFIXES, SWAP, rename_segment
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.disk import Disk
+from ottla.broker.turns import Activity, Turns, Wait
+from ottla.protocol.batch import HEADER_SIZE, BatchHeader, read_header
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
+from ottla.protocol.record_frames import SLICE_RECORDS, iter_frames, raw_records
+from ottla.protocol.varints import Buffer
+
+_log = getLogger(__name__)
+
+# One slice is so many records, or so many times this many bytes: a millisecond or two.
+_BYTES_PER_RECORD = 2_048
+_PARTITIONS_PER_SLICE = 1_000
+_WRITE_BYTES = 1 << 18
+# The thread that syncs is the one that acknowledges flushed appends: it is not to be held up for long.
+_SYNC_BYTES = 8 << 20
+
+T = TypeVar("T")
+
+
+class _Interrupted(Exception):
+    """The log went away, or changed where it was being cleaned; or there is no room for what is being written."""
+
+
+class _Filthy(NamedTuple):
+    """A log that is to be cleaned, and why."""
+
+    partition: Partition
+    dirt: Dirt
+
+
+class LogCleaner:
+    """Cleans the compacted logs of one directory. `start` is called every `log.cleaner.backoff.ms`."""
+
+    def __init__(self, logs: LogManager, disk: Disk, clock: Clock, turns: Turns, dedupe_buffer_bytes: int) -> None:
+        self._logs = logs
+        self._disk = disk
+        self._clock = clock
+        self._turns = turns
+        self._keys_max = max(1, dedupe_buffer_bytes // KEY_BYTES)
+        self._running = False
+        self._activity: Activity[None] | None = None
+        self._spent = 0
+        # Logs with damage are not tried again, those that were interrupted not before the next `start`.
+        self._damaged: set[Partition] = set()
+        self._skipped: set[Partition] = set()
+
+    def start(self) -> None:
+        """Clean what is dirty enough, unless that is being done."""
+        if self._running or self._logs.offline is not None or not self._has_work():
+            return
+        self._running = True
+        self._skipped.clear()
+        self._activity = self._turns.start(self._clean_all(), self._ended, self._broke)
+
+    def stop(self) -> None:
+        """Leave what is under way as it stands; the next start of the broker sorts it out."""
+        activity, self._activity = self._activity, None
+        if activity is not None:
+            activity.discard()
+
+    def _has_work(self) -> bool:
+        return any(partition.settings.cleanup_compact and len(partition.segments) > 1 for partition in self._logs)
+
+    def _ended(self, result: None) -> None:
+        self._running = False
+        self._activity = None
+
+    def _broke(self, error: Exception) -> None:
+        self._ended(None)
+        _log.error("The log cleaner stopped until its next run", exc_info=error)
+
+    async def _clean_all(self) -> None:
+        while (found := await self._find_filthiest()) is not None:
+            partition = found.partition
+            try:
+                await self._clean(partition, found.dirt)
+            except _Interrupted as why:
+                _log.info("%s is not cleaned now: %s", partition.name, why)
+                self._skipped.add(partition)
+            except ProtocolError as damage:
+                _log.error("%s is not cleaned any more, it is damaged: %s", partition.name, damage)
+                self._damaged.add(partition)
+            except OSError as error:
+                self._logs.fail(error)
+                return
+
+    # --- which log ------------------------------------------------------------------------------------------------
+
+    async def _find_filthiest(self) -> _Filthy | None:
+        """Of the logs that are dirty enough, or have been dirty for too long, the one with the largest dirty share."""
+        now_ms = self._clock.now_ms()
+        best: _Filthy | None = None
+        for number, partition in enumerate(list(self._logs), 1):
+            if number % _PARTITIONS_PER_SLICE == 0:
+                await self._turns.pause()
+            settings = partition.settings
+            if not settings.cleanup_compact or partition.offline is not None or len(partition.segments) < 2:
+                continue
+            if partition in self._damaged or partition in self._skipped:
+                continue
+            dirt = self._dirt_of(partition, now_ms)
+            due = dirt.dirty_bytes > 0 and self._is_overdue(partition, dirt, now_ms)
+            if (due or dirt.ratio > settings.min_cleanable_dirty_ratio) and (
+                best is None or dirt.ratio > best.dirt.ratio
+            ):
+                best = _Filthy(partition, dirt)
+        return best
+
+    def _dirt_of(self, partition: Partition, now_ms: int) -> Dirt:
+        first_dirty = self._logs.first_dirty_offset(partition)
+        if not partition.log_start_offset <= first_dirty <= partition.log_end_offset:
+            first_dirty = partition.log_start_offset
+        limit_offset = partition.last_stable_offset
+        lag_ms = partition.settings.min_compaction_lag_ms
+        if lag_ms > 0:
+            for segment in partition.segments.ending_behind(first_dirty)[:-1]:
+                largest_ms = segment.index.max_timestamp_ms
+                if (largest_ms if largest_ms >= 0 else segment.created_ms) > now_ms - lag_ms:
+                    limit_offset = min(limit_offset, segment.base_offset)
+                    break
+        extents = [Extent(segment.base_offset, segment.size_bytes) for segment in partition.segments]
+        return find_dirt(extents, first_dirty, limit_offset)
+
+    def _is_overdue(self, partition: Partition, dirt: Dirt, now_ms: int) -> bool:
+        lag_ms = partition.settings.max_compaction_lag_ms
+        if lag_ms == MAX_INT64:
+            return False
+        for segment in partition.segments.ending_behind(dirt.first_dirty)[:-1]:
+            head = segment.file.pread(HEADER_SIZE, 0) if segment.size_bytes else b""
+            if head and 0 < read_header(head).max_timestamp < now_ms - lag_ms:
+                return True
+        return False
+
+    # --- one round ------------------------------------------------------------------------------------------------
+
+    async def _clean(self, partition: Partition, dirt: Dirt) -> None:
+        settings = partition.settings
+        keys = KeyMap(self._keys_max)
+        aborted = await self._aborted(partition, dirt.first_uncleanable)
+        await self._map_keys(partition, dirt, keys, aborted)
+        end_offset = keys.latest_offset + 1
+        if end_offset <= dirt.first_dirty:
+            raise _Interrupted("its keys do not fit the dedupe buffer")
+        now_ms = self._clock.now_ms()
+        this_round = Round(keys, aborted, partition.producer_of, now_ms, settings.delete_retention_ms)
+        segments = [segment for segment in partition.segments.sealed() if segment.base_offset < end_offset]
+        extents = [self._extent(segment) for segment in segments]
+        for group in group_segments(
+            extents, settings.segment_bytes, settings.segment_index_bytes, dirt.first_uncleanable
+        ):
+            await self._clean_group(partition, [segments[at] for at in group], this_round)
+        self._logs.cleaned(partition, end_offset)
+        _log.info("%s is compacted up to offset %d, %d keys", partition.name, end_offset, len(keys))
+
+    async def _aborted(self, partition: Partition, upper: int) -> list[AbortedTxn]:
+        """The aborted transactions that begin below `upper`; their markers may stand behind it."""
+        found: list[AbortedTxn] = []
+        for segment in list(partition.segments):
+            entries = segment.aborted
+            found += (entry for entry in entries if entry.first_offset < upper)
+            if any(entry.last_stable_offset >= upper for entry in entries):
+                break
+            await self._spend(partition, 1 + len(entries))
+        return found
+
+    async def _map_keys(self, partition: Partition, dirt: Dirt, keys: KeyMap, aborted: list[AbortedTxn]) -> None:
+        transactions = CleanedTransactions(aborted)
+        first, end = dirt.first_dirty, dirt.first_uncleanable
+        dirty = [segment for segment in partition.segments.ending_behind(first) if segment.base_offset < end]
+        for number, segment in enumerate(dirty):
+            position = segment.find(first) if segment.base_offset < first else 0
+            with closing(self._batches(segment, position)) as batches:
+                for _, header, batch in batches:
+                    if header.is_control:
+                        transactions.is_needless(header, control_type_of(header, batch))
+                    elif not transactions.is_aborted(header):
+                        for frames in iter_frames(raw_records(batch, header), header.record_count):
+                            if not keys.add(header, frames, first):
+                                return
+                            await self._spend(partition, len(frames))
+                    keys.reached(header.last_offset)
+                    await self._spend(partition, header.size_bytes // _BYTES_PER_RECORD)
+            keys.reached((dirty[number + 1].base_offset if number + 1 < len(dirty) else end) - 1)
+
+    async def _clean_group(self, partition: Partition, group: list[Segment], this_round: Round) -> None:
+        output = _Output(self._disk, partition.directory, group[0].base_offset, partition.settings.index_interval_bytes)
+        last = max((segment.base_offset for segment in group if segment.size_bytes), default=-1)
+        this_round.transactions.kept = []
+        try:
+            for segment in group:
+                with closing(self._batches(segment, 0)) as batches:
+                    for position, header, batch in batches:
+                        ends = segment.base_offset == last and position + header.size_bytes == segment.size_bytes
+                        left = await self._in_slices(partition, this_round.clean(header, batch, ends))
+                        if left is not None and output.add(left, header) >= _SYNC_BYTES:
+                            await self._sync(partition, output.take_unsynced())
+                        cost = header.record_count + header.size_bytes // _BYTES_PER_RECORD
+                        await self._spend(partition, min(cost, SLICE_RECORDS))
+            await self._sync(partition, output.finish(this_round.transactions.kept))
+            self._check_there(partition, group)
+        except (_Interrupted, ProtocolError):
+            output.discard()
+            raise
+        except OSError as error:
+            output.discard()
+            if error.errno != errno.ENOSPC:
+                raise
+            raise _Interrupted(f"{error}") from error
+        await self._swap(partition, group, output)
+
+    async def _in_slices(self, partition: Partition, steps: Generator[None, None, T]) -> T:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            await self._spend(partition, SLICE_RECORDS)
+
+    def _batches(self, segment: Segment, position: int) -> Generator[tuple[int, BatchHeader, memoryview], None, None]:
+        """The batches of a segment through a file of its own, which nobody closes meanwhile."""
+        file = self._disk.open(segment.log_path) if segment.size_bytes else None
+        if file is not None:
+            with closing(file):
+                yield from iter_file(file, position, segment.size_bytes, check_crc=True)
+
+    def _extent(self, segment: Segment) -> Extent:
+        base_path = segment.log_path.removesuffix(".log")
+        sizes = [
+            self._disk.size_bytes(path) if self._disk.exists(path) else 0
+            for path in (f"{base_path}.index", f"{base_path}.timeindex")
+        ]
+        return Extent(segment.base_offset, segment.size_bytes, *sizes)
+
+    # --- replacing ------------------------------------------------------------------------------------------------
+
+    async def _swap(self, partition: Partition, group: list[Segment], output: "_Output") -> None:
+        rename_segment(self._disk, output.path, CLEANED, SWAP)
+        try:
+            await self._sync(partition, [partition.directory])
+            self._check_there(partition, group)
+        except _Interrupted:
+            if partition.offline is None:
+                # The `.log` first: with it the others count as undecided.
+                rename_segment(self._disk, output.path, SWAP, CLEANED)
+                output.discard()
+            raise
+        deleted: list[str] = []
+        for segment in group:
+            segment.close()
+            deleted += rename_segment(self._disk, segment.log_path.removesuffix(".log"), "", DELETED)
+        # No file system has to keep the order of renames, and without the old files' the new ones' would do harm.
+        self._disk.sync_dir(partition.directory)
+        rename_segment(self._disk, output.path, SWAP, "")
+        partition.replace_segments(group, output.segment(partition, group[-1].created_ms))
+        snapshots = [f"{partition.directory}/{segment.base_offset:020d}.snapshot" for segment in group[1:]]
+        self._remove_in_turns([*deleted, *snapshots])
+
+    def _check_there(self, partition: Partition, group: Sequence[Segment]) -> None:
+        if partition.offline is not None or not partition.segments.holds(group):
+            raise _Interrupted("some of its segments were deleted meanwhile")
+
+    def _remove_in_turns(self, paths: list[str]) -> None:
+        """Remove files that nobody reads any more, each in a turn of its own: they may be large."""
+
+        def step(left: Iterator[str]) -> None:
+            path = next(left, None)
+            if path is None or self._logs.offline is not None:
+                return
+            try:
+                if self._disk.exists(path):
+                    self._disk.remove(path)
+            except OSError as error:
+                self._logs.fail(error)
+                return
+            self._clock.next_turn(lambda: step(left))
+
+        step(iter(paths))
+
+    async def _sync(self, partition: Partition, paths: list[str]) -> None:
+        """Have files and directories on the device, without stopping anybody."""
+        wait: Wait[None] = Wait(self._turns)
+        job = self._disk.start_sync(paths, lambda: self._clock.from_thread(lambda: wait.wake(None)))
+        await wait
+        if job.error is not None:
+            raise job.error
+        if partition.offline is not None:
+            raise _Interrupted(partition.offline)
+
+    async def _spend(self, partition: Partition, records: int) -> None:
+        """Count work; let others go on after a slice of it."""
+        self._spent += records
+        if self._spent >= SLICE_RECORDS:
+            self._spent = 0
+            await self._turns.pause()
+            if partition.offline is not None:
+                raise _Interrupted(partition.offline)
+
+
+class _Output:
+    """The segment that is being written, in `.cleaned` files; `path` is theirs without suffixes."""
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, interval_bytes: int) -> None:
+        self.path = f"{directory}/{base_offset:020d}"
+        self._disk = disk
+        self._directory = directory
+        self._interval_bytes = interval_bytes
+        self._base_offset = base_offset
+        self._index = SegmentIndex(base_offset, interval_bytes)
+        self._buffers: list[Buffer] = []
+        self._buffered_bytes = 0
+        self._unsynced_bytes = 0
+        self._size_bytes = 0
+        self._has_aborted = False
+        self._remove()
+        self._file = disk.open(f"{self.path}.log{CLEANED}", create=True)
+
+    def add(self, batch: Buffer, header: BatchHeader) -> int:
+        """Append what is left of the batch of `header`; the bytes that were written since the last sync."""
+        size_bytes = len(batch)
+        max_timestamp_ms = read_header(batch).max_timestamp
+        self._index.account(self._size_bytes, size_bytes, header.last_offset, max_timestamp_ms)
+        self._size_bytes += size_bytes
+        self._buffers.append(batch)
+        self._buffered_bytes += size_bytes
+        if self._buffered_bytes >= _WRITE_BYTES:
+            self._write()
+        return self._unsynced_bytes
+
+    def _write(self) -> None:
+        if self._buffers:
+            self._file.append(self._buffers)
+        self._unsynced_bytes += self._buffered_bytes
+        self._buffers = []
+        self._buffered_bytes = 0
+
+    def take_unsynced(self) -> list[str]:
+        """The file to be synced for what was written so far."""
+        self._unsynced_bytes = 0
+        return [f"{self.path}.log{CLEANED}"]
+
+    def finish(self, aborted: list[AbortedTxn]) -> list[str]:
+        """Write the rest, and the indexes; what must be synced for all of it."""
+        self._write()
+        self._file.close()
+        self._index.add_time_entry()
+        contents = {"index": self._index.offset_file(), "timeindex": self._index.time_file()}
+        if aborted:
+            contents["txnindex"] = pack_all_aborted(aborted)
+        self._has_aborted = bool(aborted)
+        for suffix, content in contents.items():
+            self._disk.write(f"{self.path}.{suffix}{CLEANED}", content)
+        return [*(f"{self.path}.{suffix}{CLEANED}" for suffix in ("log", *contents)), self._directory]
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self._file.close()
+        self._remove()
+
+    def _remove(self) -> None:
+        for suffix in SUFFIXES:
+            path = f"{self.path}.{suffix}{CLEANED}"
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def segment(self, partition: Partition, created_ms: int) -> Segment:
+        """What was written, once its files have their names."""
+        return Segment(
+            self._disk,
+            self._directory,
+            self._base_offset,
+            self._interval_bytes,
+            size_bytes=self._size_bytes,
+            created_ms=created_ms,
+            has_aborted_file=self._has_aborted,
+        )
