@@ -332,6 +332,27 @@ class MemoryDisk:
             inode.durable = bytes(inode.data)
         self._names, self._durable, self._journal = names, names.copy(), []
 
+    def copy(self, ports: PortCalls, defer: Callable[[Callable[[], None]], None]) -> "MemoryDisk":
+        """A twin that holds the same, and knows as well what of it is on the device."""
+        twin = MemoryDisk(ports, self.random, defer)
+        twin.torn_writes, twin.now_ms = self.torn_writes, self.now_ms
+        twins: dict[Inode, Inode] = {}
+
+        def of(inode: Inode) -> Inode:
+            if inode not in twins:
+                twins[inode] = other = Inode(bytes(inode.data))
+                other.durable, other.modified_ms = inode.durable, inode.modified_ms
+            return twins[inode]
+
+        for mine, other in ((self._names, twin._names), (self._durable, twin._durable)):
+            other.files = {path: of(inode) for path, inode in mine.files.items()}
+            other.dirs = {path: dict(names) for path, names in mine.dirs.items()}
+        twin._journal = [
+            (what, path, of(argument) if isinstance(argument, Inode) else argument)
+            for what, path, argument in self._journal
+        ]
+        return twin
+
     def files_under(self, path: str) -> dict[str, bytes]:
         """{path: content} of every file in a directory, as a process sees it."""
         return {f"{path}/{name}": bytes(self._file(f"{path}/{name}").data) for name in sorted(self._names.dirs[path])}

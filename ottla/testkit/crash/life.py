@@ -1,0 +1,152 @@
+"""One life of a whole broker on a disk in memory, and one client that waits for each answer. free"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from ottla.broker.assembly import Assembly
+from ottla.broker.config import Config
+from ottla.broker.log.partition import Partition
+from ottla.broker.turns import Turns
+from ottla.protocol import codec
+from ottla.testkit.crash.stage import DIRECTORY
+from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.schedule import Schedule, VirtualClock
+from ottla.testkit.simulation.wire import Ask
+
+SEGMENT_BYTES: Final = 700
+PATIENCE_MS: Final = 20_000.0
+_CONFIG: Final = Config(
+    log_dirs=DIRECTORY,
+    transaction_state_log_num_partitions=1,
+    offsets_topic_num_partitions=1,
+    transaction_abort_timed_out_transaction_cleanup_interval_ms=300,
+    log_segment_delete_delay_ms=50,
+)
+_FLUSHING: Final = replace(_CONFIG, log_flush_interval_messages=1)
+
+
+class NoAnswer(Exception):
+    """The broker closed the connection, or is silent for too long."""
+
+
+class Complaints(logging.Handler):
+    """Every line of the broker's log from WARNING on; tracebacks apart."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
+        self.tracebacks: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        (self.errors if record.levelno >= logging.ERROR else self.warnings).append(line)
+        if record.exc_info:
+            self.tracebacks.append(f"{line}: {record.exc_info[1]!r}")
+
+    def __enter__(self) -> "Complaints":
+        self._logger = logging.getLogger("ottla")
+        self._before = self._logger.propagate, self._logger.level
+        self._logger.addHandler(self)
+        self._logger.propagate = False
+        self._logger.setLevel(logging.WARNING)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.propagate, level = self._before
+        self._logger.setLevel(level)
+
+
+class Life:
+    """A broker from its start to its stop. `bugs` are exceptions that it did not expect."""
+
+    def __init__(self, disk: MemoryDisk, schedule: Schedule, flushing: bool) -> None:
+        """Raises what the broker raises when it cannot start."""
+        self.disk = disk
+        self.schedule = schedule
+        self.bugs: list[Exception] = []
+        self._correlation_id = 0
+        self.clock = VirtualClock(schedule, disk.ports, 0.0, _run)
+        turns = Turns(self.clock.next_turn, self.bugs.append)
+        self.clock.enter = turns.event
+        self._turns = turns
+        self.assembly = Assembly(_FLUSHING if flushing else _CONFIG, self.clock, disk, turns)
+        self.shrink_segments()
+
+    def shrink_segments(self) -> None:
+        """Let logs roll soon."""
+        for partition in self.partitions():
+            partition.settings = replace(partition.settings, segment_bytes=SEGMENT_BYTES, index_interval_bytes=200)
+
+    def partitions(self) -> list[Partition]:
+        """All of them; after a clean stop they are opened on demand."""
+        cluster = self.assembly.broker.cluster
+        found = [
+            cluster.partition(topic.name, index)
+            for topic in cluster.topics.values()
+            for index in range(topic.partition_count)
+        ]
+        return [partition for partition in found if partition is not None]
+
+    def call(self, ask: Ask) -> Any:
+        """The reply to a request. Raises NoAnswer."""
+        self._correlation_id += 1
+        frame = memoryview(bytearray(codec.encode_request(ask.message, ask.version, self._correlation_id, "script")))[
+            4:
+        ]
+        replies: list[bytes] = []
+        refusals: list[str] = []
+
+        def send(buffers: Any) -> None:
+            replies.append(b"".join(bytes(buffer) for buffer in buffers))
+
+        self._turns.event(lambda: self._start(frame, send, refusals.append))
+        self._run_until(lambda: bool(replies or refusals))
+        if not replies:
+            raise NoAnswer(refusals[0] if refusals else "silence")
+        data = replies[0]
+        return codec.decode_response(ask.api_key, ask.version, data[4:])[1]
+
+    def _start(self, frame: memoryview, send: Callable[[Any], None], refuse: Callable[[str], None]) -> None:
+        self.assembly.dispatcher.start(frame, "script", send, refuse)
+
+    def in_turn(self, work: Callable[[], object]) -> None:
+        """Run a piece of the broker as a turn of its own."""
+        self._turns.event(lambda: _ignore(work()))
+
+    def rest(self, for_ms: float) -> None:
+        """Let time pass."""
+        until_ms = self.schedule.now_ms + for_ms
+        self.schedule.at(until_ms, _nothing)
+        self._run_until(lambda: self.schedule.now_ms >= until_ms)
+
+    def stop(self) -> None:
+        """A clean stop."""
+        while self.assembly.broker.logs.flushing:
+            self.disk.end_syncs()
+        self.assembly.close()
+        self.clock.alive = False
+
+    def kill(self) -> None:
+        """The process is gone."""
+        self.clock.alive = False
+
+    def _run_until(self, done: Callable[[], bool]) -> None:
+        deadline_ms = self.schedule.now_ms + PATIENCE_MS
+        while not done() and self.schedule.now_ms <= deadline_ms and self.schedule.run_next():
+            pass
+
+
+def _run(work: Callable[[], None]) -> None:
+    work()
+
+
+def _ignore(result: object) -> None:
+    """Nobody wants it."""
+
+
+def _nothing() -> None:
+    """Only time passes."""

@@ -1,0 +1,230 @@
+"""A scripted transactional workload, and what its client was told: the ledger that survivors are held against. free
+
+Rolls, checkpoints, topics made, deleted and made again, commits and aborts of both generations over three partitions,
+positions of a group, clean restarts and kills.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.protocol import codec
+from ottla.protocol.batch import build_batch
+from ottla.testkit.crash.life import Life, NoAnswer
+from ottla.testkit.simulation import wire
+from ottla.testkit.simulation.wire import Ask, Generation
+
+Place = tuple[str, int]
+
+TOPICS: Final = {"ledger": 2, "audit": 1}
+SCRATCH: Final = "scratch"
+GROUP: Final = "billing"
+PLACES: Final[tuple[Place, ...]] = (("ledger", 0), ("ledger", 1), ("audit", 0))
+OPEN, ASKED, DONE = "open", "asked", "done"
+_CREATE_TOPICS: Final = 19
+_DELETE_TOPICS: Final = 20
+_TRIES: Final = 60
+_WAIT_MS: Final = 40.0
+
+
+@dataclass
+class Told:
+    """A transaction as its client saw it: OPEN, ASKED for its end, or DONE (the end was acknowledged)."""
+
+    name: str
+    commit: bool = True
+    state: str = OPEN
+    values: list[str] = field(default_factory=list)
+    position: int | None = None
+
+
+@dataclass
+class Ledger:
+    """What was asked and what was acknowledged. `topics` and `plain` hold what was acknowledged and is undisputed."""
+
+    transactions: list[Told] = field(default_factory=list)
+    plain: set[str] = field(default_factory=set)
+    topics: set[str] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)
+
+    def copy(self) -> "Ledger":
+        told = [Told(t.name, t.commit, t.state, list(t.values), t.position) for t in self.transactions]
+        return Ledger(told, set(self.plain), set(self.topics), set(self.absent))
+
+
+class Refused(Exception):
+    """An answer that the script did not expect."""
+
+
+class Client:
+    """A producer with a transactional id, for one life of the broker."""
+
+    def __init__(self, script: "Script", name: str, generation: Generation) -> None:
+        self.script = script
+        self.name = name
+        self.generation = generation
+        reply = script.patiently(lambda: wire.init_producer_id(name, 2000))
+        self.producer: tuple[int, int] = reply.producer_id, reply.producer_epoch
+        self.sequences: dict[Place, int] = {}
+
+    def transact(self, commit: bool, position: int | None) -> None:
+        script = self.script
+        told = Told(f"{self.name}#{len(script.ledger.transactions)}", commit, position=position)
+        script.ledger.transactions.append(told)
+        places = script.random.sample(PLACES, script.random.choice((1, 2, 2, 3)))
+        if self.generation.adds_by_itself:
+            script.patiently(lambda: wire.add_partitions(self.name, self.producer, places))
+        for number, place in enumerate(places):
+            self._send(told, place, f"{told.name}.{number}")
+        if position is not None:
+            self._commit_position(position)
+        told.state = ASKED
+        reply = script.patiently(lambda: wire.end_txn(self.generation, self.name, self.producer, commit))
+        told.state = DONE
+        if not self.generation.adds_by_itself and (reply.producer_id, reply.producer_epoch) != self.producer:
+            self.producer = reply.producer_id, reply.producer_epoch
+            self.sequences.clear()
+
+    def _send(self, told: Told, place: Place, value: str) -> None:
+        sequence = self.sequences.get(place, 0)
+        batch = bytes(
+            build_batch(
+                [(None, value.encode()), (b"padding", bytes(self.script.random.randrange(60)))],
+                timestamp_ms=self.script.life.clock.now_ms(),
+                producer_id=self.producer[0],
+                producer_epoch=self.producer[1],
+                base_sequence=sequence,
+                transactional=True,
+            )
+        )
+        told.values.append(value)
+        self.script.produce(self.generation, self.name, place, batch)
+        self.sequences[place] = sequence + 2
+
+    def _commit_position(self, position: int) -> None:
+        script = self.script
+        if self.generation.adds_by_itself:
+            script.patiently(lambda: wire.add_offsets(self.name, self.producer, GROUP))
+        rows = [("ledger", 0, position)]
+        script.patiently(
+            lambda: wire.txn_offset_commit(self.generation, self.name, self.producer, GROUP, rows, "", (-1, ""))
+        )
+
+
+class Script:
+    """The workload. `start` gives the next life of the broker after a stop or a kill."""
+
+    def __init__(self, start: Callable[[], Life], seed: int = 1) -> None:
+        self.random = Random(seed)
+        self.ledger = Ledger()
+        self._start = start
+        self._positions = iter(range(1, 10_000))
+        self.life = start()
+
+    @classmethod
+    def on(cls, life: Life) -> "Script":
+        """A script in the middle of a life that somebody else has begun."""
+        return cls(lambda: life)
+
+    def run(self, lives: int = 4, transactions: int = 9) -> None:
+        """Every life ends in its own way; the last one goes on."""
+        cluster = self.life.assembly.broker.cluster
+        for internal in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+            self.life.in_turn(partial(cluster.ensure_internal_topic, internal))
+            cluster.partition(internal, 0)
+        self.make_topic(*TOPICS.items())
+        for number in range(lives):
+            clients = [Client(self, "one", wire.V2), Client(self, "two", wire.V1), Client(self, "three", wire.V2)]
+            self.remake_scratch()
+            for turn in range(transactions):
+                client = clients[turn % len(clients)]
+                position = next(self._positions) if self.random.random() < 0.3 else None
+                client.transact(self.random.random() < 0.7, position)
+                self.plain(f"plain-{number}-{turn}")
+                if turn % 4 == 2:
+                    self.life.in_turn(self.life.assembly.broker.logs.checkpoint)
+                    self.life.rest(60)
+            if number + 1 < lives:
+                self.life.stop() if number % 2 else self.life.kill()
+                self.life = self._start()
+
+    # --- steps
+
+    def make_topic(self, *topics: tuple[str, int]) -> None:
+        names = {name for name, _ in topics}
+        self.ledger.absent -= names
+        reply = self.life.call(_create_topics(topics))
+        for row in reply.topics:
+            _expect(row.error_code, "CreateTopics")
+        self.ledger.topics |= names
+        for name, count in topics:
+            for index in range(count):
+                self.life.assembly.broker.cluster.partition(name, index)
+        self.life.shrink_segments()
+
+    def remake_scratch(self) -> None:
+        """The topic is deleted if it is there, and made again."""
+        if SCRATCH in self.ledger.topics:
+            self.ledger.topics.discard(SCRATCH)
+            self.ledger.plain.clear()
+            reply = self.life.call(_delete_topics([SCRATCH]))
+            _expect(reply.responses[0].error_code, "DeleteTopics")
+            self.ledger.absent.add(SCRATCH)
+            self.life.rest(self.random.choice((0.0, 80.0)))
+        self.make_topic((SCRATCH, 1))
+
+    def plain(self, value: str) -> None:
+        """A record outside of transactions."""
+        batch = bytes(build_batch([(None, value.encode())], timestamp_ms=self.life.clock.now_ms()))
+        self.produce(wire.V2, None, (SCRATCH, 0), batch)
+        self.ledger.plain.add(value)
+
+    def produce(self, generation: Generation, transactional_id: str | None, place: Place, batch: bytes) -> None:
+        self.patiently(lambda: wire.produce(generation, transactional_id, place[0], place[1], batch))
+
+    def patiently(self, ask: Callable[[], Ask]) -> Any:
+        """The answer to a request that is sent again while a retry may help."""
+        for _ in range(_TRIES):
+            reply = self.life.call(ask())
+            errors = [*error_codes(reply)]
+            if all(error == wire.NONE for error in errors):
+                return reply
+            if not all(error == wire.NONE or error in wire.RETRIABLE for error in errors):
+                raise Refused(f"{type(reply).__name__} {errors}")
+            self.life.rest(_WAIT_MS)
+        raise NoAnswer("retries do not help")
+
+
+def error_codes(reply: Any) -> Iterator[int]:
+    """Every error code of a reply, wherever it stands."""
+    if hasattr(reply, "error_code"):
+        yield reply.error_code
+    for name in ("topics", "responses", "partitions", "partition_responses", "results_by_topic_v3_and_below"):
+        for row in getattr(reply, name, None) or ():
+            yield from error_codes(row)
+    for row in getattr(reply, "results_by_partition", None) or ():
+        yield row.partition_error_code
+
+
+def _expect(error: int, what: str) -> None:
+    if error != wire.NONE:
+        raise Refused(f"{what} {error}")
+
+
+def _create_topics(topics: Any) -> Ask:
+    request = codec.request_class(_CREATE_TOPICS)
+    rows = [
+        request.CreatableTopic(
+            version=4, name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[]
+        )
+        for name, count in topics
+    ]
+    return Ask(_CREATE_TOPICS, 4, request(version=4, topics=rows, timeout_ms=1000, validate_only=False))
+
+
+def _delete_topics(names: list[str]) -> Ask:
+    request = codec.request_class(_DELETE_TOPICS)
+    return Ask(_DELETE_TOPICS, 4, request(version=4, topic_names=names, timeout_ms=1000))
