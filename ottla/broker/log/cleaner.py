@@ -200,8 +200,9 @@ class LogCleaner:
         return found
 
     async def _map_keys(self, partition: Partition, dirt: Dirt, keys: KeyMap, aborted: list[AbortedTxn]) -> None:
-        transactions = CleanedTransactions(aborted)
         first, end = dirt.first_dirty, dirt.first_uncleanable
+        # A transaction whose marker the walk does not meet would never end.
+        transactions = CleanedTransactions(entry for entry in aborted if entry.last_offset >= first)
         dirty = [segment for segment in partition.segments.ending_behind(first) if segment.base_offset < end]
         for number, segment in enumerate(dirty):
             position = segment.find(first) if segment.base_offset < first else 0

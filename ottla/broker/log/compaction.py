@@ -35,7 +35,7 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class KeyMap:
-    """Key -> offset of its last record, below `latest_offset`; at most `capacity` keys."""
+    """Key -> offset of its last record, up to `latest_offset`; hardly more than `capacity` keys."""
 
     __slots__ = ("_capacity", "_offsets", "latest_offset")
 
@@ -48,12 +48,15 @@ class KeyMap:
         return len(self._offsets)
 
     def add(self, header: BatchHeader, frames: Iterable[Frame], from_offset: int) -> bool:
-        """Note the keys of a batch from `from_offset` on; False if the map was full before its end."""
+        """Note the keys of some records of a batch from `from_offset` on; False if the map is full.
+
+        The first batch is always noted as a whole, so that every round comes further.
+        """
         offsets, base_offset = self._offsets, header.base_offset
+        if len(offsets) >= self._capacity and self.latest_offset >= 0:
+            return False
         for delta, _, key, *_ in frames:
             if key is not None and base_offset + delta >= from_offset:
-                if len(offsets) >= self._capacity:
-                    return False
                 offsets[key if len(key) <= _LONG_KEY else _digest(key)] = base_offset + delta
         return True
 
