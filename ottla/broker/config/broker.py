@@ -21,6 +21,7 @@ from ottla.broker.config.option import (
     int32,
     int64,
     options_of,
+    ratio,
     text,
     value_text,
 )
@@ -90,6 +91,24 @@ class Config:
     )
     log_flush_offset_checkpoint_interval_ms: int = int32(60000, "How often recovery points are written down.")
     replica_high_watermark_checkpoint_interval_ms: int = int64(5000, "How often high watermarks are written down.")
+
+    # Compaction.
+    log_cleanup_policy: str = text(
+        "delete", "What becomes of old segments.", kind=Kind.LIST, one_of=("compact", "delete")
+    )
+    log_cleaner_enable: bool = boolean(True, "Whether logs are compacted.")
+    log_cleaner_backoff_ms: int = int64(15000, "How often it is looked for logs to compact.", at_least=1)
+    log_cleaner_dedupe_buffer_size: int = int64(
+        134217728,
+        "The memory for the keys of the log that is compacted; Ottla needs 200 bytes a key.",
+        at_least=1048576,
+    )
+    log_cleaner_min_cleanable_ratio: float = ratio(0.5, "The dirty share at which a log is compacted.")
+    log_cleaner_min_compaction_lag_ms: int = int64(0, "The age below which a record is not compacted.")
+    log_cleaner_max_compaction_lag_ms: int = int64(
+        INT64_MAX, "The age above which a record must be compacted.", at_least=1
+    )
+    log_cleaner_delete_retention_ms: int = int64(_DAY_MS, "How long a compacted log keeps tombstones.")
 
     # Producers and transactions.
     producer_id_expiration_ms: int = int32(_DAY_MS, "How long a partition remembers an idle producer.", at_least=1)

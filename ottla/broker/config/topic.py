@@ -59,19 +59,31 @@ class TopicConfig:
     file_delete_delay_ms: int = int64(
         60000, "How long the files of deleted segments stay on disk.", broker="log.segment.delete.delay.ms"
     )
-    # Only produced batches of a compacted topic are held to having keys; nothing is compacted or deleted yet.
     cleanup_policy: str = text(
-        "delete", "What becomes of old segments.", kind=Kind.LIST, one_of=("compact", "delete"), acted_on=False
+        "delete",
+        "What becomes of old segments.",
+        kind=Kind.LIST,
+        one_of=("compact", "delete"),
+        broker="log.cleanup.policy",
     )
     retention_ms: int = int64(7 * _DAY_MS, "The age at which a segment is deleted.", at_least=-1, acted_on=False)
     retention_bytes: int = int64(
         -1, "The size of the log above which segments are deleted.", at_least=-(2**63), acted_on=False
     )
-    delete_retention_ms: int = int64(_DAY_MS, "How long a compacted log keeps tombstones.", acted_on=False)
-    min_cleanable_dirty_ratio: float = ratio(0.5, "The dirty share at which a log is compacted.", acted_on=False)
-    min_compaction_lag_ms: int = int64(0, "The age below which a record is not compacted.", acted_on=False)
+    delete_retention_ms: int = int64(
+        _DAY_MS, "How long a compacted log keeps tombstones.", broker="log.cleaner.delete.retention.ms"
+    )
+    min_cleanable_dirty_ratio: float = ratio(
+        0.5, "The dirty share at which a log is compacted.", broker="log.cleaner.min.cleanable.ratio"
+    )
+    min_compaction_lag_ms: int = int64(
+        0, "The age below which a record is not compacted.", broker="log.cleaner.min.compaction.lag.ms"
+    )
     max_compaction_lag_ms: int = int64(
-        INT64_MAX, "The age above which a record must be compacted.", at_least=1, acted_on=False
+        INT64_MAX,
+        "The age above which a record must be compacted.",
+        at_least=1,
+        broker="log.cleaner.max.compaction.lag.ms",
     )
     compression_type: str = text(
         "producer", "The codec on disk; Ottla keeps the producer's.", one_of=_CODECS, acted_on=False

@@ -8,7 +8,7 @@ the device: the high watermark then follows the flushes, and who must know waits
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ottla.broker.log import checkpoints
@@ -17,6 +17,7 @@ from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.producers import Origin, Producer, Verdict
 from ottla.broker.log.readable import ReadableLog
 from ottla.broker.log.results import AppendResult, Limit, Slice
+from ottla.broker.log.segment import Segment
 from ottla.broker.log.settings import MAX_INT64, PartitionSettings
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
@@ -287,6 +288,9 @@ class Partition(ReadableLog):
         producer = self._producers.get(producer_id)
         return None if producer is None else producer.epoch
 
+    def producer_of(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
     def producers(self) -> Iterator[Producer]:
         """Every producer that the partition knows (DescribeProducers)."""
         return iter(self._producers)
@@ -352,6 +356,13 @@ class Partition(ReadableLog):
         """Begin a new list of `unsynced`; the offset up to which the files of the old one hold the log."""
         self.unsynced = []
         return self._segments.active.base_offset
+
+    def replace_segments(self, group: Sequence[Segment], segment: Segment) -> None:
+        """Compaction has put `segment`, which is on the device, in the place of a group of sealed ones."""
+        self._segments.replace(group, segment)
+        gone = {path for old in group for path in (*old.paths, self._snapshot_path(old.base_offset))}
+        gone.discard(self._snapshot_path(segment.base_offset))
+        self.unsynced = [path for path in self.unsynced if path not in gone]
 
     def rest(self) -> None:
         """Give back what sealed segments hold and nobody uses."""

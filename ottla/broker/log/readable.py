@@ -5,6 +5,7 @@ from logging import getLogger
 
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.results import Limit, Slice
+from ottla.broker.log.segments import Segments
 from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
 from ottla.broker.turns import Wait
 from ottla.protocol.batch import BatchHeader
@@ -56,6 +57,15 @@ class ReadableLog:
     def name(self) -> str:
         """`<topic>-<index>`."""
         return f"{self.topic}-{self.index}"
+
+    @property
+    def directory(self) -> str:
+        return self._directory
+
+    @property
+    def segments(self) -> Segments:
+        """The segments, for who looks after the files."""
+        return self._segments
 
     @property
     def first_offset(self) -> int:

@@ -1,7 +1,7 @@
 """The segments of one partition in order: appending at the end, reading anywhere. shell"""
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.broker.log.batches import iter_file
@@ -24,7 +24,7 @@ class Chunk(NamedTuple):
 class Segments:
     """At least one segment; the last one is active. `end_offset` is the log end offset."""
 
-    __slots__ = ("_bases", "_directory", "_disk", "_hints", "_segments", "active", "end_offset")
+    __slots__ = ("_bases", "_directory", "_disk", "_hints", "_replaced", "_segments", "active", "end_offset")
 
     def __init__(self, disk: Disk, directory: str, segments: list[Segment], end_offset: int) -> None:
         self._disk = disk
@@ -35,6 +35,8 @@ class Segments:
         self.end_offset = end_offset
         # Offset -> where its batch stands. Readers go on where they stopped, so most reads need no search.
         self._hints: dict[int, tuple[Segment, int]] = {}
+        # How often segments were replaced: who walks over them has to look anew.
+        self._replaced = 0
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
@@ -127,15 +129,21 @@ class Segments:
         The CRC is checked: what is scanned decides transactions, positions and topics.
         """
         end_offset = self.end_offset
-        if from_offset >= end_offset:
-            return
-        first, position = self._locate(from_offset)
-        for segment in self._segments[self._segments.index(first) :]:
+        offset = from_offset
+        while offset < end_offset:
+            segment, position = self._locate(offset)
+            replaced = self._replaced
             for _, header, batch in iter_file(segment.file, position, segment.size_bytes, check_crc=True):
                 if header.base_offset >= end_offset:
                     return
                 yield header, batch
-            position = 0
+                offset = header.next_offset
+                if replaced != self._replaced:
+                    break
+            else:
+                if segment is self.active:
+                    return
+                offset = max(offset, self._next_base(segment))
 
     def ending_behind(self, offset: int) -> list[Segment]:
         """The segments that hold something at or behind `offset`; always the active one."""
@@ -177,6 +185,26 @@ class Segments:
         if len(hints) >= _HINTS_MAX:
             hints.clear()
         hints[offset] = (segment, position)
+
+    # --- compaction -----------------------------------------------------------------------------------------------
+
+    def sealed(self) -> list[Segment]:
+        """All but the active one."""
+        return self._segments[:-1]
+
+    def holds(self, group: Sequence[Segment]) -> bool:
+        """Whether these sealed segments stand here, one behind the other."""
+        at = bisect_left(self._bases, group[0].base_offset)
+        there = self._segments[at : min(at + len(group), len(self._segments) - 1)]
+        return len(there) == len(group) and all(a is b for a, b in zip(there, group, strict=True))
+
+    def replace(self, group: Sequence[Segment], segment: Segment) -> None:
+        """Put one segment in the place of a `group` that this log `holds`."""
+        at = self._segments.index(group[0])
+        self._segments[at : at + len(group)] = [segment]
+        self._bases[at : at + len(group)] = [segment.base_offset]
+        self._hints.clear()
+        self._replaced += 1
 
     # --- life -----------------------------------------------------------------------------------------------------
 

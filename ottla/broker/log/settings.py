@@ -21,6 +21,12 @@ class PartitionSettings:
     timestamp_after_max_ms: int = 3_600_000
     # cleanup.policy contains compact: records need keys
     cleanup_compact: bool = False
+    # A log is compacted from this share of dirty bytes on, or when a record has this age; younger ones are left alone.
+    min_cleanable_dirty_ratio: float = 0.5
+    max_compaction_lag_ms: int = MAX_INT64
+    min_compaction_lag_ms: int = 0
+    # How long tombstones and the markers of transactions without batches stay.
+    delete_retention_ms: int = 86_400_000
     # So many records may be lost with the power; with 1, what is acknowledged is on the device.
     flush_messages: int = MAX_INT64
     # compression.type: "producer" keeps the codec of the batch
