@@ -178,9 +178,9 @@ class _Loader:
         end_offset = segment.base_offset
         if segment.size_bytes == 0:
             return end_offset if segment.aborted_file_is_sound(end_offset) else None
-        if not segment.load_index_files():
+        index = segment.load_index_files()
+        if index is None:
             return None
-        index = segment.index
         try:
             position = index.boundary_before(segment.size_bytes)
             for _, header, _ in iter_file(segment.file, position, segment.size_bytes, least_offset=end_offset):

@@ -1,7 +1,8 @@
 """One segment: a `.log` file with its indexes. shell
 
 The indexes of the active segment live in memory. Their files are written when the segment is sealed or the log is
-closed, so an append costs one write; a crash in between costs a scan of this one segment.
+closed, so an append costs one write; a crash in between costs a scan of this one segment. Those of sealed segments are
+looked up in their files.
 """
 
 from bisect import bisect_left
@@ -11,6 +12,7 @@ from operator import attrgetter
 from ottla.broker.log.batches import batch_size, find_boundary, find_offset, iter_file
 from ottla.broker.log.segment_index import SegmentIndex
 from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.log.stored_index import StoredIndex, Unsound
 from ottla.broker.ports.disk import Buffer, Disk, File
 from ottla.protocol.batch import HEADER_SIZE, read_header
 from ottla.protocol.errors import ProtocolError
@@ -34,6 +36,7 @@ class Segment:
         "_path",
         "_rolls_from_ms",
         "_used",
+        "_stored",
         "base_offset",
         "created_ms",
         "has_aborted_file",
@@ -58,6 +61,7 @@ class Segment:
         self._file: File | None = None
         self._index: SegmentIndex | None = SegmentIndex(base_offset, interval_bytes) if size_bytes == 0 else None
         self._aborted: list[AbortedTxn] | None = None if has_aborted_file else []
+        self._stored: StoredIndex | None = None
         # How many of them the file holds, in front of nothing else; None if it must be written anew.
         self._aborted_saved: int | None = 0
         self._rolls_from_ms: int | None = None
@@ -86,12 +90,10 @@ class Segment:
         return self._file
 
     @property
-    def index(self) -> SegmentIndex:
-        if self._index is None:
-            self._load_index()
-            assert self._index is not None
+    def index(self) -> SegmentIndex | StoredIndex:
+        """Where things are: in memory if the segment is written, in its files if it is not."""
         self._used = True
-        return self._index
+        return self._index or self._stored or self._open_index()
 
     @property
     def aborted(self) -> list[AbortedTxn]:
@@ -109,7 +111,8 @@ class Segment:
         (self._file or self.file).append((batch,))
         self.size_bytes = position + size_bytes
         self.indexes_saved = False
-        self.index.account(position, size_bytes, last_offset, max_timestamp_ms)
+        (self._index or self._load_index()).account(position, size_bytes, last_offset, max_timestamp_ms)
+        self._used = True
         if position == 0:
             self._rolls_from_ms = max_timestamp_ms
 
@@ -134,7 +137,7 @@ class Segment:
 
     def save_indexes(self, final: bool) -> None:
         """Write the index files; `final` adds the last time entry, as sealing and closing do."""
-        index = self.index
+        index = self._index or self._load_index()
         if final:
             index.add_time_entry()
         self._disk.write(f"{self._path}.index", index.offset_file())
@@ -184,6 +187,7 @@ class Segment:
 
     def boundary(self, position: int, cut: int) -> tuple[int, int]:
         """(position, base offset) of the first batch from `position` that ends behind `cut`."""
+        self._close_stored()
         start = max(position, self.index.boundary_before(cut))
         return find_boundary(self.file, start, self.size_bytes, cut)
 
@@ -207,18 +211,20 @@ class Segment:
             return False
         return not aborted or aborted[-1].last_offset < end_offset
 
-    def load_index_files(self) -> bool:
-        """Read `.index` and `.timeindex`; False if they must be rebuilt."""
+    def load_index_files(self) -> SegmentIndex | None:
+        """Read `.index` and `.timeindex`; None if they must be rebuilt."""
         index = SegmentIndex(self.base_offset, self._interval_bytes)
         try:
             sound = index.load(
                 self._disk.read(f"{self._path}.index"), self._disk.read(f"{self._path}.timeindex"), self.size_bytes
             )
         except FileNotFoundError:
-            return False
-        if sound:
-            self._index = index
-        return sound
+            return None
+        if not sound:
+            return None
+        self._close_stored()
+        self._index = index
+        return index
 
     def rest(self) -> None:
         """Give back descriptor and memory of a sealed segment that nobody used since the last call."""
@@ -241,10 +247,25 @@ class Segment:
             if self._disk.exists(path):
                 self._disk.remove(path)
 
-    def _load_index(self) -> None:
-        if self.load_index_files():
-            return
+    def _open_index(self) -> SegmentIndex | StoredIndex:
+        try:
+            self._stored = StoredIndex(self._disk, self._path, self.base_offset, self.size_bytes)
+        except (FileNotFoundError, Unsound):
+            return self._load_index()
+        return self._stored
+
+    def _close_stored(self) -> None:
+        stored, self._stored = self._stored, None
+        if stored is not None:
+            stored.close()
+
+    def _load_index(self) -> SegmentIndex:
+        """The index in memory; rebuilt and saved if its files are not sound."""
+        loaded = self.load_index_files()
+        if loaded is not None:
+            return loaded
         index = SegmentIndex(self.base_offset, self._interval_bytes)
+        self._close_stored()
         for position, header, _ in iter_file(self.file, 0, self.size_bytes):
             index.account(position, header.size_bytes, header.last_offset, header.max_timestamp)
         self._index = index
@@ -253,3 +274,4 @@ class Segment:
     def _first_timestamp_ms(self) -> int:
         head = self.file.pread(HEADER_SIZE, 0)
         return read_header(head).max_timestamp if len(head) == HEADER_SIZE else -1
+        return index

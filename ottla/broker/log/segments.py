@@ -62,7 +62,7 @@ class Segments:
     def roll(self, now_ms: int, settings: PartitionSettings) -> Segment:
         """Seal the active segment and begin a new one at the end; the sealed one."""
         sealed = self.active
-        sealed.save_indexes(final=True)
+        sealed.seal()
         self.active = Segment(
             self._disk, self._directory, self.end_offset, settings.index_interval_bytes, created_ms=now_ms
         )
