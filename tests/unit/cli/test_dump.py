@@ -13,7 +13,9 @@ from tests.unit.cli.kafka_directory import by_file, kafka_dump, unpack
 
 VERDICT = re.compile(r"(sound|damaged): ")
 # What Kafka's tool decodes and ours shows as it is, or as hex.
-ELSEWHERE = re.compile(r"LeaderChange|KRaft|SnapshotHeader|SnapshotFooter|REGISTER_|BROKER_REGISTRATION|CLEAR_ELR|memberId")
+ELSEWHERE = re.compile(
+    r"LeaderChange|KRaft|SnapshotHeader|SnapshotFooter|REGISTER_|BROKER_REGISTRATION|CLEAR_ELR|memberId"
+)
 
 
 def run(*arguments):
