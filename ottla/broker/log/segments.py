@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from ottla.broker.log.batches import iter_file
@@ -11,6 +12,7 @@ from ottla.broker.ports.disk import Buffer, Disk
 from ottla.protocol.batch import BatchHeader
 
 _HINTS_MAX = 256
+_BASE_OFFSET = attrgetter("base_offset")
 
 
 class Chunk(NamedTuple):
@@ -24,7 +26,18 @@ class Chunk(NamedTuple):
 class Segments:
     """At least one segment; the last one is active. `end_offset` is the log end offset."""
 
-    __slots__ = ("_bases", "_directory", "_disk", "_hints", "_replaced", "_segments", "active", "end_offset")
+    __slots__ = (
+        "_aborting",
+        "_aborting_at",
+        "_bases",
+        "_directory",
+        "_disk",
+        "_hints",
+        "_replaced",
+        "_segments",
+        "active",
+        "end_offset",
+    )
 
     def __init__(self, disk: Disk, directory: str, segments: list[Segment], end_offset: int) -> None:
         self._disk = disk
@@ -37,6 +50,9 @@ class Segments:
         self._hints: dict[int, tuple[Segment, int]] = {}
         # How often segments were replaced: who walks over them has to look anew.
         self._replaced = 0
+        # The sealed segments that have aborted transactions, as of this number of replacements and of segments.
+        self._aborting: list[Segment] = []
+        self._aborting_at = (-1, -1)
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
@@ -115,13 +131,22 @@ class Segments:
         if upper is None:
             upper = self._next_base(chunk.segment)
         found: list[tuple[int, int]] = []
-        for segment in self._segments[bisect_right(self._bases, offset) - 1 :]:
+        for segment in self._with_aborted(offset):
             for entry in segment.aborted_from(offset):
                 if entry.first_offset < upper:
                     found.append((entry.producer_id, entry.first_offset))
                 if entry.last_stable_offset >= upper:
                     return found
         return found
+
+    def _with_aborted(self, offset: int) -> list[Segment]:
+        """Those from `offset` on that may have aborted transactions: the active one, and few or many of the others."""
+        state = self._replaced, len(self._segments)
+        if state != self._aborting_at:
+            self._aborting = [segment for segment in self._segments[:-1] if segment.has_aborted_file]
+            self._aborting_at = state
+        first = self._bases[max(0, bisect_right(self._bases, offset) - 1)]
+        return [*self._aborting[bisect_left(self._aborting, first, key=_BASE_OFFSET) :], self.active]
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Every batch from the one that holds `from_offset` up to the end as it is now.
