@@ -103,7 +103,7 @@ def _identity(found: "Directory") -> list[tuple[str, Any]]:
     wrote = (
         "__cluster_metadata-0" in found.partitions and (found.path / "__cluster_metadata-0" / "quorum-state").exists()
     )
-    rows: list[tuple[str, Any]] = [("format", "Apache Kafka (KRaft)" if wrote else "Kafka's, one broker")]
+    rows: list[tuple[str, Any]] = [("format", "Apache Kafka (KRaft)" if wrote else "Ottla (files of Kafka)")]
     rows += sorted((key, value) for key, value in found.properties.items())
     rows += [("clean stop", found.clean), ("in use by", found.holder)]
     rows += sorted(found.image.features.items())
