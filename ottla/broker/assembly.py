@@ -10,12 +10,14 @@ from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.leaders import Leaders
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.config import Config, topic_config
+from ottla.broker.config import Config, TopicConfig, topic_config
 from ottla.broker.config.option import DEFAULT
 from ottla.broker.connection import Connection
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
+from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.log.retention import Retention
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
@@ -26,6 +28,8 @@ from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
 log = getLogger("ottla.server")
 
 IDLE_SWEEPS = 4
+FIRST_RETENTION_MS = 30_000
+"""`log.initial.task.delay.ms`: a start is busy enough."""
 EXPIRY_BUDGET_MS = 2.0
 
 
@@ -74,6 +78,8 @@ class Assembly:
         sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
         self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0)
         self.dispatcher = Dispatcher(self.broker, TABLE)
+        self._retention = Retention(cluster.partitions, disk, clock, turns, logs.graves, logs.fail)
+        self._cleaner = LogCleaner(logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size)
         turns.event(groups.open)
         turns.event(transactions.start)
 
@@ -83,6 +89,10 @@ class Assembly:
         self._every(config.replica_high_watermark_checkpoint_interval_ms, self.broker.logs.checkpoint)
         self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self.broker.cluster.open_rest()
+        interval_ms = config.log_retention_check_interval_ms
+        self._every(interval_ms, self._delete_old_segments, first_ms=min(interval_ms, FIRST_RETENTION_MS))
+        if config.log_cleaner_enable:
+            self._every(config.log_cleaner_backoff_ms, self._cleaner.start)
         if config.connections_max_idle_ms > 0:
             self._every(config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
 
@@ -94,14 +104,18 @@ class Assembly:
         """Stop timers and work in progress, and close the logs cleanly."""
         self._turns.event(self.broker.transactions.stop)
         self._turns.event(self.broker.groups.stop)
+        self._cleaner.stop()
         self.broker.logs.close()
 
-    def _every(self, interval_ms: float, work: Callable[[], None]) -> None:
+    def _every(self, interval_ms: float, work: Callable[[], None], *, first_ms: float | None = None) -> None:
         def run() -> None:
             self._clock.call_later(interval_ms, run)
             work()
 
-        self._clock.call_later(interval_ms, run)
+        self._clock.call_later(interval_ms if first_ms is None else first_ms, run)
+
+    def _delete_old_segments(self) -> None:
+        self._turns.start(self._retention.run(), _ignore, log_bug)
 
     def _expire_producers(self) -> None:
         self._turns.start(self._expire_in_slices(), _ignore, log_bug)
@@ -121,7 +135,7 @@ class Assembly:
 
 
 def _ignore(result: None) -> None:
-    """Nobody waits for the end of an expiry."""
+    """Nobody waits for the end of an expiry or a retention."""
 
 
 def log_bug(error: Exception) -> None:
@@ -199,9 +213,32 @@ def _partition_settings(config: Config, own: dict[str, str]) -> PartitionSetting
         log_append_time=topic.message_timestamp_type == "LogAppendTime",
         timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
         timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
+        segment_jitter_ms=topic.segment_jitter_ms,
         cleanup_compact="compact" in topic.cleanup_policy,
+        cleanup_delete="delete" in topic.cleanup_policy,
+        retention_ms=topic.retention_ms,
+        retention_bytes=topic.retention_bytes,
+        file_delete_delay_ms=topic.file_delete_delay_ms,
+        min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms=topic.min_compaction_lag_ms,
+        max_compaction_lag_ms=topic.max_compaction_lag_ms,
+        delete_retention_ms=topic.delete_retention_ms,
         flush_messages=topic.flush_messages,
+        compression_type=topic.compression_type,
+        compression_level=_compression_level(topic),
     )
+
+
+def _compression_level(topic: TopicConfig) -> int | None:
+    """The level for the topic's codec; None for the codec's own, and where there is no choice."""
+    match topic.compression_type:
+        case "gzip":
+            return int(topic.compression_gzip_level) if topic.compression_gzip_level != "-1" else None
+        case "lz4":
+            return topic.compression_lz4_level
+        case "zstd":
+            return topic.compression_zstd_level
+    return None
 
 
 def _transaction_settings(config: Config) -> TransactionSettings:

@@ -123,6 +123,7 @@ def build_batch(
     transactional: bool = False,
     control: bool = False,
     compression: int = 0,
+    compression_level: int | None = None,
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
     offset_deltas: Sequence[int] | None = None,
     last_offset_delta: int | None = None,
@@ -142,7 +143,7 @@ def build_batch(
     if last_offset_delta is None:
         last_offset_delta = deltas[-1] if new else 0
     attributes = compression | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
-    compressed = compress(payload, compression) if new else b""
+    compressed = compress(payload, compression, compression_level) if new else b""
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,

@@ -1,6 +1,8 @@
-"""ListOffsets 1-8: the ends of a log and the offset of a time. free
+"""ListOffsets 1-11: the ends of a log and the offset of a time. free
 
-Version notes: 2 isolation level; 4 leader epoch; 6 flexible; 7 max timestamp (-3, KIP-734); 8 local start (-4).
+Version notes: 2 isolation level; 4 leader epoch; 6 flexible; 7 max timestamp (-3, KIP-734); 8 local start (-4);
+9 last tiered (-5, KIP-1005); 10 a timeout for remote storage, of which there is none; 11 earliest pending upload (-6,
+KIP-1023). What is tiered is nowhere: offset -1. Who is no consumer (a replica id) may see up to the end of the log.
 A partition named twice is INVALID_REQUEST; a special timestamp that the version does not know UNSUPPORTED_VERSION.
 """
 
@@ -18,7 +20,17 @@ LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
-_FIRST_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8}
+LAST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+CONSUMER = -1
+_FIRST_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LAST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 
 
 class Found(NamedTuple):
@@ -36,12 +48,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
     response = codec.response_class(LIST_OFFSETS)
     isolation = body.isolation_level if version >= 2 else 0
     limit = Limit.STABLE if isolation == READ_COMMITTED else Limit.HIGH_WATERMARK
+    if body.replica_id != CONSUMER:
+        limit = Limit.END
     times = Counter((topic.name, row.partition_index) for topic in body.topics for row in topic.partitions)
     topics = []
     done = 0
     for topic in body.topics:
         rows = []
-        for row in topic.partitions:
+        for row in {row.partition_index: row for row in topic.partitions}.values():  # one answer for duplicates
             done += 1
             if done % ROWS_PER_TURN == 0:
                 await broker.turns.pause()
@@ -64,6 +78,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit) -> Found:
+    if row.timestamp < 0 and version < _FIRST_VERSION.get(row.timestamp, version + 1):
+        return Found(ErrorCode.UNSUPPORTED_VERSION)
     partition = broker.cluster.partition(topic, row.partition_index)
     if partition is None:
         return Found(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -74,8 +90,6 @@ def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit) -> F
         if error:
             return Found(error)
     if row.timestamp < 0:
-        if version < _FIRST_VERSION.get(row.timestamp, version + 1):
-            return Found(ErrorCode.UNSUPPORTED_VERSION)
         found = _end(partition, row.timestamp, limit)
     else:
         found = Found(ErrorCode.NONE, *partition.offset_for_timestamp(row.timestamp, limit))
@@ -87,7 +101,8 @@ def _end(partition: Partition, timestamp: int, limit: Limit) -> Found:
         offset, found, epoch = partition.max_timestamp_offset(limit)
         return Found(ErrorCode.NONE, offset, found, epoch)
     if timestamp == LATEST:
-        end = partition.last_stable_offset if limit is Limit.STABLE else partition.high_watermark
-        return Found(ErrorCode.NONE, end, -1, partition.leader_epoch)
+        return Found(ErrorCode.NONE, partition.limit_offset(limit), -1, partition.leader_epoch)
+    if timestamp in (LAST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return Found(ErrorCode.NONE)
     start = partition.log_start_offset
     return Found(ErrorCode.NONE, start, -1, partition.epoch_of(start))

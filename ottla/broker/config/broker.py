@@ -26,6 +26,8 @@ from ottla.broker.config.option import (
     value_text,
 )
 
+CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+GZIP_LEVELS: Final = ("-1", *map(str, range(1, 10)))
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
@@ -78,6 +80,23 @@ class Config:
     log_roll_ms: int = int64(
         7 * _DAY_MS, "The age at which a log segment is closed.", at_least=1, also={"log.roll.hours": _HOUR_MS}
     )
+    log_roll_jitter_ms: int = int64(
+        0, "The most by which a segment is closed earlier, by chance.", also={"log.roll.jitter.hours": _HOUR_MS}
+    )
+    log_retention_ms: int = int64(
+        7 * _DAY_MS,
+        "The age at which a segment is deleted; -1 keeps it.",
+        at_least=-1,
+        also={"log.retention.minutes": 60_000, "log.retention.hours": _HOUR_MS},
+    )
+    log_retention_bytes: int = int64(
+        -1, "The size of a log above which its oldest segments are deleted; -1 keeps them.", at_least=-(2**63)
+    )
+    log_retention_check_interval_ms: int = int64(300000, "How often it is looked for segments to delete.", at_least=1)
+    compression_type: str = text("producer", "The codec on disk; producer keeps the batch's.", one_of=CODECS)
+    compression_gzip_level: str = text("-1", "The level of gzip.", one_of=GZIP_LEVELS, kind=Kind.INT)
+    compression_lz4_level: int = int32(9, "The level of lz4.", at_least=1, at_most=17)
+    compression_zstd_level: int = int32(3, "The level of zstd.", at_least=-131072, at_most=22)
     log_index_interval_bytes: int = int32(4096, "The bytes of log for which the offset index gets one entry.")
     log_index_size_max_bytes: int = int32(10485760, "The size of an index file.", at_least=4)
     log_segment_delete_delay_ms: int = int64(60000, "How long the files of deleted segments and topics stay on disk.")
@@ -88,6 +107,11 @@ class Config:
     log_message_timestamp_after_max_ms: int = int64(_HOUR_MS, "How far a record's time may lie after the broker's.")
     log_flush_interval_messages: int = int64(
         INT64_MAX, "The records after which a log is synced; with 1 it is on disk when acknowledged.", at_least=1
+    )
+    max_open_log_files: int = int32(
+        0,
+        "Ottla's own: how many log files are open at once; one not used for long is closed and opened again when it "
+        "is. 0: half of what the system allows the process.",
     )
     log_flush_offset_checkpoint_interval_ms: int = int32(60000, "How often recovery points are written down.")
     replica_high_watermark_checkpoint_interval_ms: int = int64(5000, "How often high watermarks are written down.")
@@ -127,11 +151,6 @@ class Config:
         True, "Whether a transactional write is checked with the coordinator."
     )
     transaction_version: int = int32(
-    max_open_log_files: int = int32(
-        0,
-        "Ottla's own: how many log files are open at once; one not used for long is closed and opened again when it "
-        "is. 0: half of what the system allows the process.",
-    )
         2,
         "Ottla's own: the level of the feature transaction.version in a new data directory; UpdateFeatures changes it.",
         at_most=2,

@@ -101,7 +101,8 @@ class Option:
         if self.kind in (Kind.INT, Kind.LONG):
             if not _WHOLE_NUMBER.fullmatch(text):
                 raise ValueError(self.range)
-            return self._within(int(text) * multiplier)
+            number = int(text)
+            return self._within(number * multiplier if number > 0 else number)  # -1 hours are no limit, not -3600000 ms
         if self.kind is Kind.DOUBLE:
             return self._within(float(text))
         return ",".join(self._items(text))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.broker.config.broker import BROKER_OPTIONS, Config
+from ottla.broker.config.broker import BROKER_OPTIONS, CODECS, GZIP_LEVELS, Config
 from ottla.broker.config.entry import DEFAULT_CONFIG, STATIC_BROKER_CONFIG, TOPIC_CONFIG, ConfigEntry
 from ottla.broker.config.option import (
     DEFAULT,
@@ -24,7 +24,6 @@ from ottla.broker.config.option import (
 )
 
 _DAY_MS = 86_400_000
-_CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +65,14 @@ class TopicConfig:
         one_of=("compact", "delete"),
         broker="log.cleanup.policy",
     )
-    retention_ms: int = int64(7 * _DAY_MS, "The age at which a segment is deleted.", at_least=-1, acted_on=False)
+    retention_ms: int = int64(
+        7 * _DAY_MS, "The age at which a segment is deleted; -1 keeps it.", at_least=-1, broker="log.retention.ms"
+    )
     retention_bytes: int = int64(
-        -1, "The size of the log above which segments are deleted.", at_least=-(2**63), acted_on=False
+        -1,
+        "The size of the log above which segments are deleted; -1 keeps them.",
+        at_least=-(2**63),
+        broker="log.retention.bytes",
     )
     delete_retention_ms: int = int64(
         _DAY_MS, "How long a compacted log keeps tombstones.", broker="log.cleaner.delete.retention.ms"
@@ -86,18 +90,22 @@ class TopicConfig:
         broker="log.cleaner.max.compaction.lag.ms",
     )
     compression_type: str = text(
-        "producer", "The codec on disk; Ottla keeps the producer's.", one_of=_CODECS, acted_on=False
+        "producer", "The codec on disk; producer keeps the batch's.", one_of=CODECS, broker="compression.type"
     )
     compression_gzip_level: str = text(
-        "-1", "The level of gzip.", one_of=("-1", *map(str, range(1, 10))), kind=Kind.INT, acted_on=False
+        "-1", "The level of gzip.", one_of=GZIP_LEVELS, kind=Kind.INT, broker="compression.gzip.level"
     )
-    compression_lz4_level: int = int32(9, "The level of lz4.", at_least=1, at_most=17, acted_on=False)
-    compression_zstd_level: int = int32(3, "The level of zstd.", at_least=-131072, at_most=22, acted_on=False)
+    compression_lz4_level: int = int32(9, "The level of lz4.", at_least=1, at_most=17, broker="compression.lz4.level")
+    compression_zstd_level: int = int32(
+        3, "The level of zstd.", at_least=-131072, at_most=22, broker="compression.zstd.level"
+    )
     flush_messages: int = int64(
         INT64_MAX, "The records after which the log is synced.", at_least=1, broker="log.flush.interval.messages"
     )
     flush_ms: int = int64(INT64_MAX, "The time after which the log is synced.", acted_on=False)
-    segment_jitter_ms: int = int64(0, "A random part of segment.ms.", acted_on=False)
+    segment_jitter_ms: int = int64(
+        0, "The most by which a segment is closed earlier, by chance.", broker="log.roll.jitter.ms"
+    )
     preallocate: bool = boolean(False, "Whether segments are created at full size.", acted_on=False)
     min_insync_replicas: int = int32(1, "Replicas needed for acks=all; there is one.", at_least=1, acted_on=False)
     unclean_leader_election_enable: bool = boolean(False, "There is no election.", acted_on=False)

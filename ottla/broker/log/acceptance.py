@@ -97,4 +97,5 @@ def recompress(header: BatchHeader, batch: memoryview, settings: PartitionSettin
         base_sequence=header.base_sequence,
         transactional=header.is_transactional,
         compression=codec,
+        compression_level=settings.compression_level,
     )

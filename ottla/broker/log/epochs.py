@@ -70,7 +70,7 @@ class LeaderEpochs:
     def end_offset_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(largest known epoch <= `epoch`, its end offset); (-1, -1) where Kafka answers "undefined"."""
         entries = self._entries
-        if epoch < 0 or not entries or epoch > entries[-1][0]:
+        if epoch == UNDEFINED_EPOCH or not entries or epoch > entries[-1][0]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == entries[-1][0]:
             return epoch, log_end_offset

@@ -3,38 +3,28 @@
 Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
 """
 
-from collections import deque
 from collections.abc import Callable, Container, Iterator
 from logging import getLogger
-from typing import NamedTuple
 
 from ottla.broker.log import checkpoints
+from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.checkpoints import TopicPartition
 from ottla.broker.log.flusher import Flusher
+from ottla.broker.log.graves import Graves
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.recovery import Start, load_log, new_log
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.clock import Clock
-from ottla.broker.ports.disk import Disk, Lock, LockHeld, SyncJob
+from ottla.broker.ports.disk import Disk, Lock, LockHeld, Volume
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode, ProtocolError
 
 _log = getLogger(__name__)
 
-REMOVE_BUDGET_MS = 3.0
-
 
 class LogDirectoryError(Exception):
     """The log directory cannot be used; the message is for the operator."""
-
-
-class _Sync(NamedTuple):
-    """A sync under way: the files, and which recovery points it will move where."""
-
-    job: SyncJob
-    paths: list[str]
-    covered: list[tuple[Partition, int]]
 
 
 class LogManager:
@@ -50,18 +40,11 @@ class LogManager:
         self.offline: str | None = None
         self._disk = disk
         self._clock = clock
-        self._flusher = Flusher(disk, clock, turns, self._fail)
+        self._flusher = Flusher(disk, clock, turns, self.fail)
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
-        # As read at the start; entries of partitions that nobody opens are written back unchanged.
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_starts: dict[TopicPartition, int] = {}
-        self._high_watermarks: dict[TopicPartition, int] = {}
-        # Partitions that were deleted and that the checkpoints on disk still name.
-        self._forgotten: set[TopicPartition] = set()
-        self._written: dict[str, bytes] = {}
-        self._graves: deque[str] = deque()
-        self._sync: _Sync | None = None
+        self._checkpoints = Checkpointer(disk, clock, settings.directory, self._partitions, self.fail)
+        self.graves = Graves(disk, clock)
 
     @property
     def flushing(self) -> bool:
@@ -83,9 +66,7 @@ class LogManager:
             raise LogDirectoryError(str(held)) from None
         try:
             self._identify()
-            self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINTS)
-            self._log_starts = self._read_checkpoint(checkpoints.LOG_STARTS)
-            self._high_watermarks = self._read_unsynced_checkpoint(checkpoints.HIGH_WATERMARKS)
+            self._read_checkpoints()
         except LogDirectoryError:
             self._unlock()
             raise
@@ -94,18 +75,16 @@ class LogManager:
         if self.clean_start:
             disk.remove(marker)
             disk.sync_dir(self.directory)
-        for name in disk.list(self.directory):
-            if name.endswith("-delete"):
-                self._graves.append(self._path(name))
-        if self._graves:
-            self._clock.next_turn(self._remove_graves)
+        graves = [self._path(name) for name in disk.list(self.directory) if name.endswith("-delete")]
+        if graves:
+            self._clock.next_turn(lambda: self.graves.remove(graves))
 
     def sync(self, partition: Partition) -> None:
         """Put what a partition has appended on the device; a failure takes the directory offline and is raised."""
         try:
             partition.sync()
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             raise
 
     def partition_dirs(self) -> list[str]:
@@ -144,7 +123,7 @@ class LogManager:
             found_id = self.topic_id_on_disk(topic, index)
             if found_id is not None and found_id not in known_ids:
                 self._set_aside(topic, index)
-                self._forget((topic, index))
+                self._checkpoints.forget((topic, index))
 
     def _set_aside(self, topic: str, index: int) -> None:
         directory = self._path(f"{topic}-{index}")
@@ -190,22 +169,11 @@ class LogManager:
             pass
         return text
 
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        path = self._path(name)
+    def _read_checkpoints(self) -> None:
         try:
-            return checkpoints.decode_offsets(self._disk.read(path))
-        except FileNotFoundError:
-            return {}
+            self._checkpoints.read()
         except ProtocolError as broken:
-            raise LogDirectoryError(f"{path}: {broken}") from None
-
-    def _read_unsynced_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint that is written without a sync and that recovery does not need: a power loss may tear it."""
-        try:
-            return self._read_checkpoint(name)
-        except LogDirectoryError as broken:
-            _log.warning("%s; it is written anew", broken)
-            return {}
+            raise LogDirectoryError(str(broken)) from None
 
     # --- partitions -----------------------------------------------------------------------------------------------
 
@@ -223,7 +191,7 @@ class LogManager:
         try:
             loaded = self._make_or_load(key, topic_id, settings) if self.offline is None else None
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             loaded = None
         if loaded is None:
             loaded = new_log(self._disk, self._path(f"{topic}-{index}"), settings, 0, self._clock.now_ms())
@@ -237,7 +205,7 @@ class LogManager:
             disk=self._disk,
             clock=self._clock,
             producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
-            on_failure=self._fail,
+            on_failure=self.fail,
             flush=self._flusher.flush,
         )
         self._partitions[key] = partition
@@ -259,7 +227,7 @@ class LogManager:
         directory = self._path(f"{topic}-{index}")
         now_ms = self._clock.now_ms()
         if not self._disk.exists(directory):
-            self._forget_on_disk(key)
+            self._checkpoints.forget_on_disk(key)
         try:
             self._disk.make_dir(directory)
         except FileExistsError:
@@ -269,15 +237,15 @@ class LogManager:
                     self._write_topic_id(directory, topic_id)
                 return self._load(key, directory, settings, now_ms)
             self._set_aside(topic, index)
-            self._forget_on_disk(key)
+            self._checkpoints.forget_on_disk(key)
             self._disk.make_dir(directory)
         self._write_topic_id(directory, topic_id)
         return new_log(self._disk, directory, settings, 0, now_ms)
 
     def _load(self, key: TopicPartition, directory: str, settings: PartitionSettings, now_ms: int) -> LoadedLog:
         start = Start(
-            recovery_point=self._recovery_points.get(key, 0),
-            log_start_offset=self._log_starts.get(key, 0),
+            recovery_point=self._checkpoints.recovery_point(key),
+            log_start_offset=self._checkpoints.log_start(key),
             clean=self.clean_start,
             truncate_damaged=f"{key[0]}-{key[1]}" in self.settings.truncate_damaged,
             now_ms=now_ms,
@@ -289,119 +257,46 @@ class LogManager:
         content = checkpoints.encode_partition_metadata(topic_id)
         self._disk.write(f"{directory}/{checkpoints.PARTITION_METADATA}", content)
 
-    def _forget(self, key: TopicPartition) -> None:
-        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
-            if offsets.pop(key, None):
-                self._forgotten.add(key)
-
-    def _forget_on_disk(self, key: TopicPartition) -> None:
-        """Before a partition is made anew: a crash must not find it with the checkpoints of one that was deleted."""
-        self._forget(key)
-        if key in self._forgotten:
-            self._write_checkpoints()
-
     def delete_partition(self, topic: str, index: int) -> None:
         """Rename the directory at once, remove its files after `file.delete.delay.ms`."""
         partition = self._partitions.pop((topic, index), None)
         if partition is not None:
             partition.take_offline("the partition was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             partition.close()
-        self._forget((topic, index))
+        self._checkpoints.forget((topic, index))
         directory = self._path(f"{topic}-{index}")
         if self._disk.exists(directory):
             grave = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), "delete"))
             try:
                 self._disk.rename(directory, grave)
             except OSError as error:
-                self._fail(error)
+                self.fail(error)
                 return
-            self._clock.call_later(self.settings.file_delete_delay_ms, lambda: self._bury(grave))
+            self.graves.bury([grave], self.settings.file_delete_delay_ms)
 
-    def _bury(self, grave: str) -> None:
-        self._graves.append(grave)
-        if len(self._graves) == 1:
-            self._remove_graves()
-
-    def _remove_graves(self) -> None:
-        """Remove deleted files for a few milliseconds, the rest in later turns: there may be many, and large ones."""
-        until_ms = self._clock.monotonic_ms() + REMOVE_BUDGET_MS
-        while self._graves and self._lock is not None:
-            if self._remove_one(self._graves[0]):
-                self._graves.popleft()
-            if self._clock.monotonic_ms() > until_ms:
-                self._clock.next_turn(self._remove_graves)
-                return
-
-    def _remove_one(self, grave: str) -> bool:
-        """Remove one file, or the directory if it is empty; whether nothing more is to be done."""
-        try:
-            names = self._disk.list(grave)
-            if not names:
-                self._disk.remove_tree(grave)
-                return True
-            self._disk.remove(f"{grave}/{names[0]}")
-        except FileNotFoundError:
-            return True
-        except OSError as error:
-            _log.error("%s cannot be removed, the next start tries again: %s", grave, error)
-            return True
-        return False
+    def volume(self) -> Volume | None:
+        """The file system that holds the directory; None if the directory is offline."""
+        if self.offline is None:
+            try:
+                return self._disk.volume(self.directory)
+            except OSError as error:
+                self.fail(error)
+        return None
 
     # --- checkpoints ----------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Write the offset checkpoints, and start to sync what was sealed since; called every minute or so."""
-        if self.offline is not None:
-            return
-        try:
-            self._look_after_sync()
-            self._write_checkpoints()
-        except OSError as error:
-            self._fail(error)
-        for partition in self:
-            if partition.offline is None:
-                partition.rest()
+        """Write the offset checkpoints, and start to sync what was sealed since; called every few seconds."""
+        if self.offline is None:
+            self._checkpoints.run()
 
-    def _look_after_sync(self) -> None:
-        if self._sync is not None:
-            if not self._sync.job.done:
-                return
-            self._raise_sync_error(self._sync)
-            sync, self._sync = self._sync, None
-            for partition, offset in sync.covered:
-                partition.recovery_point = max(partition.recovery_point, offset)
-        dirty = [partition for partition in self if partition.unsynced and partition.offline is None]
-        if dirty:
-            paths = [path for partition in dirty for path in partition.unsynced]
-            covered = [(partition, partition.take_unsynced()) for partition in dirty]
-            self._sync = _Sync(self._disk.start_sync(paths), paths, covered)
+    def first_dirty_offset(self, partition: Partition) -> int:
+        """Up to where compaction has come; the start of the log if it never began."""
+        return self._checkpoints.first_dirty((partition.topic, partition.index), partition.log_start_offset)
 
-    def _raise_sync_error(self, sync: _Sync) -> None:
-        # The kernel may have dropped the pages and called them clean: a second sync would prove nothing.
-        if sync.job.error is not None:
-            raise sync.job.error
-
-    def _write_checkpoints(self) -> None:
-        for key, partition in self._partitions.items():
-            if partition.offline is not None:
-                continue
-            self._recovery_points[key] = partition.recovery_point
-            self._high_watermarks[key] = partition.high_watermark
-            self._log_starts.pop(key, None)
-            if partition.log_start_offset > partition.first_offset:
-                self._log_starts[key] = partition.log_start_offset
-        self._write_checkpoint(checkpoints.RECOVERY_POINTS, self._recovery_points)
-        self._write_checkpoint(checkpoints.LOG_STARTS, self._log_starts)
-        self._write_checkpoint(checkpoints.HIGH_WATERMARKS, self._high_watermarks, sync=False)
-        self._forgotten.clear()
-
-    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int], sync: bool = True) -> None:
-        """Write a checkpoint that has changed. A sync holds up every request, so the high watermarks, which change all
-        the time and which recovery does not read, go without."""
-        content = checkpoints.encode_offsets(offsets)
-        if self._written.get(name) != content:
-            self._disk.write_atomically(self._path(name), content, sync)
-            self._written[name] = content
+    def cleaned(self, partition: Partition, end_offset: int) -> None:
+        """Compaction has come up to `end_offset`."""
+        self._checkpoints.cleaned((partition.topic, partition.index), end_offset)
 
     # --- stop and failure -----------------------------------------------------------------------------------------
 
@@ -414,7 +309,7 @@ class LogManager:
             if sound:
                 self._disk.write_atomically(self._path(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_CONTENT)
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
         finally:
             for partition in self:
                 partition.close()
@@ -429,29 +324,29 @@ class LogManager:
     def _save_all(self) -> bool:
         """Write and sync all logs; False if one is offline: its damage must be looked for again at the next start."""
         online = [partition for partition in self if partition.offline is None]
-        paths: list[str] = []
-        if self._sync is not None:
-            self._raise_sync_error(self._sync)
-            # It may still run: those files are synced once more here, which costs nothing if it has ended.
-            paths += [path for path in self._sync.paths if self._disk.exists(path)]
+        # A sync may still run: its files are synced once more here, which costs nothing if it has ended.
+        paths = self._checkpoints.unsynced_paths()
         for partition in online:
             paths += partition.save()
         self._disk.sync(paths)
         for partition in online:
             partition.recovery_point = partition.log_end_offset
-        self._write_checkpoints()
+        self._checkpoints.write()
         return len(online) == len(self._partitions)
 
-    def _fail(self, error: OSError) -> None:
+    def fail(self, error: OSError) -> None:
         """IO failed: the directory is not trusted any more, and every partition in it answers so."""
         if self.offline is not None:
             return
         self.offline = f"log directory {self.directory} is offline: {error}"
+        self._checkpoints.stop()
         _log.error("%s; free or repair the storage and start the broker again", self.offline)
         for partition in self:
             partition.take_offline(self.offline)
 
     def _unlock(self) -> None:
+        self.graves.close()
+        self._checkpoints.stop()
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()

@@ -364,6 +364,37 @@ class Partition(ReadableLog):
         gone.discard(self._snapshot_path(segment.base_offset))
         self.unsynced = [path for path in self.unsynced if path not in gone]
 
+    def raise_log_start(self, offset: int) -> None:
+        """Let the log begin at `offset`, which is not above the high watermark; nothing if it begins there or behind.
+
+        Transactions that are open stay so, wherever they began: only their marker ends them.
+        """
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
+        self._epochs.truncate_from_start(offset)
+        self._producers.log_start_moved(offset)
+        self._move_stable_offset()
+        self._wake_parked()
+
+    def drop_oldest(self, count: int) -> list[Segment]:
+        """Take the oldest segments out of the log, the active one too if it is rolled for that; none if IO fails."""
+        segments = self._segments
+        try:
+            if count == len(segments):
+                self._roll(self._clock.now_ms())
+                # Without a file of the new segment, a start after a crash would begin again at offset 0.
+                segments.sync()
+        except OSError as error:
+            self._fail(error)
+            return []
+        removed = segments.remove_first(count)
+        self.raise_log_start(segments.first_offset)
+        self.recovery_point = max(self.recovery_point, segments.first_offset)
+        gone = {path for segment in removed for path in (*segment.paths, self._snapshot_path(segment.base_offset))}
+        self.unsynced = [path for path in self.unsynced if path not in gone]
+        return removed
+
     def rest(self) -> None:
         """Give back what sealed segments hold and nobody uses."""
         self._segments.rest()

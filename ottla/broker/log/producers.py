@@ -289,10 +289,24 @@ class Producers:
         producer.transaction_start = NO_OFFSET
         return completed
 
+    def apply_emptied_marker(self, producer_id: int, producer_epoch: int, timestamp_ms: int) -> None:
+        """Compaction has left of a marker that it stood there: its producer's epoch is all that is known of it."""
+        producer = self._by_id.get(producer_id)
+        if producer is None:
+            producer = self._by_id[producer_id] = Producer(producer_id)
+        if producer_epoch > producer.epoch:
+            _enter_epoch(producer, producer_epoch)
+        producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp_ms)
+
     def high_watermark_moved(self, high_watermark: int) -> None:
         """Transactions whose marker is below the high watermark no longer hold the last stable offset back."""
         if self._ending:
             self._ending = [ending for ending in self._ending if ending[1] >= high_watermark]
+
+    def log_start_moved(self, log_start_offset: int) -> None:
+        """Transactions that ended below the start of the log no longer hold the last stable offset back."""
+        if self._ending:
+            self._ending = [ending for ending in self._ending if ending[1] >= log_start_offset]
 
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction whose outcome is not decided and durable."""

@@ -86,7 +86,7 @@ class ReadableLog:
         if self.offline is not None:
             return Slice(self._offline_error)
         stable = limit is Limit.STABLE
-        upper = self._upper(limit)
+        upper = self.limit_offset(limit)
         if offset >= upper:
             if offset > self.log_end_offset:
                 return _OUT_OF_RANGE
@@ -106,7 +106,7 @@ class ReadableLog:
 
     def bytes_available(self, offset: int, limit: Limit, enough: int) -> int:
         """Bytes that a read from `offset` would find; exact below `enough` only."""
-        upper = self._upper(limit)
+        upper = self.limit_offset(limit)
         if self.offline is not None or not self.log_start_offset <= offset < upper:
             return 0
         if enough <= 1:
@@ -120,8 +120,18 @@ class ReadableLog:
         return 0
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """(header, bytes) of every batch from the one that holds `from_offset` up to the end as it is now."""
-        return self._segments.scan(max(from_offset, self.log_start_offset))
+        """(header, bytes) of every batch from the one that holds `from_offset` up to the end as it is now.
+
+        Raises ProtocolError and OSError; the partition is offline then, as after any other read.
+        """
+        try:
+            yield from self._segments.scan(max(from_offset, self.log_start_offset))
+        except ProtocolError as bad:
+            self._damaged(bad)
+            raise
+        except OSError as error:
+            self._fail(error)
+            raise
 
     def offset_for_timestamp(self, timestamp_ms: int, limit: Limit) -> TimestampOffset:
         """(offset, timestamp, leader epoch) of the first record of at least `timestamp_ms`; -1 each if none."""
@@ -131,7 +141,7 @@ class ReadableLog:
         """(offset, timestamp, leader epoch) of the record with the largest timestamp; -1 each if there is none."""
         return self._located(lambda: find_largest_timestamp(self._segments), limit)
 
-    def _located(self, find: Callable[[], tuple[int, int] | None], limit: Limit) -> TimestampOffset:
+    def _located(self, find: Callable[[], TimestampOffset | None], limit: Limit) -> TimestampOffset:
         """What `find` finds; nothing if it meets damage, which takes the partition offline."""
         found = None
         try:
@@ -140,9 +150,9 @@ class ReadableLog:
             self._damaged(bad)
         except OSError as error:
             self._fail(error)
-        if found is None or found[0] >= self._upper(limit):
+        if found is None or found.offset >= self.limit_offset(limit):
             return TimestampOffset(-1, -1, -1)
-        return TimestampOffset(found[0], found[1], self._epochs.epoch_of(found[0]))
+        return found
 
     def epoch_of(self, offset: int) -> int:
         """Leader epoch of the record at `offset`, -1 if unknown."""
@@ -152,7 +162,8 @@ class ReadableLog:
         """(largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
         return self._epochs.end_offset_of(epoch, self.log_end_offset)
 
-    def _upper(self, limit: Limit) -> int:
+    def limit_offset(self, limit: Limit) -> int:
+        """The offset behind the last record that may be seen."""
         if limit is Limit.STABLE:
             return self.last_stable_offset
         return self.high_watermark if limit is Limit.HIGH_WATERMARK else self.log_end_offset

@@ -30,13 +30,14 @@ class Segment:
         "_aborted",
         "_aborted_saved",
         "_disk",
+        "_drawn",
         "_file",
         "_index",
         "_interval_bytes",
         "_path",
         "_rolls_from_ms",
-        "_used",
         "_stored",
+        "_used",
         "base_offset",
         "created_ms",
         "has_aborted_file",
@@ -60,11 +61,12 @@ class Segment:
         self._interval_bytes = interval_bytes
         self._file: File | None = None
         self._index: SegmentIndex | None = SegmentIndex(base_offset, interval_bytes) if size_bytes == 0 else None
-        self._aborted: list[AbortedTxn] | None = None if has_aborted_file else []
         self._stored: StoredIndex | None = None
+        self._aborted: list[AbortedTxn] | None = None if has_aborted_file else []
         # How many of them the file holds, in front of nothing else; None if it must be written anew.
         self._aborted_saved: int | None = 0
         self._rolls_from_ms: int | None = None
+        self._drawn: int | None = None
         self._used = True
         self.base_offset = base_offset
         self.size_bytes = size_bytes
@@ -133,7 +135,20 @@ class Segment:
         if from_ms is None:
             from_ms = self._rolls_from_ms = self._first_timestamp_ms()
         waited_ms = max_timestamp_ms - from_ms if from_ms >= 0 else now_ms - self.created_ms
+        if settings.segment_jitter_ms:
+            waited_ms += self._jitter(min(settings.segment_jitter_ms, settings.segment_ms))
         return waited_ms > settings.segment_ms or self.index.is_full(settings.segment_index_bytes)
+
+    def _jitter(self, below_ms: int) -> int:
+        """A time that is drawn once for this segment, so that the segments of many partitions do not end together."""
+        if self._drawn is None:
+            self._drawn = int.from_bytes(self._disk.random_id()[:8], "big")
+        return self._drawn % below_ms
+
+    def seal(self) -> None:
+        """Nothing is appended any more: the index is looked up in its files from here on."""
+        self.save_indexes(final=True)
+        self._index = None
 
     def save_indexes(self, final: bool) -> None:
         """Write the index files; `final` adds the last time entry, as sealing and closing do."""
@@ -172,6 +187,7 @@ class Segment:
 
     def reset_indexes(self) -> SegmentIndex:
         """Begin the indexes anew; the caller accounts every batch to what it gets."""
+        self._close_stored()
         self._index = SegmentIndex(self.base_offset, self._interval_bytes)
         self._aborted = []
         self._aborted_saved = None
@@ -187,7 +203,6 @@ class Segment:
 
     def boundary(self, position: int, cut: int) -> tuple[int, int]:
         """(position, base offset) of the first batch from `position` that ends behind `cut`."""
-        self._close_stored()
         start = max(position, self.index.boundary_before(cut))
         return find_boundary(self.file, start, self.size_bytes, cut)
 
@@ -236,6 +251,7 @@ class Segment:
         self._used = False
 
     def close(self) -> None:
+        self._close_stored()
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -265,13 +281,12 @@ class Segment:
         if loaded is not None:
             return loaded
         index = SegmentIndex(self.base_offset, self._interval_bytes)
-        self._close_stored()
         for position, header, _ in iter_file(self.file, 0, self.size_bytes):
             index.account(position, header.size_bytes, header.last_offset, header.max_timestamp)
         self._index = index
         self.save_indexes(final=True)
+        return index
 
     def _first_timestamp_ms(self) -> int:
         head = self.file.pread(HEADER_SIZE, 0)
         return read_header(head).max_timestamp if len(head) == HEADER_SIZE else -1
-        return index

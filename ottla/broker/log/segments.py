@@ -231,6 +231,17 @@ class Segments:
         self._hints.clear()
         self._replaced += 1
 
+    # --- retention ------------------------------------------------------------------------------------------------
+
+    def remove_first(self, count: int) -> list[Segment]:
+        """Take the oldest segments out of the log; the active one stays. Their files are the caller's."""
+        removed = self._segments[:count]
+        del self._segments[:count]
+        del self._bases[:count]
+        self._hints.clear()
+        self._replaced += 1
+        return removed
+
     # --- life -----------------------------------------------------------------------------------------------------
 
     def rest(self) -> None:

@@ -12,6 +12,8 @@ class PartitionSettings:
 
     segment_bytes: int = 1_073_741_824
     segment_ms: int = 604_800_000
+    # Each segment is rolled earlier by a part of this, drawn for it.
+    segment_jitter_ms: int = 0
     segment_index_bytes: int = 10_485_760
     index_interval_bytes: int = 4_096
     max_message_bytes: int = 1_048_588
@@ -21,6 +23,11 @@ class PartitionSettings:
     timestamp_after_max_ms: int = 3_600_000
     # cleanup.policy contains compact: records need keys
     cleanup_compact: bool = False
+    # cleanup.policy contains delete: segments go by age and size; negative: never.
+    cleanup_delete: bool = True
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 60_000
     # A log is compacted from this share of dirty bytes on, or when a record has this age; younger ones are left alone.
     min_cleanable_dirty_ratio: float = 0.5
     max_compaction_lag_ms: int = MAX_INT64
@@ -31,6 +38,8 @@ class PartitionSettings:
     flush_messages: int = MAX_INT64
     # compression.type: "producer" keeps the codec of the batch
     compression_type: str = PRODUCER_COMPRESSION
+    # Of the codec that `compression_type` names; None: the codec's own default.
+    compression_level: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-def find_timestamp(segments: Segments, timestamp_ms: int, from_offset: int) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record from `from_offset` on with at least `timestamp_ms`."""
+def find_timestamp(segments: Segments, timestamp_ms: int, from_offset: int) -> TimestampOffset | None:
+    """The first record from `from_offset` on with at least `timestamp_ms`."""
     for segment in segments:
         if segment.index.max_timestamp_ms >= timestamp_ms:
             found = _search(segment, timestamp_ms, from_offset)
@@ -30,8 +30,8 @@ def find_timestamp(segments: Segments, timestamp_ms: int, from_offset: int) -> t
     return None
 
 
-def find_largest_timestamp(segments: Segments) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record with the largest timestamp of all."""
+def find_largest_timestamp(segments: Segments) -> TimestampOffset | None:
+    """The first record with the largest timestamp of all, also of those below the log start that are still there."""
     largest = max(segments, key=lambda segment: segment.index.max_timestamp_ms)
     timestamp_ms = largest.index.max_timestamp_ms
     if largest.size_bytes == 0:
@@ -39,7 +39,7 @@ def find_largest_timestamp(segments: Segments) -> tuple[int, int] | None:
     return _search(largest, timestamp_ms, largest.base_offset)
 
 
-def _search(segment: Segment, timestamp_ms: int, from_offset: int) -> tuple[int, int] | None:
+def _search(segment: Segment, timestamp_ms: int, from_offset: int) -> TimestampOffset | None:
     start = max(segment.index.offset_for_timestamp(timestamp_ms - 1), from_offset)
     position = segment.find(start)
     for _, header, batch in iter_file(segment.file, position, segment.size_bytes):
@@ -47,5 +47,5 @@ def _search(segment: Segment, timestamp_ms: int, from_offset: int) -> tuple[int,
             continue
         for record in iter_records(batch, header):
             if record.timestamp >= timestamp_ms and record.offset >= from_offset:
-                return record.offset, record.timestamp
+                return TimestampOffset(record.offset, record.timestamp, header.partition_leader_epoch)
     return None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from ottla.broker.ports.disk import Buffer
+from ottla.broker.ports.disk import Buffer, Volume
 from ottla.testkit.simulation.disk_errors import DiskErrors
 from ottla.testkit.simulation.ports import Killed, PortCalls
 
@@ -18,6 +18,7 @@ Change = tuple[str, str, "Inode | str | None"]
 """(what, path, file or new path): "link", "unlink", "mkdir", "rmdir", "rename"."""
 
 ROOT: Final = "/"
+VOLUME_BYTES: Final = 1 << 40
 
 
 class Inode:
@@ -186,7 +187,7 @@ class MemoryDisk:
         self.errors.call("list")
         names = self._names.dirs.get(path)
         if names is None:
-            raise FileNotFoundError(path)
+            raise NotADirectoryError(path) if path in self._names.files else FileNotFoundError(path)
         return sorted(names)
 
     def make_dir(self, path: str) -> None:
@@ -283,6 +284,10 @@ class MemoryDisk:
 
     def modified_ms(self, path: str) -> int:
         return self._file(path).modified_ms
+
+    def volume(self, path: str) -> Volume:
+        used_bytes = sum(len(inode.data) for inode in self._names.files.values())
+        return Volume(path, VOLUME_BYTES, max(0, VOLUME_BYTES - used_bytes))
 
     def lock(self, path: str) -> MemoryLock:
         if path not in self._names.files:

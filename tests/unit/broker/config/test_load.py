@@ -119,7 +119,22 @@ def test_kafkas_own_server_properties_starts_it():
     assert result.unknown == ()
     (note,) = result.notes()
     assert note.startswith("Known to Kafka, ignored by Ottla: controller.quorum.bootstrap.servers, ")
-    assert "log.retention.hours" in note and "listeners" not in result.ignored
+    assert "num.io.threads" in note and "listeners" not in result.ignored
+
+
+@pytest.mark.parametrize(
+    ("flags", "retention_ms"),
+    [
+        (["log.retention.hours=2"], 7_200_000),
+        (["log.retention.minutes=3", "log.retention.hours=2"], 180_000),
+        (["log.retention.hours=2", "log.retention.ms=5", "log.retention.minutes=3"], 5),
+        (["log.retention.hours=-1"], -1),
+        (["log.retention.minutes=-1"], -1),
+        (["log.retention.ms=-1", "log.retention.hours=2"], -1),
+    ],
+)
+def test_retention_is_told_in_ms_before_minutes_before_hours(flags, retention_ms):
+    assert loaded(flags).config.log_retention_ms == retention_ms
 
 
 def test_what_nobody_knows_is_one_line_of_its_own():

@@ -125,8 +125,8 @@ def test_a_topic_config_is_accepted_where_kafka_accepts_it(key, text, sound):
 
 
 def test_what_is_not_acted_on_is_kept_shown_and_said():
-    assert "retention.ms" in NOT_ACTED_ON and "segment.bytes" not in NOT_ACTED_ON
-    entry = entry_of(describe_topic(Config(), {"retention.ms": "5"}), "retention.ms")
+    assert "flush.ms" in NOT_ACTED_ON and "segment.bytes" not in NOT_ACTED_ON
+    entry = entry_of(describe_topic(Config(), {"flush.ms": "5"}), "flush.ms")
     assert (entry.value, entry.source) == ("5", 1)
     assert entry.meaning.endswith("Kept and shown, not acted on.")
 

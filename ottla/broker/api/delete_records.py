@@ -1,0 +1,58 @@
+"""DeleteRecords 0-2: raise the start of partitions; whole segments below it go with the next retention check. free
+
+Version notes: 2 is flexible. Offset -1 is the high watermark. A topic that is only compacted keeps its records
+(POLICY_VIOLATION), and so do the internal ones. Of a partition that is named twice the last row counts, as in Kafka.
+"""
+
+from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
+from ottla.broker.cluster.image import INTERNAL_TOPICS
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+
+HIGH_WATERMARK = -1
+NO_LOW_WATERMARK = -1
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Raise each partition's log start offset; the answer says where the log begins now."""
+    version, body = request.api_version, request.body
+    response = codec.response_class(ApiKey.DELETE_RECORDS)
+    topics: dict[str, dict[int, int]] = {}
+    for asked in body.topics:
+        offsets = topics.setdefault(asked.name, {})
+        offsets.update((row.partition_index, row.offset) for row in asked.partitions)
+    done = 0
+    results: list[Reply] = []
+    for name, offsets in topics.items():
+        rows: list[Reply] = []
+        for index, offset in offsets.items():
+            done += 1
+            if done % ROWS_PER_TURN == 0:
+                await broker.turns.pause()
+            error, low_watermark = _delete(broker, name, index, offset)
+            rows.append(
+                response.DeleteRecordsTopicResult.DeleteRecordsPartitionResult(
+                    version=version, partition_index=index, low_watermark=low_watermark, error_code=error
+                )
+            )
+        results.append(response.DeleteRecordsTopicResult(version=version, name=name, partitions=rows))
+    return response(version=version, throttle_time_ms=0, topics=results)
+
+
+def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
+    """(error, where the log begins now); source: `Partition.deleteRecordsOnLeader`."""
+    partition = broker.cluster.partition(topic, index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LOW_WATERMARK
+    if topic in INTERNAL_TOPICS:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, NO_LOW_WATERMARK
+    if partition.offline is not None:
+        return ErrorCode.KAFKA_STORAGE_ERROR, NO_LOW_WATERMARK
+    if partition.settings.cleanup_compact and not partition.settings.cleanup_delete:
+        return ErrorCode.POLICY_VIOLATION, NO_LOW_WATERMARK
+    start = partition.high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= start <= partition.high_watermark:
+        return ErrorCode.OFFSET_OUT_OF_RANGE, NO_LOW_WATERMARK
+    partition.raise_log_start(start)
+    return ErrorCode.NONE, partition.log_start_offset

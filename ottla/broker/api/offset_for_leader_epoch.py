@@ -1,0 +1,52 @@
+"""OffsetForLeaderEpoch 2-4: where a leader epoch ended, by which consumers notice a truncated log (KIP-320). free
+
+Version notes: 2 current leader epoch; 3 replica id (nobody replicates from this broker, so it changes nothing);
+4 is flexible. Epoch -1, and one above the latest, have no end: epoch and offset -1 without an error.
+"""
+
+from typing import Any
+
+from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
+from ottla.broker.api.fetch import leader_epoch_error
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+
+UNDEFINED = (-1, -1)
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """The largest epoch that is not above the one asked for, and the offset behind its last record."""
+    version = request.api_version
+    response = codec.response_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    result = response.OffsetForLeaderTopicResult
+    topics: list[Reply] = []
+    done = 0
+    for asked in request.body.topics:
+        rows: list[Reply] = []
+        for row in asked.partitions:
+            done += 1
+            if done % ROWS_PER_TURN == 0:
+                await broker.turns.pause()
+            error, (epoch, end_offset) = _find(broker, asked.topic, row)
+            rows.append(
+                result.EpochEndOffset(
+                    version=version,
+                    error_code=error,
+                    partition=row.partition,
+                    leader_epoch=epoch,
+                    end_offset=end_offset,
+                )
+            )
+        topics.append(result(version=version, topic=asked.topic, partitions=rows))
+    return response(version=version, throttle_time_ms=0, topics=topics)
+
+
+def _find(broker: Broker, topic: str, row: Any) -> tuple[ErrorCode, tuple[int, int]]:
+    partition = broker.cluster.partition(topic, row.partition)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNDEFINED
+    if partition.offline is not None:
+        return ErrorCode.KAFKA_STORAGE_ERROR, UNDEFINED
+    error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)
+    return (error, UNDEFINED) if error else (error, partition.end_offset_for_epoch(row.leader_epoch))

@@ -1,0 +1,83 @@
+"""Removing files that nobody reads any more, a few milliseconds of it per turn. shell
+
+What is deleted is renamed first and removed after `file.delete.delay.ms`; what a stop leaves behind, the next start
+removes. A large file is cut shorter in steps: the kernel would free all of it at once, while everybody waits.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from contextlib import closing
+from logging import getLogger
+
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.disk import Disk
+
+_log = getLogger(__name__)
+
+REMOVE_BUDGET_MS = 3.0
+STEP_BYTES = 32 * 1024 * 1024
+"""About 2 ms of work for ext4."""
+
+
+class Graves:
+    """Files and directories of files that are to be removed."""
+
+    def __init__(self, disk: Disk, clock: Clock) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._paths: deque[str] = deque()
+        self._closed = False
+
+    def bury(self, paths: Iterable[str], delay_ms: float) -> None:
+        """Remove files and directories after `delay_ms`."""
+        later = list(paths)
+        if later:
+            self._clock.call_later(delay_ms, lambda: self.remove(later))
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove files and directories, from now on."""
+        idle = not self._paths
+        self._paths.extend(paths)
+        if idle:
+            self._remove_some()
+
+    def close(self) -> None:
+        """Remove nothing more."""
+        self._closed = True
+        self._paths.clear()
+
+    def _remove_some(self) -> None:
+        until_ms = self._clock.monotonic_ms() + REMOVE_BUDGET_MS
+        while self._paths and not self._closed:
+            if self._remove_part(self._paths[0]):
+                self._paths.popleft()
+            if self._clock.monotonic_ms() > until_ms:
+                self._clock.next_turn(self._remove_some)
+                return
+
+    def _remove_part(self, path: str) -> bool:
+        """Do one step; whether nothing more is to be done."""
+        disk = self._disk
+        try:
+            try:
+                names = disk.list(path)
+            except NotADirectoryError:
+                return self._remove_file(path)
+            if names:
+                self._remove_file(f"{path}/{names[0]}")
+                return False
+            disk.remove_tree(path)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            _log.error("%s cannot be removed, the next start tries again: %s", path, error)
+        return True
+
+    def _remove_file(self, path: str) -> bool:
+        size_bytes = self._disk.size_bytes(path)
+        if size_bytes > STEP_BYTES:
+            with closing(self._disk.open(path)) as file:
+                file.truncate(size_bytes - STEP_BYTES)
+            return False
+        self._disk.remove(path)
+        return True

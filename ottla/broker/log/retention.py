@@ -1,0 +1,128 @@
+"""Deleting the oldest segments of a log: by the start of the log, by its size, by age. shell
+
+A segment goes when readers can see all of it and one of these holds: everything in it is below the log start offset
+(DeleteRecords); the log is larger than `retention.bytes` by at least this segment; its youngest record, or its file if
+no record has a time, is older than `retention.ms`. The active segment goes as well, and is rolled first. Size and age
+count where `cleanup.policy` contains delete.
+
+Source: Kafka's `UnifiedLog.deleteOldSegments`, `LocalLog.removeAndDeleteSegments`, `LogManager.cleanupLogs`.
+"""
+
+from collections.abc import Callable, Iterable
+from logging import getLogger
+
+from ottla.broker.log.graves import Graves
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.segment import Segment
+from ottla.broker.log.swap import DELETED, rename_segment
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.disk import Disk
+from ottla.broker.turns import Turns
+from ottla.protocol.errors import ProtocolError
+
+_log = getLogger(__name__)
+
+BUDGET_MS = 2.0
+SEGMENTS_PER_STEP = 8
+
+
+def count_deletable(partition: Partition, now_ms: int, modified_ms: Callable[[Segment], int]) -> int:
+    """How many of the oldest segments may go now."""
+    settings = partition.settings
+    by_size = settings.cleanup_delete and settings.retention_bytes >= 0
+    by_age = settings.cleanup_delete and settings.retention_ms >= 0
+    excess_bytes = partition.size_bytes - settings.retention_bytes if by_size else -1
+    segments = list(partition.segments)
+    count = 0
+    for position, segment in enumerate(segments):
+        active = position == len(segments) - 1
+        end_offset = partition.log_end_offset if active else segments[position + 1].base_offset
+        if end_offset > partition.high_watermark or (active and segment.size_bytes == 0):
+            break
+        if not (
+            (not active and end_offset <= partition.log_start_offset)
+            or excess_bytes >= segment.size_bytes
+            or (by_age and now_ms - _youngest_ms(segment, modified_ms) > settings.retention_ms)
+        ):
+            break
+        excess_bytes -= segment.size_bytes
+        count += 1
+    return count
+
+
+def _youngest_ms(segment: Segment, modified_ms: Callable[[Segment], int]) -> int:
+    """The largest timestamp in a segment; when its file was last written if no record has one."""
+    timestamp_ms = segment.index.max_timestamp_ms
+    return timestamp_ms if timestamp_ms >= 0 else modified_ms(segment)
+
+
+class Retention:
+    """The retention of all partitions of a log directory."""
+
+    def __init__(
+        self,
+        partitions: Callable[[], Iterable[Partition]],
+        disk: Disk,
+        clock: Clock,
+        turns: Turns,
+        graves: Graves,
+        failed: Callable[[OSError], None],
+    ) -> None:
+        """`failed` hears of IO that fails; it takes the log directory offline."""
+        self._partitions = partitions
+        self._disk = disk
+        self._clock = clock
+        self._turns = turns
+        self._graves = graves
+        self._failed = failed
+        self._busy = False
+
+    async def run(self) -> None:
+        """Look at every partition once, for a few milliseconds per turn; nothing if the last look is under way."""
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            until_ms = self._clock.monotonic_ms() + BUDGET_MS
+            for partition in list(self._partitions()):
+                more = True
+                while more:
+                    more = partition.offline is None and self._delete_some(partition)
+                    if self._clock.monotonic_ms() > until_ms:
+                        await self._turns.pause()
+                        until_ms = self._clock.monotonic_ms() + BUDGET_MS
+        finally:
+            self._busy = False
+
+    def _delete_some(self, partition: Partition) -> bool:
+        """Delete a few of the oldest segments; whether there may be more to delete."""
+        try:
+            count = count_deletable(partition, self._clock.now_ms(), self._modified_ms)
+            step = min(count, SEGMENTS_PER_STEP)
+            if step:
+                self._delete(partition, step)
+            return count > step
+        except OSError as error:
+            self._failed(error)
+        except ProtocolError as bad:
+            _log.error("%s: nothing is deleted by age or size: %s", partition.name, bad)
+        return False
+
+    def _delete(self, partition: Partition, count: int) -> None:
+        removed = partition.drop_oldest(count)
+        deleted: list[str] = []
+        for segment in removed:
+            segment.close()
+            deleted += rename_segment(self._disk, segment.log_path.removesuffix(".log"), "", DELETED)
+            snapshot = f"{partition.directory}/{segment.base_offset:020d}.snapshot"
+            if self._disk.exists(snapshot):
+                self._disk.rename(snapshot, snapshot + DELETED)
+                deleted.append(snapshot + DELETED)
+        self._graves.bury(deleted, partition.settings.file_delete_delay_ms)
+        if removed:
+            _log.info(
+                "%s: deleted %d segments, the log begins at %d", partition.name, count, partition.log_start_offset
+            )
+
+    def _modified_ms(self, segment: Segment) -> int:
+        return self._disk.modified_ms(segment.log_path)
