@@ -365,9 +365,10 @@ def replay(
     if not header.attributes & CONTROL:
         producers.apply_batch(header, header.base_offset, header.max_timestamp)
         return None
-    # Compaction leaves an empty batch where it removed a marker: its transaction is gone altogether.
+    # Compaction leaves an empty batch of the last marker of a producer; its transaction is gone altogether.
     marker = read_marker(buffer, header, position) if header.record_count else None
     if marker is None:
+        producers.apply_emptied_marker(header.producer_id, header.producer_epoch, header.max_timestamp)
         return None
     return producers.apply_marker(
         header.producer_id,

@@ -292,13 +292,50 @@ def test_a_lost_epoch_checkpoint_is_read_from_the_batches(broker, produce):
     assert partition.end_offset_for_epoch(4) == (4, 6)
 
 
-def test_half_a_compaction_is_left_to_kafka(broker, produce, caplog):
-    produce(broker.partition())
+def half_a_swap(broker, produce, suffix):
+    """Three segments, and the first two as one with `suffix`, as a crash in the middle of compaction leaves them."""
+    partition = broker.partition(segment_bytes=150)
+    for _ in range(3):
+        produce(partition, value=b"v" * 60)
     broker.stop()
-    broker.path(f"{0:020d}.log.swap").write_bytes(b"")
+    logs = sorted(broker.path().glob("*.log"))
+    assert len(logs) == 3
+    broker.path(f"{0:020d}.log{suffix}").write_bytes(logs[0].read_bytes() + logs[1].read_bytes())
+    for name in ("index", "timeindex"):
+        broker.path(f"{0:020d}.{name}{suffix}").write_bytes(b"")
+    return logs
+
+
+def test_a_swap_that_a_crash_cut_short_is_finished(broker, produce):
+    logs = half_a_swap(broker, produce, ".swap")
+    both = logs[0].read_bytes() + logs[1].read_bytes()
+    broker.start()
+    partition = broker.partition()
+    assert partition.offline is None
+    assert partition.log_end_offset == 3
+    assert sorted(broker.path().glob("*.log")) == [logs[0], logs[2]]
+    assert logs[0].read_bytes() == both
+    assert not list(broker.path().glob("*.swap"))
+
+
+def test_a_compaction_that_was_not_decided_is_dropped(broker, produce):
+    logs = half_a_swap(broker, produce, ".swap")
+    broker.path(f"{0:020d}.timeindex.swap").rename(broker.path(f"{0:020d}.timeindex.cleaned"))
+    first = logs[0].read_bytes()
+    broker.start()
+    assert broker.partition().log_end_offset == 3
+    assert sorted(broker.path().glob("*.log")) == logs
+    assert logs[0].read_bytes() == first
+    assert not [path for path in broker.path().iterdir() if path.suffix in (".swap", ".cleaned")]
+
+
+def test_a_damaged_swap_leaves_everything_as_it_is(broker, produce):
+    logs = half_a_swap(broker, produce, ".swap")
+    broker.path(f"{0:020d}.log.swap").write_bytes(b"x" * 100)
+    before = [log.read_bytes() for log in logs]
     broker.start()
     assert broker.partition().offline is not None
-    assert "Apache Kafka" in caplog.text
+    assert [log.read_bytes() for log in logs] == before
 
 
 def test_a_log_that_ends_before_its_start_begins_anew(broker, produce):
