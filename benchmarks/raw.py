@@ -82,7 +82,7 @@ class Transactional:
     def __init__(
         self, connection: BlockingConnection, transactional_id: str, topic: str, *, v2: bool, partition: int = 0
     ) -> None:
-        self._connection = connection
+        self.connection = connection
         self._id = transactional_id
         self._topic = topic
         self._partition = partition
@@ -110,7 +110,7 @@ class Transactional:
         request = codec.request_class(ApiKey.ADD_PARTITIONS_TO_TXN)
         while True:
             answer = ask(
-                self._connection,
+                self.connection,
                 ApiKey.ADD_PARTITIONS_TO_TXN,
                 3,
                 v3_and_below_transactional_id=self._id,
@@ -123,27 +123,30 @@ class Transactional:
                 return
             time.sleep(0.001)
 
-    def send(self) -> None:
-        request = produce_request(
+    def send_request(self) -> Any:
+        """Produce of the next record."""
+        return produce_request(
             self._topic, self._partition, self.producer_id, self.epoch, self._sequence, self._id, True
         )
-        produced(self._connection.send(request, 12 if self._v2 else 11))
+
+    def send(self) -> None:
+        produced(self.connection.send(self.send_request(), 12 if self._v2 else 11))
         self._sequence += 1
 
-    def end(self, commit: bool = True) -> None:
-        answer = ask(
-            self._connection,
-            ApiKey.END_TXN,
-            5 if self._v2 else 4,
-            transactional_id=self._id,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            committed=commit,
+    def end_request(self, commit: bool = True) -> Any:
+        return codec.request_class(ApiKey.END_TXN)(
+            transactional_id=self._id, producer_id=self.producer_id, producer_epoch=self.epoch, committed=commit
         )
+
+    def ended(self, answer: Any) -> None:
+        """Take over what EndTxn says of the next transaction."""
         check(answer.error_code)
         if self._v2:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
             self._sequence = 0
+
+    def end(self, commit: bool = True) -> None:
+        self.ended(self.connection.send(self.end_request(commit), 5 if self._v2 else 4))
 
     def transact(self, commit: bool = True) -> None:
         """One transaction of one record: three requests, or two."""

@@ -1,0 +1,443 @@
+"""What the log costs: recovery, look-ups in a long log, appends, flushes, thousands of partitions. free
+
+    python benchmarks/storage.py                 about three minutes
+    python benchmarks/storage.py --only recovery --only lookup --format json
+
+Recovery, look-ups and appends run in this process and are CPU times, but for rows that say wall; so are the costs of
+requests, of a broker of its own. Flushes are wall times, of the disk that holds the temporary directory: the rates
+with a flush per commit stand beside what one fdatasync after the other would allow in the same minute, and beside the
+rate without flushes. The long log is sparse: 100 segments of a GiB with an index entry per 4 KiB, and batches only
+where the look-ups go.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import processes  # noqa: E402
+import raw  # noqa: E402
+from transactions import medians_ms, watched  # noqa: E402
+
+from ottla.broker.log.loaded import LoadedLog  # noqa: E402
+from ottla.broker.log.recovery import Start, load_log, new_log  # noqa: E402
+from ottla.broker.log.segments import Segments  # noqa: E402
+from ottla.broker.log.settings import PartitionSettings  # noqa: E402
+from ottla.broker.ports.disk import RealDisk  # noqa: E402
+from ottla.client.connection import BlockingConnection  # noqa: E402
+from ottla.protocol.batch import assign_offsets, build_batch, read_header, seal, write_header  # noqa: E402
+from ottla.protocol.errors import ErrorCode  # noqa: E402
+from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY  # noqa: E402
+from ottla.protocol.snapshot import encode_snapshot  # noqa: E402
+
+Figures = dict[str, float]
+
+NOW_MS = 1_700_000_000_000
+SETTINGS = PartitionSettings()
+SEGMENTS = 100
+SEGMENT_BYTES = 1 << 30
+BATCH_BYTES = 4096
+RECORDS_PER_BATCH = 10
+BATCHES = SEGMENT_BYTES // BATCH_BYTES - 1
+OFFSETS = BATCHES * RECORDS_PER_BATCH
+LOOKUPS = 20
+PRODUCERS = (1, 16, 64)
+# What must be durable one after the other in a transaction V2 of one partition: the partition added, the batch,
+# PrepareCommit, the marker, CompleteCommit.
+SYNCS_PER_TRANSACTION = 5
+
+
+class Row(NamedTuple):
+    key: str
+    label: str
+    unit: str
+    goal: float | None = None
+    higher_is_better: bool = False
+
+
+ROWS = (
+    Row("recovery_14k", "recovery, batches of 14 KB", "GiB/s", 1.0, True),
+    Row("recovery_14k_wall", "  wall", "GiB/s"),
+    Row("recovery_1k", "recovery, batches of 1 KB", "GiB/s", 0.5, True),
+    Row("recovery_1k_wall", "  wall", "GiB/s"),
+    Row("lookup_first_ms", "find an offset in 100 GiB, segment not touched before", "ms", 0.2),
+    Row("lookup_ms", "  touched before", "ms", 0.2),
+    Row("lookup_wall_ms", "  wall, the tenth slowest of 2,000", "ms"),
+    Row("append_ratio", "append to 100 segments, to one that is alone", "x", 1.1),
+    Row("sync_ms", "one append and fdatasync, wall", "ms"),
+    *(
+        row
+        for number in PRODUCERS
+        for row in (
+            Row(f"unflushed_{number}", f"transactions V2, {number} producers and partitions, not flushed", "/s"),
+            Row(f"flushed_{number}", "  with a flush per commit", "/s"),
+            Row(f"one_by_one_{number}", "  to one fdatasync after the other", "x", 5 if number == 64 else None, True),
+            Row(f"of_unflushed_{number}", "  to not flushed", "x", 0.6 if number == 64 else None, True),
+        )
+    ),
+    Row("one_file_64", "64 producers of one partition, with a flush per commit", "/s"),
+    Row("ready_s", "10,000 partitions: ready after a clean stop, wall", "s", 5),
+    Row("ready_cpu_s", "  CPU", "s"),
+    Row("ready_mb", "  resident memory", "MB", 250),
+    Row("opened_mb", "  resident memory, all open", "MB", 250),
+    Row("opening_turn_ms", "  longest turn while they open and checkpoints are written", "ms", 10),
+    Row("produce_ratio", "  produce, to a broker of one partition", "x", 1.1),
+    Row("killed_ready_s", "  ready after kill -9, nothing to scan, wall", "s"),
+    Row("killed_few_ready_s", "ready after kill -9, 10 partitions, nothing to scan, wall", "s", 1),
+)
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="ottla-storage-") as directory:
+        yield Path(directory)
+
+
+# ---- recovery
+
+
+def write_segment(directory: Path, size_bytes: int, value_bytes: int) -> None:
+    """One segment of an idempotent producer's batches."""
+    directory.mkdir(parents=True)
+    batch = build_batch(
+        [(b"key", os.urandom(value_bytes))], timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0, base_sequence=0
+    )
+    header = read_header(batch)
+    with (directory / f"{0:020d}.log").open("wb", buffering=1 << 20) as file:
+        for number in range(size_bytes // len(batch)):
+            write_header(batch, header._replace(base_sequence=number))
+            seal(batch)
+            assign_offsets(batch, number, 0)
+            file.write(batch)
+
+
+def load(directory: Path, recovery_point: int, clean: bool) -> LoadedLog:
+    loaded = load_log(RealDisk(), str(directory), SETTINGS, Start(recovery_point, 0, clean, False, NOW_MS, 86_400_000))
+    if loaded.damage is not None:
+        raise SystemExit(loaded.damage)
+    return loaded
+
+
+def recovery(rounds: int) -> Figures:
+    figures: Figures = {}
+    for key, size_bytes, value_bytes in (("recovery_14k", 1 << 29, 14_000), ("recovery_1k", 1 << 28, 950)):
+        with temporary() as root:
+            write_segment(root / "t-0", size_bytes, value_bytes)
+            best_cpu_s = best_wall_s = float("inf")
+            for _ in range(rounds):
+                for path in (root / "t-0").iterdir():
+                    if path.suffix != ".log":
+                        path.unlink()
+                wall_s, cpu_s = time.perf_counter(), time.process_time()
+                load(root / "t-0", 0, clean=False).segments.close()
+                best_cpu_s = min(best_cpu_s, time.process_time() - cpu_s)
+                best_wall_s = min(best_wall_s, time.perf_counter() - wall_s)
+            figures[key] = size_bytes / 2**30 / best_cpu_s
+            figures[f"{key}_wall"] = size_bytes / 2**30 / best_wall_s
+    return figures
+
+
+# ---- a long log
+
+
+def write_long_log(directory: Path, chance: random.Random) -> list[int]:
+    """The sparse log; offsets that can be looked up in it."""
+    directory.mkdir(parents=True)
+    index = directory / "index"
+    with index.open("wb") as file:
+        for number in range(1, BATCHES):
+            file.write(OFFSET_ENTRY.pack((number + 1) * RECORDS_PER_BATCH - 1, number * BATCH_BYTES))
+    batch = build_batch([(None, b"x")] * RECORDS_PER_BATCH, timestamp_ms=NOW_MS)
+    header = read_header(batch)._replace(batch_length=BATCH_BYTES - 12)
+    offsets = []
+    for segment in range(SEGMENTS):
+        base = segment * OFFSETS
+        wanted = [chance.randrange(1, BATCHES - 2) for _ in range(LOOKUPS)]
+        offsets += [base + number * RECORDS_PER_BATCH + 3 for number in wanted]
+        with (directory / f"{base:020d}.log").open("wb") as file:
+            file.truncate(BATCHES * BATCH_BYTES)
+            for number in {near for each in wanted for near in (each - 1, each, each + 1)} | {BATCHES - 1}:
+                write_header(batch, header._replace(base_offset=base + number * RECORDS_PER_BATCH))
+                file.seek(number * BATCH_BYTES)
+                file.write(batch)
+        os.link(index, directory / f"{base:020d}.index")
+        (directory / f"{base:020d}.timeindex").write_bytes(TIME_ENTRY.pack(NOW_MS, OFFSETS - 1))
+    end = SEGMENTS * OFFSETS
+    (directory / f"{end:020d}.snapshot").write_bytes(encode_snapshot([]))
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    index.unlink()
+    return offsets
+
+
+def lookup() -> Figures:
+    chance = random.Random(7)
+    with temporary() as root:
+        offsets = write_long_log(root / "t-0", chance)
+        end = SEGMENTS * OFFSETS
+        segments = load(root / "t-0", end, clean=True).segments
+        if segments.end_offset != end:
+            raise SystemExit(f"the log ends at {segments.end_offset} instead of {end}")
+        firsts = offsets[::LOOKUPS]
+        chance.shuffle(offsets)
+
+        def find(offset: int) -> None:
+            chunk = segments.read(offset, end, 1, True)
+            segments.aborted(offset, chunk)
+            if read_header(chunk.data).last_offset < offset or len(chunk.data) != BATCH_BYTES:
+                raise SystemExit(f"offset {offset} was not found")
+
+        began = time.process_time()
+        for offset in firsts:
+            find(offset)
+        first_ms = (time.process_time() - began) * 1000 / len(firsts)
+        walls_ms = []
+        began = time.process_time()
+        for offset in offsets:
+            wall = time.perf_counter()
+            find(offset)
+            walls_ms.append((time.perf_counter() - wall) * 1000)
+        warm_ms = (time.process_time() - began) * 1000 / len(offsets)
+        ratio = append_ratio(segments, root)
+        segments.close()
+    slowest = sorted(walls_ms)[-10]
+    return {"lookup_first_ms": first_ms, "lookup_ms": warm_ms, "lookup_wall_ms": slowest, "append_ratio": ratio}
+
+
+def append_ratio(long: Segments, root: Path) -> float:
+    """CPU of appends to the end of the long log (rolled first) against those to a log of one segment."""
+    (root / "alone-0").mkdir()
+    alone = new_log(RealDisk(), str(root / "alone-0"), SETTINGS, 0, NOW_MS).segments
+    long.roll(NOW_MS, SETTINGS)
+    batch = build_batch([(None, bytes(100))], timestamp_ms=NOW_MS)
+    samples: dict[int, list[float]] = {0: [], 1: []}
+    for _ in range(15):
+        for number, segments in enumerate((alone, long)):
+            began = time.process_time()
+            for _ in range(4_000):
+                offset = segments.end_offset
+                if segments.active.roll_is_due(len(batch), offset, NOW_MS, NOW_MS, SETTINGS):
+                    raise SystemExit("a roll is due")
+                segments.append(batch, len(batch), offset, NOW_MS)
+            samples[number].append(time.process_time() - began)
+    alone.close()
+    return statistics.median(samples[1]) / statistics.median(samples[0])
+
+
+# ---- flushes
+
+
+def sync_ms(root: Path, seconds: float) -> float:
+    """What one append of a small batch with its fdatasync takes."""
+    file = RealDisk().open(str(root / "synced"), create=True)
+    batch = bytes(build_batch([(None, raw.VALUE)], timestamp_ms=NOW_MS))
+    count, began = 0, time.perf_counter()
+    while (spent := time.perf_counter() - began) < seconds:
+        file.append((batch,))
+        file.sync()
+        count += 1
+    file.close()
+    return spent * 1000 / count
+
+
+class Crowd:
+    """Producers of transactions V2 in step: all send a batch, then all commit."""
+
+    def __init__(self, bootstrap: str, count: int, partitions: int) -> None:
+        self._stack = contextlib.ExitStack()
+        connections = [self._stack.enter_context(raw.open_connection(bootstrap)) for _ in range(count)]
+        topic = f"crowd-{time.time_ns()}"
+        raw.create_topic(connections[0], topic, partitions)
+        self._producers = [
+            raw.Transactional(connection, f"{topic}-{number}", topic, v2=True, partition=number % partitions)
+            for number, connection in enumerate(connections)
+        ]
+
+    def __enter__(self) -> "Crowd":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def per_second(self, seconds: float) -> float:
+        self._round()
+        count, began = 0, time.perf_counter()
+        while (spent := time.perf_counter() - began) < seconds:
+            self._round()
+            count += len(self._producers)
+        return count / spent
+
+    def _round(self) -> None:
+        waiting = self._producers
+        while waiting:  # a producer whose last transaction still waits for its markers sends the batch again
+            self._post(waiting, lambda producer: producer.send_request(), 12)
+            waiting = [
+                producer
+                for producer in waiting
+                if raw.check(
+                    self._answer(producer).responses[0].partition_responses[0].error_code,
+                    ErrorCode.CONCURRENT_TRANSACTIONS,
+                )
+            ]
+        self._post(self._producers, lambda producer: producer.end_request(), 5)
+        for producer in self._producers:
+            producer.ended(self._answer(producer))
+
+    def _post(
+        self, producers: Sequence[raw.Transactional], request: Callable[[raw.Transactional], Any], version: int
+    ) -> None:
+        for producer in producers:
+            producer.connection.post(request(producer), version)
+
+    def _answer(self, producer: raw.Transactional) -> Any:
+        return producer.connection.receive()
+
+
+def flushes(seconds: float) -> Figures:
+    figures: Figures = {}
+    with (
+        temporary() as root,
+        processes.ottla(root / "fast") as fast,
+        processes.ottla(root / "safe", ["log.flush.interval.messages=1"]) as safe,
+    ):
+        figures["sync_ms"] = sync_ms(root, seconds)
+        one_by_one = 1000 / figures["sync_ms"] / SYNCS_PER_TRANSACTION
+        for number in PRODUCERS:
+            rates = []
+            for broker in (fast, safe):
+                with Crowd(broker.bootstrap, number, number) as crowd:
+                    rates.append(crowd.per_second(seconds))
+            figures[f"unflushed_{number}"], figures[f"flushed_{number}"] = rates
+            figures[f"one_by_one_{number}"] = rates[1] / one_by_one
+            figures[f"of_unflushed_{number}"] = rates[1] / rates[0]
+        with Crowd(safe.bootstrap, 64, 1) as crowd:
+            figures["one_file_64"] = crowd.per_second(seconds)
+    return figures
+
+
+# ---- many partitions
+
+
+def wait_for_directories(data_dir: Path, count: int) -> None:
+    while sum(1 for _ in data_dir.iterdir()) < count:
+        time.sleep(0.2)
+
+
+def resident_mb(broker: processes.Broker) -> float:
+    return broker.resident_mb() or 0.0
+
+
+def partitions(count: int, rounds: int) -> Figures:
+    figures: Figures = {}
+    overrides = ["replica.high.watermark.checkpoint.interval.ms=1000"]
+    with temporary() as root:
+        data_dir = root / "many"
+        with processes.ottla(data_dir) as broker, raw.open_connection(broker.bootstrap) as connection:
+            for number in range(10):
+                raw.create_topic(connection, f"many-{number}", count // 10)
+            wait_for_directories(data_dir, count)
+        with watched(data_dir, *overrides) as (broker, watch), raw.open_connection(broker.bootstrap) as connection:
+            assert broker.ready_s is not None and broker.pid is not None
+            figures["ready_s"], figures["ready_cpu_s"] = broker.ready_s, raw.cpu_s(broker.pid)
+            figures["ready_mb"] = resident_mb(broker)
+            watch.reset()
+            wait_until_idle(broker)
+            figures["opening_turn_ms"] = watch.read()["turn_ms"]
+            figures["opened_mb"] = resident_mb(broker)
+            with processes.ottla(root / "few") as few, raw.open_connection(few.bootstrap) as other:
+                raw.create_topic(other, "few")
+                few_ms, many_ms = medians_ms(
+                    rounds, 1000, (few, produce_to(other, "few")), (broker, produce_to(connection, "many-3"))
+                )
+            figures["produce_ratio"] = many_ms / few_ms
+            os.kill(broker.pid, 9)
+        with processes.ottla(data_dir) as broker:
+            figures["killed_ready_s"] = broker.ready_s or 0.0
+        figures["killed_few_ready_s"] = killed(root / "ten")
+    return figures
+
+
+def wait_until_idle(broker: processes.Broker) -> None:
+    """Until a second costs next to nothing."""
+    assert broker.pid is not None
+    while True:
+        before = raw.cpu_s(broker.pid)
+        time.sleep(1)
+        if raw.cpu_s(broker.pid) - before < 0.04:
+            return
+
+
+def produce_to(connection: BlockingConnection, topic: str) -> Callable[[], None]:
+    return lambda: raw.produced(connection.send(raw.produce_request(topic, 0), 11))
+
+
+def killed(data_dir: Path) -> float:
+    """How soon a broker is ready after the kill of one that had been stopped cleanly before."""
+    with processes.ottla(data_dir) as broker, raw.open_connection(broker.bootstrap) as connection:
+        raw.create_topic(connection, "ten", 10)
+        for partition in range(10):
+            raw.produced(connection.send(raw.produce_request("ten", partition), 11))
+    with processes.ottla(data_dir) as broker:
+        assert broker.pid is not None
+        os.kill(broker.pid, 9)
+    with processes.ottla(data_dir) as broker:
+        return broker.ready_s or 0.0
+
+
+# ---- output
+
+
+def reached(row: Row, value: float) -> bool:
+    assert row.goal is not None
+    return value >= row.goal if row.higher_is_better else value <= row.goal
+
+
+def as_text(figures: Figures, machine: dict[str, float]) -> str:
+    lines = [f"{machine['cores']} cores, load {machine['load_1_min']:.1f} before the start", ""]
+    for row in ROWS:
+        value = figures.get(row.key)
+        if value is not None:
+            goal = "" if row.goal is None else f"{'>=' if row.higher_is_better else '<='} {row.goal:g}"
+            verdict = "" if row.goal is None else "reached" if reached(row, value) else "MISSED"
+            lines.append(f"{row.label:64} {value:12,.3f} {row.unit:5} {goal:8} {verdict}".rstrip())
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--partitions", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measured rate")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["recovery", "lookup", "flush", "partitions"], action="append")
+    parser.add_argument("--format", choices=["text", "json"], default="text")
+    options = parser.parse_args()
+    parts = options.only or ["recovery", "lookup", "flush", "partitions"]
+    machine = {"cores": os.cpu_count() or 1, "load_1_min": os.getloadavg()[0]}
+    figures: Figures = {}
+    if "recovery" in parts:
+        figures |= recovery(options.rounds)
+    if "lookup" in parts:
+        figures |= lookup()
+    if "flush" in parts:
+        figures |= flushes(options.seconds)
+    if "partitions" in parts:
+        figures |= partitions(options.partitions, options.rounds)
+    if options.format == "json":
+        goals = {row.key: row.goal for row in ROWS if row.goal is not None}
+        print(json.dumps({"machine": machine, "figures": figures, "goals": goals}, indent=2))
+    else:
+        print(as_text(figures, machine))
+
+
+if __name__ == "__main__":
+    main()
