@@ -165,6 +165,8 @@ class MemoryDisk:
         self._durable = Names()
         self._journal: list[Change] = []
         self._syncs: dict[MemorySyncJob, Callable[[], None]] = {}
+        self.failed_syncs = 0
+        """Background syncs that failed, and that the broker may not have looked at."""
 
     # --- the port
 
@@ -262,6 +264,7 @@ class MemoryDisk:
                 self._settle([])
             except OSError as error:
                 job.error = error
+                self.failed_syncs += 1
             job.done = True
             if on_end is not None:
                 on_end()

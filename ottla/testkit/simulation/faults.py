@@ -108,7 +108,7 @@ PROFILES: Final = {
         Profile("io-errors", disk_errors=(2, 5), kill_calls=(0, 1), small_segments=0.8),
         Profile("levels", level_changes=(1, 4), kill_calls=(0, 1)),
         Profile("expiry", weather=Weather(stall_ms=200.0, late_ms=400.0), expires=True, skips=False, admin=0.0,
-                kills=(0, 1), kill_calls=(0, 1), stalls=(0, 1)),
+                kills=(0, 1), kill_calls=(0, 1), stalls=(0, 0)),
         Profile("groups", members=4, copiers=(0, 0), producers=(0, 1), kill_calls=(0, 1)),
         Profile("impatient", weather=Weather(late=0.8, late_ms=1500.0), impatient=0.7, kill_calls=(0, 1)),
         Profile("calm", weather=Weather(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0), stops=(0, 1),

@@ -58,6 +58,9 @@ class Watched(States):
         return super().pop(transactional_id, *default)
 
 
+IS_OFFLINE: Final = "is offline after a restart"
+
+
 class Invariants:
     """Looks at what has changed since the last step, and counts in `met` what is rare."""
 
@@ -79,7 +82,7 @@ class Invariants:
         """The broker is back: what was there before is there now."""
         for partition in assembly.broker.cluster.partitions():
             if partition.offline is not None:
-                yield f"{partition.name} is offline after a restart: {partition.offline}"
+                yield f"{partition.name} {IS_OFFLINE}: {partition.offline}"
             before = self._ends.get(partition.name)
             if before is not None and partition.log_end_offset < before[2]:
                 yield f"{partition.name} ended at {before[2]} and ends at {partition.log_end_offset} after a restart"

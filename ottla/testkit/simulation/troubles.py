@@ -55,7 +55,8 @@ class Troubles:
     def complained(self, message: str) -> None:
         """The broker logs an error. With a failing disk it has to; then somebody mends the disk and restarts it."""
         world = self._world
-        if not world.disk.errors.struck:
+        # A background sync may be looked at after the disk was mended.
+        if not (world.disk.errors.struck or world.disk.failed_syncs):
             world.violations.append(f"error log: {message}")
         elif not self._help_is_coming:
             self._help_is_coming = True
@@ -75,6 +76,7 @@ class Troubles:
         world = self._world
         self._help_is_coming = False
         world.disk.errors.mend()
+        world.disk.failed_syncs = 0
         if self.random.random() < 0.5:
             world.stop(self.random.random() * 100)
         else:
