@@ -172,7 +172,14 @@ class Checkpointer:
         if sealed:
             paths = [path for partition in sealed for path in partition.unsynced]
             covered = [(partition, partition.take_unsynced()) for partition in sealed]
-            self._sync = _Sync(self._disk.start_sync(paths), paths, covered)
+            job = self._disk.start_sync(paths, lambda: self._clock.from_thread(self._look_at_sync))
+            self._sync = _Sync(job, paths, covered)
+
+    def _look_at_sync(self) -> None:
+        """A sync has ended. If it failed, nothing may be acknowledged; the rest can wait for the next round."""
+        sync = self._sync
+        if sync is not None and sync.job.done and sync.job.error is not None:
+            self._failed(sync.job.error)
 
     def _raise_sync_error(self, sync: _Sync) -> None:
         # The kernel may have dropped the pages and called them clean: a second sync would prove nothing.

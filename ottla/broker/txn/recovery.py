@@ -11,6 +11,7 @@ from ottla.broker.txn import machine
 from ottla.broker.txn.log import StoredChange, read_changes
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.states import RESTING
+from ottla.protocol.errors import ProtocolError
 
 log = logging.getLogger("ottla.txn.recovery")
 
@@ -55,16 +56,23 @@ class Loader:
             unfinished: dict[str, None] = {}
             try:
                 await self._replay_all(shard, unfinished)
+            except (ProtocolError, OSError) as broken:
+                log.error("%s cannot be loaded and has no coordinator: %s", _name(shard), broken)
+                self._give_up(shard)
+                continue
             except Exception:
                 log.exception("%s cannot be loaded and has no coordinator", _name(shard))
-                self.broken.add(shard.log.index)
-                self.loading.discard(shard.log.index)
+                self._give_up(shard)
                 continue
             if self._stopped:
                 return
             self.loading.discard(shard.log.index)
             self._install(shard, list(unfinished))
         self._running = False
+
+    def _give_up(self, shard: Shard) -> None:
+        self.broken.add(shard.log.index)
+        self.loading.discard(shard.log.index)
 
     async def _replay_all(self, shard: Shard, unfinished: dict[str, None]) -> None:
         clock = self._clock

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.testkit.scanner import scan_partition
 
 LOG = f"{0:020d}.log"
@@ -75,3 +75,27 @@ def test_a_topic_made_again_has_not_the_recovery_point_of_the_deleted_one(broker
     broker.start()
     assert broker.partition().offline is None
     assert broker.partition().log_end_offset == 1
+
+
+def test_a_failed_background_sync_takes_the_directory_offline_at_once(broker, produce):
+    """Not when the next checkpoint looks at it: until then what is appended would be acknowledged."""
+    settings = {"segment_bytes": 300}
+    for _ in range(7):
+        produce(broker.partition(**settings))
+    broker.disk.held = []
+    broker.manager.checkpoint()
+    broker.disk.fail_sync = True
+    broker.disk.held[0].end()
+    assert broker.manager.offline is not None
+    assert produce(broker.partition(**settings)).error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_log_that_cannot_be_scanned_is_offline(broker, produce, caplog):
+    produce(broker.partition())
+    partition = broker.partition()
+    log = broker.path(LOG)
+    log.write_bytes(log.read_bytes()[:-5])
+    with pytest.raises(ProtocolError):
+        list(partition.scan(0))
+    assert partition.offline is not None
+    assert "--truncate-damaged t-0" in caplog.text
