@@ -8,7 +8,7 @@ from ottla.testkit.crash.states import sample
 
 @pytest.mark.parametrize("flushing", [True, False], ids=["flushed", "unflushed"])
 def test_no_crash_state_breaks_a_promise(flushing):
-    """Flushed: nothing acknowledged is lost, nothing is torn. Unflushed: so after kills; otherwise the logs are sound."""
+    """Flushed: nothing acknowledged is lost, nothing is torn. Unflushed: so after kills; else the logs are sound."""
     tally = sample(1, flushing, every=4)
     assert tally.problems == []
     assert len(tally.states) == 3

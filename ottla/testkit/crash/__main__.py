@@ -2,30 +2,45 @@
 
 states --states 20000     crash states of the scripted workload, by kill and by power loss
 damage                    every truncation of a 256 KiB segment, every bit of a 16 KiB one, every file beside them
+failures --every 1        every (so many'th) call of the disk fails once, in three ways
 """
 
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 from multiprocessing import get_context
 from typing import Any
 
+from ottla.testkit.crash.damages import Scene
+from ottla.testkit.crash.damages import sweep as sweep_damages
+from ottla.testkit.crash.failures import sweep as sweep_failures
+from ottla.testkit.crash.logs import PARTITION, Shape
 from ottla.testkit.crash.states import Tally, sample
 
 SHOWN_MOST = 20
+LARGE = Shape(262_144, 1_500)
+SMALL = Shape(16_384, 300)
+ROLLED = Shape(16_384, 300, segment_bytes=6_000)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when nothing was found, 1 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m ottla.testkit.crash", description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["states"])
+    parser.add_argument("what", choices=["states", "damage", "failures"])
     parser.add_argument("--states", type=int, default=20_000, help="how many crash states at least")
+    parser.add_argument("--every", type=int, default=1, help="only every so many'th damage or failing call")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     began = time.perf_counter()
-    problems = _crash_states(options.states, options.jobs)
+    if options.what == "states":
+        problems = _crash_states(options.states, options.jobs)
+    elif options.what == "damage":
+        problems = _damages(options.every, options.jobs)
+    else:
+        problems = _failures(options.every, options.jobs)
     for problem in problems[:SHOWN_MOST]:
         _print(f"PROBLEM {problem}")
     _print(f"{len(problems)} problems in {time.perf_counter() - began:.0f} s")
@@ -43,6 +58,56 @@ def _crash_states(wanted: int, jobs: int) -> list[str]:
     lost = ", ".join(f"{name} {n}" for name, n in sorted(tally.losses.items()))
     _print(f"states that lost something, by power losses without flushes: {lost or 'none'}")
     return tally.problems
+
+
+def _damages(every: int, jobs: int) -> list[str]:
+    problems = []
+    for title, met, wrong in _in_processes(_damage, _damage_tasks(every, jobs), jobs):
+        outcomes = ", ".join(f"{outcome} {count}" for outcome, count in met.items())
+        _print(f"{title}: {sum(met.values())} damages: {outcomes}; {len(wrong)} wrong")
+        problems += wrong
+    return problems
+
+
+def _damage_tasks(every: int, jobs: int) -> Iterator[tuple[Any, ...]]:
+    for part in range(jobs):
+        yield LARGE, 0, "log", False, every, part, jobs
+    for part in range(jobs):
+        yield SMALL, 0, "log", True, every, part, jobs
+    for recovery_point in (0, 40, None):
+        yield SMALL, recovery_point, "log", False, every, 0, 1
+        for name in ("index", "timeindex", "txnindex", "snapshot", "leader-epoch-checkpoint", "partition.metadata"):
+            if recovery_point is not None or "index" not in name:
+                yield SMALL, recovery_point, name, False, every, 0, 1
+                yield SMALL, recovery_point, name, True, every, 0, 1
+    yield ROLLED, 0, "log", False, every, 0, 1
+    yield ROLLED, 0, "log", True, every, 0, 1
+
+
+def _damage(
+    shape: Shape, recovery_point: int | None, name: str, flips: bool, every: int, part: int, parts: int
+) -> tuple[str, dict[str, int], list[str]]:
+    """Every `every`-th damage of the first file of that name; one part of them."""
+    scene = Scene(shape, recovery_point)
+    path = next(path for path in sorted(scene.files) if path.startswith(PARTITION) and path.endswith(name))
+    chosen = (each for each in scene.damages(path, flips=flips) if each.at % every == 0)
+    met, wrong = sweep_damages(scene, islice(chosen, part, None, parts))
+    title = (
+        f"{name} of {shape.log_bytes >> 10} KiB{', rolled' if shape.segment_bytes < shape.log_bytes else ''}, "
+        f"{'bits flipped' if flips else 'cut'}, recovery point {scene.recovery_point}"
+    )
+    return title, {outcome.value: count for outcome, count in met.items()}, wrong
+
+
+def _failures(every: int, jobs: int) -> list[str]:
+    problems: list[str] = []
+    met: Counter[str] = Counter()
+    tasks = ((flushing, every * jobs, 1 + every * part) for flushing in (True, False) for part in range(jobs))
+    for found, wrong in _in_processes(sweep_failures, tasks, jobs):
+        met.update(found)
+        problems += wrong
+    _print(f"{met.total()} failures: " + ", ".join(f"{name} {n}" for name, n in sorted(met.items())))
+    return problems
 
 
 def _in_processes(work: Callable[..., Any], tasks: Iterator[tuple[Any, ...]], jobs: int) -> Iterator[Any]:

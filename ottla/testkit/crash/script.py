@@ -10,7 +10,6 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
 from ottla.testkit.crash.life import Life, NoAnswer
@@ -24,6 +23,7 @@ SCRATCH: Final = "scratch"
 GROUP: Final = "billing"
 PLACES: Final[tuple[Place, ...]] = (("ledger", 0), ("ledger", 1), ("audit", 0))
 OPEN, ASKED, DONE = "open", "asked", "done"
+_FIND_COORDINATOR: Final = 10
 _CREATE_TOPICS: Final = 19
 _DELETE_TOPICS: Final = 20
 _TRIES: Final = 60
@@ -131,10 +131,9 @@ class Script:
 
     def run(self, lives: int = 4, transactions: int = 9) -> None:
         """Every life ends in its own way; the last one goes on."""
-        cluster = self.life.assembly.broker.cluster
-        for internal in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
-            self.life.in_turn(partial(cluster.ensure_internal_topic, internal))
-            cluster.partition(internal, 0)
+        for kind, name in enumerate((GROUP, "one")):
+            self.patiently(partial(_find_coordinator, name, kind))
+        self.life.shrink_segments()
         self.make_topic(*TOPICS.items())
         for number in range(lives):
             clients = [Client(self, "one", wire.V2), Client(self, "two", wire.V1), Client(self, "three", wire.V2)]
@@ -212,6 +211,12 @@ def error_codes(reply: Any) -> Iterator[int]:
 def _expect(error: int, what: str) -> None:
     if error != wire.NONE:
         raise Refused(f"{what} {error}")
+
+
+def _find_coordinator(name: str, kind: int) -> Ask:
+    """Makes the internal topic that a group (0) or a transactional id (1) needs."""
+    message = codec.request_class(_FIND_COORDINATOR)(version=2, key=name, key_type=kind)
+    return Ask(_FIND_COORDINATOR, 2, message)
 
 
 def _create_topics(topics: Any) -> Ask:

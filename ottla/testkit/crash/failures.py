@@ -1,0 +1,198 @@
+"""Each call of the disk port fails once: what the client is told meanwhile, and what a sound disk holds then. free
+
+A sync that failed has lost what it should have written, whatever later syncs say: so does Linux (errseq and clean
+pages). A short write leaves a part of its bytes behind, and cutting them off fails as well.
+"""
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Final, NamedTuple
+
+from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.ports.disk import Buffer
+from ottla.testkit.crash.life import Complaints, Life, NoAnswer
+from ottla.testkit.crash.script import DONE, Ledger, Refused, Script
+from ottla.testkit.crash.states import SYNC_MS, Crash, State, judge
+from ottla.testkit.simulation.disk import Inode, MemoryDisk, MemoryFile
+from ottla.testkit.simulation.disk_errors import DiskErrors
+from ottla.testkit.simulation.ports import PortCalls
+from ottla.testkit.simulation.schedule import Schedule
+
+SYNCS: Final = frozenset(("sync", "sync_dir"))
+LIVES: Final = 3
+TRANSACTIONS: Final = 5
+
+
+class Failure(NamedTuple):
+    """The call number `at` of a script fails with an error number; a `short` write has written a part."""
+
+    at: int
+    number: int
+    short: bool = False
+
+    def __str__(self) -> str:
+        return f"{errno.errorcode[self.number]}{' after a short write' if self.short else ''} of call {self.at}"
+
+
+KINDS: Final = ((errno.EIO, False), (errno.ENOSPC, False), (errno.ENOSPC, True))
+
+
+class FailOnce(DiskErrors):
+    """Counts the calls that can fail, and fails one of them."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(Counter())
+        self.failure = failure
+        self.count = 0
+        self.failed: str | None = None
+        self.told: Script | None = None
+        self.ledger = Ledger()
+
+    def call(self, name: str) -> None:
+        self.count += 1
+        if self.count == self.failure.at:
+            self.failed = name
+            if self.told is not None:
+                self.ledger = self.told.ledger.copy()
+            raise OSError(self.failure.number, os.strerror(self.failure.number), name)
+
+
+class FailingFile(MemoryFile):
+    """A file whose failed append may leave a part of its bytes."""
+
+    __slots__ = ("_short",)
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        before = self.size_bytes
+        data = b"".join(bytes(buffer) for buffer in buffers)
+        try:
+            super().append([data])
+        except OSError:
+            disk = self._disk
+            del self._inode.data[before:]
+            if isinstance(disk.errors, FailOnce) and disk.errors.failure.short:
+                self._inode.data += data[: len(data) // 2]
+            raise
+
+
+class FailingDisk(MemoryDisk):
+    """A disk with one failing call."""
+
+    def __init__(self, schedule: Schedule, failure: Failure) -> None:
+        super().__init__(PortCalls(), Random(failure.at), lambda end: _ignore(schedule.after(SYNC_MS, end)))
+        self.torn_writes = False
+        self.failing = FailOnce(failure)
+        self.errors = self.failing
+        self._lost: set[Inode] = set()
+
+    def open(self, path: str, create: bool = False) -> MemoryFile:
+        found = super().open(path, create)
+        return FailingFile(self, found._inode)
+
+    def write(self, path: str, data: Buffer) -> None:
+        try:
+            super().write(path, data)
+        except OSError:
+            inode = self._names.files.get(path)
+            if self.failing.failure.short and inode is not None:
+                inode.data[:] = bytes(data)[: len(data) // 2]
+            raise
+
+    def sync_inodes(self, inodes: Sequence[Inode]) -> None:
+        try:
+            super().sync_inodes([inode for inode in inodes if inode not in self._lost])
+        except OSError:
+            self._lost.update(inodes)
+            raise
+
+
+def play(failure: Failure, flushing: bool) -> tuple[str | None, list[str]]:
+    """Run the script over a disk that fails once: the call's name (None: there is no such call), what was wrong."""
+    schedule = Schedule()
+    disk = FailingDisk(schedule, failure)
+    failing = disk.failing
+    with Complaints() as complaints:
+        script = _Watched(disk, schedule, flushing)
+        script.run_to_failure()
+    if failing.failed is None:
+        return None, []
+    problems = [*_heard(complaints, script, failing, flushing)]
+    if script.script is not None:
+        ledger = script.script.ledger
+        for crash in (Crash.KILL, Crash.POWER) if flushing else (Crash.KILL,):
+            left = disk.copy(PortCalls(), _ignore)
+            left.errors = DiskErrors(Counter())
+            if crash is Crash.POWER:
+                left.lose_power()
+            problems += judge(State(f"then {crash.value}", crash, flushing, left, ledger)).problems
+    return failing.failed, [f"{failure} ({failing.failed}{', flushed' if flushing else ''}): {p}" for p in problems]
+
+
+class _Watched:
+    """The script, up to the failure and as far as it gets behind it."""
+
+    def __init__(self, disk: FailingDisk, schedule: Schedule, flushing: bool) -> None:
+        self.disk = disk
+        self.schedule = schedule
+        self.flushing = flushing
+        self.script: Script | None = None
+        self.lives: list[Life] = []
+        self.refused: str | None = None
+        self.bug: Exception | None = None
+
+    def run_to_failure(self) -> None:
+        try:
+            self.script = Script(self._start)
+            self.disk.failing.told = self.script
+            self.script.run(LIVES, TRANSACTIONS)
+        except (LogDirectoryError, OSError, NoAnswer, Refused) as told:
+            self.refused = f"{type(told).__name__}: {told}"
+        except Exception as bug:
+            self.bug = bug
+
+    def _start(self) -> Life:
+        life = Life(self.disk, self.schedule, self.flushing)
+        self.lives.append(life)
+        return life
+
+
+def _heard(complaints: Complaints, watched: _Watched, failing: FailOnce, flushing: bool) -> Iterator[str]:
+    if watched.bug is not None:
+        yield f"bug: {watched.bug!r}"
+    yield from (f"bug: {bug!r}" for life in watched.lives for bug in life.bugs)
+    yield from (f"traceback: {line}" for line in complaints.tracebacks)
+    told = [*complaints.errors, *complaints.warnings, *([watched.refused] if watched.refused else [])]
+    if not told:
+        yield "nobody is told"
+    offline = [line for line in complaints.errors if "is offline" in line]
+    if offline and "start the broker again" not in offline[0]:
+        yield f"what to do is not said: {offline[0]}"
+    script = watched.script
+    if script is not None and flushing and failing.failed in SYNCS:
+        before = {told.name for told in failing.ledger.transactions if told.state == DONE}
+        after = {told.name for told in script.ledger.transactions if told.state == DONE}
+        if len(watched.lives) == 1 and (after - before or script.ledger.plain - failing.ledger.plain):
+            yield f"acknowledged after a failed sync: {sorted(after - before)}"
+
+
+def _ignore(anything: object) -> None:
+    """Nobody wants it."""
+
+
+def sweep(flushing: bool, every: int = 1, first: int = 1) -> tuple[Counter[str], list[str]]:
+    """Every `every`-th call of the script fails, in each way: how often which call failed, and what was wrong."""
+    met: Counter[str] = Counter()
+    problems: list[str] = []
+    at = first
+    while True:
+        for number, short in KINDS:
+            name, found = play(Failure(at, number, short), flushing)
+            if name is None:
+                return met, problems
+            if not short or name in ("append", "write"):
+                met[f"{errno.errorcode[number]} of {name}{', short' if short else ''}"] += 1
+                problems += found
+        at += every

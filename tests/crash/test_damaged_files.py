@@ -1,0 +1,98 @@
+"""Truncated files and flipped bits; `python -m ottla.testkit.crash damage` takes every byte and every bit.
+
+`make test` takes every byte around some batches of the 256 KiB log, and a share of the bits of the 16 KiB one.
+"""
+
+import pytest
+
+from ottla.broker.log import damage
+from ottla.testkit.crash.damages import Damage, Outcome, Scene, sweep
+from ottla.testkit.crash.logs import PARTITION, Shape
+
+LARGE = Shape(262_144, 1_500)
+SMALL = Shape(16_384, 300)
+ROLLED = Shape(16_384, 300, segment_bytes=6_000)
+BATCHES = 3
+EVERY = 37
+
+
+@pytest.fixture(scope="module", params=[0, 40, None], ids=["not synced", "partly synced", "all synced"])
+def small(request):
+    return Scene(SMALL, request.param)
+
+
+@pytest.fixture(scope="module")
+def unsynced():
+    return Scene(SMALL, 0)
+
+
+def around(batches):
+    """Every cut of some batches, and near the borders of the others."""
+    for number, batch in enumerate(batches):
+        wanted = range(batch.size_bytes) if number % (len(batches) // BATCHES) == 1 else (0, 1, 11, 12, 60, 61, -1)
+        yield from (batch.position + at % batch.size_bytes for at in wanted)
+
+
+def test_a_large_log_is_served_up_to_its_last_whole_batch():
+    scene = Scene(LARGE, 0)
+    path = scene.path("log")
+    met, wrong = sweep(scene, (Damage(path, flips=False, at=at) for at in around(scene.sound.batches)))
+    assert wrong == []
+    assert list(met) == [Outcome.CUT]
+
+
+def test_a_log_that_was_cut_is_served_up_to_its_last_whole_batch_or_not_at_all(small):
+    path = small.path("log")
+    met, wrong = sweep(small, (each for each in small.damages(path, flips=False) if each.at % EVERY == 0))
+    assert wrong == []
+    assert (Outcome.CUT in met) is (small.recovery_point <= 40)
+    assert (Outcome.OFFLINE in met) is (small.recovery_point > 0)
+
+
+@pytest.mark.parametrize("shape", [SMALL, ROLLED], ids=["one segment", "three segments"])
+def test_no_flipped_bit_of_a_log_that_is_recovered_is_served(shape):
+    scene = Scene(shape, 0)
+    path = scene.path("log")
+    met, wrong = sweep(scene, (each for each in scene.damages(path, flips=True) if each.at % EVERY == 0))
+    assert wrong == []
+    assert met[Outcome.OFFLINE] > 20 * met[Outcome.WHOLE] > 0  # the leader epoch, which no CRC covers
+
+
+def test_every_bit_of_the_last_batch(unsynced):
+    """Behind it nothing shows that it was whole once, so it is cut off like a torn write; its offset is checked too."""
+    last = unsynced.sound.batches[-1]
+    bits = range(last.position * 8, (last.position + last.size_bytes) * 8)
+    met, wrong = sweep(unsynced, (Damage(unsynced.path("log"), flips=True, at=bit) for bit in bits))
+    assert wrong == []
+    assert met[Outcome.CUT] > met[Outcome.WHOLE] == 32
+
+
+@pytest.mark.parametrize("flips", [False, True], ids=["cut", "flipped"])
+@pytest.mark.parametrize(
+    "name", ["index", "timeindex", "txnindex", "snapshot", "leader-epoch-checkpoint", "partition.metadata"]
+)
+def test_files_beside_a_log_that_is_recovered_decide_nothing(unsynced, name, flips):
+    paths = [path for path in unsynced.files if path.startswith(PARTITION) and path.endswith(name)]
+    damages = (each for path in paths for each in unsynced.damages(path, flips=flips) if each.at % 5 == 0)
+    met, wrong = sweep(unsynced, damages)
+    assert wrong == []
+    assert met.keys() <= {Outcome.WHOLE, Outcome.SET_ASIDE}
+
+
+@pytest.mark.parametrize("flips", [False, True], ids=["cut", "flipped"])
+@pytest.mark.parametrize(
+    "name",
+    ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint",
+     "meta.properties"],
+)  # fmt: skip
+def test_a_checkpoint_is_right_or_the_broker_says_which_file_is_not(small, name, flips):
+    met, wrong = sweep(small, small.damages(f"/data/{name}", flips=flips))
+    assert wrong == []
+    assert met.keys() <= {Outcome.WHOLE, Outcome.REFUSED, Outcome.OFFLINE}
+
+
+def test_a_recovery_that_believes_what_it_reads_is_noticed(monkeypatch):
+    monkeypatch.setattr("ottla.broker.log.batches.crc32c", lambda data: int.from_bytes(bytes(data[-4:])))
+    monkeypatch.setattr(damage, "crc_is_valid", lambda *_: False)
+    scene = Scene(SMALL, 0)
+    assert sweep(scene, (each for each in scene.damages(scene.path("log"), flips=True) if each.at % 997 == 0))[1]
