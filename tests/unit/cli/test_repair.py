@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ottla.broker.log.manager import LogManager
 from ottla.broker.log.recovery import load_log
+from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
+from ottla.broker.turns import Turns
 from ottla.cli import repair as repair_command
 from ottla.cli.inspect_directory import Directory
 from ottla.cli.main import main
+from ottla.protocol.batch import build_batch
 from ottla.protocol.snapshot import decode_snapshot
 from tests.unit.cli.kafka_directory import unpack
 from tests.unit.cli.test_inspect import HOLD
@@ -49,6 +53,13 @@ def flip(file, position):
     damaged = bytearray(file.read_bytes())
     damaged[position] ^= 1
     file.write_bytes(damaged)
+
+
+@pytest.fixture(autouse=True)
+def no_device(monkeypatch):
+    """Nobody pulls the plug in here, and hundreds of syncs take their time."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    monkeypatch.setattr("os.fdatasync", lambda descriptor: None)
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +156,71 @@ def test_a_damaged_or_lost_file_becomes_what_it_was(clean, file, position, is_lo
     else:
         assert repaired == original
     assert run(clean)[1] == {"result": f"{clean}: 6 partitions, nothing to repair."}
+
+
+class Clock:
+    def now_ms(self):
+        return 1_795_000_000_000
+
+    def monotonic_ms(self):
+        return 0.0
+
+
+def write_a_log(directory, stop):
+    """A rolled log with 40 transactions, every third aborted and the last one open; (end, last stable offset)."""
+    manager = LogManager(
+        RealDisk(), Clock(), Turns(lambda callback: callback(), pytest.fail), LogSettings(str(directory))
+    )
+    manager.open()
+    settings = PartitionSettings(segment_bytes=12_000)
+    partition = manager.open_partition("t", 0, bytes(15) + b"\1", 0, settings)
+    for number in range(40):
+        producer_id = number % 3
+        batch = build_batch(
+            [(b"k", bytes(300))] * 3,
+            timestamp_ms=1_795_000_000_000 + number,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=number // 3 * 3,
+            transactional=True,
+        )
+        assert partition.append_own(batch).error == 0
+        if number < 39:
+            assert partition.append_marker(producer_id, 0, number % 3 != 1, 0, 1).error == 0
+    found = partition.log_end_offset, partition.last_stable_offset
+    stop(manager)
+    return found
+
+
+def test_our_own_log_after_a_clean_stop_needs_nothing_and_after_a_kill_its_active_segment(tmp_path):
+    end, stable = write_a_log(tmp_path / "clean", LogManager.close)
+    assert run(tmp_path / "clean") == (0, {"result": f"{tmp_path / 'clean'}: 1 partitions, nothing to repair."})
+    assert write_a_log(tmp_path / "killed", LogManager.abandon) == (end, stable)
+    for directory in (tmp_path / "clean", tmp_path / "killed"):
+        inspected = CliRunner().invoke(main, ["inspect", "--format", "json", str(directory)], catch_exceptions=False)
+        (row,) = json.loads(inspected.stdout)["partitions"]
+        assert (row["log_end"], row["last_stable"], row["open_transactions"]) == (end, stable, 1)
+        assert row["segments"] > 2
+    assert {row["why"] for row in run(tmp_path / "killed")[1]["changes"]} == {"it was missing"}
+    assert run(tmp_path / "killed")[1]["result"].endswith("nothing to repair.")
+    names = {file.name: file for file in (tmp_path / "clean" / "t-0").iterdir()}
+    assert {file.name for file in (tmp_path / "killed" / "t-0").iterdir()} == set(names)
+    for name, file in names.items():
+        if not name.endswith(".snapshot"):
+            assert (tmp_path / "killed" / "t-0" / name).read_bytes() == file.read_bytes(), name
+
+
+def test_all_indexes_and_snapshots_of_our_own_log_can_be_made_again(tmp_path):
+    write_a_log(tmp_path / "log", LogManager.close)
+    before = content(tmp_path / "log")
+    beside = [file for file in (tmp_path / "log" / "t-0").iterdir() if file.suffix not in (".log", ".metadata")]
+    assert {file.suffix for file in beside} == {".index", ".timeindex", ".txnindex", ".snapshot", ""}
+    for file in beside:
+        file.unlink()
+    assert run(tmp_path / "log")[0] == 0
+    after = content(tmp_path / "log")
+    assert after.keys() == before.keys()
+    assert {name for name in after if after[name] != before[name]} == set()
 
 
 def test_files_of_no_segment_go(clean):
