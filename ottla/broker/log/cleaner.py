@@ -9,7 +9,7 @@ Source: Kafka's `LogCleaner`, `LogCleanerManager`, `Cleaner` (4.3.1).
 """
 
 import errno
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from logging import getLogger
 from typing import NamedTuple, TypeVar
@@ -31,7 +31,7 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.log.segment import Segment
 from ottla.broker.log.segment_index import SegmentIndex
 from ottla.broker.log.settings import MAX_INT64
-from ottla.broker.log.swap import CLEANED, DELETED, SUFFIXES, SWAP, rename_segment
+from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, rename_segment, set_aside
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Activity, Turns, Wait
@@ -285,34 +285,18 @@ class LogCleaner:
         deleted: list[str] = []
         for segment in group:
             segment.close()
-            deleted += rename_segment(self._disk, segment.log_path.removesuffix(".log"), "", DELETED)
+            # The state of producers at the beginning of a group is that at the beginning of what replaces it.
+            path = segment.log_path.removesuffix(".log")
+            deleted += set_aside(self._disk, path, with_snapshot=segment is not group[0])
         # No file system has to keep the order of renames, and without the old files' the new ones' would do harm.
         self._disk.sync_dir(partition.directory)
         rename_segment(self._disk, output.path, SWAP, "")
         partition.replace_segments(group, output.segment(partition, group[-1].created_ms))
-        snapshots = [f"{partition.directory}/{segment.base_offset:020d}.snapshot" for segment in group[1:]]
-        self._remove_in_turns([*deleted, *snapshots])
+        self._logs.graves.bury(deleted, partition.settings.file_delete_delay_ms)
 
     def _check_there(self, partition: Partition, group: Sequence[Segment]) -> None:
         if partition.offline is not None or not partition.segments.holds(group):
             raise _Interrupted("some of its segments were deleted meanwhile")
-
-    def _remove_in_turns(self, paths: list[str]) -> None:
-        """Remove files that nobody reads any more, each in a turn of its own: they may be large."""
-
-        def step(left: Iterator[str]) -> None:
-            path = next(left, None)
-            if path is None or self._logs.offline is not None:
-                return
-            try:
-                if self._disk.exists(path):
-                    self._disk.remove(path)
-            except OSError as error:
-                self._logs.fail(error)
-                return
-            self._clock.next_turn(lambda: step(left))
-
-        step(iter(paths))
 
     async def _sync(self, partition: Partition, paths: list[str]) -> None:
         """Have files and directories on the device, without stopping anybody."""

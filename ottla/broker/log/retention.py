@@ -14,7 +14,7 @@ from logging import getLogger
 from ottla.broker.log.graves import Graves
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segment import Segment
-from ottla.broker.log.swap import DELETED, rename_segment
+from ottla.broker.log.swap import set_aside
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns
@@ -113,11 +113,7 @@ class Retention:
         deleted: list[str] = []
         for segment in removed:
             segment.close()
-            deleted += rename_segment(self._disk, segment.log_path.removesuffix(".log"), "", DELETED)
-            snapshot = f"{partition.directory}/{segment.base_offset:020d}.snapshot"
-            if self._disk.exists(snapshot):
-                self._disk.rename(snapshot, snapshot + DELETED)
-                deleted.append(snapshot + DELETED)
+            deleted += set_aside(self._disk, segment.log_path.removesuffix(".log"), with_snapshot=True)
         self._graves.bury(deleted, partition.settings.file_delete_delay_ms)
         if removed:
             _log.info(

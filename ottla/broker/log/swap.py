@@ -34,6 +34,16 @@ def rename_segment(disk: Disk, path: str, old: str, new: str) -> list[str]:
     return renamed
 
 
+def set_aside(disk: Disk, path: str, with_snapshot: bool) -> list[str]:
+    """Rename the files of a segment that is not in the log any more, and what its producers were; their new names."""
+    renamed = rename_segment(disk, path, "", DELETED)
+    snapshot = f"{path}.snapshot"
+    if with_snapshot and disk.exists(snapshot):
+        disk.rename(snapshot, snapshot + DELETED)
+        renamed.append(snapshot + DELETED)
+    return renamed
+
+
 def finish_swaps(disk: Disk, directory: str, names: Iterable[str]) -> bool:
     """Bring a directory that holds `names` to the state before or after a compaction; whether anything changed.
 
