@@ -58,6 +58,7 @@ conformance: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/broker.py
 	$(BIN)/python benchmarks/transactions.py
+	$(BIN)/python benchmarks/storage.py
 	$(BIN)/python benchmarks/scan.py
 
 clean:
