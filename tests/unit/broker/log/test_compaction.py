@@ -1,0 +1,278 @@
+"""When a log is compacted, what goes on meanwhile, and what stops it."""
+
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.group.log import Producer, offsets_batch, replay_batch
+from ottla.broker.group.store import GroupStore
+from ottla.broker.log.cleaner import LogCleaner
+from ottla.broker.log.compaction import Extent, find_dirt, group_segments
+from ottla.protocol.batch import iter_batches, iter_records, read_header
+from ottla.protocol.state_records import OffsetKey, OffsetValue
+
+SETTINGS = {"segment_bytes": 400, "cleanup_compact": True, "min_cleanable_dirty_ratio": 0.3}
+
+
+class Rig:
+    """A partition of several segments, and a cleaner whose turns the test lets pass one by one."""
+
+    def __init__(self, broker, produce):
+        self.broker, self.produce = broker, produce
+        self.turns_to_come = []
+        self.number = 0
+
+    def open(self, **settings):
+        self.partition = self.broker.partition(**(SETTINGS | settings))
+        return self.partition
+
+    def write(self, batches=12, keys=(b"a", b"b", b"c")):
+        for _ in range(batches):
+            self.number += 1
+            records = [(key, b"%d" % self.number) for key in keys]
+            assert self.produce(self.partition, records, timestamp_ms=self.broker.clock.ms).error == 0
+
+    def cleaner(self, held=False):
+        clock = self.broker.clock
+        if held:
+            clock = SimpleNamespace(
+                now_ms=clock.now_ms,
+                monotonic_ms=clock.monotonic_ms,
+                call_later=clock.call_later,
+                next_turn=self.turns_to_come.append,
+                from_thread=self.turns_to_come.append,
+            )
+        return LogCleaner(self.broker.manager, self.broker.disk, clock, self.broker.turns, 1 << 20)
+
+    def clean(self):
+        self.cleaner().start()
+        assert self.broker.bugs == []
+
+    def pass_turn(self):
+        self.broker.turns.event(self.turns_to_come.pop(0))
+
+    def offsets(self):
+        return [r.offset for header, batch in self.partition.scan(0) for r in iter_records(batch, header)]
+
+    def first_dirty(self):
+        return self.broker.manager.first_dirty_offset(self.partition)
+
+
+@pytest.fixture
+def rig(broker, produce):
+    return Rig(broker, produce)
+
+
+def test_the_last_record_of_each_key_stays_where_it_was(rig):
+    partition = rig.open()
+    rig.write()
+    active = partition.segments.active.base_offset
+    rig.clean()
+    assert rig.first_dirty() == active
+    assert rig.offsets() == [active - 3, active - 2, active - 1, *range(active, partition.log_end_offset)]
+    assert partition.offline is None
+
+
+def test_a_log_is_left_alone_until_it_is_dirty_enough(rig):
+    rig.open(min_cleanable_dirty_ratio=0.6, segment_bytes=300)
+    rig.write(keys=[b"%d" % n for n in range(3)])
+    rig.clean()
+    cleaned = rig.first_dirty()
+    assert cleaned > 0
+    rig.partition.settings = rig.partition.settings.__class__(**(SETTINGS | {"min_cleanable_dirty_ratio": 0.999}))
+    rig.write(6)
+    rig.clean()
+    assert rig.first_dirty() == cleaned
+
+
+def test_a_topic_that_is_not_compacted_is_left_alone(rig):
+    rig.open(cleanup_compact=False)
+    rig.write()
+    rig.clean()
+    assert rig.offsets() == [*range(rig.partition.log_end_offset)]
+
+
+def test_records_younger_than_the_lag_are_left_alone(rig, broker):
+    rig.open(min_compaction_lag_ms=1000)
+    rig.write()
+    rig.clean()
+    assert rig.first_dirty() == 0
+    broker.clock.ms += 1001
+    rig.clean()
+    assert rig.first_dirty() == rig.partition.segments.active.base_offset
+
+
+def test_records_older_than_the_lag_are_compacted_however_clean_the_log_is(rig, broker):
+    rig.open(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000)
+    rig.write()
+    rig.clean()
+    assert rig.first_dirty() == 0
+    broker.clock.ms += 1001
+    rig.clean()
+    assert rig.first_dirty() == rig.partition.segments.active.base_offset
+
+
+def test_an_open_transaction_is_not_touched(rig, transactor):
+    partition = rig.open()
+    rig.write(4)
+    opened = transactor(partition, 5)
+    opened.send([(b"a", b"open")])
+    start = partition.log_end_offset - 1
+    rig.write()
+    rig.clean()
+    assert rig.first_dirty() <= start
+    assert [offset for offset in rig.offsets() if offset >= start] == [*range(start, partition.log_end_offset)]
+
+
+def test_the_first_dirty_offset_survives_a_restart(rig, broker):
+    rig.open()
+    rig.write()
+    rig.clean()
+    cleaned = rig.first_dirty()
+    assert (broker.directory / "cleaner-offset-checkpoint").read_text() == f"0\n1\nt 0 {cleaned}\n"
+    broker.stop()
+    broker.start()
+    rig.open()
+    assert rig.first_dirty() == cleaned
+
+
+def test_requests_are_served_between_the_slices(rig):
+    """Appends, reads and a scan that began before, while segments are replaced under them."""
+    partition = rig.open(segment_bytes=4_000)
+    rig.write(150, keys=[b"%d" % n for n in range(7)])
+    end_offset = partition.log_end_offset
+    walk = partition.scan(0)
+    walked = [next(walk)[0].last_offset]
+    rig.cleaner(held=True).start()
+    turns = 0
+    while rig.turns_to_come:
+        turns += 1
+        rig.write(1)
+        last = partition.read(partition.log_end_offset - 3, 1_000_000).records
+        assert [header.last_offset for _, header in iter_batches(last)] == [partition.log_end_offset - 1]
+        if turns % 3 == 0 and (step := next(walk, None)) is not None:
+            walked.append(step[0].last_offset)
+        rig.pass_turn()
+    assert turns > 4
+    walked += [header.last_offset for header, _ in walk]
+    assert walked == sorted(set(walked))
+    assert walked[-1] == end_offset - 1
+    assert rig.first_dirty() > 0
+    assert len(rig.offsets()) < partition.log_end_offset / 2
+
+
+def test_segments_that_are_deleted_meanwhile_stay_deleted(rig, broker):
+    partition = rig.open(segment_bytes=2_000)
+    rig.write(200, keys=[b"%d" % n for n in range(7)])
+    rig.cleaner(held=True).start()
+    removed = partition.drop_oldest(1)
+    first = partition.first_offset
+    assert removed
+    while rig.turns_to_come:
+        rig.pass_turn()
+    assert partition.offline is None and partition.first_offset == first
+    assert rig.first_dirty() == first
+    assert not [path for path in broker.path().iterdir() if path.suffix in (".cleaned", ".swap")]
+
+
+def test_a_full_disk_ends_the_cleaning_and_nothing_else(rig, broker):
+    partition = rig.open()
+    rig.write()
+    broker.disk.short_write = 10
+    rig.clean()
+    assert broker.disk.short_write is None
+    assert broker.manager.offline is None and partition.offline is None
+    assert rig.offsets() == [*range(partition.log_end_offset)]
+    assert not list(broker.path().glob("*.cleaned"))
+    rig.clean()
+    assert rig.first_dirty() == partition.segments.active.base_offset
+
+
+def test_a_failed_sync_takes_the_directory_offline(rig, broker):
+    rig.open()
+    rig.write()
+    broker.disk.fail_sync = True
+    rig.clean()
+    assert broker.manager.offline is not None
+    assert rig.partition.offline is not None
+
+
+def test_damage_ends_the_compaction_of_a_log(rig, broker, caplog):
+    partition = rig.open()
+    rig.write()
+    log = sorted(broker.path().glob("*.log"))[0]
+    data = bytearray(log.read_bytes())
+    data[-3] ^= 1
+    log.write_bytes(data)
+    rig.clean()
+    assert "damaged" in caplog.text
+    assert partition.offline is None
+    assert log.read_bytes() == bytes(data)
+    assert not list(broker.path().glob("*.cleaned"))
+
+
+def test_committed_offsets_are_the_same_after_a_compaction(rig):
+    """What a group coordinator loads from `__consumer_offsets`, transactional commits among it."""
+    random = Random(5)
+    partition = rig.open(min_cleanable_dirty_ratio=0.0, delete_retention_ms=10)
+    for turn in range(3):
+        for number in range(60):
+            rig.broker.clock.ms += 1
+            producer = random.choice((None, Producer(7, 0), Producer(8, 0)))
+            if producer is not None and random.random() < 0.4:
+                assert partition.append_marker(producer.producer_id, 0, random.random() < 0.5, 0, 1).error == 0
+                continue
+            rows = [
+                (
+                    OffsetKey("group", random.choice("tuv"), random.randint(0, 1)),
+                    None if producer is None and random.random() < 0.3 else OffsetValue(number, -1, f"{turn}", 0, -1),
+                )
+                for _ in range(random.randint(1, 3))
+            ]
+            batch = offsets_batch(dict(rows).items(), rig.broker.clock.ms, producer)
+            assert partition.append_own(batch).error == 0
+        for producer_id in (7, 8):
+            partition.append_marker(producer_id, 0, True, 0, 1)
+        before = loaded_offsets(partition)
+        rig.clean()
+        assert rig.first_dirty() > 0
+        assert loaded_offsets(partition) == before
+        rig.broker.clock.ms += 20
+
+
+def loaded_offsets(partition):
+    store = GroupStore(0, 0.0)
+    for header, batch in partition.scan(0):
+        for said in replay_batch(header, batch):
+            store.apply(0, said, 0.0)
+    offsets = store.entries["group"].offsets
+    return offsets.committed, offsets.pending, offsets.unstable
+
+
+def test_an_index_of_a_cleaned_segment_leads_to_its_batches(rig):
+    partition = rig.open(segment_bytes=3_000, index_interval_bytes=100)
+    rig.write(100, keys=[b"%d" % n for n in range(3)] + [b"x" * 50])
+    rig.clean()
+    for offset in rig.offsets():
+        first = read_header(partition.read(offset, 1).records)
+        assert first.base_offset <= offset <= first.last_offset
+
+
+@pytest.mark.parametrize(
+    ("first_dirty", "limit", "first_uncleanable", "clean", "dirty"),
+    [(0, 100, 30, 0, 6), (0, 25, 20, 0, 3), (20, 100, 30, 3, 3), (15, 100, 30, 3, 5), (30, 100, 30, 6, 0)],
+)
+def test_dirt_is_what_lies_between_the_clean_part_and_the_limit(first_dirty, limit, first_uncleanable, clean, dirty):
+    segments = [Extent(0, 1), Extent(10, 2), Extent(20, 3), Extent(30, 100)]
+    found = find_dirt(segments, first_dirty, limit)
+    assert (found.first_uncleanable, found.clean_bytes, found.dirty_bytes) == (first_uncleanable, clean, dirty)
+
+
+def test_segments_are_put_together_as_far_as_sizes_indexes_and_offsets_allow():
+    by_size = [Extent(0, 4), Extent(10, 4), Extent(20, 4), Extent(30, 9)]
+    assert group_segments(by_size, 8, 100, 40) == [[0, 1], [2], [3]]
+    by_index = [Extent(0, 1, 60), Extent(10, 1, 50), Extent(20, 1, 50)]
+    assert group_segments(by_index, 8, 100, 40) == [[0], [1, 2]]
+    by_offset = [Extent(0, 1), Extent(2**31 - 10, 1), Extent(2**31 + 10, 0)]
+    assert group_segments(by_offset, 8, 100, 2**31 + 20) == [[0], [1, 2]]
