@@ -38,6 +38,7 @@ class RefusingDisk(RealDisk):
     __slots__ = ("refused", "rename_fails")
 
     def __init__(self):
+        super().__init__()
         self.refused = ()
         self.rename_fails = False
 

@@ -1,0 +1,207 @@
+"""From Ottla to Apache Kafka 4.3.1 and back, on the same files."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import CoordinatorLoadInProgressError
+from kafka.structs import OffsetAndMetadata
+from open_transactions import Client
+from targets import KAFKA_SH, ApacheKafka, Broker, Ottla, free_port
+
+TOPICS = {"financial-ledger": 3, "audit-log": 2, "balances": 1}
+GROUPS = {"auditors": ("financial-ledger", 3), "billing": ("audit-log", 2)}
+PATIENCE_S = 300
+OVERRIDES = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000"}
+
+
+class GraduatedKafka(ApacheKafka):
+    """Apache Kafka on a directory that it did not format."""
+
+    start_timeout_s = PATIENCE_S
+
+    def __init__(self, directory, data_dir):
+        Broker.__init__(self, directory, OVERRIDES)
+        port = free_port(span=2)
+        self.bootstrap = f"127.0.0.1:{port}"
+        self.data_dir = data_dir
+        overrides = "".join(f"{key}={value}\n" for key, value in self.overrides.items())
+        # Only for its server.properties, of which the last log.dirs counts.
+        subprocess.run(
+            ["bash", str(KAFKA_SH), "format", str(directory), str(port)],
+            input=f"{overrides}log.dirs={directory / 'formatted'}\n",
+            text=True,
+            capture_output=True,
+            check=True,
+            timeout=900,
+        )
+        self.properties = directory / "server.properties"
+        text = self.properties.read_text()
+        self.properties.write_text(f"{text}log.dirs={data_dir}\n")
+
+
+def graduate(data_dir, properties, *options):
+    command = [sys.executable, "-m", "ottla.cli.main", "graduate", str(data_dir), "--node-id", "1"]
+    return subprocess.run(
+        [*command, "--config", str(properties), *options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def read(bootstrap, isolation):
+    """[(topic, partition, offset, timestamp, key, value, headers)] of the topics, up to the ends of this isolation."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap, isolation_level=isolation, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    places = [TopicPartition(name, index) for name, count in TOPICS.items() for index in range(count)]
+    consumer.assign(places)
+    consumer.seek_to_beginning(*places)
+    ends = consumer.end_offsets(places)
+    found, deadline = [], time.monotonic() + PATIENCE_S
+    while any(consumer.position(place) < ends[place] for place in places):
+        assert time.monotonic() < deadline, ends
+        for records in consumer.poll(timeout_ms=200).values():
+            found += [(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, r.headers) for r in records]
+    consumer.close()
+    return sorted(found), {(place.topic, place.partition): end for place, end in ends.items()}
+
+
+def committed(bootstrap):
+    """Offsets of the groups by (group, topic, partition)."""
+    found = {}
+    for group, (topic, count) in GROUPS.items():
+        consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)
+        for index in range(count):
+            found[group, topic, index] = consumer.committed(TopicPartition(topic, index))
+        consumer.close(autocommit=False)
+    return found
+
+
+def observe(bootstrap):
+    """All that a move must not change."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    described = {row["name"]: row for row in admin.describe_topics([*TOPICS])}
+    rows = list_transactions(admin)
+    admin.close()
+    return {
+        "topics": {name: (str(row["topic_id"]), len(row["partitions"])) for name, row in described.items()},
+        "committed": read(bootstrap, "read_committed"),
+        "uncommitted": read(bootstrap, "read_uncommitted"),
+        "offsets": committed(bootstrap),
+        "transactions": sorted((row.transactional_id, row.producer_id, str(row.state)) for row in rows),
+    }
+
+
+def list_transactions(admin):
+    """What the coordinators list, once they have loaded."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            if rows := [row for found in admin.list_transactions().values() for row in found]:
+                return rows
+        except CoordinatorLoadInProgressError:
+            pass
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def is_aborted(row):
+    """Whether `play` aborted the transaction of a record, by its value."""
+    name, _, number = row[5].rpartition(b" ")
+    return name.decode() in TOPICS and int(number) % 4 == 3
+
+
+def play(bootstrap, transactional_id, count, first=0):
+    """`count` transactions over all topics, each fourth aborted, with offsets of `auditors` in each committed one."""
+    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id, acks="all")
+    producer.init_transactions()
+    for number in range(first, first + count):
+        producer.begin_transaction()
+        for name, partitions in TOPICS.items():
+            key = b"account-%d" % (number % 7)
+            producer.send(name, partition=number % partitions, key=key, value=b"%s %d" % (name.encode(), number))
+        place = TopicPartition("financial-ledger", number % 3)
+        producer.send_offsets_to_transaction({place: OffsetAndMetadata(number + 1, "", -1)}, "auditors")
+        producer.flush()  # an abort drops what was not sent yet
+        if number % 4 == 3:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close()
+
+
+@pytest.fixture
+def ottla(tmp_path):
+    """An Ottla with transactions of every fate, an open one among them, and offsets of two groups."""
+    broker = Ottla(tmp_path / "ottla", OVERRIDES).start()
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    configs = {"balances": {"cleanup.policy": "compact"}, "audit-log": {"retention.ms": "-1"}}
+    admin.create_topics([NewTopic(name, count, 1, topic_configs=configs.get(name)) for name, count in TOPICS.items()])
+    admin.close()
+    plain = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all", compression_type="gzip")
+    for number in range(50):
+        plain.send("audit-log", partition=number % 2, key=b"k", value=b"plain %d" % number, headers=[("n", b"1")])
+    plain.close()
+    play(broker.bootstrap, "order-processor-01", 60)
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id="billing", enable_auto_commit=False)
+    consumer.assign([TopicPartition("audit-log", 0), TopicPartition("audit-log", 1)])
+    consumer.commit({TopicPartition("audit-log", index): OffsetAndMetadata(7 + index, "", -1) for index in range(2)})
+    consumer.close(autocommit=False)
+    client = Client(broker.bootstrap)
+    broker.open = client.begin("left-open", [("financial-ledger", 2), ("audit-log", 0)], timeout_ms=900_000)
+    client.close()
+    play(broker.bootstrap, "order-processor-02", 10)
+    yield broker
+    broker.stop()
+
+
+@pytest.mark.maven
+@pytest.mark.slow
+def test_everything_moves_to_kafka_and_back(ottla, tmp_path):
+    before = observe(ottla.bootstrap)
+    assert ("left-open", ottla.open[0], "TransactionState.ONGOING") in before["transactions"]
+    assert before["committed"][1] != before["uncommitted"][1]
+    kafka = GraduatedKafka(tmp_path / "kafka", ottla.data_dir)
+    refused = graduate(ottla.data_dir, kafka.properties)
+    assert refused.returncode == 1 and "locked by process" in refused.stderr
+    assert ottla.stop() == 0
+
+    done = graduate(ottla.data_dir, kafka.properties)
+    assert done.returncode == 0, done.stderr
+    kafka.start()
+    try:
+        assert observe(kafka.bootstrap) == before
+        client = Client(kafka.bootstrap)
+        client.end("left-open", *ottla.open, commit=True)
+        client.close()
+        play(kafka.bootstrap, "order-processor-01", 100, 60)
+        at_kafka = observe(kafka.bootstrap)
+    finally:
+        kafka.stop()
+    everything, _ = at_kafka["uncommitted"]
+    assert len(everything) == len(before["uncommitted"][0]) + 100 * len(TOPICS)
+    assert at_kafka["committed"][0] == [row for row in everything if not is_aborted(row)]
+    assert at_kafka["offsets"]["auditors", "financial-ledger", 2] == 159
+
+    ottla.start()
+    assert observe(ottla.bootstrap) == at_kafka
+    play(ottla.bootstrap, "order-processor-03", 8, 200)
+    at_home = observe(ottla.bootstrap)
+    assert ottla.stop() == 0
+    ids = [producer_id for _, producer_id, _ in at_home["transactions"]]
+    assert len(set(ids)) == len(ids) == 4
+
+    again = graduate(ottla.data_dir, kafka.properties)
+    assert again.returncode == 0 and "goes on as it is" in again.stdout
+    kafka.start()
+    try:
+        assert observe(kafka.bootstrap) == at_home
+    finally:
+        kafka.stop()

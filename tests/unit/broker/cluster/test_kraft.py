@@ -1,0 +1,247 @@
+"""Metadata in the form of a KRaft quorum: snapshots, transactions, epochs, partitions of other nodes, none at all."""
+
+import json
+import logging
+
+import pytest
+
+from ottla.broker.cluster.image import MetadataImage
+from ottla.broker.cluster.kraft import MetadataReplay, newest_snapshot, quorum_epoch, read_metadata, writing_epoch
+from ottla.broker.log.checkpoints import encode_partition_metadata
+from ottla.broker.log.manager import LogDirectoryError
+from ottla.protocol import metadata_records as m
+from ottla.protocol.batch import build_batch, iter_batches, iter_records, read_marker
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.kraft_records import SnapshotId, build_snapshot, leader_change, snapshot_name
+
+LEDGER, AUDIT = b"L" * 16, b"A" * 16
+OTHER_DIRECTORY = b"D" * 16
+NO_OP, ACL = bytes.fromhex("01140000"), bytes.fromhex("0112000000")
+
+
+def partition(topic_id, index, node_id=1, directories=(), epoch=4):
+    return m.PartitionRecord(index, topic_id, (node_id,), (node_id,), node_id, epoch, 0, directories)
+
+
+def values(*records):
+    return [each if isinstance(each, bytes) else m.encode_metadata_record(each) for each in records]
+
+
+BASE = (m.FeatureLevelRecord("metadata.version", 21), m.TopicRecord("ledger", LEDGER), partition(LEDGER, 0))
+
+
+def log_of(*batches, base_offset=0, epoch=5):
+    """Bytes of a segment; each batch is a list of records, or control records in a tuple."""
+    out = b""
+    for batch in batches:
+        control = isinstance(batch, tuple)
+        rows = list(batch) if control else [(None, value) for value in values(*batch)]
+        out += build_batch(rows, base_offset=base_offset, timestamp_ms=7, control=control, partition_leader_epoch=epoch)
+        base_offset += len(rows)
+    return bytes(out)
+
+
+class Kafkas:
+    """A data directory that a quorum wrote, made with few files."""
+
+    def __init__(self, broker):
+        broker.kill()
+        self.broker = broker
+        self.directory = broker.directory
+        self.metadata = self.directory / "__cluster_metadata-0"
+        for path in self.metadata.iterdir():
+            path.unlink()
+
+    def write(self, log=b"", base_offset=0, snapshot=None, epoch=5, elected=5, dirs=("ledger-0",), topic_id=LEDGER):
+        (self.metadata / f"{base_offset:020d}.log").write_bytes(log)
+        if snapshot is not None:
+            name = snapshot_name(SnapshotId(snapshot[0], epoch))
+            (self.metadata / name).write_bytes(build_snapshot([], values(*snapshot[1]), 7))
+        (self.metadata / "quorum-state").write_text(json.dumps({"leaderId": 1, "leaderEpoch": elected}))
+        for name in dirs:
+            (self.directory / name).mkdir()
+            (self.directory / name / "partition.metadata").write_bytes(encode_partition_metadata(topic_id))
+        (self.directory / ".kafka_cleanshutdown").write_text("{}")
+        return self
+
+    def start(self):
+        self.broker.start()
+        return self.broker.cluster
+
+    def written(self):
+        """(epoch, control type or None, records) of each batch of the log."""
+        found = []
+        for path in sorted(self.metadata.glob("*.log")):
+            data = path.read_bytes()
+            for at, header in iter_batches(data):
+                marker = read_marker(data, header, at) if header.is_control else None
+                records = [] if marker else [m.decode_metadata_record(r.value) for r in iter_records(data, header, at)]
+                found.append((header.partition_leader_epoch, marker and marker.control_type, records))
+        return found
+
+
+@pytest.fixture
+def kafkas(broker):
+    return Kafkas(broker)
+
+
+def test_log_that_begins_in_a_snapshot_is_read_from_there(kafkas):
+    kafkas.write(log_of([m.TopicRecord("late", AUDIT), partition(AUDIT, 0)], base_offset=900), 900, (900, BASE))
+    cluster = kafkas.start()
+    assert sorted(cluster.topics) == ["late", "ledger"]
+    assert cluster.partition("ledger", 0).leader_epoch == 4
+    assert cluster.feature("metadata.version") == 21
+
+
+def test_records_below_the_snapshot_are_not_applied_twice(kafkas):
+    change = m.PartitionChangeRecord(0, LEDGER, leader=1)
+    kafkas.write(log_of([*BASE], [change], [change]), 0, (4, [*BASE[:2], partition(LEDGER, 0, epoch=5)]))
+    assert kafkas.start().topics["ledger"].leader_epochs == [6]
+
+
+@pytest.mark.parametrize(("offset", "problem"), [(899, "begins at offset 900"), (901, "before the snapshot")])
+def test_log_and_snapshot_with_a_gap_between_them_are_refused(kafkas, offset, problem):
+    kafkas.write(b"", 900, (offset, BASE))
+    with pytest.raises(LogDirectoryError, match=problem):
+        kafkas.start()
+
+
+def test_broken_snapshot_is_refused_by_name(kafkas):
+    kafkas.write(b"", 900, (900, BASE))
+    name = snapshot_name(SnapshotId(900, 5))
+    content = (kafkas.metadata / name).read_bytes()
+    (kafkas.metadata / name).write_bytes(content[:-1])
+    with pytest.raises(LogDirectoryError, match=f"{name} is damaged"):
+        kafkas.start()
+
+
+def test_unknown_records_are_named_once_each_and_lost_protection_is_a_warning(kafkas, caplog):
+    kafkas.write(log_of([*BASE, NO_OP], [NO_OP, ACL, NO_OP], [bytes.fromhex("01630000")]))
+    with caplog.at_level(logging.INFO):
+        kafkas.start()
+    told = [(record.levelname, record.getMessage()) for record in caplog.records if "records of type" in record.message]
+    assert told == [
+        ("WARNING", "__cluster_metadata-0 holds 1 records of type 18 (AccessControlEntry): not enforced here"),
+        ("INFO", "__cluster_metadata-0: passed over 3 records of type 20 (NoOp)"),
+        ("INFO", "__cluster_metadata-0: passed over 1 records of type 99 (an unknown type)"),
+    ]
+
+
+def test_record_of_a_newer_kafka_is_refused_and_called_so(kafkas):
+    kafkas.write(log_of([*BASE], [bytes.fromhex("010c01") + bytes(10)]))
+    with pytest.raises(LogDirectoryError, match="newer Kafka"):
+        kafkas.start()
+
+
+def test_records_of_a_transaction_apply_together_or_never():
+    replay = MetadataReplay(MetadataImage())
+    for record in (*BASE, m.BeginTransactionRecord(), m.TopicRecord("never", AUDIT)):
+        replay.apply_record(record)
+    assert replay.in_transaction and "never" not in replay.image.topics
+    replay.apply_record(m.AbortTransactionRecord())
+    assert not replay.in_transaction
+    for record in (m.BeginTransactionRecord(), m.TopicRecord("together", AUDIT), m.EndTransactionRecord()):
+        replay.apply_record(record)
+    assert sorted(replay.image.topics) == ["ledger", "together"]
+
+
+def test_ours_goes_behind_kafkas_in_an_epoch_of_its_own_and_stays_in_it(kafkas):
+    log = log_of((leader_change(1),), [*BASE], [m.BeginTransactionRecord(), m.TopicRecord("half", AUDIT)])
+    kafkas.write(log)
+    cluster = kafkas.start()
+    assert len(kafkas.written()) == 3  # a clean start writes nothing
+    cluster.create_topic("mine", 1, {})
+    epoch, control, _ = kafkas.written()[3]
+    assert (epoch, control) == (6, 2)
+    assert [records[0] for _, _, records in kafkas.written()[4:]] == [
+        m.AbortTransactionRecord("Node 1 found it open"),
+        m.TopicRecord("mine", cluster.topics["mine"].topic_id),
+    ]
+    kafkas.broker.stop()
+    assert (kafkas.metadata / "leader-epoch-checkpoint").read_text().split()[2:] == ["5", "0", "6", "6"]
+    cluster = kafkas.start()
+    cluster.create_topic("more", 1, {})
+    assert {epoch for epoch, *_ in kafkas.written()[3:]} == {6}
+    assert sorted(cluster.topics) == ["ledger", "mine", "more"]
+
+
+@pytest.mark.parametrize(
+    ("log_epoch", "elected", "epoch"), [(-1, None, 1), (1, None, 1), (5, 5, 6), (5, 7, 8), (6, 5, 6), (-1, 0, 1)]
+)
+def test_writer_never_shares_an_epoch_with_kafka(log_epoch, elected, epoch):
+    assert writing_epoch(log_epoch, elected) == epoch
+
+
+def test_partition_that_kafka_left_without_a_leader_gets_one(kafkas):
+    resigned = m.PartitionChangeRecord(0, LEDGER, (), m.NO_LEADER, eligible_leader_replicas=(1,))
+    kafkas.write(log_of([*BASE], [resigned]))
+    cluster = kafkas.start()
+    assert cluster.topics["ledger"].leader_epochs == [6]
+    _, _, (elected,) = kafkas.written()[-1]
+    assert (elected.leader, elected.isr, elected.eligible_leader_replicas) == (1, (1,), ())
+
+
+def test_partition_of_another_node_or_directory_is_offline_and_not_made(kafkas, caplog):
+    elsewhere = [
+        m.TopicRecord("audit", AUDIT),
+        partition(AUDIT, 2, directories=(OTHER_DIRECTORY,)),
+        partition(AUDIT, 0, node_id=3),
+        partition(AUDIT, 1, directories=(bytes(16),)),
+    ]
+    kafkas.write(log_of([*BASE], elsewhere))
+    cluster = kafkas.start()
+    assert [cluster.partition("audit", index).offline is None for index in range(3)] == [False, True, False]
+    assert "2 of 4 partitions, such as audit-0, have no replica" in caplog.text
+    assert "audit-0" not in kafkas.broker.directories()
+    assert cluster.partition("audit", 0).read(0, 1).error.name == "KAFKA_STORAGE_ERROR"
+    kafkas.broker.stop()
+    assert (kafkas.directory / ".kafka_cleanshutdown").exists()
+
+
+def test_directory_of_a_controller_is_refused(kafkas):
+    kafkas.write(log_of([*BASE[:2], partition(LEDGER, 0, node_id=3)]), dirs=())
+    with pytest.raises(LogDirectoryError, match="a controller's"):
+        kafkas.start()
+
+
+def test_bootstrap_records_are_taken_where_there_is_no_metadata(kafkas):
+    (kafkas.directory / "bootstrap.checkpoint").write_bytes(build_snapshot([], values(*BASE), 7))
+    kafkas.write()
+    cluster = kafkas.start()
+    assert cluster.partition("ledger", 0).leader_epoch == 4
+    first, *_, last = [record for _, control, records in kafkas.written() if control is None for record in records]
+    assert (first, last) == (m.BeginTransactionRecord("Bootstrap records"), m.EndTransactionRecord())
+
+
+def test_bootstrap_records_that_a_kill_cut_short_are_begun_anew(kafkas):
+    (kafkas.directory / "bootstrap.checkpoint").write_bytes(build_snapshot([], values(*BASE), 7))
+    kafkas.write(log_of([m.BeginTransactionRecord("Bootstrap records"), *BASE[:2]]))
+    assert kafkas.start().topics["ledger"].leader_epochs == [4]
+
+
+def test_newest_snapshot_is_the_one_that_reaches_furthest():
+    names = [snapshot_name(SnapshotId(*each)) for each in ((0, 0), (900, 5), (1000, 4))]
+    assert newest_snapshot([*names, "00000000000000002000-0000000009.checkpoint.part"]) == (1000, 4)
+    assert newest_snapshot(["00000000000000000000.log"]) is None
+
+
+def test_quorum_state_without_an_epoch_is_refused(kafkas):
+    assert quorum_epoch(b'{"leaderEpoch":3}') == 3
+    for broken in (b"", b"{}", b"[]", b'{"leaderEpoch":"3"}', b"\xff"):
+        with pytest.raises(ProtocolError):
+            quorum_epoch(broken)
+    kafkas.write(log_of([*BASE]))
+    (kafkas.metadata / "quorum-state").write_text("{}")
+    with pytest.raises(LogDirectoryError, match="quorum-state"):
+        kafkas.start()
+
+
+def test_files_at_rest_are_read_as_the_log_is():
+    image = MetadataImage()
+    files = {"00000000000000000000.log": log_of([*BASE]), "00000000000000000003.log": log_of([NO_OP], base_offset=3)}
+    assert read_metadata(files, image).skipped == {20: 1}
+    assert sorted(image.topics) == ["ledger"]
+    with pytest.raises(ProtocolError, match="where 3 is the next"):
+        read_metadata(files | {"00000000000000000003.log": log_of([NO_OP], base_offset=5)}, MetadataImage())
+    with pytest.raises(ProtocolError, match="ends inside the batch"):
+        read_metadata({"00000000000000000000.log": log_of([*BASE])[:-1]}, MetadataImage())
