@@ -18,7 +18,8 @@ def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
             source, _, number = value.partition("<")[2].rpartition("/")
             outputs.setdefault((source, int(number)), []).append(value)
     for group, key in sorted({(op.invoke["group"], mop[1]) for op in story.of("offsets") for mop in op.invoke["mops"]}):
-        final = _final_offset(logs, group, key)
+        last = _last_commit(logs, group, key)
+        final = last.offset if last else 0
         committers = _committers(story, group, key)
         for offset, value, fate in logs.rows.get(key, ()):
             if fate not in VISIBLE:
@@ -30,16 +31,21 @@ def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
             elif offset < final and len(made) > 1:
                 yield Anomaly("reprocessed", f"{value} at {key}@{offset} became {made}", txns | committers)
             elif offset >= final and made:
+                # A commit that came too late may have set the group back: then it is of the one that came last.
+                txns |= {last.metadata} if last and last.metadata else set()
                 yield Anomaly(
                     "uncommitted-output", f"{value} at {key}@{offset} became {made}, {group} is at {final}", txns
                 )
     yield from _check_fetched(story, logs)
 
 
-def _final_offset(logs: Logs, group: str, key: str) -> int:
-    """What the log says in the end: commits count by their own place in the log, once their marker is written."""
+def _last_commit(logs: Logs, group: str, key: str) -> CommittedOffset | None:
+    """What the log says in the end: commits count by their own place in the log, once their marker is written.
+
+    The metadata of a commit names its transaction.
+    """
     rows = [row for row in logs.committed if (row.group, row.key) == (group, key) and row.fate in VISIBLE]
-    return max(rows, key=_position).offset if rows else 0
+    return max(rows, key=_position, default=None)
 
 
 def _position(row: CommittedOffset) -> int:
@@ -65,11 +71,8 @@ def _check_fetched(story: Story, logs: Logs) -> Iterator[Anomaly]:
             ]
             if found >= 0 and found not in known:
                 yield Anomaly("offset-divergence", f"{fetch.proc} was told {found} for {key} of {group}, log: {known}")
-            if (
-                final_at is not None
-                and fetch.began > final_at
-                and found != (_final_offset(logs, group, key) if known else -1)
-            ):
+            last = _last_commit(logs, group, key)
+            if final_at is not None and fetch.began > final_at and found != (last.offset if last else -1):
                 yield Anomaly("offset-divergence", f"{group} ends at {found} on {key}, log: {known}")
 
 

@@ -59,7 +59,9 @@ class Causes:
         late = attempt.over or attempt.txn != process.txn
         if late and state.status is TransactionStatus.ONGOING and _producer_of(state) == attempt.producer:
             cause = LATE_END if api_key == wire.END_TXN else LATE_OFFSETS
-            self._history.note("cause", cause=cause, txn=process.txn, of=attempt.txn)
+            # Whoever has given up what it had begun is hit in that.
+            hit = process.txn or self._last_begun(process.name)
+            self._history.note("cause", cause=cause, txn=hit, of=attempt.txn)
 
     def _look_for_successor(self, attempt: Attempt, state: TransactionState) -> None:
         """EndTxn of transactions V2 takes the epoch of a successor that speaks V1 for its own next one: no broker can
@@ -90,6 +92,13 @@ class Causes:
                 for txn in {self._last_ended(process.name): None, process.txn: None}:
                     if txn is not None:
                         self._history.note("cause", cause=LATE_MARKER, txn=txn, of=txn)
+
+    def _last_begun(self, name: str) -> str | None:
+        """The transaction that a client has spoken of last."""
+        begun = (
+            entry["txn"] for entry in reversed(self._history.entries) if entry["proc"] == name and entry.get("txn")
+        )
+        return next(begun, None)
 
     def _last_ended(self, name: str) -> str | None:
         """The transaction that a client asked to end last."""
