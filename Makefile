@@ -4,12 +4,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help env test lint types contracts tests docs format demo conformance bench clean
+.PHONY: help env test lint types contracts tests docs format demo conformance crash bench clean
 
 help:
 	@echo "make demo         play the stories on a broker of its own and audit its files on Spark"
 	@echo "make test         lint, types, import contracts, tests"
 	@echo "make conformance  all that is compared with Apache Kafka, and fifty kills (needs Java 17 and Maven)"
+	@echo "make crash        every truncation, flipped bit, failing disk call and 20,000 crash states, of which the tests sample"
 	@echo "make bench        the broker's and the scan's figures"
 	@echo "make docs         write the pages that are made from code"
 	@echo "make format       let ruff rewrite what it can"
@@ -54,6 +55,11 @@ conformance: $(STAMP)
 	@command -v java >/dev/null || { echo "make conformance needs Java 17: no java on the path"; exit 1; }
 	@command -v mvn >/dev/null || { echo "make conformance needs Maven, which fetches Apache Kafka: no mvn on the path"; exit 1; }
 	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest tests/conformance tests/crash tests/wire
+
+crash: $(STAMP)
+	$(BIN)/python -m ottla.testkit.crash damage --jobs 2
+	$(BIN)/python -m ottla.testkit.crash failures --jobs 2
+	$(BIN)/python -m ottla.testkit.crash states --jobs 2
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/broker.py

@@ -15,7 +15,7 @@ COMMANDS: Final = {
     "txn": ("ottla.cli.txn", "Say what holds back committed reads, and which transactions nobody will end."),
     "dump": ("ottla.cli.dump", "Print what stands in segment files and beside them."),
     "inspect": ("ottla.cli.inspect", "Say what a data directory holds and in what state."),
-    "graduate": ("ottla.cli.graduate", "Turn a data directory into one that Apache Kafka starts on."),
+    "graduate": ("ottla.cli.graduate", "Turn a data directory into one that Apache Kafka 4 starts on."),
     "repair": ("ottla.cli.repair", "Rebuild indexes and snapshots from the batches; cut damaged logs if asked."),
     "configs": ("ottla.cli.configs", "List every option with value, default, origin and meaning."),
 }
