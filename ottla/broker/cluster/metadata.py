@@ -351,6 +351,8 @@ class Cluster:
         else:
             settings = self._settings_of(topic.configs)
             partition = self._store.open_partition(topic.name, index, topic.topic_id, epoch, settings)
+            if partition.leader_epoch != epoch:
+                partition.lead(epoch)  # it was opened before the election, to be taken over
         self._partitions[topic.name][index] = partition
         return partition
 

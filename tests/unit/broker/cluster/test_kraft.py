@@ -219,6 +219,40 @@ def test_bootstrap_records_that_a_kill_cut_short_are_begun_anew(kafkas):
     assert kafkas.start().topics["ledger"].leader_epochs == [4]
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_partition_without_metadata_is_led_in_the_epoch_that_clients_are_told(kafkas, clean):
+    kafkas.write()
+    (kafkas.directory / "ledger-0" / f"{0:020d}.log").write_bytes(log_of([NO_OP]))
+    (kafkas.directory / "ledger-0" / "leader-epoch-checkpoint").write_text("0\n1\n5 0\n")
+    if not clean:
+        (kafkas.directory / ".kafka_cleanshutdown").unlink()
+    cluster = kafkas.start()
+    (told,) = cluster.topics["ledger"].leader_epochs
+    assert told > 5
+    assert cluster.partition("ledger", 0).leader_epoch == told
+    assert cluster.topics["ledger"].topic_id == LEDGER
+
+
+def test_directory_that_is_only_called_like_a_partition_is_no_topic(kafkas):
+    kafkas.write()
+    (kafkas.directory / "backup-20240101").mkdir()
+    assert sorted(kafkas.start().topics) == ["ledger"]
+
+
+def test_missing_partitions_below_the_highest_are_offline(kafkas):
+    kafkas.write(dirs=("ledger-2",))
+    cluster = kafkas.start()
+    assert [cluster.partition("ledger", index).offline is None for index in range(3)] == [False, False, True]
+    assert cluster.topics["ledger"].configs == {"retention.ms": "-1", "retention.bytes": "-1"}
+
+
+def test_two_topics_under_one_name_stop_the_start(kafkas):
+    kafkas.write(dirs=("ledger-0",))
+    kafkas.write(dirs=("ledger-1",), topic_id=AUDIT)
+    with pytest.raises(LogDirectoryError, match="ledger-0 and ledger-1 belong to two topics"):
+        kafkas.start()
+
+
 def test_newest_snapshot_is_the_one_that_reaches_furthest():
     names = [snapshot_name(SnapshotId(*each)) for each in ((0, 0), (900, 5), (1000, 4))]
     assert newest_snapshot([*names, "00000000000000002000-0000000009.checkpoint.part"]) == (1000, 4)
