@@ -75,7 +75,7 @@ def compress_in_steps(payload: Buffer, compression: int) -> Generator[None, None
     """`compress` that yields after every 128 KiB, a few milliseconds of the slowest codec."""
     view = memoryview(payload)
     pieces = [view[at : at + _STEP_SIZE] for at in range(0, len(view), _STEP_SIZE)]
-    if len(pieces) < 2:
+    if len(pieces) < 2 or compression == NONE:
         return compress(payload, compression)
     if compression == SNAPPY:
         out = bytearray(_XERIAL_HEADER)
