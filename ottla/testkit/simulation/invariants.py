@@ -83,6 +83,7 @@ class Invariants:
         for partition in assembly.broker.cluster.partitions():
             if partition.offline is not None:
                 yield f"{partition.name} {IS_OFFLINE}: {partition.offline}"
+                continue
             before = self._ends.get(partition.name)
             if before is not None and partition.log_end_offset < before[2]:
                 yield f"{partition.name} ended at {before[2]} and ends at {partition.log_end_offset} after a restart"
