@@ -48,8 +48,9 @@ class Volatile(NamedTuple):
     pending: the record being logged, or the Complete record that waits for its markers. Set when a decision's append
         has begun and when a Prepare record is applied; cleared when the record is durable or its append has failed.
     last_epoch: the epoch before the last bump, so that a repeated request is recognised. Set with each record.
-    fenced_epoch: the epoch that an abort by the coordinator reaches, from the append of its Prepare on. When that fails
-        it stays, so that the old producer is fenced and the next attempt does not bump again. Cleared when a Complete record is prepared.
+    fenced_epoch: the epoch that an abort by the coordinator reaches, from the append of its Prepare on. When that
+        fails it stays, so that the old producer is fenced and the next attempt does not bump again. Cleared when a
+        Complete record is prepared.
     awaiting: the partitions of a prepared transaction whose markers are not written yet. The fan-out deletes from it
         in place, the one change that is not a replacement.
 
