@@ -29,7 +29,7 @@ from ottla.broker.log.compaction import (
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segment import Segment
-from ottla.broker.log.segment_index import SegmentIndex
+from ottla.broker.log.segment_index import NO_TIMESTAMP, SegmentIndex
 from ottla.broker.log.settings import MAX_INT64
 from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, rename_segment, set_aside
 from ottla.broker.ports.clock import Clock
@@ -339,7 +339,9 @@ class _Output:
     def add(self, batch: Buffer, header: BatchHeader) -> int:
         """Append what is left of the batch of `header`; the bytes that were written since the last sync."""
         size_bytes = len(batch)
-        max_timestamp_ms = read_header(batch).max_timestamp
+        left = read_header(batch)
+        # An empty batch keeps a time that no record has any more: who looks it up would find nothing there.
+        max_timestamp_ms = left.max_timestamp if left.record_count else NO_TIMESTAMP
         self._index.account(self._size_bytes, size_bytes, header.last_offset, max_timestamp_ms)
         self._size_bytes += size_bytes
         self._buffers.append(batch)
