@@ -3,6 +3,8 @@
 `make test` takes every byte around some batches of the 256 KiB log, and a share of the bits of the 16 KiB one.
 """
 
+from unittest.mock import ANY
+
 import pytest
 
 from ottla.broker.log import damage
@@ -12,7 +14,7 @@ from ottla.testkit.crash.logs import PARTITION, Shape
 LARGE = Shape(262_144, 1_500)
 SMALL = Shape(16_384, 300)
 ROLLED = Shape(16_384, 300, segment_bytes=6_000)
-BATCHES = 3
+BATCHES = 2
 EVERY = 37
 
 
@@ -69,7 +71,7 @@ def test_every_bit_of_the_last_batch(unsynced):
 
 @pytest.mark.parametrize("flips", [False, True], ids=["cut", "flipped"])
 @pytest.mark.parametrize(
-    "name", ["index", "timeindex", "txnindex", "snapshot", "leader-epoch-checkpoint", "partition.metadata"]
+    "name", [".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata"]
 )
 def test_files_beside_a_log_that_is_recovered_decide_nothing(unsynced, name, flips):
     paths = [path for path in unsynced.files if path.startswith(PARTITION) and path.endswith(name)]
@@ -92,7 +94,7 @@ def test_a_checkpoint_is_right_or_the_broker_says_which_file_is_not(small, name,
 
 
 def test_a_recovery_that_believes_what_it_reads_is_noticed(monkeypatch):
-    monkeypatch.setattr("ottla.broker.log.batches.crc32c", lambda data: int.from_bytes(bytes(data[-4:])))
+    monkeypatch.setattr("ottla.broker.log.batches.crc32c", lambda _: ANY)
     monkeypatch.setattr(damage, "crc_is_valid", lambda *_: False)
     scene = Scene(SMALL, 0)
     assert sweep(scene, (each for each in scene.damages(scene.path("log"), flips=True) if each.at % 997 == 0))[1]

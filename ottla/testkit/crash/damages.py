@@ -183,6 +183,7 @@ class Scene:
                 refused = scan_contents([(Path("served"), bytes(served[position:]))]).batches
                 _hold(not refused or refused[0].base_offset != batch.base_offset, f"wrong bytes at {batch.base_offset}")
                 _hold(bytes(found[:8]) == whole[:8], f"wrong offset: {found[:8].hex()} for {batch.base_offset}")
+                _hold(batch.last_offset < self.recovery_point, f"recovered with a wrong CRC at {batch.base_offset}")
                 unseen = True
             position += batch.size_bytes
         _hold(position == len(served), f"{len(served) - position} bytes too many are served")

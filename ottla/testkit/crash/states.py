@@ -225,8 +225,11 @@ def _judge_position(life: Life, ledger: Ledger, visible: set[str]) -> Iterator[s
     except NoAnswer as silence:
         yield f"OffsetFetch: {silence}"
         return
+    if reply.error_code != wire.NONE:
+        yield f"OffsetFetch: error {reply.error_code}"
+        return
     position = reply.topics[0].partitions[0].committed_offset
-    if reply.error_code == wire.NONE and position != expected:
+    if position != expected:
         yield f"the group stands at {position}, not at {expected}"
 
 
