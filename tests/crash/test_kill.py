@@ -1,4 +1,4 @@
-"""kill -9 at random moments under transactional load, then everything that was promised is looked for.
+"""kill -9 at random moments under the load of three client libraries, then everything that was promised is looked for.
 
 OTTLA_KILLS sets how often (5 for `make test`, 50 for `make conformance`), OTTLA_SEED the moments and the load.
 OTTLA_KILL_APACHE=1 kills a real Apache Kafka instead, to see that the harness asks for no more than Kafka gives. It is
@@ -13,10 +13,12 @@ import sys
 import time
 
 import pytest
+from aio_worker import AiokafkaWorker
 from clients import eventually, start_client
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from oracle import Findings, Partition, violations
+from story import anomalies
 from targets import TARGETS
 from workload import GROUP, ORDERS, TOPICS, start_workers
 
@@ -149,7 +151,7 @@ def test_a_killed_broker_keeps_every_promise(tmp_path, record_property):
         for topic, partitions in TOPICS.items():
             client.create_topics([topic], partitions)
         client.close()
-        workers = start_workers(broker.bootstrap, SEED)
+        workers = start_workers(broker.bootstrap, SEED, AiokafkaWorker)
         all_go_on(workers, "before the first kill")
         for number in range(1, KILLS + 1):
             time.sleep(dice.uniform(0.0, 0.8))
@@ -157,12 +159,13 @@ def test_a_killed_broker_keeps_every_promise(tmp_path, record_property):
             all_go_on(workers, f"after kill {number} (seed {SEED})")
         finish(workers)
         history = [transaction for worker in workers for transaction in worker.history]
-        for reader in ("confluent-kafka", "kafka-python"):
+        for reader in ("confluent-kafka", "kafka-python", "aiokafka"):
             findings = look_for_everything(broker, tmp_path, reader, workers[-1].seen)
             assert violations(history, findings) == [], f"seed {SEED}, read with {reader}"
         assert broker.stop() in (0, 143)  # the JVM says 143
         if TARGET == "ottla":
             agree_with_the_files(broker.data_dir, findings)
+            assert [str(anomaly) for anomaly in anomalies(history, broker.data_dir)] == [], f"seed {SEED}"
         broker.start()
         again = look_for_everything(broker, tmp_path, "confluent-kafka")
         assert (again.committed, again.ends) == (findings.committed, findings.ends), "a clean restart changed the logs"

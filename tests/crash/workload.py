@@ -340,11 +340,13 @@ class Reader(Worker):
         self.consumer.close()
 
 
-def start_workers(bootstrap, seed):
+def start_workers(bootstrap, seed, *more):
+    """The workers, and one of each class in `more`."""
     workers = [
         ConfluentWorker("order-processor-01", bootstrap, seed),
         ConfluentWorker("order-processor-02", bootstrap, seed),
         KafkaPythonWorker("order-processor-03", bootstrap, seed),
+        *(kind(f"order-processor-{number:02d}", bootstrap, seed) for number, kind in enumerate(more, start=4)),
         Feeder("order-feeder", bootstrap, seed),
         Biller("biller", bootstrap, seed),
         Reader("reader", bootstrap, seed),

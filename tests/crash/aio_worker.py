@@ -1,0 +1,73 @@
+"""Transactions of aiokafka through any number of crashes: each producer on an event loop that ends with it."""
+
+import asyncio
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from oracle import ABORTED, COMMITTED, UNKNOWN
+from workload import ABORT_SHARE, LEDGER, SHORT_WAIT_S, Worker
+
+
+class AiokafkaWorker(Worker):
+    """Begins anew after each error. What a given-up instance has under way is cancelled with its loop: aiokafka's
+    `stop` first waits for what it could not send."""
+
+    producer = loop = None
+
+    def turn(self):
+        transaction = self.begin()
+        transaction.writes = self.somewhere(LEDGER)
+        self.commit_asked = False
+        try:
+            if self.producer is None:
+                self.start_producer()
+            self.within(self.play(transaction))
+        except (KafkaError, TimeoutError, OSError) as error:
+            self.trouble = error
+            transaction.outcome = UNKNOWN if self.commit_asked else ABORTED
+            self.shut()
+
+    async def play(self, transaction):
+        producer = self.producer
+        await producer.begin_transaction()
+        sent = []
+        for write in transaction.writes:
+            topic, number = write.partition
+            sent.append((write, await producer.send(topic, write.value.encode(), partition=number)))
+        if self.dice.random() < ABORT_SHARE:
+            await producer.abort_transaction()
+            transaction.outcome = ABORTED
+        else:
+            for write, future in sent:
+                write.offset = (await future).offset
+            self.commit_asked = True
+            await producer.commit_transaction()
+            transaction.outcome = COMMITTED
+            self.progress += 1
+
+    def start_producer(self):
+        self.loop = asyncio.new_event_loop()
+
+        async def start():
+            self.producer = AIOKafkaProducer(
+                bootstrap_servers=self.bootstrap,
+                transactional_id=self.name,
+                transaction_timeout_ms=60_000,
+                retry_backoff_ms=20,
+            )
+            await self.producer.start()
+
+        self.within(start())
+
+    def within(self, work):
+        return self.loop.run_until_complete(asyncio.wait_for(work, SHORT_WAIT_S))
+
+    def shut(self):
+        loop, self.loop, self.producer = self.loop, None, None
+        if loop is None:
+            return
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.close()
