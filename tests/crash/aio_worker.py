@@ -66,8 +66,11 @@ class AiokafkaWorker(Worker):
         loop, self.loop, self.producer = self.loop, None, None
         if loop is None:
             return
-        tasks = asyncio.all_tasks(loop)
+        loop.run_until_complete(self.end(asyncio.all_tasks(loop)))
+        loop.close()
+
+    @staticmethod
+    async def end(tasks):
         for task in tasks:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
