@@ -8,6 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from clients import start_client
+from scenario import STEPS, Stage
 from targets import TARGETS
 
 
@@ -49,3 +50,17 @@ def ensemble(tmp_path_factory):
 def pytest_collection_modifyitems(items):
     """What reads the files that the scenario left comes after it."""
     items.sort(key=lambda item: "data_dir" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def data_dir(ensemble):
+    """The data directory of the scenario, cleanly stopped. Plays the scenario once if nobody did before."""
+    if "ottla" not in ensemble.brokers:
+        client = ensemble.client("ottla", "kafka-python")
+        for step in STEPS:
+            if step.needs not in client.missing:
+                step(Stage(client, step.__name__.replace("_", "-")))
+    ensemble.close_clients()
+    broker = ensemble.brokers.pop("ottla")
+    assert broker.stop() == 0, broker.log_tail()
+    return broker.data_dir

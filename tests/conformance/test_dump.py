@@ -5,9 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from test_written_files import FILES_AT_ONCE, data_dir, dump, written
+from test_written_files import FILES_AT_ONCE, dump, written
 
-__all__ = ["data_dir"]
 # Kafka prints keys and values as they are, line ends among them.
 PAYLOAD = re.compile(r"(headerKeys: \[[^\]]*\]) (?:key|payload): (?!\{).*")
 

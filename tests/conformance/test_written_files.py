@@ -6,7 +6,6 @@ import shutil
 import subprocess
 
 import pytest
-from scenario import STEPS, Stage
 from targets import KAFKA_SH
 
 from ottla.testkit.scanner import scan_partition, scan_segments
@@ -21,20 +20,6 @@ COMPLAINT = re.compile(
 )
 # It starts to count offsets at -1 in every file, so the first record of a later segment of any Kafka looks like a gap.
 FIRST_OF_A_SEGMENT = re.compile(r"\nNon-consecutive offsets in \S+/0*(\d+)\.log\n  -1 is followed by \1(?=\n)(?!\n  )")
-
-
-@pytest.fixture(scope="session")
-def data_dir(ensemble):
-    """The data directory of the scenario, cleanly stopped. Plays the scenario once if nobody did before."""
-    if "ottla" not in ensemble.brokers:
-        client = ensemble.client("ottla", "kafka-python")
-        for step in STEPS:
-            if step.needs not in client.missing:
-                step(Stage(client, step.__name__.replace("_", "-")))
-    ensemble.close_clients()
-    broker = ensemble.brokers.pop("ottla")
-    assert broker.stop() == 0, broker.log_tail()
-    return broker.data_dir
 
 
 def dump(data_dir, files, *options):
