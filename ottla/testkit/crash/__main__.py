@@ -52,6 +52,7 @@ def _crash_states(wanted: int, jobs: int) -> list[str]:
     runs = ((seed, flushing) for seed in count(1) for flushing in (True, False))
     for found in _in_processes(sample, runs, jobs):
         tally.merge(found)
+        _print(f"{tally.states.total()} states, {len(tally.problems)} problems")
         if tally.states.total() >= wanted:
             break
     _print(f"{tally.states.total()} states: " + ", ".join(f"{name} {n}" for name, n in sorted(tally.states.items())))
