@@ -1,8 +1,8 @@
 """Group commit: one sync at a time covers everything that was appended before it began. shell
 
-A partition asks for a flush when it has appended what must be on the device. At the end of that turn, or when the sync
-that is under way has ended, one sync starts for all of them; then their high watermarks move. So the cost of a sync is
-shared by all who wait for it, and nobody waits for more than two.
+A partition asks for a flush when it has appended what must be on the device. Behind the requests that have arrived by
+then, or when the sync that is under way has ended, one sync starts for all of them; then their high watermarks move. So
+the cost of a sync is shared by all who wait for it, and nobody waits for more than two.
 
 A sync that failed is never tried again: the kernel may have dropped the pages and called them clean.
 """
@@ -12,16 +12,14 @@ from collections.abc import Callable
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk, SyncJob
-from ottla.broker.turns import Turns
 
 
 class Flusher:
     """The flushes of one log directory; `failed` hears of the first that fails, and it was the last."""
 
-    def __init__(self, disk: Disk, clock: Clock, turns: Turns, failed: Callable[[OSError], None]) -> None:
+    def __init__(self, disk: Disk, clock: Clock, failed: Callable[[OSError], None]) -> None:
         self._disk = disk
         self._clock = clock
-        self._turns = turns
         self._failed = failed
         self._dirty: dict[Partition, None] = {}
         self._covered: list[tuple[Partition, int]] = []
@@ -33,15 +31,27 @@ class Flusher:
         """Whether a flush is under way or asked for."""
         return self._job is not None or self._scheduled
 
+    def raise_sync_error(self) -> None:
+        """Raises the OSError of the sync that was under way, if it has failed and that was not heard yet."""
+        if self._job is not None and self._job.done and self._job.error is not None:
+            raise self._job.error
+
     def flush(self, partition: Partition) -> None:
         """Put what the partition holds now on the device, then tell it (`Partition.flushed`)."""
         self._dirty[partition] = None
         self._schedule()
 
+    def start(self) -> None:
+        """Start the sync that is asked for, if none is under way: at the next turn, or when nobody else will come."""
+        if self._scheduled:
+            self._start()
+
     def _schedule(self) -> None:
         if not self._scheduled and self._job is None:
             self._scheduled = True
-            self._turns.at_end(self._start)
+            # Not at the end of this turn: who has sent something meanwhile has a turn of its own, and would have to
+            # wait for a sync of this one's alone.
+            self._clock.next_turn(self.start)
 
     def _start(self) -> None:
         self._scheduled = False

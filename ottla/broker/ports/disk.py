@@ -1,31 +1,32 @@
 """The disk port: every file that the broker touches, and the ids and names it draws at random. shell"""
 
-import ctypes
-import ctypes.util
 import errno
 import fcntl
 import os
 import secrets
 import shutil
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ottla.broker.ports.descriptors import Descriptors
+from ottla.broker.ports.side_by_side import processors, spread
+from ottla.broker.ports.syncs import Syncs, ThreadSyncJob, sync_descriptor
 
 _NONE: Final = -1
 
+# A Path costs more than the call that it makes, and a start makes ten for each partition.
+_stat, _list, _mkdir, _rename, _unlink = os.stat, os.listdir, os.mkdir, os.replace, os.unlink
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
+T = TypeVar("T")
+R = TypeVar("R")
 
 # More buffers than this in one writev are refused by Linux (IOV_MAX).
 _IOV_MAX = 1024
-# From this many files on, one syncfs is cheaper than a fdatasync of each (64 files: 0.5 ms against 5.3 ms).
-_SYNC_FILES_MAX = 4
 
 
 class LockHeld(Exception):
@@ -125,6 +126,9 @@ class Disk(Protocol):
 
     def modified_ms(self, path: str) -> int: ...
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Pretend that a file was last written at `modified_ms`."""
+
     def volume(self, path: str) -> Volume: ...
 
     def lock(self, path: str) -> Lock:
@@ -133,19 +137,25 @@ class Disk(Protocol):
     def random_id(self) -> bytes:
         """16 random bytes for an id or a name that no other broker draws."""
 
+    def spread(self, work: Callable[["Disk", T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
+        """{place of an item: what `work` gave}, side by side in processes; whatever cannot be is left out.
+
+        Items and results must be picklable. `work` gets a disk of its own. Raises OSError if `work` does.
+        """
+
 
 class RealFile:
     """A file of the operating system, written at its end and read anywhere.
 
-    With `descriptors` it may lose its descriptor while nobody uses it, and opens another: so it is closed before it
-    is renamed or removed.
+    One of a disk may lose its descriptor while nobody uses it, and opens another: so it is closed before it is renamed
+    or removed.
     """
 
-    __slots__ = ("_descriptor", "_descriptors", "_path", "size_bytes", "used")
+    __slots__ = ("_descriptor", "_disk", "_path", "size_bytes", "used")
 
-    def __init__(self, path: str, create: bool, descriptors: Descriptors | None = None) -> None:
+    def __init__(self, path: str, create: bool, disk: "RealDisk | None" = None) -> None:
         self._path = path
-        self._descriptors = descriptors
+        self._disk = disk
         self._descriptor = _NONE
         self.used = True
         self.size_bytes: int = os.fstat(self._open(os.O_CREAT if create else 0)).st_size
@@ -155,8 +165,8 @@ class RealFile:
         if not self._path:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
-        if self._descriptors is not None:
-            self._descriptors.opened(self)
+        if self._disk is not None:
+            self._disk.descriptors.opened(self)
         return self._descriptor
 
     def _ready(self) -> int:
@@ -164,11 +174,20 @@ class RealFile:
         self.used = True
         return self._open() if self._descriptor == _NONE else self._descriptor
 
+    @property
+    def descriptor(self) -> int | None:
+        """The descriptor, unless the file rests."""
+        return None if self._descriptor == _NONE else self._descriptor
+
     def rest(self) -> None:
         """Close the descriptor; the next use opens another."""
         descriptor, self._descriptor = self._descriptor, _NONE
-        if descriptor != _NONE:
+        if descriptor == _NONE:
+            return
+        if self._disk is None:
             os.close(descriptor)
+        else:
+            self._disk.syncs.close(descriptor)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         position = self.size_bytes
@@ -210,13 +229,13 @@ class RealFile:
         self.size_bytes = size_bytes
 
     def sync(self) -> None:
-        _sync_descriptor(self._ready())
+        sync_descriptor(self._ready())
 
     def close(self) -> None:
         self.rest()
+        if self._disk is not None:
+            self._disk.closed(self, self._path)
         self._path = ""
-        if self._descriptors is not None:
-            self._descriptors.closed(self)
 
 
 class RealLock:
@@ -243,81 +262,66 @@ class RealLock:
             os.close(descriptor)
 
 
-class ThreadSyncJob:
-    """A sync in the thread of its disk."""
-
-    __slots__ = ("_disk", "_on_end", "_paths", "done", "error")
-
-    def __init__(self, disk: "RealDisk", paths: Sequence[str], on_end: Callable[[], None] | None) -> None:
-        self.done = False
-        self.error: OSError | None = None
-        self._disk = disk
-        self._paths = paths
-        self._on_end = on_end
-
-    def run(self) -> None:
-        """Sync, and say so."""
-        paths = self._paths
-        try:
-            while paths := [path for path in paths if self._disk.exists(path)]:
-                # A file that is deleted with its topic in the meantime has nothing left to lose.
-                with suppress(FileNotFoundError):
-                    self._disk.sync(paths)
-                    break
-        except OSError as error:
-            self.error = error
-        self.done = True
-        if self._on_end is not None:
-            self._on_end()
-
-
-def _run_syncs(jobs: "SimpleQueue[ThreadSyncJob | None]") -> None:
-    """The thread of a disk: one sync after the other, so that none can miss what another was told of a lost write."""
-    while (job := jobs.get()) is not None:
-        job.run()
-        del job  # it would keep the disk, and so this thread
-
-
 class RealDisk:
     """The file system of the machine."""
 
-    __slots__ = ("__weakref__", "_descriptors", "_syncs")
+    __slots__ = ("__weakref__", "_files", "descriptors", "syncs")
 
     def __init__(self, open_files_max: int = 0) -> None:
         """At most `open_files_max` files that `open` gave are open at once (0: what `descriptors.py` finds fit)."""
-        self._descriptors = Descriptors(open_files_max)
-        self._syncs: SimpleQueue[ThreadSyncJob | None] | None = None
+        self.descriptors = Descriptors(open_files_max)
+        self.syncs = Syncs()
+        self._files: dict[str, RealFile] = {}
+        weakref.finalize(self, self.syncs.stop)
 
     def open(self, path: str, create: bool = False) -> RealFile:
-        return RealFile(path, create, self._descriptors)
+        file = self._files[path] = RealFile(path, create, self)
+        return file
+
+    def closed(self, file: RealFile, path: str) -> None:
+        """A file is not used any more."""
+        self.descriptors.closed(file)
+        if self._files.get(path) is file:
+            del self._files[path]
 
     def exists(self, path: str) -> bool:
-        return Path(path).exists()
+        try:
+            _stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def size_bytes(self, path: str) -> int:
-        return Path(path).stat().st_size
+        return _stat(path).st_size
 
     def list(self, path: str) -> list[str]:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries)
+        return sorted(_list(path))
 
     def make_dir(self, path: str) -> None:
-        Path(path).mkdir()
+        _mkdir(path)
 
     def make_dirs(self, path: str) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
-        Path(old).replace(new)
+        _rename(old, new)
 
     def remove(self, path: str) -> None:
-        Path(path).unlink()
+        _unlink(path)
 
     def remove_tree(self, path: str) -> None:
         shutil.rmtree(path)
 
     def read(self, path: str) -> bytes:
-        return Path(path).read_bytes()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size_bytes = os.fstat(descriptor).st_size
+            content = os.read(descriptor, size_bytes + 1)
+            while len(content) < size_bytes and (more := os.read(descriptor, size_bytes - len(content))):
+                content += more  # one call gives 2 GiB at most
+            return content
+        finally:
+            os.close(descriptor)
 
     def write(self, path: str, data: Buffer) -> None:
         self._write(path, data, sync=False)
@@ -325,29 +329,31 @@ class RealDisk:
     def write_atomically(self, path: str, data: Buffer, sync: bool = True) -> None:
         temporary = f"{path}.tmp"
         self._write(temporary, data, sync)
-        Path(temporary).replace(path)
+        _rename(temporary, path)
         if sync:
-            self.sync_dir(str(Path(path).parent))
+            self.sync_dir(os.fspath(Path(path).parent))
 
     def sync(self, paths: Sequence[str]) -> None:
-        if len(paths) >= _SYNC_FILES_MAX and _syncfs is not None:
-            _sync_file_system(paths[0])
-            return
         for path in paths:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                _sync_descriptor(descriptor)
-            finally:
-                os.close(descriptor)
+            _stat(path)
+        if not paths:
+            return
+        ended = threading.Event()
+        job = self.syncs.start([], [*paths], ended.set)
+        ended.wait()
+        if job.error is not None:
+            raise job.error
 
     def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> ThreadSyncJob:
-        if self._syncs is None:
-            self._syncs = SimpleQueue()
-            threading.Thread(target=_run_syncs, args=(self._syncs,), name="sync", daemon=True).start()
-            weakref.finalize(self, self._syncs.put, None)
-        job = ThreadSyncJob(self, paths, on_end)
-        self._syncs.put(job)
-        return job
+        descriptors, others = [], []
+        for path in paths:
+            file = self._files.get(path)
+            descriptor = None if file is None else file.descriptor
+            if descriptor is None:
+                others.append(path)
+            else:
+                descriptors.append(descriptor)
+        return self.syncs.start(descriptors, others, on_end)
 
     def sync_dir(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -357,7 +363,10 @@ class RealDisk:
             os.close(descriptor)
 
     def modified_ms(self, path: str) -> int:
-        return Path(path).stat().st_mtime_ns // 1_000_000
+        return _stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def volume(self, path: str) -> Volume:
         usage = shutil.disk_usage(path)
@@ -369,6 +378,11 @@ class RealDisk:
     def random_id(self) -> bytes:
         return secrets.token_bytes(16)
 
+    def spread(self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
+        if processors() < 2:
+            return {}
+        return spread(lambda item: work(RealDisk(), item), items, sizes)
+
     def _write(self, path: str, data: Buffer, sync: bool) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
@@ -379,30 +393,3 @@ class RealDisk:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _sync_descriptor(descriptor: int) -> None:
-    if sys.platform == "darwin":
-        # fsync on macOS stops at the drive's cache.
-        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    else:
-        os.fdatasync(descriptor)
-
-
-def _find_syncfs() -> "ctypes._NamedFuncPointer | None":
-    if sys.platform != "linux":
-        return None
-    return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-
-
-_syncfs = _find_syncfs()
-
-
-def _sync_file_system(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if _syncfs is not None and _syncfs(descriptor) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), path)
-    finally:
-        os.close(descriptor)

@@ -62,7 +62,7 @@ def test_waiters_hear_in_the_order_of_their_appends(broker, produce, syncs):
 
 def test_a_new_log_is_flushed_with_its_names(broker, produce, syncs):
     produce(broker.partition(**FLUSHED))
-    assert names(syncs[0]) == ["00000000000000000000.log", "t-0", "data"]
+    assert names(syncs[0]) == ["00000000000000000000.log", "partition.metadata", "t-0", "data"]
     syncs.pop().end()
     produce(broker.partition(**FLUSHED))
     assert names(syncs[0]) == ["00000000000000000000.log"]
@@ -151,4 +151,21 @@ def test_a_partition_that_is_deleted_is_not_waited_for(broker, produce, syncs):
     broker.manager.delete_partition("t", 0)
     assert heard == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     syncs.pop().end()
+    assert not broker.manager.flushing
+
+
+def test_who_has_sent_something_meanwhile_shares_the_sync(broker, produce, syncs, monkeypatch):
+    partitions = [broker.partition(index=index, **FLUSHED) for index in range(3)]
+    next_turns = []
+    monkeypatch.setattr(broker.clock, "next_turn", next_turns.append)
+    for partition in partitions:
+        produce(partition)
+    assert (syncs, len(next_turns), broker.manager.flushing) == ([], 1, True)
+    broker.manager.start_flush()
+    assert len([name for name in names(syncs[0]) if name.endswith(".log")]) == 3
+    next_turns.pop()()
+    broker.manager.start_flush()
+    assert len(syncs) == 1
+    syncs.pop().end()
+    assert [partition.high_watermark for partition in partitions] == [1, 1, 1]
     assert not broker.manager.flushing

@@ -3,16 +3,53 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.ports import disk as disk_module
+from ottla.broker.ports import syncs
 from ottla.broker.ports.disk import LockHeld, RealDisk
+from ottla.broker.ports.kernel_syncs import KernelSyncs
 
 
 @pytest.fixture
 def disk():
     return RealDisk()
+
+
+@pytest.fixture(params=["by the kernel", "one by one"])
+def kernel(request, monkeypatch):
+    """How many files are synced: at once, where the kernel can, and as elsewhere."""
+    made = KernelSyncs()
+    if request.param == "one by one":
+        monkeypatch.setattr(KernelSyncs, "sync", None)
+        monkeypatch.setattr(syncs, "KernelSyncs", lambda: SimpleNamespace(available=False, close=lambda: None))
+    elif not made.available:
+        pytest.skip("no asynchronous IO here")
+    made.close()
+
+
+class Failing(set):
+    """Paths whose sync fails."""
+
+    def __init__(self):
+        self.tried = []
+
+    def sync(self, descriptor):
+        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        self.tried.append(path)
+        if path in self:
+            raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    paths = Failing()
+    monkeypatch.setattr(os, "fdatasync", paths.sync)
+    monkeypatch.setattr(os, "fsync", paths.sync)
+    monkeypatch.setattr(syncs, "KernelSyncs", lambda: SimpleNamespace(available=False, close=lambda: None))
+    return paths
 
 
 def test_appends_go_to_the_end_in_order(disk, tmp_path):
@@ -98,39 +135,50 @@ def test_what_is_not_there(disk, tmp_path):
     assert not disk.exists(path)
 
 
-@pytest.mark.parametrize("with_syncfs", [True, False])
-@pytest.mark.parametrize("count", [1, 9])
-def test_syncs(disk, tmp_path, monkeypatch, with_syncfs, count):
-    if not with_syncfs:
-        monkeypatch.setattr(disk_module, "_syncfs", None)
+def ended(job):
+    """The job, when its thread has done with it."""
+    deadline = time.monotonic() + 10
+    while not job.done and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert job.done
+    return job
+
+
+@pytest.mark.parametrize("count", [1, 9, 150])
+def test_syncs(disk, tmp_path, kernel, count):
     paths = [str(tmp_path / str(n)) for n in range(count)]
     for path in paths:
         disk.write(path, b"x")
     disk.sync(paths)
     disk.sync([])
     disk.sync_dir(str(tmp_path))
-    job = disk.start_sync([*paths, str(tmp_path / "deleted in the meantime")])
-    deadline = time.monotonic() + 10
-    while not job.done and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert job.done and job.error is None
+    files = [disk.open(path) for path in paths[::2]]
+    job = ended(disk.start_sync([*paths, str(tmp_path), str(tmp_path / "deleted in the meantime")]))
+    assert job.error is None
+    for file in files:
+        file.close()
+    with pytest.raises(FileNotFoundError):
+        disk.sync([*paths, str(tmp_path / "never there")])
 
 
-def test_a_failed_sync_says_so(disk, tmp_path, monkeypatch):
-    path = str(tmp_path / "f")
-    disk.write(path, b"x")
-
-    def fail(descriptor):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "fdatasync", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        disk.sync([path])
-    job = disk.start_sync([path])
-    deadline = time.monotonic() + 10
-    while not job.done and time.monotonic() < deadline:
-        time.sleep(0.001)
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_failed_sync_says_so(disk, tmp_path, failing, opened):
+    paths = [str(tmp_path / str(number)) for number in range(4)]
+    files = [disk.open(path, create=True) for path in paths]
+    if not opened:
+        for file in files:
+            file.close()
+    failing.add(str(tmp_path / "2"))
+    if not opened:
+        with pytest.raises(OSError, match="Input/output"):
+            disk.sync(paths)
+    job = ended(disk.start_sync(paths))
     assert job.error is not None and job.error.errno == errno.EIO
+    assert sorted(failing.tried[-4:]) == paths
+    failing.clear()
+    assert ended(disk.start_sync(paths)).error is None
+    for file in files:
+        file.close()
 
 
 def test_a_lock_keeps_out_this_process_and_others(disk, tmp_path):

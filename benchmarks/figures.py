@@ -1,0 +1,47 @@
+"""Figures of one broker, or of none, beside their goals: as a table for people, as JSON for programs. shell"""
+
+import json
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Figures = dict[str, float]
+
+
+class Row(NamedTuple):
+    """A figure by its key; `goal` is the most it may be, the least where `higher_is_better`."""
+
+    key: str
+    label: str
+    unit: str
+    goal: float | None = None
+    higher_is_better: bool = False
+
+
+def machine() -> dict[str, float]:
+    """What the figures stand on. To be asked before anything is measured."""
+    return {"cores": os.cpu_count() or 1, "load_1_min": os.getloadavg()[0]}
+
+
+def show(rows: Sequence[Row], figures: Figures, machine: dict[str, float], form: str) -> None:
+    """Print the figures that were taken, in the order of `rows`; `form` is text or json."""
+    if form == "json":
+        goals = {row.key: row.goal for row in rows if row.goal is not None}
+        print(json.dumps({"machine": machine, "figures": figures, "goals": goals}, indent=2))
+    else:
+        print(_as_text(rows, figures, machine))
+
+
+def _as_text(rows: Sequence[Row], figures: Figures, machine: dict[str, float]) -> str:
+    lines = [f"{machine['cores']} cores, load {machine['load_1_min']:.1f} before the start", ""]
+    for row in rows:
+        value = figures.get(row.key)
+        if value is not None:
+            goal = "" if row.goal is None else f"{'>=' if row.higher_is_better else '<='} {row.goal:g}"
+            verdict = "" if row.goal is None else "reached" if _reached(row.goal, row, value) else "MISSED"
+            lines.append(f"{row.label:68} {value:12,.3f} {row.unit:5} {goal:8} {verdict}".rstrip())
+    return "\n".join(lines)
+
+
+def _reached(goal: float, row: Row, value: float) -> bool:
+    return value >= goal if row.higher_is_better else value <= goal

@@ -1,0 +1,139 @@
+"""After a crash: recovering logs that take long to read side by side, before they are opened one by one. shell
+
+Each log is recovered by `recovery.py`, in a process that writes its files and hands back what it found. A log that is
+not among the results is recovered when it is opened.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from ottla.broker.log import checkpoints
+from ottla.broker.log.epochs import LeaderEpochs
+from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.producers import Producers
+from ottla.broker.log.recovery import Start, load_log, new_log
+from ottla.broker.log.segment import Segment
+from ottla.broker.log.segments import Segments
+from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.ports.disk import Disk
+
+LEAST_BYTES: Final = 1 << 20
+"""What is shorter is read when it is opened."""
+
+WORTH_BYTES: Final = 128 << 20
+"""From here on, all logs together, processes save more than they cost."""
+
+_LOG_NAME_LENGTH: Final = 24
+
+
+class Job(NamedTuple):
+    """A log to recover. `size_bytes` is about what has to be read."""
+
+    directory: str
+    settings: PartitionSettings
+    start: Start
+    size_bytes: int
+
+
+class _Found(NamedTuple):
+    """A segment as recovery has left it."""
+
+    base_offset: int
+    size_bytes: int
+    created_ms: int
+    has_aborted_file: bool
+
+
+class Recovered(NamedTuple):
+    """`LoadedLog` as a value that can be sent."""
+
+    segments: list[_Found]
+    producers: Producers
+    epochs: LeaderEpochs
+    end_offset: int
+    log_start_offset: int
+    recovery_point: int
+    snapshot_offset: int
+    unsynced: tuple[str, ...]
+    damage: str | None
+
+
+def bytes_to_scan(disk: Disk, directory: str, recovery_point: int) -> int:
+    """About how much a recovery reads: from the segment that holds the recovery point on."""
+    try:
+        size_bytes = disk.size_bytes(f"{directory}/{recovery_point:020d}.log")
+        if size_bytes < LEAST_BYTES:
+            return size_bytes  # almost always the last one; one look has to be enough for thousands of empty logs
+    except FileNotFoundError:
+        pass
+    with suppress(FileNotFoundError):
+        names = [each for each in disk.list(directory) if each.endswith(".log") and len(each) == _LOG_NAME_LENGTH]
+        bases = [int(each[:20]) for each in names]
+        first = max((base for base in bases if base <= recovery_point), default=0)
+        return sum(disk.size_bytes(f"{directory}/{base:020d}.log") for base in bases if base >= first)
+    return 0
+
+
+def recover_ahead(disk: Disk, jobs: Sequence[Job]) -> dict[str, Recovered]:
+    """{directory: what was found}, of those jobs for which it is worth the while. Raises OSError."""
+    jobs = [job for job in jobs if job.size_bytes >= LEAST_BYTES]
+    sizes = [job.size_bytes for job in jobs]
+    if len(jobs) < 2 or sum(sizes) < WORTH_BYTES:
+        return {}
+    return {jobs[place].directory: found for place, found in disk.spread(_recover, jobs, sizes).items()}
+
+
+def _recover(disk: Disk, job: Job) -> Recovered:
+    """In a process of its own: recover the log and close its files."""
+    loaded = load_log(disk, job.directory, job.settings, job.start)
+    unsynced = loaded.unsynced
+    if loaded.damage is None and loaded.epochs.changed:
+        path = f"{job.directory}/{checkpoints.LEADER_EPOCHS}"
+        disk.write_atomically(path, checkpoints.encode_epochs(loaded.epochs.entries), sync=False)
+        loaded.epochs.saved()
+        unsynced += (path,)
+    loaded.segments.close()
+    segments = [
+        _Found(segment.base_offset, segment.size_bytes, segment.created_ms, segment.has_aborted_file)
+        for segment in loaded.segments
+    ]
+    return Recovered(
+        segments,
+        loaded.producers,
+        loaded.epochs,
+        loaded.segments.end_offset,
+        loaded.log_start_offset,
+        loaded.recovery_point,
+        loaded.snapshot_offset,
+        unsynced,
+        loaded.damage,
+    )
+
+
+def take_over(disk: Disk, directory: str, settings: PartitionSettings, found: Recovered, now_ms: int) -> LoadedLog:
+    """The log that another process has recovered."""
+    if found.damage is not None:
+        return new_log(disk, directory, settings, 0, now_ms)._replace(damage=found.damage)
+    segments = [
+        Segment(
+            disk,
+            directory,
+            each.base_offset,
+            settings.index_interval_bytes,
+            size_bytes=each.size_bytes,
+            created_ms=each.created_ms,
+            has_aborted_file=each.has_aborted_file,
+        )
+        for each in found.segments
+    ]
+    return LoadedLog(
+        directory,
+        Segments(disk, directory, segments, found.end_offset),
+        found.producers,
+        found.epochs,
+        found.log_start_offset,
+        found.recovery_point,
+        found.snapshot_offset,
+        found.unsynced,
+    )

@@ -1,0 +1,142 @@
+"""Work that takes a processor for seconds, spread over processes. shell
+
+Threads would not do: they share one interpreter. A process is forked, does its share and ends. While it lives it holds
+its parent's locks, so that nobody else touches the files; when the parent dies, it follows within a tenth of a second.
+"""
+
+import os
+import pickle
+import selectors
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from logging import getLogger
+from struct import Struct
+from typing import TypeVar
+
+_log = getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_LENGTH = Struct(">q")
+_READ_BYTES = 1 << 20
+_LOOK_SECONDS = 0.1
+# The place of what ended a share early.
+_FAILURE = -1
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def share_out(sizes: Sequence[int], count: int) -> list[list[int]]:
+    """Places in `sizes`, in `count` shares of about the same size."""
+    shares: list[list[int]] = [[] for _ in range(count)]
+    sums = [0] * count
+    for place in sorted(range(len(sizes)), key=lambda at: -sizes[at]):
+        least = sums.index(min(sums))
+        shares[least].append(place)
+        sums[least] += sizes[place]
+    return shares
+
+
+def spread(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
+    """{place of an item: what `work` gave}, done side by side; without those whose process died, or was not to be had.
+
+    Raises an OSError that `work` raised: who did it once more might not meet it again, for the kernel tells once of a
+    sync that failed.
+    """
+    selector = selectors.DefaultSelector()
+    children: list[int] = []
+    parent = os.getpid()
+    received: dict[int, bytearray] = {}
+    for share in share_out(sizes, min(processors(), len(items))):
+        ends: tuple[int, ...] = ()
+        try:
+            ends = reader, writer = os.pipe()
+            pid = os.fork()
+        except OSError as error:
+            _log.warning("No process to read logs side by side: %s", error)
+            for descriptor in ends:
+                os.close(descriptor)
+            break
+        if pid == 0:
+            _work_in_child(work, [(place, items[place]) for place in share], writer, parent)
+        os.close(writer)
+        children.append(pid)
+        received[reader] = bytearray()
+        selector.register(reader, selectors.EVENT_READ)
+    while selector.get_map():
+        for key, _ in selector.select():
+            reader = key.fd
+            data = os.read(reader, _READ_BYTES)
+            received[reader] += data
+            if not data:
+                selector.unregister(reader)
+                os.close(reader)
+    selector.close()
+    for pid in children:
+        status = 0
+        with suppress(ChildProcessError):  # where SIGCHLD is ignored, nobody hears of it
+            _, status = os.waitpid(pid, 0)
+        if status:
+            _log.warning("A process that read logs ended with status %d; they are read once more", status)
+    found: dict[int, R] = {}
+    for results in received.values():
+        found.update(_unpack(results))
+    failure = found.pop(_FAILURE, None)
+    if isinstance(failure, OSError):
+        raise failure
+    return found
+
+
+def _follow(parent: int) -> None:
+    """End with the parent."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os._exit(1)
+
+
+def _work_in_child(work: Callable[[T], R], items: Sequence[tuple[int, T]], writer: int, parent: int) -> None:
+    """Does not return."""
+    status = 1
+    try:
+        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+        try:
+            for place, item in items:
+                _send(writer, place, work(item))
+        except OSError as error:
+            _send(writer, _FAILURE, error)
+        status = 0
+    finally:
+        with suppress(BaseException):
+            for handler in _log.root.handlers:
+                handler.flush()
+        os._exit(status)
+
+
+def _send(descriptor: int, place: int, result: object) -> None:
+    data = pickle.dumps((place, result), pickle.HIGHEST_PROTOCOL)
+    _write(descriptor, _LENGTH.pack(len(data)) + data)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _unpack(data: bytearray) -> "dict[int, R]":
+    found: dict[int, R] = {}
+    at = 0
+    while at + _LENGTH.size <= len(data):
+        behind = at + _LENGTH.size + _LENGTH.unpack_from(data, at)[0]
+        if behind > len(data):
+            break
+        place, result = pickle.loads(memoryview(data)[at + _LENGTH.size : behind])
+        found[place] = result
+        at = behind
+    return found

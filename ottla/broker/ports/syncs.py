@@ -1,0 +1,147 @@
+"""The syncs of one disk: one after the other, in a thread, many files at once where the kernel can. shell
+
+One after the other, because the kernel tells of a lost write once per open file: of two syncs side by side the one that
+comes second could succeed, and be heard first. A file of ours is synced by the descriptor that it was written with,
+which was open before the write could be lost and has been used by nobody else, so it hears of every loss.
+"""
+
+import fcntl
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Final, TypeAlias, TypeVar
+
+from ottla.broker.ports.kernel_syncs import AT_ONCE, KernelSyncs
+
+T = TypeVar("T")
+
+_Queue: TypeAlias = "SimpleQueue[ThreadSyncJob | int | None]"
+
+# What two calls and a wait cost is more than one fdatasync, and less than two.
+_TOGETHER_MIN: Final = 2
+
+
+class ThreadSyncJob:
+    """A sync in the thread of its disk."""
+
+    __slots__ = ("_descriptors", "_on_end", "_paths", "done", "error")
+
+    def __init__(self, descriptors: list[int], paths: list[str], on_end: Callable[[], None] | None) -> None:
+        self.done = False
+        self.error: OSError | None = None
+        self._descriptors = descriptors
+        self._paths = paths
+        self._on_end = on_end
+
+    def run(self, kernel: KernelSyncs) -> None:
+        """Sync, and say so."""
+        try:
+            self.error = sync_descriptors(self._descriptors, kernel) or sync_paths(self._paths, kernel)
+        except OSError as error:
+            self.error = error
+        on_end, self._on_end = self._on_end, None
+        self.done = True
+        if on_end is not None:
+            on_end()
+
+
+class Syncs:
+    """The thread, started when it is needed first; it ends with `stop`."""
+
+    __slots__ = ("_last", "_queue")
+
+    def __init__(self) -> None:
+        self._queue: _Queue | None = None
+        self._last: ThreadSyncJob | None = None
+
+    def start(
+        self, descriptors: list[int], paths: list[str], on_end: Callable[[], None] | None = None
+    ) -> ThreadSyncJob:
+        """Sync open files by their descriptors, and files and directories by their paths; what is gone is passed over.
+
+        Whoever closes one of the descriptors meanwhile does it with `close`.
+        """
+        if self._queue is None:
+            self._queue = SimpleQueue()
+            threading.Thread(target=_run, args=(self._queue,), name="sync", daemon=True).start()
+        job = self._last = ThreadSyncJob(descriptors, paths, on_end)
+        self._queue.put(job)
+        return job
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor, behind the syncs that may still use it."""
+        if self._queue is None or self._last is None or self._last.done:
+            os.close(descriptor)
+        else:
+            self._queue.put(descriptor)
+
+    def stop(self) -> None:
+        """End the thread, behind what it has still to do."""
+        if self._queue is not None:
+            self._queue.put(None)
+
+
+def _run(queue: _Queue) -> None:
+    """The thread of a disk."""
+    kernel = KernelSyncs()
+    while (job := queue.get()) is not None:
+        if isinstance(job, int):
+            with suppress(OSError):  # it is closed all the same, and what it was written with has been synced or gone
+                os.close(job)
+        else:
+            job.run(kernel)
+        del job  # it would keep what waits for it
+    kernel.close()
+
+
+def sync_descriptors(descriptors: Sequence[int], kernel: KernelSyncs, *, data_only: bool = True) -> OSError | None:
+    """Sync open files: the first failure. All of them are tried, each of them once."""
+    failed: OSError | None = None
+    for some in _chunks(descriptors):
+        left: Sequence[int] = some
+        if kernel.available and len(some) >= _TOGETHER_MIN:
+            left, failure = kernel.sync(some, data_only)
+            failed = failed or failure
+        for descriptor in left:
+            try:
+                sync_descriptor(descriptor, data_only)
+            except OSError as error:
+                failed = failed or error
+    return failed
+
+
+def sync_paths(paths: Sequence[str], kernel: KernelSyncs) -> OSError | None:
+    """Sync files and directories; what is gone has nothing left to lose. The first failure."""
+    failed: OSError | None = None
+    for some in _chunks(paths):
+        opened: list[int] = []
+        try:
+            for path in some:
+                with suppress(FileNotFoundError):
+                    opened.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            # Data alone would not do: on ext4 that need not write a new name of a directory.
+            failure = sync_descriptors(opened, kernel, data_only=False)
+            failed = failed or failure
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+    return failed
+
+
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), AT_ONCE):
+        yield items[first : first + AT_ONCE]
+
+
+def sync_descriptor(descriptor: int, data_only: bool = True) -> None:
+    """Return when the content is on the device."""
+    if sys.platform == "darwin":
+        # fsync on macOS stops at the drive's cache.
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    elif data_only:
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)

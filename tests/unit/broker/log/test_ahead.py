@@ -1,0 +1,158 @@
+"""Logs that are recovered side by side after a kill are found as they are found one by one."""
+
+import errno
+import os
+import shutil
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.log import ahead
+from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.ports import disk as disk_module
+from ottla.broker.ports.side_by_side import share_out
+
+TOPIC_ID = bytes(range(16))
+SETTINGS = {"segment_bytes": 3_000, "index_interval_bytes": 200}
+PARTITIONS = 5
+
+
+@pytest.fixture(autouse=True)
+def short_logs_are_long(monkeypatch):
+    monkeypatch.setattr(ahead, "LEAST_BYTES", 1)
+    monkeypatch.setattr("ottla.broker.log.manager.LEAST_BYTES", 1)
+    monkeypatch.setattr(ahead, "WORTH_BYTES", 1)
+    monkeypatch.setattr(disk_module, "processors", lambda: 2)
+    monkeypatch.setattr("ottla.broker.ports.side_by_side.processors", lambda: 2)
+
+
+@pytest.fixture
+def killed(broker, transactor):
+    """A broker that was killed with several segments in each of its partitions, transactions open, one log torn."""
+    random = Random(3)
+    for index in range(PARTITIONS):
+        partition = broker.partition(index=index, leader_epoch=2, **SETTINGS)
+        senders = [transactor(partition, number) for number in range(4)]
+        for _ in range(60):
+            sender = random.choice(senders)
+            if random.random() < 0.3:
+                sender.end(random.random() < 0.5)
+            else:
+                sender.send(random.randint(1, 3))
+    broker.kill()
+    torn = max(broker.path(index=1).glob("*.log"))
+    with torn.open("r+b") as file:
+        file.truncate(torn.stat().st_size - 20)
+    return broker
+
+
+def found(broker, side_by_side):
+    broker.start()
+    if side_by_side:
+        wanted = [("t", index, TOPIC_ID, PartitionSettings(**SETTINGS)) for index in range(PARTITIONS)]
+        broker.manager.recover_ahead(wanted)
+    ahead_of_time = set(broker.manager._recovered)
+    states = {}
+    for index in range(PARTITIONS):
+        partition = broker.partition(index=index, leader_epoch=2, **SETTINGS)
+        states[index] = {
+            "offline": partition.offline,
+            "ends": (partition.log_start_offset, partition.last_stable_offset, partition.log_end_offset),
+            "recovery point": partition.recovery_point,
+            "producers": {each.producer_id: each.known() for each in partition.producers()},
+            "segments": [(each.base_offset, each.size_bytes, each.aborted) for each in partition.segments],
+            "end of epoch": partition.end_offset_for_epoch(2),
+        }
+    assert not broker.manager._recovered
+    return SimpleNamespace(states=states, ahead=ahead_of_time, files=files(broker))
+
+
+def files(broker):
+    return {
+        path.relative_to(broker.directory): path.read_bytes()
+        for path in broker.directory.rglob("*")
+        if path.is_file() and path.name not in (".lock", "leader-epoch-checkpoint")
+    }
+
+
+def both_ways(broker, directory):
+    copy = directory / "copy"
+    shutil.copytree(broker.directory, copy)
+    one_by_one = found(broker, side_by_side=False)
+    broker.kill()
+    shutil.rmtree(broker.directory)
+    copy.rename(broker.directory)
+    return one_by_one, found(broker, side_by_side=True)
+
+
+def test_logs_are_found_as_they_are_one_by_one(killed, produce, tmp_path):
+    one_by_one, side_by_side = both_ways(killed, tmp_path)
+    assert len(side_by_side.ahead) == PARTITIONS
+    assert side_by_side.states == one_by_one.states
+    assert side_by_side.files == one_by_one.files
+    for index in range(PARTITIONS):
+        partition = killed.partition(index=index, leader_epoch=2, **SETTINGS)
+        assert produce(partition).base_offset == side_by_side.states[index]["ends"][2]
+    killed.stop()
+    killed.start()
+    assert killed.manager.clean_start
+
+
+def test_a_damaged_log_is_offline_and_its_damage_told(killed, tmp_path):
+    log = min(killed.path(index=2).glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[80] ^= 1
+    log.write_bytes(data)
+    one_by_one, side_by_side = both_ways(killed, tmp_path)
+    assert "is damaged" in side_by_side.states[2]["offline"]
+    assert side_by_side.states == one_by_one.states
+    assert side_by_side.files == one_by_one.files
+
+
+def test_io_that_fails_in_a_process_takes_the_directory_offline(killed, monkeypatch):
+    """As if it had failed here: a sync that is done once more would not fail again."""
+    recover = ahead._recover
+
+    def fails(disk, job):
+        if job.directory.endswith("t-3"):
+            raise OSError(errno.EIO, "Input/output error")
+        return recover(disk, job)
+
+    monkeypatch.setattr(ahead, "_recover", fails)
+    killed.start()
+    wanted = [("t", index, TOPIC_ID, PartitionSettings(**SETTINGS)) for index in range(PARTITIONS)]
+    killed.manager.recover_ahead(wanted)
+    assert "Input/output error" in killed.manager.offline
+    assert killed.partition(index=3, leader_epoch=2, **SETTINGS).offline is not None
+
+
+def test_what_a_process_did_not_come_to_is_recovered_when_it_is_opened(killed, tmp_path, monkeypatch):
+    recover = ahead._recover
+
+    def dies(disk, job):
+        if job.directory.endswith("t-3"):
+            os._exit(9)
+        return recover(disk, job)
+
+    monkeypatch.setattr(ahead, "_recover", dies)
+    one_by_one, side_by_side = both_ways(killed, tmp_path)
+    assert 0 < len(side_by_side.ahead) < PARTITIONS
+    assert side_by_side.states == one_by_one.states
+    assert side_by_side.files == one_by_one.files
+
+
+def test_open_partitions_and_those_of_other_topics_are_left_alone(killed):
+    killed.start()
+    killed.partition(index=0, leader_epoch=2, **SETTINGS)
+    wanted = [("t", index, bytes(16) if index == 1 else TOPIC_ID, PartitionSettings(**SETTINGS)) for index in range(4)]
+    killed.manager.recover_ahead(wanted)
+    assert set(killed.manager._recovered) == {str(killed.path(index=index)) for index in (2, 3)}
+
+
+def test_shares_are_of_about_the_same_size():
+    sizes = [5, 1, 1, 3, 2]
+    shares = share_out(sizes, 2)
+    assert sorted(place for share in shares for place in share) == [0, 1, 2, 3, 4]
+    assert [sum(sizes[place] for place in share) for share in shares] == [6, 6]
+    assert share_out([1], 3) == [[0], [], []]

@@ -1,0 +1,103 @@
+"""Work that is spread over processes: all of it comes back, and nobody outlives a parent that was killed."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.ports import side_by_side
+
+SLEEPERS = """
+import os, sys, time
+from ottla.broker.ports import side_by_side
+side_by_side.processors = lambda: 2
+
+def sleep(item):
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+side_by_side.spread(sleep, [1, 2], [1, 1])
+"""
+
+
+@pytest.fixture(autouse=True)
+def two_processors(monkeypatch):
+    monkeypatch.setattr(side_by_side, "processors", lambda: 2)
+
+
+def test_results_have_the_places_of_their_items_and_come_from_other_processes():
+    found = side_by_side.spread(lambda item: (item * b"x", os.getpid()), list(range(5)), [1] * 5)
+    assert {place: len(data) for place, (data, _) in found.items()} == {place: place for place in range(5)}
+    pids = {pid for _, pid in found.values()}
+    assert len(pids) == 2 and os.getpid() not in pids
+
+
+def test_a_result_larger_than_a_pipe_comes_back_whole():
+    found = side_by_side.spread(lambda item: bytes([item]) * 3_000_000, [7, 8], [1, 1])
+    assert found == {0: b"\x07" * 3_000_000, 1: b"\x08" * 3_000_000}
+
+
+def test_what_failed_in_a_process_fails_in_its_parent():
+    """A sync that failed would not fail again."""
+
+    def work(item):
+        if item == 3:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), "a file")
+        return item
+
+    with pytest.raises(OSError) as raised:
+        side_by_side.spread(work, list(range(5)), [1] * 5)
+    assert (raised.value.errno, raised.value.filename) == (errno.EIO, "a file")
+
+
+def test_what_a_process_did_before_it_died_is_not_lost():
+    def work(item):
+        if item >= 2:
+            os._exit(7)
+        return item
+
+    assert side_by_side.spread(work, list(range(4)), [1] * 4) == {0: 0, 1: 1}
+
+
+def test_results_come_back_where_the_end_of_processes_is_ignored():
+    """Whoever starts the broker may have left it so; there is nobody to wait for then."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert side_by_side.spread(lambda item: -item, [1, 2], [1, 1]) == {0: -1, 1: -2}
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_without_descriptors_for_processes_nothing_is_done_here(monkeypatch):
+    def none_left():
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pipe", none_left)
+    assert side_by_side.spread(lambda item: item, [1, 2], [1, 1]) == {}
+
+
+def test_processes_end_with_a_parent_that_was_killed():
+    parent = subprocess.Popen([sys.executable, "-c", SLEEPERS], stdout=subprocess.PIPE, text=True)
+    children = [int(parent.stdout.readline()) for _ in range(2)]
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    waited_until = time.monotonic() + 20
+    while any(map(_lives, children)):
+        assert time.monotonic() < waited_until
+        time.sleep(0.02)
+
+
+def _lives(pid):
+    """Whether it runs; whoever takes over a dead process may leave it as a zombie."""
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False

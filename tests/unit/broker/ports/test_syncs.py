@@ -1,0 +1,120 @@
+"""Syncs of many files: all of them tried once, one job after the other, descriptors closed behind them."""
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.ports import syncs
+from ottla.broker.ports.disk import RealDisk
+from ottla.broker.ports.kernel_syncs import AT_ONCE, KernelSyncs
+from ottla.broker.ports.syncs import Syncs, sync_descriptors
+
+
+@pytest.fixture
+def kernel():
+    made = KernelSyncs()
+    if not made.available:
+        pytest.skip("no asynchronous IO here")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def descriptors(tmp_path):
+    opened = [os.open(tmp_path / str(number), os.O_RDWR | os.O_CREAT) for number in range(AT_ONCE + 5)]
+    for number, descriptor in enumerate(opened):
+        os.pwrite(descriptor, b"%d" % number, 0)
+    yield opened
+    for descriptor in opened:
+        os.close(descriptor)
+
+
+@pytest.fixture
+def pipe():
+    """Something that cannot be synced."""
+    ends = os.pipe()
+    yield ends[1]
+    for end in ends:
+        os.close(end)
+
+
+def open_descriptors():
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def test_the_kernel_takes_as_many_as_it_may(kernel, descriptors):
+    for count in (1, 2, AT_ONCE):
+        assert kernel.sync(descriptors[:count]) == ([], None)
+        assert kernel.sync(descriptors[:count], data_only=False) == ([], None)
+
+
+def test_what_the_kernel_does_not_take_is_left(kernel, descriptors, pipe):
+    some = [*descriptors[:3], pipe, *descriptors[3:6]]
+    assert kernel.sync(some) == ([pipe, *descriptors[3:6]], None)
+    assert kernel.sync(descriptors[:6]) == ([], None)
+
+
+def test_a_failure_is_told_and_the_others_are_synced_all_the_same(kernel, descriptors, pipe, monkeypatch):
+    synced, sync = [], os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: (synced.append(descriptor), sync(descriptor)))
+    failed = sync_descriptors([*descriptors[:3], pipe, *descriptors[3:]], kernel)
+    assert failed is not None and failed.errno == errno.EINVAL
+    # The first chunk was left to fdatasync from the pipe on, and none was tried twice.
+    assert synced == [pipe, *descriptors[3 : AT_ONCE - 1]]
+
+
+def test_a_descriptor_that_is_not_open_is_a_failure(descriptors):
+    closed = os.dup(descriptors[0])
+    os.close(closed)
+    own, ended = Syncs(), threading.Event()
+    job = own.start([descriptors[0], closed], [], ended.set)
+    assert ended.wait(10) and job.done
+    assert job.error is not None and job.error.errno == errno.EBADF
+    ended.clear()
+    job = own.start(descriptors[:9], [], ended.set)
+    assert ended.wait(10) and job.error is None
+    own.stop()
+
+
+def test_jobs_end_in_order_and_descriptors_are_closed_behind_them(descriptors, monkeypatch):
+    going, heard = threading.Event(), []
+    monkeypatch.setattr(syncs, "sync_descriptors", lambda *_: going.wait(10) and None)
+    own, last = Syncs(), threading.Event()
+    before = open_descriptors()
+    copy = os.dup(descriptors[0])
+    own.start([copy], [], lambda: heard.append("first"))
+    own.close(copy)
+    own.start([descriptors[1]], [], lambda: heard.append("second"))
+    assert open_descriptors() == before + 1
+    assert heard == []
+    own.start([], [], last.set)
+    going.set()
+    assert last.wait(10)
+    assert heard == ["first", "second"]
+    assert open_descriptors() == before
+    copy = os.dup(descriptors[0])
+    own.close(copy)
+    assert open_descriptors() == before
+    own.stop()
+
+
+def test_an_open_file_is_synced_by_the_descriptor_that_it_was_written_with(tmp_path, monkeypatch):
+    disk = RealDisk(open_files_max=1)
+    jobs = []
+    monkeypatch.setattr(Syncs, "start", lambda syncs, *job: jobs.append(job))
+    first, second = (disk.open(str(tmp_path / name), create=True) for name in "ab")
+    second.append([b"x"])
+    paths = [str(tmp_path / name) for name in ("a", "b", "c")]
+    disk.start_sync(paths)
+    assert jobs.pop() == ([second.descriptor], [paths[0], paths[2]], None)
+    again = disk.open(paths[1])
+    second.close()
+    disk.start_sync(paths[1:2])
+    assert jobs.pop() == ([again.descriptor], [], None)
+    again.close()
+    first.close()
+    disk.start_sync(paths)
+    assert jobs.pop() == ([], paths, None)
