@@ -63,6 +63,8 @@ def find_offset(file: File, position: int, end: int, offset: int) -> int:
         if at == 0:
             raise BadBatch(position, "batch header cut short")
         position += at
+    if position > end:
+        raise BadBatch(end, f"a batch that ends {position - end} bytes behind the end of the file")
     return end
 
 

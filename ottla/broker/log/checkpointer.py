@@ -10,6 +10,7 @@ from logging import getLogger
 from typing import Final, NamedTuple
 
 from ottla.broker.log import checkpoints
+from ottla.broker.log.checkpoint_files import CheckpointFiles
 from ottla.broker.log.checkpoints import TopicPartition
 from ottla.broker.log.offset_table import OffsetTable
 from ottla.broker.log.partition import Partition
@@ -54,7 +55,7 @@ class Checkpointer:
         self._first_dirty = OffsetTable()
         # Partitions that were deleted and that the files still name.
         self._forgotten: set[TopicPartition] = set()
-        self._written: dict[str, bytes] = {}
+        self._files = CheckpointFiles(disk, clock, directory, failed)
         self._sync: _Sync | None = None
         # A round in progress: the partitions to look at yet, and those found with sealed segments to sync.
         self._walk: Iterator[tuple[TopicPartition, Partition]] | None = None
@@ -82,7 +83,7 @@ class Checkpointer:
     def cleaned(self, key: TopicPartition, end_offset: int) -> None:
         """Compaction has come up to `end_offset`. If a crash takes this, it begins earlier and finds less to do."""
         self._first_dirty[key] = end_offset
-        self._write(checkpoints.CLEANER_OFFSETS, self._first_dirty, sync=False)
+        self._files.write(checkpoints.CLEANER_OFFSETS, self._first_dirty.content(), sync=False)
 
     def forget(self, key: TopicPartition) -> None:
         """Leave out a partition that was deleted, from the next writing on."""
@@ -131,8 +132,9 @@ class Checkpointer:
         self._look_at_some()
 
     def stop(self) -> None:
-        """End a round in progress without writing anything."""
+        """End a round in progress without writing anything more."""
         self._walk = None
+        self._files.forget_beside()
 
     def _look_at_some(self) -> None:
         walk = self._walk
@@ -142,7 +144,8 @@ class Checkpointer:
         while some := list(islice(walk, WALK_STEP)):
             for key, partition in some:
                 if partition.offline is None:
-                    self._note(key, partition)
+                    if not self._is_noted(key, partition):
+                        self._note(key, partition)
                     if partition.unsynced and self._sync is None:
                         self._sealed.append(partition)
                     partition.rest()
@@ -152,7 +155,7 @@ class Checkpointer:
         self._walk = None
         try:
             self._start_sync()
-            self._write_down()
+            self._write_beside()
         except OSError as error:
             self._failed(error)
 
@@ -170,7 +173,7 @@ class Checkpointer:
         sealed, self._sealed = self._sealed, []
         sealed = [partition for partition in sealed if partition.offline is None]
         if sealed:
-            paths = [path for partition in sealed for path in partition.unsynced]
+            paths = [path for partition in sealed for path in (*partition.unsynced, partition.directory)]
             covered = [(partition, partition.take_unsynced()) for partition in sealed]
             job = self._disk.start_sync(paths, lambda: self._clock.from_thread(self._look_at_sync))
             self._sync = _Sync(job, paths, covered)
@@ -186,6 +189,11 @@ class Checkpointer:
         if sync.job.error is not None:
             raise sync.job.error
 
+    def raise_sync_error(self) -> None:
+        """Raises the OSError of the sync of sealed files, if it has failed."""
+        if self._sync is not None:
+            self._raise_sync_error(self._sync)
+
     def unsynced_paths(self) -> list[str]:
         """What a sync that may still run covers and is there yet. Raises OSError if it has failed."""
         if self._sync is None:
@@ -196,11 +204,23 @@ class Checkpointer:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """Write the files as the partitions are now."""
+        """Write the files as the partitions are now, and wait for the device."""
         for key, partition in self._partitions.items():
             if partition.offline is None:
                 self._note(key, partition)
-        self._write_down()
+        self._files.forget_beside()
+        for name, content in self._needed().items():
+            self._files.write(name, content, sync=True)
+        self._write_unsynced()
+        self._forgotten.clear()
+
+    def _is_noted(self, key: TopicPartition, partition: Partition) -> bool:
+        """Whether nothing has changed, of a log that begins at 0 and so has no entry of its start."""
+        return (
+            self._high_watermarks.get(key, -1) == partition.high_watermark
+            and self._recovery_points.get(key, -1) == partition.recovery_point
+            and partition.log_start_offset == 0
+        )
 
     def _note(self, key: TopicPartition, partition: Partition) -> None:
         self._recovery_points[key] = partition.recovery_point
@@ -210,18 +230,22 @@ class Checkpointer:
         else:
             self._log_starts.forget(key)
 
-    def _write_down(self) -> None:
-        self._write(checkpoints.RECOVERY_POINTS, self._recovery_points)
-        self._write(checkpoints.LOG_STARTS, self._log_starts)
-        self._write(checkpoints.HIGH_WATERMARKS, self._high_watermarks, sync=False)
-        if self._first_dirty or checkpoints.CLEANER_OFFSETS in self._written:
-            self._write(checkpoints.CLEANER_OFFSETS, self._first_dirty, sync=False)
-        self._forgotten.clear()
+    def _write_beside(self) -> None:
+        """Write the files as they were noted, without waiting for the device."""
+        self._write_unsynced()
+        without = set(self._forgotten)
+        on_durable = (lambda: self._forgotten.difference_update(without)) if without else None
+        self._files.write_beside(self._needed(), on_durable)
 
-    def _write(self, name: str, offsets: OffsetTable, sync: bool = True) -> None:
-        """Write a checkpoint that has changed. A sync holds up every request, so the high watermarks, which change all
-        the time and which recovery does not read, go without."""
-        content = offsets.content()
-        if self._written.get(name) != content:
-            self._disk.write_atomically(f"{self._directory}/{name}", content, sync)
-            self._written[name] = content
+    def _needed(self) -> dict[str, bytes]:
+        """The files that recovery reads."""
+        return {
+            checkpoints.RECOVERY_POINTS: self._recovery_points.content(),
+            checkpoints.LOG_STARTS: self._log_starts.content(),
+        }
+
+    def _write_unsynced(self) -> None:
+        """Those that it does not need."""
+        self._files.write(checkpoints.HIGH_WATERMARKS, self._high_watermarks.content(), sync=False)
+        if self._first_dirty or checkpoints.CLEANER_OFFSETS in self._files:
+            self._files.write(checkpoints.CLEANER_OFFSETS, self._first_dirty.content(), sync=False)

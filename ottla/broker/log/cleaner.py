@@ -29,7 +29,7 @@ from ottla.broker.log.compaction import (
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segment import Segment
-from ottla.broker.log.segment_index import NO_TIMESTAMP, SegmentIndex
+from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.settings import MAX_INT64
 from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, rename_segment, set_aside
 from ottla.broker.ports.clock import Clock
@@ -106,19 +106,25 @@ class LogCleaner:
         _log.error("The log cleaner stopped until its next run", exc_info=error)
 
     async def _clean_all(self) -> None:
-        while (found := await self._find_filthiest()) is not None:
-            partition = found.partition
-            try:
-                await self._clean(partition, found.dirt)
-            except _Interrupted as why:
-                _log.info("%s is not cleaned now: %s", partition.name, why)
-                self._skipped.add(partition)
-            except ProtocolError as damage:
-                _log.error("%s is not cleaned any more, it is damaged: %s", partition.name, damage)
-                self._damaged.add(partition)
-            except OSError as error:
-                self._logs.fail(error)
-                return
+        try:
+            while (found := await self._find_filthiest()) is not None:
+                await self._clean_one(found)
+        except OSError as error:
+            self._logs.fail(error)
+
+    async def _clean_one(self, found: _Filthy) -> None:
+        partition = found.partition
+        try:
+            await self._clean(partition, found.dirt)
+        except _Interrupted as why:
+            _log.info("%s is not cleaned now: %s", partition.name, why)
+            self._skipped.add(partition)
+        except ProtocolError as damage:
+            self._give_up(partition, damage)
+
+    def _give_up(self, partition: Partition, damage: ProtocolError) -> None:
+        _log.error("%s is not cleaned any more, it is damaged: %s", partition.name, damage)
+        self._damaged.add(partition)
 
     # --- which log ------------------------------------------------------------------------------------------------
 
@@ -134,8 +140,12 @@ class LogCleaner:
                 continue
             if partition in self._damaged or partition in self._skipped:
                 continue
-            dirt = self._dirt_of(partition, now_ms)
-            due = dirt.dirty_bytes > 0 and self._is_overdue(partition, dirt, now_ms)
+            try:
+                dirt = self._dirt_of(partition, now_ms)
+                due = dirt.dirty_bytes > 0 and self._is_overdue(partition, dirt, now_ms)
+            except ProtocolError as damage:
+                self._give_up(partition, damage)
+                continue
             if (due or dirt.ratio > settings.min_cleanable_dirty_ratio) and (
                 best is None or dirt.ratio > best.dirt.ratio
             ):
@@ -191,7 +201,9 @@ class LogCleaner:
     async def _aborted(self, partition: Partition, upper: int) -> list[AbortedTxn]:
         """The aborted transactions that begin below `upper`; their markers may stand behind it."""
         found: list[AbortedTxn] = []
-        for segment in list(partition.segments):
+        for segment in [*partition.segments.sealed(), partition.segments.active]:
+            if segment is not partition.segments.active:
+                self._check_there(partition, [segment])
             entries = segment.aborted
             found += (entry for entry in entries if entry.first_offset < upper)
             if any(entry.last_stable_offset >= upper for entry in entries):
@@ -205,8 +217,9 @@ class LogCleaner:
         transactions = CleanedTransactions(entry for entry in aborted if entry.last_offset >= first)
         dirty = [segment for segment in partition.segments.ending_behind(first) if segment.base_offset < end]
         for number, segment in enumerate(dirty):
+            self._check_there(partition, [segment])
             position = segment.find(first) if segment.base_offset < first else 0
-            with closing(self._batches(segment, position)) as batches:
+            with closing(self._batches(partition, segment, position)) as batches:
                 for _, header, batch in batches:
                     if header.is_control:
                         transactions.is_needless(header, control_type_of(header, batch))
@@ -225,7 +238,7 @@ class LogCleaner:
         this_round.transactions.kept = []
         try:
             for segment in group:
-                with closing(self._batches(segment, 0)) as batches:
+                with closing(self._batches(partition, segment, 0)) as batches:
                     for position, header, batch in batches:
                         ends = segment.base_offset == last and position + header.size_bytes == segment.size_bytes
                         left = await self._in_slices(partition, this_round.clean(header, batch, ends))
@@ -233,7 +246,9 @@ class LogCleaner:
                             await self._sync(partition, output.take_unsynced())
                         cost = header.record_count + header.size_bytes // _BYTES_PER_RECORD
                         await self._spend(partition, min(cost, SLICE_RECORDS))
-            await self._sync(partition, output.finish(this_round.transactions.kept))
+            self._check_there(partition, group)
+            modified_ms = self._disk.modified_ms(group[-1].log_path)
+            await self._sync(partition, output.finish(this_round.transactions.kept, modified_ms))
             self._check_there(partition, group)
         except (_Interrupted, ProtocolError):
             output.discard()
@@ -254,8 +269,11 @@ class LogCleaner:
                 return result
             await self._spend(partition, SLICE_RECORDS)
 
-    def _batches(self, segment: Segment, position: int) -> Generator[tuple[int, BatchHeader, memoryview], None, None]:
+    def _batches(
+        self, partition: Partition, segment: Segment, position: int
+    ) -> Generator[tuple[int, BatchHeader, memoryview], None, None]:
         """The batches of a segment through a file of its own, which nobody closes meanwhile."""
+        self._check_there(partition, [segment])
         file = self._disk.open(segment.log_path) if segment.size_bytes else None
         if file is not None:
             with closing(file):
@@ -339,10 +357,7 @@ class _Output:
     def add(self, batch: Buffer, header: BatchHeader) -> int:
         """Append what is left of the batch of `header`; the bytes that were written since the last sync."""
         size_bytes = len(batch)
-        left = read_header(batch)
-        # An empty batch keeps a time that no record has any more: who looks it up would find nothing there.
-        max_timestamp_ms = left.max_timestamp if left.record_count else NO_TIMESTAMP
-        self._index.account(self._size_bytes, size_bytes, header.last_offset, max_timestamp_ms)
+        self._index.account(self._size_bytes, size_bytes, header.last_offset, time_of(read_header(batch)))
         self._size_bytes += size_bytes
         self._buffers.append(batch)
         self._buffered_bytes += size_bytes
@@ -362,8 +377,11 @@ class _Output:
         self._unsynced_bytes = 0
         return [f"{self.path}.log{CLEANED}"]
 
-    def finish(self, aborted: list[AbortedTxn]) -> list[str]:
-        """Write the rest, and the indexes; what must be synced for all of it."""
+    def finish(self, aborted: list[AbortedTxn], modified_ms: int) -> list[str]:
+        """Write the rest, and the indexes; what must be synced for all of it.
+
+        Where no record has a time, retention goes by when the file was written: its records were, at `modified_ms`.
+        """
         self._write()
         self._file.close()
         self._index.add_time_entry()
@@ -373,7 +391,10 @@ class _Output:
         self._has_aborted = bool(aborted)
         for suffix, content in contents.items():
             self._disk.write(f"{self.path}.{suffix}{CLEANED}", content)
-        return [*(f"{self.path}.{suffix}{CLEANED}" for suffix in ("log", *contents)), self._directory]
+        paths = [f"{self.path}.{suffix}{CLEANED}" for suffix in ("log", *contents)]
+        for path in paths:
+            self._disk.set_modified_ms(path, modified_ms)
+        return [*paths, self._directory]
 
     def discard(self) -> None:
         """Remove what was written."""

@@ -14,6 +14,7 @@ from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, crc_is_valid, 
 _PAGE_BYTES = 4_096
 _WINDOW_BYTES = 4 << 20
 _MAGIC_AT = 16
+_BASE_OFFSET_SIZE = 8
 _MIN_BATCH_LENGTH = HEADER_SIZE - 12
 # Offsets in one segment span less than this.
 _MAX_AHEAD = 2**31
@@ -44,14 +45,16 @@ def _has_lost_page(file: File, position: int) -> bool:
     """Whether the bad batch holds zeros from its start, or from a page boundary, to the end of that page.
 
     That is what a page leaves that was never written, or was written before the batch was added to it. A batch whose
-    length is not known is judged by its header alone.
+    length is not known is judged by its header alone. Zeros from the start of the batch may be few, where little of the
+    page is left: a whole base offset of them is one that cannot be there, for every log begins at a page.
     """
     end = min(file.size_bytes, position + _claimed_size(file, position))
     start = position
     while start < end:
         page_end = min((start // _PAGE_BYTES + 1) * _PAGE_BYTES, file.size_bytes)
         page = file.pread(page_end - start, start)
-        if page.count(0) == len(page) and len(page) >= HEADER_SIZE:
+        least = _BASE_OFFSET_SIZE if start == position and page_end < file.size_bytes else HEADER_SIZE
+        if page.count(0) == len(page) and len(page) >= least:
             return True
         start = page_end
     return False

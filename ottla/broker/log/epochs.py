@@ -15,16 +15,17 @@ _START = itemgetter(1)
 
 
 class LeaderEpochs:
-    """(epoch, start offset), both strictly ascending. `changed` is set by every change, and reset by whoever saves."""
+    """(epoch, start offset), both strictly ascending. `changed`: they are not what was loaded or `saved` last."""
 
-    __slots__ = ("_entries", "changed", "latest")
+    __slots__ = ("_entries", "_saved", "changed", "latest")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[tuple[int, int]] = []
+        self._saved: list[tuple[int, int]] = []
         self.latest = UNDEFINED_EPOCH
         for epoch, start in entries:
             self.assign(epoch, start)
-        self.changed = False
+        self.saved()
 
     def __iter__(self) -> Iterable[tuple[int, int]]:
         return iter(self._entries)
@@ -32,6 +33,11 @@ class LeaderEpochs:
     @property
     def entries(self) -> list[tuple[int, int]]:
         return list(self._entries)
+
+    def saved(self) -> None:
+        """The entries stand in their file as they are now."""
+        self._saved = self.entries
+        self.changed = False
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """A batch of `epoch` begins at `start_offset`; entries that contradict it (higher epoch or start) go."""
@@ -79,4 +85,5 @@ class LeaderEpochs:
 
     def _mark(self) -> None:
         self.latest = self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
-        self.changed = True
+        # The epoch of an empty log goes and comes again at every start, and its file need not be written for that.
+        self.changed = self._entries != self._saved

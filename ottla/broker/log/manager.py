@@ -3,10 +3,11 @@
 Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from logging import getLogger
 
 from ottla.broker.log import checkpoints
+from ottla.broker.log.ahead import LEAST_BYTES, Job, Recovered, bytes_to_scan, recover_ahead, take_over
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.checkpoints import TopicPartition
 from ottla.broker.log.flusher import Flusher
@@ -40,9 +41,11 @@ class LogManager:
         self.offline: str | None = None
         self._disk = disk
         self._clock = clock
-        self._flusher = Flusher(disk, clock, turns, self.fail)
+        self._flusher = Flusher(disk, clock, self.fail)
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
+        # By directory: what was recovered and is not opened yet.
+        self._recovered: dict[str, Recovered] = {}
         self._checkpoints = Checkpointer(disk, clock, settings.directory, self._partitions, self.fail)
         self.graves = Graves(disk, clock)
 
@@ -50,6 +53,10 @@ class LogManager:
     def flushing(self) -> bool:
         """Whether something that was appended waits for its flush."""
         return self._flusher.busy
+
+    def start_flush(self) -> None:
+        """Do not wait for others who may want one."""
+        self._flusher.start()
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -242,8 +249,35 @@ class LogManager:
         self._write_topic_id(directory, topic_id)
         return new_log(self._disk, directory, settings, 0, now_ms)
 
+    def recover_ahead(self, partitions: Iterable[tuple[str, int, bytes, PartitionSettings]]) -> None:
+        """After a crash: read the long logs of (topic, index, topic id, settings) now, several side by side.
+
+        What cannot be done here is done when the partition is opened.
+        """
+        if self.clean_start or self.offline is not None:
+            return
+        now_ms = self._clock.now_ms()
+        jobs = []
+        try:
+            for topic, index, topic_id, settings in partitions:
+                if (topic, index) in self._partitions:
+                    continue
+                directory, start = self._path(f"{topic}-{index}"), self._start_of((topic, index), now_ms)
+                size_bytes = bytes_to_scan(self._disk, directory, start.recovery_point)
+                if size_bytes >= LEAST_BYTES and self.topic_id_on_disk(topic, index) == topic_id:
+                    jobs.append(Job(directory, settings, start, size_bytes))
+            self._recovered = recover_ahead(self._disk, jobs)
+        except OSError as error:
+            self.fail(error)
+
     def _load(self, key: TopicPartition, directory: str, settings: PartitionSettings, now_ms: int) -> LoadedLog:
-        start = Start(
+        found = self._recovered.pop(directory, None)
+        if found is not None:
+            return take_over(self._disk, directory, settings, found, now_ms)
+        return load_log(self._disk, directory, settings, self._start_of(key, now_ms))
+
+    def _start_of(self, key: TopicPartition, now_ms: int) -> Start:
+        return Start(
             recovery_point=self._checkpoints.recovery_point(key),
             log_start_offset=self._checkpoints.log_start(key),
             clean=self.clean_start,
@@ -251,7 +285,6 @@ class LogManager:
             now_ms=now_ms,
             producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
         )
-        return load_log(self._disk, directory, settings, start)
 
     def _write_topic_id(self, directory: str, topic_id: bytes) -> None:
         content = checkpoints.encode_partition_metadata(topic_id)
@@ -329,6 +362,9 @@ class LogManager:
         for partition in online:
             paths += partition.save()
         self._disk.sync(paths)
+        # What ran beside has ended before that. If it failed, the kernel has told it, and told nobody of it here.
+        self._checkpoints.raise_sync_error()
+        self._flusher.raise_sync_error()
         for partition in online:
             partition.recovery_point = partition.log_end_offset
         self._checkpoints.write()

@@ -8,17 +8,18 @@ the device: the high watermark then follows the flushes, and who must know waits
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final
 
 from ottla.broker.log import checkpoints
-from ottla.broker.log.acceptance import recompress, refuse
+from ottla.broker.log.acceptance import Prepared, Refusal, prepare, recompress, refuse
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.producers import Origin, Producer, Verdict
 from ottla.broker.log.readable import ReadableLog
 from ottla.broker.log.results import AppendResult, Limit, Slice
 from ottla.broker.log.segment import Segment
 from ottla.broker.log.settings import MAX_INT64, PartitionSettings
+from ottla.broker.log.snapshot_writer import SnapshotWriter
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
 from ottla.protocol.batch import (
@@ -37,6 +38,9 @@ from ottla.protocol.produced import BatchCheck
 from ottla.protocol.snapshot import encode_snapshot
 
 __all__ = ["AppendResult", "Limit", "Partition", "Slice"]
+
+SNAPSHOT_AT_ONCE: Final = 5_000
+"""A snapshot of so many producers takes about 4 ms."""
 
 OnDurable = Callable[[ErrorCode], None]
 """Told NONE when the log is durable up to where it was asked, or why it never will be."""
@@ -57,6 +61,7 @@ class Partition(ReadableLog):
         "_pending",
         "_producers",
         "_snapshot_offset",
+        "_snapshot_writer",
         "flushed_offset",
         "leader_epoch",
         "recovery_point",
@@ -94,6 +99,7 @@ class Partition(ReadableLog):
         self._clock = clock
         self._producers = loaded.producers
         self._snapshot_offset = loaded.snapshot_offset
+        self._snapshot_writer: SnapshotWriter | None = None
         self._expiration_ms = producer_id_expiration_ms
         self._flush = flush
         self._pending: deque[tuple[int, OnDurable]] = deque()
@@ -112,7 +118,14 @@ class Partition(ReadableLog):
 
     # --- append ---------------------------------------------------------------------------------------------------
 
-    def append_produced(self, check: BatchCheck, batch: memoryview) -> AppendResult:
+    def prepare(self, check: BatchCheck, batch: memoryview) -> Generator[int, None, Prepared]:
+        """Do in steps what the topic's settings demand of every record of a sound batch, so that its append is short.
+
+        It yields how many bytes it holds. If the settings change before the append, the append does it again.
+        """
+        return prepare(check, batch, self.settings, self._clock.now_ms())
+
+    def append_produced(self, check: BatchCheck, batch: memoryview, prepared: Prepared | None = None) -> AppendResult:
         """Append what a client sent: `check` is that of `batch`, whose bytes are writable and are changed in place."""
         if self.offline is not None:
             return self._storage_error()
@@ -120,7 +133,7 @@ class Partition(ReadableLog):
         if header is not None and len(batch) > header.size_bytes:
             batch = batch[: header.size_bytes]
         now_ms = self._clock.now_ms()
-        refusal = refuse(check, batch, self.settings, now_ms)
+        refusal = refuse(check, batch, self.settings, now_ms, prepared)
         if refusal is not None or header is None:
             return self._refused(check.error, check.message) if refusal is None else self._refused(*refusal)
         if header.producer_id >= 0:
@@ -129,11 +142,13 @@ class Partition(ReadableLog):
                 return self._refused(verdict.error, verdict.message)
             if verdict.duplicate is not None:
                 return self._duplicate(verdict)
-        rebuilt = recompress(header, batch, self.settings)
+        if prepared is not None and prepared.settings is self.settings and prepared.records is None:
+            rebuilt = prepared.rebuilt
+        else:
+            rebuilt = recompress(check, batch, self.settings)
         if rebuilt is not None:
-            if len(rebuilt) > self.settings.max_message_bytes:
-                message = f"{len(rebuilt)} bytes as {self.settings.compression_type}"
-                return self._refused(ErrorCode.MESSAGE_TOO_LARGE, message)
+            if isinstance(rebuilt, Refusal):
+                return self._refused(*rebuilt)
             batch, header = memoryview(rebuilt), read_header(rebuilt)
         append_time_ms = -1
         max_timestamp_ms = check.max_timestamp
@@ -315,7 +330,8 @@ class Partition(ReadableLog):
         segments = self._segments.ending_behind(max(self.flushed_offset, self.recovery_point))
         paths = [segment.log_path for segment in segments]
         if segments[0].base_offset >= self.flushed_offset or len(segments) > 1:
-            paths += [self._directory, self._directory.rpartition("/")[0]]
+            metadata = f"{self._directory}/{checkpoints.PARTITION_METADATA}"
+            paths += [metadata, self._directory, self._directory.rpartition("/")[0]]
         return paths
 
     def flushed(self, end_offset: int) -> None:
@@ -334,11 +350,14 @@ class Partition(ReadableLog):
 
     def save(self) -> list[str]:
         """Write index files, epochs and the producer snapshot for a clean stop; the files that must be synced now."""
+        self._stop_snapshot()
         active = self._segments.active
-        paths = list(self.unsynced)
         if self._epochs.changed:
             self._save_epochs()
-        if active.size_bytes == 0 and not self._disk.exists(active.log_path):
+        paths = list(self.unsynced)
+        if active.has_empty_files():
+            active.indexes_saved = True
+        elif active.size_bytes == 0 and not self._disk.exists(active.log_path):
             self._disk.write(active.log_path, b"")
         for segment in self._segments:
             if not segment.indexes_saved:
@@ -346,6 +365,8 @@ class Partition(ReadableLog):
                 paths += segment.paths
         if self._save_snapshot():
             paths.append(self._snapshot_path(self.log_end_offset))
+        if paths:
+            paths.append(self._directory)
         return paths
 
     def sync(self) -> None:
@@ -407,6 +428,7 @@ class Partition(ReadableLog):
     def take_offline(self, reason: str, error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
         """Answer `error` from now on, also to those who wait for what they have appended."""
         super().take_offline(reason, error)
+        self._stop_snapshot()
         pending, self._pending = self._pending, deque()
         for _, callback in pending:
             callback(self._offline_error)
@@ -417,8 +439,31 @@ class Partition(ReadableLog):
             # Batches of the next segment may reach the device first; without the end of this one, that is damage.
             # What is not flushed yet is little.
             sealed.file.sync()
-        self._save_snapshot()
-        self.unsynced += [*sealed.paths, self._snapshot_path(self.log_end_offset)]
+        self.unsynced += sealed.paths
+        if len(self._producers) > SNAPSHOT_AT_ONCE:
+            self._begin_snapshot()
+        else:
+            self._save_snapshot()
+            self.unsynced.append(self._snapshot_path(self.log_end_offset))
+
+    def _begin_snapshot(self) -> None:
+        """Take a snapshot over the next turns. One at a time: the next roll after its end takes the next one."""
+        if self._snapshot_writer is not None:
+            return
+        offset = self.log_end_offset
+        path = self._snapshot_path(offset)
+
+        def written() -> None:
+            self._snapshot_writer = None
+            self._snapshot_offset = offset
+            self.unsynced.append(path)
+
+        self._snapshot_writer = SnapshotWriter(self._disk, self._clock, path, self._producers, written, self._fail)
+
+    def _stop_snapshot(self) -> None:
+        writer, self._snapshot_writer = self._snapshot_writer, None
+        if writer is not None:
+            writer.stop()
 
     def _save_snapshot(self) -> bool:
         """As in Kafka, none is written without progress since the last one; an empty log has none."""
@@ -433,8 +478,11 @@ class Partition(ReadableLog):
 
     def _save_epochs(self) -> None:
         content = checkpoints.encode_epochs(self._epochs.entries)
-        self._disk.write_atomically(f"{self._directory}/{checkpoints.LEADER_EPOCHS}", content, sync=False)
-        self._epochs.changed = False
+        path = f"{self._directory}/{checkpoints.LEADER_EPOCHS}"
+        self._disk.write_atomically(path, content, sync=False)
+        if path not in self.unsynced:
+            self.unsynced.append(path)
+        self._epochs.saved()
 
 
 def _clear_append_time(batch: memoryview, header: BatchHeader) -> None:

@@ -32,6 +32,7 @@ from ottla.protocol.snapshot import ProducerEntry
 
 BATCHES_KEPT = 5
 EXPIRY_SLICE = 10_000
+SNAPSHOT_SLICE = 500
 NO_EPOCH = -1
 NO_OFFSET = -1
 MAX_EPOCH = 2**15 - 1
@@ -131,7 +132,7 @@ _NO_BATCH = KnownBatch(-1, NO_OFFSET, 0, -1)
 class Producers:
     """The producers of one partition and its open transactions."""
 
-    __slots__ = ("_by_id", "_ending", "_verifications", "open_transactions")
+    __slots__ = ("_by_id", "_ending", "_frozen", "_verifications", "open_transactions")
 
     def __init__(self) -> None:
         self._by_id: dict[int, Producer] = {}
@@ -139,6 +140,8 @@ class Producers:
         self._verifications: dict[int, Verification] = {}
         # First offset -> producer id. Appends come in offset order, so the first entry is the earliest.
         self.open_transactions: OrderedDict[int, int] = OrderedDict()
+        # While a snapshot is taken: what the producers that have changed since it began were then.
+        self._frozen: dict[Producer, ProducerEntry] | None = None
         # (first offset, marker offset) of transactions whose marker is not yet below the high watermark.
         self._ending: list[tuple[int, int]] = []
 
@@ -186,9 +189,7 @@ class Producers:
         An equal epoch is then the retry of a marker that was written (KIP-1228, KAFKA-19999), unless a transaction is
         open: it belongs to the next transaction of the same epoch, which a late marker must not end.
         """
-        producer = self._by_id.get(producer_id)
-        if producer is None:
-            return ACCEPTED
+        producer = self._by_id.get(producer_id) or Producer(producer_id)
         if producer_epoch < producer.epoch:
             return _stale_epoch(producer, producer_epoch)
         if (
@@ -246,6 +247,8 @@ class Producers:
         producer = self._by_id.get(producer_id)
         if producer is None:
             producer = self._by_id[producer_id] = Producer(producer_id)
+        elif self._frozen is not None:
+            self._keep_for_snapshot(producer)
         if producer.epoch != header.producer_epoch:
             _enter_epoch(producer, header.producer_epoch)
         delta = header.last_offset_delta
@@ -273,6 +276,8 @@ class Producers:
         producer = self._by_id.get(producer_id)
         if producer is None:
             producer = self._by_id[producer_id] = Producer(producer_id)
+        elif self._frozen is not None:
+            self._keep_for_snapshot(producer)
         verification = self._verifications.get(producer_id)
         if verification is not None and not (verification.moves_epochs and verification.epoch == producer_epoch):
             del self._verifications[producer_id]
@@ -294,6 +299,8 @@ class Producers:
         producer = self._by_id.get(producer_id)
         if producer is None:
             producer = self._by_id[producer_id] = Producer(producer_id)
+        elif self._frozen is not None:
+            self._keep_for_snapshot(producer)
         if producer_epoch > producer.epoch:
             _enter_epoch(producer, producer_epoch)
         producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp_ms)
@@ -340,6 +347,24 @@ class Producers:
     def snapshot(self) -> Iterator[ProducerEntry]:
         """One entry per producer, with its last batch alone."""
         return map(_entry, self)
+
+    def freeze(self) -> Iterator[list[ProducerEntry]]:
+        """The entries of all producers as they are now, slice by slice; others may append in between, until `thaw`."""
+        kept: dict[Producer, ProducerEntry] = {}
+        self._frozen = kept
+        known = list(self._by_id.values())
+        return (
+            [kept.get(producer) or _entry(producer) for producer in known[start : start + SNAPSHOT_SLICE]]
+            for start in range(0, len(known), SNAPSHOT_SLICE)
+        )
+
+    def thaw(self) -> None:
+        """The snapshot is taken, or given up."""
+        self._frozen = None
+
+    def _keep_for_snapshot(self, producer: Producer) -> None:
+        if self._frozen is not None and producer not in self._frozen:
+            self._frozen[producer] = _entry(producer)
 
     def load(self, entries: Iterable[ProducerEntry], now_ms: int, expiration_ms: int) -> None:
         """Take over a snapshot; producers that have expired since are left out."""

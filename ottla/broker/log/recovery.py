@@ -19,6 +19,7 @@ from ottla.broker.log.epochs import LeaderEpochs
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.producers import CompletedTransaction, Producers
 from ottla.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from ottla.broker.log.segment_index import time_of
 from ottla.broker.log.segments import Segments
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.log.swap import finish_swaps
@@ -108,6 +109,10 @@ class _Loader:
         segments = Segments(self.disk, self.directory, self.segments, self.end_offset)
         # What recovery wrote anew is on the device after the next sync; until then the recovery point stays.
         unsynced = tuple(path for segment in self.segments[sound:] for path in segment.paths)
+        if unsynced:
+            # What was found counts as written by its names too, and what was removed must not come back.
+            self.disk.sync_dir(self.directory)
+            self.disk.sync_dir(self.directory.rpartition("/")[0])
         point = min(self.start.recovery_point, self.end_offset) if unsynced else self.end_offset
         return LoadedLog(
             self.directory, segments, self.producers, self.epochs, log_start, point, self.snapshot_offset, unsynced
@@ -146,7 +151,11 @@ class _Loader:
     def _load_epochs(self, sound: int) -> None:
         path = f"{self.directory}/{checkpoints.LEADER_EPOCHS}"
         try:
-            self.epochs = LeaderEpochs(checkpoints.decode_epochs(self.disk.read(path)))
+            content = self.disk.read(path)
+            if not content.endswith(b"\n"):
+                # It gets its name before it is synced, so a power loss may leave a part of it, or nothing.
+                raise ProtocolError(f"{path} is cut short")
+            self.epochs = LeaderEpochs(checkpoints.decode_epochs(content))
         except (FileNotFoundError, ProtocolError):
             # Lost, or never written: the batches say it too, those that recovery reads among them.
             with suppress(BadBatch):
@@ -185,8 +194,8 @@ class _Loader:
             position = index.boundary_before(segment.size_bytes)
             for _, header, _ in iter_file(segment.file, position, segment.size_bytes, least_offset=end_offset):
                 end_offset = header.next_offset
-                if header.max_timestamp > index.max_timestamp_ms:
-                    index.max_timestamp_ms = header.max_timestamp
+                if (timestamp_ms := time_of(header)) > index.max_timestamp_ms:
+                    index.max_timestamp_ms = timestamp_ms
                     index.max_timestamp_offset = header.last_offset
         except BadBatch:
             return None
@@ -319,7 +328,9 @@ class _Loader:
         for fields in run.headers:
             base_offset, length, leader_epoch, _, _, _, _, _, _, producer_id, _, _, _ = fields
             if leader_epoch != known_epoch:
-                self.epochs.assign(leader_epoch, base_offset)
+                # What the file knows it knows better: an epoch may have begun in a segment that is not read.
+                if leader_epoch > self.epochs.latest:
+                    self.epochs.assign(leader_epoch, base_offset)
                 known_epoch = leader_epoch
             if producer_id >= 0:
                 completed = replay(self.producers, BatchHeader._make(fields), run.data, position)

@@ -6,11 +6,11 @@ looked up in their files.
 """
 
 from bisect import bisect_left
-from contextlib import closing
+from contextlib import closing, suppress
 from operator import attrgetter
 
 from ottla.broker.log.batches import batch_size, find_boundary, find_offset, iter_file
-from ottla.broker.log.segment_index import SegmentIndex
+from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.log.stored_index import StoredIndex, Unsound
 from ottla.broker.ports.disk import Buffer, Disk, File
@@ -147,8 +147,19 @@ class Segment:
 
     def seal(self) -> None:
         """Nothing is appended any more: the index is looked up in its files from here on."""
-        self.save_indexes(final=True)
+        # What a clean stop has put on the device is not written again: a power loss might leave less of it.
+        if not self.indexes_saved:
+            self.save_indexes(final=True)
         self._index = None
+
+    def has_empty_files(self) -> bool:
+        """Whether nothing was ever written to this segment, and its files stand there and say so."""
+        if self.size_bytes:
+            return False
+        with suppress(FileNotFoundError):
+            paths = (f"{self._path}.{suffix}" for suffix in ("log", "index", "timeindex"))
+            return not (self.has_aborted_file or any(map(self._disk.size_bytes, paths)))
+        return False
 
     def save_indexes(self, final: bool) -> None:
         """Write the index files; `final` adds the last time entry, as sealing and closing do."""
@@ -282,9 +293,12 @@ class Segment:
             return loaded
         index = SegmentIndex(self.base_offset, self._interval_bytes)
         for position, header, _ in iter_file(self.file, 0, self.size_bytes):
-            index.account(position, header.size_bytes, header.last_offset, header.max_timestamp)
+            index.account(position, header.size_bytes, header.last_offset, time_of(header))
         self._index = index
-        self.save_indexes(final=True)
+        # No recovery looks at this segment again, so a power loss must not find a part of what is written now.
+        index.add_time_entry()
+        self._disk.write_atomically(f"{self._path}.index", index.offset_file())
+        self._disk.write_atomically(f"{self._path}.timeindex", index.time_file())
         return index
 
     def _first_timestamp_ms(self) -> int:

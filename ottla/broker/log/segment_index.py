@@ -9,11 +9,20 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-from ottla.protocol.batch_header import LOG_OVERHEAD
+from ottla.protocol.batch_header import LOG_OVERHEAD, BatchHeader
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, iter_time_entries
 
 NO_TIMESTAMP = -1
 _INT32 = 4
+
+
+def time_of(header: BatchHeader) -> int:
+    """The timestamp that a time index may hold of a batch.
+
+    An empty one, which compaction leaves, keeps a time that no record has any more: who looks it up would find
+    nothing there, and `kafka-dump-log` complains.
+    """
+    return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
 
 class SegmentIndex:
@@ -58,10 +67,11 @@ class SegmentIndex:
 
     def account_run(self, position: int, headers: Iterable[tuple[int, ...]]) -> None:
         """`account` of batches that stand one behind the other from `position` on; the fields of `BatchHeader`."""
-        for base_offset, length, _, _, _, _, delta, _, max_timestamp_ms, _, _, _, _ in headers:
+        for base_offset, length, _, _, _, _, delta, _, max_timestamp_ms, _, _, _, record_count in headers:
             size_bytes = LOG_OVERHEAD + length
             if self._since_entry_bytes > self._interval_bytes or max_timestamp_ms > self.max_timestamp_ms:
-                self.account(position, size_bytes, base_offset + delta, max_timestamp_ms)
+                timestamp_ms = max_timestamp_ms if record_count else NO_TIMESTAMP
+                self.account(position, size_bytes, base_offset + delta, timestamp_ms)
             else:
                 self._since_entry_bytes += size_bytes
             position += size_bytes

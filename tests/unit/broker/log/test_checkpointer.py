@@ -1,5 +1,6 @@
 """Checkpoints of a directory with many partitions: written in slices, by what has changed."""
 
+import errno
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +26,33 @@ class SlowClock:
     def next_turn(self, callback):
         self.turns.append(callback)
 
+    def from_thread(self, callback):
+        self.turns.append(callback)
+
+    def pass_turns(self):
+        while self.turns:
+            self.turns.pop(0)()
+
+
+class HeldDisk(RealDisk):
+    """Syncs beside the broker end when the test says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.jobs = []
+
+    def start_sync(self, paths, on_end=None):
+        assert all(self.exists(path) for path in paths)
+        job = SimpleNamespace(done=False, error=None, paths=paths)
+
+        def end(error=None):
+            job.done, job.error = True, error
+            on_end()
+
+        job.end = end
+        self.jobs.append(job)
+        return job
+
 
 def partition(offset, looked_at):
     made = SimpleNamespace(
@@ -49,9 +77,16 @@ def many(tmp_path, looked_at):
     partitions = {("t", index): partition(index, looked_at) for index in range(1000)}
     clock = SlowClock()
     failures = []
-    made = Checkpointer(RealDisk(), clock, str(tmp_path), partitions, failures.append)
-    yield SimpleNamespace(checkpointer=made, clock=clock, partitions=partitions, path=tmp_path)
+    disk = HeldDisk()
+    made = Checkpointer(disk, clock, str(tmp_path), partitions, failures.append)
+    yield SimpleNamespace(
+        checkpointer=made, clock=clock, partitions=partitions, path=tmp_path, disk=disk, failures=failures
+    )
     assert failures == []
+
+
+def recovery_points(many):
+    return decode_offsets((many.path / "recovery-point-offset-checkpoint").read_bytes())
 
 
 def test_a_round_over_many_partitions_takes_many_turns(many, looked_at):
@@ -66,8 +101,105 @@ def test_a_round_over_many_partitions_takes_many_turns(many, looked_at):
         turns += 1
     assert turns >= 4
     assert sorted(looked_at) == list(range(1000))
-    written = decode_offsets((many.path / "recovery-point-offset-checkpoint").read_bytes())
-    assert written == {("t", index): index for index in range(1000)}
+    many.disk.jobs.pop().end()
+    many.clock.pass_turns()
+    assert recovery_points(many) == {("t", index): index for index in range(1000)}
+
+
+def test_nobody_waits_for_the_device_and_a_checkpoint_has_its_name_only_when_it_is_there(many):
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    (job,) = many.disk.jobs
+    assert {path.name for path in many.path.iterdir()} == {
+        "log-start-offset-checkpoint.tmp",
+        "recovery-point-offset-checkpoint.tmp",
+        "replication-offset-checkpoint",
+    }
+    # What changes meanwhile is for the next round: one writing at a time.
+    many.partitions["t", 5].recovery_point = 500
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    assert many.disk.jobs == [job]
+    job.end()
+    many.clock.pass_turns()
+    assert recovery_points(many)["t", 5] == 5
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    many.disk.jobs[1].end()
+    many.clock.pass_turns()
+    assert recovery_points(many)["t", 5] == 500
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    assert len(many.disk.jobs) == 2
+
+
+def test_a_checkpoint_that_cannot_be_synced_never_gets_its_name(many):
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    error = OSError(errno.EIO, "Input/output error")
+    many.disk.jobs.pop().end(error)
+    many.clock.pass_turns()
+    assert many.failures.pop() is error
+    assert not (many.path / "recovery-point-offset-checkpoint").exists()
+
+
+def test_a_checkpoint_that_is_written_at_once_is_not_replaced_by_the_one_that_was_under_way(many):
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    (job,) = many.disk.jobs
+    del many.partitions["t", 5]
+    many.checkpointer.forget_on_disk(("t", 5))
+    assert ("t", 5) not in recovery_points(many)
+    job.end()
+    many.clock.pass_turns()
+    assert ("t", 5) not in recovery_points(many)
+    assert not list(many.path.glob("*.tmp"))
+
+
+def test_what_was_forgotten_while_a_checkpoint_was_under_way_is_written_before_it_comes_again(many):
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    del many.partitions["t", 5]
+    many.checkpointer.forget(("t", 5))
+    many.disk.jobs[0].end()
+    many.clock.pass_turns()
+    assert recovery_points(many)["t", 5] == 5
+    many.checkpointer.forget_on_disk(("t", 5))
+    assert ("t", 5) not in recovery_points(many)
+
+
+@pytest.mark.parametrize("names_are_synced", [False, True])
+def test_what_was_forgotten_comes_again_only_when_no_power_loss_brings_it_back(many, monkeypatch, names_are_synced):
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    many.disk.jobs[0].end()
+    many.clock.pass_turns()
+    del many.partitions["t", 5]
+    many.checkpointer.forget(("t", 5))
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    many.disk.jobs[1].end()
+    many.clock.pass_turns()
+    assert ("t", 5) not in recovery_points(many)
+    if names_are_synced:
+        assert many.disk.jobs[2].paths == [str(many.path)]
+        many.disk.jobs[2].end()
+        many.clock.pass_turns()
+    synced = []
+    monkeypatch.setattr(HeldDisk, "sync_dir", lambda disk, path: synced.append(path))
+    many.checkpointer.forget_on_disk(("t", 5))
+    assert synced == ([] if names_are_synced else [str(many.path)])
+    many.checkpointer.forget_on_disk(("t", 5))
+    assert len(synced) <= 1
+
+
+def test_a_stop_lets_go_of_the_checkpoint_that_is_under_way(many):
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    many.checkpointer.stop()
+    many.disk.jobs[0].end()
+    many.clock.pass_turns()
+    assert not (many.path / "recovery-point-offset-checkpoint").exists()
 
 
 def test_a_round_begins_only_when_the_last_one_has_ended(many, looked_at):
@@ -83,9 +215,10 @@ def test_a_partition_that_goes_offline_during_a_round_is_left_as_it_was_noted(ma
     gone = many.partitions.pop(("t", 999))
     gone.offline = "the partition was deleted"
     many.checkpointer.forget(("t", 999))
-    while many.clock.turns:
-        many.clock.turns.pop()()
-    written = decode_offsets((many.path / "recovery-point-offset-checkpoint").read_bytes())
+    many.clock.pass_turns()
+    many.disk.jobs.pop().end()
+    many.clock.pass_turns()
+    written = recovery_points(many)
     assert ("t", 999) not in written
     assert len(written) == 999
 

@@ -1,5 +1,6 @@
 """When a log is compacted, what goes on meanwhile, and what stops it."""
 
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 
@@ -212,6 +213,45 @@ def test_damage_ends_the_compaction_of_a_log(rig, broker, caplog):
     assert not list(broker.path().glob("*.cleaned"))
 
 
+@pytest.fixture
+def two_logs(rig, broker):
+    """Two logs, not all of which may be compacted yet; the first has a segment that is damaged and has no index."""
+    lag = {"min_compaction_lag_ms": 1000}
+    rig.open(**lag)
+    rig.write()
+    log = min(broker.path().glob("*.log"))
+    rig.partition = broker.partition(index=1, **SETTINGS, **lag)
+    rig.write()
+    broker.stop()
+    log.write_bytes(b"\xff" * log.stat().st_size)
+    log.with_suffix(".index").unlink()
+    broker.start()
+    first = rig.open(**lag)
+    rig.partition = broker.partition(index=1, **SETTINGS, **lag)
+    broker.clock.ms += 1001
+    return first
+
+
+def test_a_log_that_is_damaged_keeps_no_other_from_being_cleaned(rig, broker, caplog, two_logs):
+    rig.clean()
+    assert "t-0 is not cleaned any more" in caplog.text
+    assert rig.first_dirty() == rig.partition.segments.active.base_offset
+    assert broker.manager.offline is None
+
+
+def test_io_that_fails_where_dirt_is_looked_for_takes_the_directory_offline(rig, broker, monkeypatch):
+    partition = rig.open(min_compaction_lag_ms=1000)
+    rig.write()
+
+    def fails(cleaner, partition, now_ms):
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr(LogCleaner, "_dirt_of", fails)
+    rig.clean()
+    assert "Input/output error" in broker.manager.offline
+    assert partition.offline is not None
+
+
 def test_committed_offsets_are_the_same_after_a_compaction(rig):
     """What a group coordinator loads from `__consumer_offsets`, transactional commits among it."""
     random = Random(5)
@@ -257,6 +297,21 @@ def test_an_index_of_a_cleaned_segment_leads_to_its_batches(rig):
     for offset in rig.offsets():
         first = read_header(partition.read(offset, 1).records)
         assert first.base_offset <= offset <= first.last_offset
+
+
+def test_a_cleaned_segment_is_as_old_as_the_last_one_that_it_replaces(rig, broker):
+    partition = rig.open(segment_bytes=400)
+    rig.write(40)
+    sealed = [segment.log_path for segment in partition.segments][:-1]
+    for number, path in enumerate(sealed):
+        broker.disk.set_modified_ms(path, 1_600_000_000_000 + number)
+    partition.settings = replace(partition.settings, segment_bytes=10_000)
+    rig.clean()
+    assert [segment.log_path for segment in partition.segments][:-1] == sealed[:1]
+    assert number > 1
+    for suffix in ("log", "index", "timeindex"):
+        path = str(broker.path(f"{0:020d}.{suffix}"))
+        assert broker.disk.modified_ms(path) == 1_600_000_000_000 + number
 
 
 @pytest.mark.parametrize(

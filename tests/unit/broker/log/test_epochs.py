@@ -28,6 +28,12 @@ def test_changes_are_marked():
     assert not epochs.changed
     epochs.assign(2, 7)
     assert epochs.changed
+    epochs.saved()
+    assert not epochs.changed
+    epochs.truncate_from_end(7)
+    assert epochs.changed
+    epochs.assign(2, 7)
+    assert not epochs.changed
 
 
 def test_end_offsets():

@@ -106,6 +106,25 @@ def test_a_clean_stop_writes_every_file_that_kafka_expects(broker, produce):
     assert lines(broker, "log-start-offset-checkpoint") == ["0", "0"]
 
 
+def test_a_stop_writes_nothing_of_a_partition_that_was_empty_and_is(broker, monkeypatch):
+    for index in range(3):
+        broker.partition(index=index)
+    broker.stop()
+    written = []
+    for name in ("write", "write_atomically"):
+        monkeypatch.setattr(broker.disk.__class__, name, lambda disk, path, *_, sync=True: written.append(path))
+    broker.start()
+    for index in range(3):
+        broker.partition(index=index)
+    broker.path(f"{0:020d}.timeindex", index=1).unlink()
+    broker.path(f"{0:020d}.index", index=2).write_bytes(bytes(8))
+    broker.stop()
+    assert [path for path in written if "/t-0/" in path] == []
+    assert {path for path in written if path.endswith("index")} == {
+        str(broker.path(f"{0:020d}.{suffix}", index=index)) for index in (1, 2) for suffix in ("index", "timeindex")
+    }
+
+
 def test_a_snapshot_is_written_only_after_progress(broker, produce):
     produce(broker.partition())
     for _ in range(3):
@@ -143,9 +162,11 @@ def test_a_failed_sync_is_not_tried_again(broker, produce):
     for _ in range(7):
         produce(partition)
     broker.disk.fail_sync = True
+    broker.disk.held = []
     broker.manager.checkpoint()
     assert produce(partition).error is ErrorCode.NONE
-    broker.manager.checkpoint()
+    broker.disk.held.pop(0).end()
+    broker.disk.held = None
     assert produce(partition).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert "Input/output error" in broker.manager.offline
     broker.disk.fail_sync = False
@@ -170,6 +191,27 @@ def test_a_stop_that_cannot_write_is_not_clean(broker, produce, monkeypatch):
     assert not (broker.directory / ".kafka_cleanshutdown").exists()
     broker.start()
     assert broker.partition().log_end_offset == 1
+
+
+@pytest.mark.parametrize("settings", [{"flush_messages": 1}, {"segment_bytes": 300}])
+def test_a_stop_hears_of_a_sync_that_fails_while_it_waits_for_it(broker, produce, monkeypatch, settings):
+    """The kernel has told of the failure then: the sync of the stop succeeds."""
+    partition = broker.partition(**settings)
+    broker.disk.held = []
+    for _ in range(7):
+        produce(partition)
+    broker.manager.checkpoint()
+    held = list(broker.disk.held)
+    assert held
+
+    def sync(disk, paths):
+        for job in held:
+            job.done, job.error = True, OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(type(broker.disk), "sync", sync, raising=False)
+    broker.stop()
+    assert "Input/output error" in broker.manager.offline
+    assert not (broker.directory / ".kafka_cleanshutdown").exists()
 
 
 def test_high_watermarks_that_a_power_loss_tore_are_written_anew(broker, produce, caplog):

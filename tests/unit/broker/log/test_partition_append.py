@@ -152,6 +152,16 @@ def test_the_topic_s_codec_replaces_the_producer_s(broker, produce, codec):
     assert produce(partition, producer_id=4, producer_epoch=1, base_sequence=11).error is ErrorCode.NONE
 
 
+@pytest.mark.parametrize(
+    ("codec", "compression", "error"),
+    [("uncompressed", 1, ErrorCode.RECORD_LIST_TOO_LARGE), ("gzip", 0, ErrorCode.NONE)],
+)
+def test_a_segment_must_hold_what_is_written_not_what_was_sent(broker, produce, codec, compression, error):
+    partition = broker.partition(compression_type=codec, segment_bytes=1_000)
+    assert produce(partition, [(b"k", b"v" * 2_000)], compression=compression).error is error
+    assert partition.log_end_offset == (error is ErrorCode.NONE)
+
+
 def test_a_duplicate_is_answered_as_the_original_and_not_written(broker, transactor):
     partition = broker.partition()
     producer = transactor(partition, 5)

@@ -158,6 +158,13 @@ def test_a_marker_of_an_older_coordinator_is_fenced():
     assert producers.check_marker(7, 0, 4, 1).error is ErrorCode.NONE
 
 
+def test_marker_of_an_unknown_producer_is_held_against_no_epoch():
+    producers = Producers()
+    assert producers.check_marker(7, 0, -2, 1).error is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert producers.check_marker(7, 0, -1, 1).error is ErrorCode.NONE
+    assert len(producers) == 0
+
+
 def test_a_marker_ends_the_transaction_and_names_its_range():
     producers = state(batch(transactional=True, count=2), batch(sequence=2, transactional=True), base_offset=10)
     assert producers.transaction_is_open(7, 0)

@@ -5,6 +5,8 @@ import pytest
 from ottla.broker.log.results import Limit
 from ottla.protocol.batch import iter_batches
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.indexes import iter_time_entries
+from ottla.protocol.record_frames import empty_batch
 from ottla.testkit.scanner import scan_partition
 
 LOG = f"{0:020d}.log"
@@ -220,6 +222,34 @@ def test_lost_index_files_of_old_segments_are_made_again(broker, produce):
     assert {path.name: path.read_bytes() for path in broker.path().glob("*index")} == before
 
 
+@pytest.mark.parametrize("end", ["kill", "stop", "lost-index"])
+def test_the_time_of_a_batch_that_compaction_emptied_is_not_found_again(broker, transactor, end):
+    partition = broker.partition(segment_bytes=300)
+    producer = transactor(partition, 7)
+    for timestamp_ms in (1000, 5000, 2000, 1500):
+        producer.send(transactional=False, timestamp_ms=timestamp_ms)
+    assert [segment.base_offset for segment in partition.segments] == [0, 3]
+    broker.kill()
+    # The second batch becomes what compaction leaves of the last one of a producer.
+    data = log(broker).read_bytes()
+    _, (second, header), (third, _) = iter_batches(data)
+    assert header.max_timestamp == 5000
+    log(broker).write_bytes(data[:second] + empty_batch(header) + data[third:])
+    if end != "kill":
+        broker.start()
+        assert broker.partition(segment_bytes=300).offline is None
+        broker.stop()
+    if end == "lost-index":
+        for path in broker.path().glob("*index"):
+            path.unlink()
+    broker.start()
+    partition = broker.partition(segment_bytes=300)
+    found = partition.max_timestamp_offset(Limit.END)
+    assert (found.timestamp, found.offset) == (2000, 2)
+    broker.stop()
+    assert list(iter_time_entries(broker.path(f"{0:020d}.timeindex").read_bytes())) == [(2000, 2)]
+
+
 def test_an_index_that_cannot_be_is_rebuilt(broker, produce):
     partition = broker.partition(index_interval_bytes=100)
     for _ in range(30):
@@ -369,107 +399,3 @@ def test_a_large_batch_is_recovered(broker, produce):
     produce(partition, value=bytes(range(256)) * 12_000)
     produce(partition)
     assert kill_and_restart(broker).log_end_offset == 2
-
-
-def test_an_aborted_transaction_that_was_cut_off_hides_nothing_later(broker, produce, transactor):
-    """The index file of a clean stop is still there when the log behind it was lost, and the offsets are used again."""
-    partition = broker.partition()
-    produce(partition)
-    kept_bytes = partition.size_bytes
-    transactor(partition, 7).send()
-    transactor(partition, 7).end(commit=False)
-    broker.stop()
-    log = broker.path("00000000000000000000.log")
-    log.write_bytes(log.read_bytes()[:kept_bytes])
-    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
-        (broker.directory / name).unlink()
-    broker.start()
-    partition = broker.partition()
-    transactor(partition, 7).send()
-    transactor(partition, 7).end(commit=True)
-    broker.stop()
-    broker.start()
-    assert broker.partition().read(0, 10_000, limit=Limit.STABLE).aborted == []
-
-
-@pytest.fixture
-def aborted_twice(broker, produce, transactor):
-    """A log that was stopped cleanly between two aborted transactions, and lost the second in a power cut."""
-    partition = broker.partition()
-    transactor(partition, 7).send()
-    transactor(partition, 7).end(commit=False)
-    broker.stop()
-    synced = broker.path("00000000000000000000.log").read_bytes()
-    broker.start()
-    partition = broker.partition()
-    transactor(partition, 8).send()
-    transactor(partition, 8).end(commit=False)
-    partition.save()
-    broker.kill()
-    broker.path("00000000000000000000.log").write_bytes(synced)
-    return broker.path("00000000000000000000.txnindex")
-
-
-@pytest.mark.parametrize("kept_bytes", [34, 62, 68])
-def test_a_power_cut_leaves_no_aborted_transaction_too_many(broker, transactor, aborted_twice, kept_bytes):
-    """The log ends at its recovery point and would be believed; the index behind it holds more, or a part of more."""
-    aborted_twice.write_bytes(aborted_twice.read_bytes()[:kept_bytes])
-    broker.start()
-    partition = broker.partition()
-    assert partition.log_end_offset == 2
-    transactor(partition, 8).send()
-    transactor(partition, 8).end(commit=True)
-    assert partition.read(0, 10_000, limit=Limit.STABLE).aborted == [(7, 0)]
-    broker.stop()
-    broker.start()
-    assert broker.partition().read(0, 10_000, limit=Limit.STABLE).aborted == [(7, 0)]
-    assert aborted_twice.stat().st_size == 34
-
-
-def test_the_synced_part_of_a_transaction_index_is_never_written_again(broker, transactor, monkeypatch):
-    """A power cut may empty a file that is written anew, and these entries were promised."""
-    transactor(broker.partition(), 7).send()
-    transactor(broker.partition(), 7).end(commit=False)
-    broker.stop()
-    broker.start()
-    written = []
-    write = type(broker.disk).write
-    monkeypatch.setattr(
-        type(broker.disk), "write", lambda disk, path, data: (written.append(path), write(disk, path, data))
-    )
-    transactor(broker.partition(), 8).send()
-    transactor(broker.partition(), 8).end(commit=False)
-    broker.stop()
-    index = broker.path("00000000000000000000.txnindex")
-    assert index.stat().st_size == 68
-    assert str(index) not in written
-    assert any(path.endswith(".timeindex") for path in written)
-
-
-def test_a_log_that_lost_everything_keeps_no_aborted_transaction(broker, produce, transactor):
-    partition = broker.partition()
-    transactor(partition, 7).send()
-    transactor(partition, 7).end(commit=False)
-    partition.save()
-    broker.kill()
-    broker.path("00000000000000000000.log").write_bytes(b"")
-    broker.start()
-    partition = broker.partition()
-    assert partition.log_end_offset == 0
-    produce(partition)
-    assert partition.read(0, 10_000, limit=Limit.STABLE).aborted == []
-
-
-def test_a_damaged_transaction_index_takes_the_partition_offline(broker, produce, transactor, caplog):
-    partition = broker.partition(segment_bytes=200)
-    transactor(partition, 7).send()
-    transactor(partition, 7).end(commit=False)
-    for _ in range(4):
-        produce(partition)
-    broker.stop()
-    index = next(broker.path().glob("*.txnindex"))
-    index.write_bytes(index.read_bytes()[:-3])
-    broker.start()
-    partition = broker.partition(segment_bytes=200)
-    assert partition.read(0, 10_000, limit=Limit.STABLE).error is ErrorCode.KAFKA_STORAGE_ERROR
-    assert "ends inside an entry" in caplog.text

@@ -1,0 +1,98 @@
+"""Writing checkpoint files, so that nobody waits for the device. shell
+
+A checkpoint that recovery reads is written to a `.tmp` file, synced in the disk's thread, and renamed once that has
+ended. The rename is waited for only where the older checkpoint would be wrong: it was true, but what it names may be
+gone, and come again as something else.
+"""
+
+from collections.abc import Callable, Mapping
+
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.disk import Disk, SyncJob
+
+
+class CheckpointFiles:
+    """The checkpoint files of one log directory, by name; `failed` hears of failed IO."""
+
+    def __init__(self, disk: Disk, clock: Clock, directory: str, failed: Callable[[OSError], None]) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._directory = directory
+        self._failed = failed
+        self._written: dict[str, bytes] = {}
+        self._job: SyncJob | None = None
+        # What the job under way syncs, and who wants to know when the files and their names are on the device.
+        self._beside: Mapping[str, bytes] = {}
+        self._on_durable: Callable[[], None] | None = None
+        # Whether a power loss may still bring an older file back.
+        self._renamed = False
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the file was written since the start."""
+        return name in self._written
+
+    def write(self, name: str, content: bytes, sync: bool) -> None:
+        """Write a file that has changed, at once; it is the newest. Raises OSError."""
+        if self._written.get(name) != content:
+            self._disk.write_atomically(self._path(name), content, sync)
+            self._written[name] = content
+        elif sync and self._renamed:
+            self._disk.sync_dir(self._directory)
+        else:
+            return
+        if sync:
+            self._renamed = False
+
+    def write_beside(self, contents: Mapping[str, bytes], on_durable: Callable[[], None] | None = None) -> None:
+        """Write what has changed, synced; nothing if the writing before is still under way. Raises OSError.
+
+        With `on_durable` the names are synced too, and it is called then.
+        """
+        if self._job is not None:
+            return
+        changed = {name: content for name, content in contents.items() if self._written.get(name) != content}
+        for name, content in changed.items():
+            self._disk.write(f"{self._path(name)}.tmp", content)
+        if changed:
+            self._start(changed, on_durable)
+        elif on_durable is not None:
+            self._start({}, on_durable)
+
+    def _start(self, beside: Mapping[str, bytes], on_durable: Callable[[], None] | None) -> None:
+        """Sync files that are to get their names then, or the names that were given."""
+        self._beside, self._on_durable = beside, on_durable
+        paths = [f"{self._path(name)}.tmp" for name in beside] or [self._directory]
+        self._job = self._disk.start_sync(paths, lambda: self._clock.from_thread(self._end))
+        self._end()  # it may have ended before it was known here
+
+    def forget_beside(self) -> None:
+        """What is being written beside is not to come any more: something newer takes its place, or nothing does."""
+        self._beside, self._on_durable = {}, None
+
+    def _end(self) -> None:
+        job = self._job
+        if job is None or not job.done:
+            return
+        self._job = None
+        contents, on_durable = self._beside, self._on_durable
+        self.forget_beside()
+        if job.error is not None:
+            self._failed(job.error)
+            return
+        try:
+            for name, content in contents.items():
+                self._disk.rename(f"{self._path(name)}.tmp", self._path(name))
+                self._written[name] = content
+                self._renamed = True
+            if contents and on_durable is not None:
+                self._start({}, on_durable)
+                return
+        except OSError as error:
+            self._failed(error)
+            return
+        if on_durable is not None:
+            self._renamed = False
+            on_durable()
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"

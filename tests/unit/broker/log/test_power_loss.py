@@ -1,0 +1,154 @@
+"""What a power loss may leave beside a log, or in the middle of it, and what has to be on the device for that."""
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.scanner import scan_partition
+
+LOG = f"{0:020d}.log"
+PAGE_BYTES = 4096
+ROLLING = {"segment_bytes": 200}
+
+
+@pytest.fixture
+def calls(broker, monkeypatch):
+    """(what, name) of what is put on the device, and of what is written without that."""
+    seen = []
+
+    def watch(name, of=lambda *arguments: [arguments[0]]):
+        known = getattr(type(broker.disk), name)
+
+        def watched(disk, *arguments, **options):
+            seen.extend((name, path.rpartition("/")[2]) for path in of(*arguments))
+            return known(disk, *arguments, **options)
+
+        monkeypatch.setattr(type(broker.disk), name, watched)
+
+    watch("sync_dir")
+    watch("write")
+    watch("sync", of=lambda paths: paths)
+    watch("start_sync", of=lambda paths, *_: paths)
+    return seen
+
+
+def epochs_of(broker, **settings):
+    partition = broker.partition(leader_epoch=9, **settings)
+    return [partition.epoch_of(offset) for offset in range(partition.log_end_offset)]
+
+
+@pytest.fixture
+def two_epochs(broker, produce):
+    """Four batches in two epochs, the second of which begins in the middle of a segment; the broker was killed."""
+    for epoch, count in ((2, 3), (4, 2)):
+        for _ in range(count):
+            produce(broker.partition(leader_epoch=epoch, **ROLLING))
+        broker.stop()
+        broker.start()
+    broker.kill()
+    (broker.directory / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+    return [2, 2, 2, 4, 4]
+
+
+def test_recovery_keeps_an_epoch_that_began_in_front_of_what_it_reads(broker, two_epochs):
+    broker.start()
+    assert epochs_of(broker, **ROLLING) == two_epochs
+
+
+@pytest.mark.parametrize("left", [b"", b"0\n2\n2 0\n4", b"0\n2\n2 0\n4 3"])
+def test_what_is_left_of_an_epoch_checkpoint_is_not_believed(broker, two_epochs, left):
+    broker.path("leader-epoch-checkpoint").write_bytes(left)
+    broker.start()
+    assert epochs_of(broker, **ROLLING) == two_epochs
+
+
+def test_an_epoch_is_on_the_device_before_the_recovery_point_passes_it(broker, produce, calls):
+    partition = broker.partition(leader_epoch=3, **ROLLING)
+    for _ in range(3):
+        produce(partition)
+    broker.manager.checkpoint()
+    synced = [name for what, name in calls if what == "start_sync"]
+    assert {"leader-epoch-checkpoint", LOG, "t-0"} <= set(synced)
+    broker.stop()
+    synced = [name for what, name in calls if what == "sync"]
+    assert {"t-0", LOG.replace("0.log", "2.log")} <= set(synced)
+
+
+def test_recovery_puts_names_on_the_device(broker, produce, calls):
+    """Those of the files that it found, before anybody acts on them, and those that it removed."""
+    produce(broker.partition())
+    broker.kill()
+    broker.path(f"{7:020d}.snapshot").write_bytes(b"")
+    calls.clear()
+    broker.start()
+    assert broker.partition().log_end_offset == 1
+    assert [name for what, name in calls if what == "sync_dir"] == ["t-0", "data"]
+
+
+def test_a_new_log_is_flushed_with_the_id_of_its_topic(broker, produce, calls):
+    """Without it a directory that a deletion left would be taken for that of the next topic of this name."""
+    produce(broker.partition(flush_messages=1))
+    assert ("start_sync", "partition.metadata") in calls
+
+
+def test_indexes_that_are_on_the_device_are_not_written_again(broker, produce, calls):
+    for _ in range(2):
+        produce(broker.partition(**ROLLING))
+    broker.stop()
+    broker.start()
+    partition = broker.partition(**ROLLING)
+    calls.clear()
+    produce(partition)
+    assert len(partition.segments) == 2
+    assert not [name for what, name in calls if what == "write" and name.endswith("index")]
+
+
+def test_indexes_that_are_made_again_are_synced(broker, produce, calls):
+    for _ in range(4):
+        produce(broker.partition(**ROLLING))
+    broker.stop()
+    broker.path(LOG.replace(".log", ".timeindex")).unlink()
+    broker.start()
+    calls.clear()
+    assert broker.partition(**ROLLING).read(0, 1000).error is ErrorCode.NONE
+    written = [name for what, name in calls if what == "sync_dir"]
+    assert written == ["t-0", "t-0"]
+    assert broker.path(LOG.replace(".log", ".timeindex")).stat().st_size == 12
+
+
+@pytest.mark.parametrize("lost_bytes", range(1, 62))
+def test_the_few_bytes_of_a_batch_in_a_page_that_came_too_early(broker, produce, lost_bytes, caplog):
+    """The page was written before the batch was added, the next one after that; sound batches stand behind it."""
+    partition = broker.partition()
+    produce(partition)
+    room = PAGE_BYTES - lost_bytes - 2 * partition.size_bytes
+    produce(partition, value=b"v" * (room + 3))
+    for _ in range(3):
+        produce(partition, value=b"v" * 100)
+    broker.kill()
+    log = broker.path(LOG)
+    second, third = scan_partition(broker.path()).batches[1:3]
+    assert PAGE_BYTES - third.position == lost_bytes
+    data = bytearray(log.read_bytes())
+    data[third.position : PAGE_BYTES] = bytes(lost_bytes)
+    whole = bytes(data) == log.read_bytes()
+    log.write_bytes(data)
+    broker.start()
+    assert broker.partition().offline is None
+    assert broker.partition().log_end_offset == (5 if whole else 2)
+    assert ("pages of zeros" in caplog.text) is not whole
+    assert log.stat().st_size == (len(data) if whole else second.position + second.size_bytes)
+
+
+def test_a_batch_that_says_it_is_longer_than_the_log_takes_it_offline(broker, produce):
+    """Nothing would ever be found behind it, and readers would wait for ever."""
+    for _ in range(3):
+        produce(broker.partition())
+    broker.stop()
+    broker.start()
+    partition = broker.partition()
+    log = broker.path(LOG)
+    data = bytearray(log.read_bytes())
+    data[scan_partition(broker.path()).batches[1].position + 8] ^= 8
+    log.write_bytes(data)
+    assert partition.read(2, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "behind the end of the file" in partition.offline

@@ -1,0 +1,161 @@
+"""Snapshots of many producers: as of their roll, whatever is appended while they are written."""
+
+from random import Random
+
+import pytest
+
+from ottla.broker.log import partition as partition_module
+from ottla.broker.log import producers as producers_module
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.snapshot import decode_snapshot
+
+PRODUCERS = 12
+
+
+class Crowd:
+    """A partition with more producers than are written at once, and turns that pass when the test says so."""
+
+    def __init__(self, broker, transactor, seed=0):
+        self.broker, self.transactor = broker, transactor
+        self.random = Random(seed)
+        self.turns = []
+        self.ms = 0.0
+        broker.clock.next_turn = self.turns.append
+        broker.clock.monotonic_ms = self.look
+        self.partition = broker.partition(segment_bytes=4_000)
+        self.senders = {}
+        self.at_roll = {}
+        self.settle()
+
+    def look(self):
+        self.ms += 2.0  # one slice in a turn
+        return self.ms
+
+    def settle(self):
+        while self.turns:
+            self.pass_turn()
+
+    def pass_turn(self):
+        self.broker.turns.event(self.turns.pop(0))
+
+    def state(self):
+        return sorted(self.partition._producers.snapshot())
+
+    def step(self, most_producers=PRODUCERS):
+        """Something is appended; if it went into a new segment, `at_roll` has what the producers were before."""
+        before, base = self.state(), self.base
+        number = self.random.randrange(most_producers)
+        sender = self.senders.setdefault(number, self.transactor(self.partition, number))
+        if self.random.random() < 0.3:
+            result = sender.end(self.random.random() < 0.5)
+        else:
+            result = sender.send(self.random.randint(1, 3))
+        assert result.error is ErrorCode.NONE
+        if self.base != base:
+            self.at_roll[self.base] = before
+
+    @property
+    def base(self):
+        return self.partition.segments.active.base_offset
+
+    def until_rolled(self):
+        base = self.base
+        while self.base == base:
+            self.step()
+
+    def snapshot_path(self, offset):
+        return self.broker.path(f"{offset:020d}.snapshot")
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch):
+    monkeypatch.setattr(partition_module, "SNAPSHOT_AT_ONCE", 3)
+    monkeypatch.setattr(producers_module, "SNAPSHOT_SLICE", 2)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_snapshot_holds_what_producers_were_at_its_roll(broker, transactor, seed):
+    crowd = Crowd(broker, transactor, seed)
+    crowd.until_rolled()
+    base = crowd.base
+    turns = 0
+    while crowd.turns:
+        assert not crowd.snapshot_path(base).exists()
+        assert str(crowd.snapshot_path(base)) not in crowd.partition.unsynced
+        for _ in range(crowd.random.randrange(4)):
+            crowd.step(most_producers=3 * PRODUCERS)
+        crowd.pass_turn()
+        turns += 1
+    assert turns >= 2
+    assert sorted(decode_snapshot(crowd.snapshot_path(base).read_bytes())) == crowd.at_roll[base]
+    assert crowd.state() != crowd.at_roll[base]
+    assert str(crowd.snapshot_path(base)) in crowd.partition.unsynced
+    assert not list(broker.path().glob("*.tmp"))
+
+
+def test_producers_that_expire_meanwhile_are_still_in_it(broker, transactor):
+    crowd = Crowd(broker, transactor)
+    crowd.until_rolled()
+    crowd.pass_turn()
+    for sender in crowd.senders.values():
+        sender.end(True)
+    assert sum(crowd.partition.expire_producers(broker.clock.ms + 10**9)) > 0
+    assert crowd.state() == []
+    crowd.settle()
+    assert sorted(decode_snapshot(crowd.snapshot_path(crowd.base).read_bytes())) == crowd.at_roll[crowd.base]
+
+
+def test_a_producer_that_expires_and_comes_back_meanwhile_is_in_it_as_it_was(broker, transactor):
+    crowd = Crowd(broker, transactor)
+    crowd.until_rolled()
+    known = {each.producer_id for each in crowd.partition.producers()}
+    assert sum(crowd.partition.expire_producers(broker.clock.ms + 10**9)) > 0
+    base = crowd.base
+    for producer_id in known - {each.producer_id for each in crowd.partition.producers()}:
+        back = transactor(crowd.partition, producer_id)
+        for _ in range(2):
+            assert back.send(1).error is ErrorCode.NONE
+    crowd.settle()
+    assert sorted(decode_snapshot(crowd.snapshot_path(base).read_bytes())) == crowd.at_roll[base]
+
+
+def test_a_roll_while_a_snapshot_is_written_takes_none(broker, transactor):
+    crowd = Crowd(broker, transactor)
+    crowd.until_rolled()
+    first = crowd.base
+    crowd.until_rolled()
+    second = crowd.base
+    crowd.settle()
+    crowd.until_rolled()
+    third = crowd.base
+    crowd.settle()
+    assert [crowd.snapshot_path(base).exists() for base in (first, second, third)] == [True, False, True]
+    assert sorted(decode_snapshot(crowd.snapshot_path(third).read_bytes())) == crowd.at_roll[third]
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("turns", [0, 1, 3])
+def test_an_end_while_a_snapshot_is_written_loses_nothing(broker, transactor, end, turns):
+    crowd = Crowd(broker, transactor)
+    crowd.until_rolled()
+    for _ in range(turns):
+        crowd.step()
+        crowd.pass_turn()
+    expected, base = crowd.state(), crowd.base
+    getattr(broker, end)()
+    crowd.settle()
+    assert not crowd.snapshot_path(base).exists() or end == "stop"
+    broker.start()
+    crowd.partition = broker.partition(segment_bytes=4_000)
+    assert crowd.state() == expected
+    assert not list(broker.path().glob("*.tmp"))
+
+
+def test_a_snapshot_that_cannot_be_written_takes_the_directory_offline(broker, transactor):
+    crowd = Crowd(broker, transactor)
+    crowd.until_rolled()
+    broker.disk.short_write = 5
+    crowd.pass_turn()
+    assert "No space left" in broker.manager.offline
+    crowd.settle()
+    assert not crowd.snapshot_path(crowd.base).exists()
