@@ -4,6 +4,9 @@ One request at a time, as Kafka: the next frame is looked at when the reply of t
 leave in request order and a parked Fetch holds what was pipelined behind it. Replies of a turn leave in one write.
 Who pipelines many requests, or small ones with large replies, is served over several turns: others come in between, and
 what is not sent is never much more than one reply.
+
+A producer that asks for no acks may hang up at once: what it has sent is served all the same (KAFKA-3703). Whoever
+waits for something else has given up.
 """
 
 import asyncio
@@ -12,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.broker.config import Config
-from ottla.broker.dispatch import Dispatcher
+from ottla.broker.dispatch import PRODUCE, Dispatcher
 from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.frames import ReceiveBuffer
@@ -35,11 +38,13 @@ class Connection(asyncio.BufferedProtocol):
         "_busy",
         "_connections",
         "_dispatcher",
+        "_ended",
         "_inbox",
         "_max_unsent_bytes",
         "_outbox",
         "_paused_reading",
         "_paused_writing",
+        "_produces",
         "_put_off",
         "_transport",
         "_turns",
@@ -67,6 +72,9 @@ class Connection(asyncio.BufferedProtocol):
         self._activity: Activity[Any] | None = None
         self._busy = False
         self._broken = False
+        # The peer has sent all that it will; the request that waits is a Produce.
+        self._ended = False
+        self._produces = False
         self._paused_reading = False
         self._paused_writing = False
         self._put_off = False
@@ -99,7 +107,8 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_reading()
 
     def eof_received(self) -> bool:
-        return False
+        self._ended = not self._broken and (self._produces if self._busy else self._put_off)
+        return self._ended
 
     def pause_writing(self) -> None:
         self._paused_writing = True
@@ -161,9 +170,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(str(error))
                 return
             if frame is None:
+                if self._ended:
+                    self._turns.at_end(self.close)
                 return
             self._busy = True
             self._activity = self._dispatcher.start(frame, self.peer, self._send, self._refuse)
+            if self._activity is not None:
+                self._produces = int.from_bytes(frame[:2], "big") == PRODUCE
+                if self._ended and not self._produces:
+                    self._turns.at_end(self.close)
 
     def _serve_later(self) -> None:
         """Go on when this turn's replies are written and others were served."""
@@ -212,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def _pause_reading(self) -> None:
-        if not self._paused_reading and not self._broken:
+        if not self._paused_reading and not self._broken and not self._ended:
             self._paused_reading = True
             self._transport.pause_reading()
 

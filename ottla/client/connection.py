@@ -135,6 +135,10 @@ class BlockingConnection:
     def close(self) -> None:
         self._socket.close()
 
+    def fileno(self) -> int:
+        """The socket's, so that `selectors` can wait for the next answer of many connections."""
+        return self._socket.fileno()
+
     @property
     def versions(self) -> Versions:
         """What the broker serves; asks it on first use."""

@@ -18,9 +18,9 @@ from ottla.protocol.batch_header import (
     crc_is_valid,
     read_header,
 )
-from ottla.protocol.compression import NAMES, NONE, TooLarge, decompress
+from ottla.protocol.compression import NAMES, NONE, TooLarge, decompress_in_steps
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.varints import MAX_VARLONG_SIZE, read_unsigned_varint
+from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 # Records checked in one go, about 1 ms: whoever drives the sliced form serves others in between.
@@ -79,7 +79,8 @@ def check_produced_batch(
 def check_produced_batch_sliced(
     buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 ) -> Generator[int, None, BatchCheck]:
-    """`check_produced_batch` that yields after every 2,000 records and returns the verdict (StopIteration.value).
+    """`check_produced_batch` that yields after every 2,000 records, and MiB that it decompresses, and returns the
+    verdict (StopIteration.value).
 
     What it yields is the memory in bytes that it holds meanwhile: the decompressed records.
 
@@ -93,12 +94,12 @@ def check_produced_batch_sliced(
     if refused is not None:
         return refused
     payload = buffer[HEADER_SIZE : header.size_bytes]
-    raw: memoryview | bytes
+    raw: Buffer
     try:
         if header.compression == NONE:
             raw = payload
         else:
-            raw = decompress(payload, header.compression, limit_bytes=max_decompressed_bytes)
+            raw = yield from decompress_in_steps(payload, header.compression, limit_bytes=max_decompressed_bytes)
         frames = yield from _check_frames(raw, header.record_count)
     except TooLarge as error:
         return _refuse(ErrorCode.MESSAGE_TOO_LARGE, str(error), header)
@@ -182,11 +183,11 @@ def _check_header(buffer: memoryview, header: BatchHeader) -> BatchCheck | None:
     return None
 
 
-def _check_frames(raw: memoryview | bytes, count: int) -> Generator[int, None, _Frames]:
+def _check_frames(raw: Buffer, count: int) -> Generator[int, None, _Frames]:
     """Walk the `count` records of the decompressed section; raises ProtocolError or IndexError if they do not fit."""
     if count * _MIN_RECORD_SIZE > len(raw):
         raise ProtocolError(f"{count} records cannot be in {len(raw)} bytes")
-    held_bytes = len(raw) if isinstance(raw, bytes) else 0
+    held_bytes = 0 if isinstance(raw, memoryview) else len(raw)
     at, frames = _check_slice(raw, 0, 0, min(SLICE_RECORDS, count))
     for start in range(SLICE_RECORDS, count, SLICE_RECORDS):
         yield held_bytes
@@ -201,7 +202,7 @@ def _check_frames(raw: memoryview | bytes, count: int) -> Generator[int, None, _
     return frames
 
 
-def _check_slice(raw: memoryview | bytes, at: int, first: int, behind: int) -> tuple[int, _Frames]:
+def _check_slice(raw: Buffer, at: int, first: int, behind: int) -> tuple[int, _Frames]:
     """Walk the records of index `first` to `behind - 1` from position `at` on; returns the position behind them.
 
     The hot loop of Produce: varints of one or two bytes are read in place and compared in zig-zag form (even is not
@@ -273,11 +274,11 @@ def _check_slice(raw: memoryview | bytes, at: int, first: int, behind: int) -> t
     return at, _Frames(high >> 1, low >> 1, first_null_key)
 
 
-def _timestamp_delta(raw: memoryview | bytes, at: int) -> tuple[int, int]:
+def _timestamp_delta(raw: Buffer, at: int) -> tuple[int, int]:
     return read_unsigned_varint(raw, at, MAX_VARLONG_SIZE)
 
 
-def _check_headers(raw: memoryview | bytes, at: int, stop: int) -> int:
+def _check_headers(raw: Buffer, at: int, stop: int) -> int:
     """The position behind the headers of the record that ends at `stop`."""
     count, at = read_unsigned_varint(raw, at)
     if count & 1 or count >> 1 > stop - at:

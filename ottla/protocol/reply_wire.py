@@ -21,6 +21,7 @@ _INT64: Final = Struct(">q").pack
 _THROTTLE_AND_ERROR: Final = Struct(">ih").pack
 _ROW: Final = Struct(">ih").pack
 _FLEXIBLE_ROW: Final = Struct(">ihB").pack
+_PRODUCER: Final = Struct(">qiiqiqB").pack
 
 END_TXN_WITH_PRODUCER: Final = 5
 """From this version on an EndTxn response carries the producer id and epoch to go on with (KIP-890)."""
@@ -114,3 +115,27 @@ def encode_transaction_list(
     size_bytes = len(head) + sum(map(len, rows)) + 1
     prefix = response_prefix(ApiKey.LIST_TRANSACTIONS, version, correlation_id, size_bytes)
     return [prefix + head, *rows, b"\0"]
+
+
+def begin_producers_of_partition(
+    out: bytearray, partition: int, error: int, message: str | None, producer_count: int
+) -> None:
+    """Append what stands before the producers of one partition in a DescribeProducers response; a 0 ends them."""
+    out += _ROW(partition, error)
+    write_string(out, message, True)
+    write_count(out, producer_count, True)
+
+
+def write_producer(
+    out: bytearray,
+    producer_id: int,
+    producer_epoch: int,
+    last_sequence: int,
+    last_timestamp_ms: int,
+    coordinator_epoch: int,
+    transaction_start: int,
+) -> None:
+    """Append one producer of a DescribeProducers response."""
+    out += _PRODUCER(
+        producer_id, producer_epoch, last_sequence, last_timestamp_ms, coordinator_epoch, transaction_start, 0
+    )

@@ -39,9 +39,33 @@ class ProducerEntry(NamedTuple):
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """The content of a snapshot file; no entries are a valid file too."""
     body = b"".join(starmap(_ENTRY.pack, entries))
-    out = bytearray(_HEAD.pack(VERSION, 0, len(body) // _ENTRY.size)) + body
-    _HEAD.pack_into(out, 0, VERSION, crc32c(memoryview(out)[_CRC_FROM:]), len(body) // _ENTRY.size)
-    return bytes(out)
+    count = len(body) // _ENTRY.size
+    return _HEAD.pack(VERSION, crc32c(body, _crc_of(count)), count) + body
+
+
+class SnapshotEncoder:
+    """A snapshot file of `count` entries in parts: its head, which is known last, and then what `encode` gave."""
+
+    __slots__ = ("_count", "_crc")
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._crc = _crc_of(count)
+
+    def encode(self, entries: Iterable[ProducerEntry]) -> bytes:
+        """The bytes of the next entries."""
+        part = b"".join(starmap(_ENTRY.pack, entries))
+        self._crc = crc32c(part, self._crc)
+        return part
+
+    def head(self) -> bytes:
+        """The first bytes of the file, of a size that does not depend on the entries."""
+        return _HEAD.pack(VERSION, self._crc, self._count)
+
+
+def _crc_of(count: int) -> int:
+    crc: int = crc32c(_HEAD.pack(VERSION, 0, count)[_CRC_FROM:])
+    return crc
 
 
 def decode_snapshot(content: Buffer) -> list[ProducerEntry]:

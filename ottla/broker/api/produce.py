@@ -10,12 +10,13 @@ a suspension, so a marker cannot come between them (`verification.py`).
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import NamedTuple
 
 from ottla.broker.api import durability, verification
 from ottla.broker.api.context import NO_REPLY, ROWS_PER_TURN, Broker, Close, Encoded, Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
+from ottla.broker.log.acceptance import Prepared
 from ottla.broker.log.partition import AppendResult, Partition
 from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
@@ -31,6 +32,8 @@ FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_THAT_ADDS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+LONG_BYTES = 128 * 1024
+"""A batch above this is prepared for its topic before it is appended; one below when it had to be checked in steps."""
 LARGE_BYTES = 2 * 1024 * 1024
 """Decompressed records above this are held by one request at a time; batches of usual clients stay below it."""
 
@@ -75,6 +78,11 @@ class Write(NamedTuple):
     check: BatchCheck | None
     error: ErrorCode
     message: str | None
+    prepared: Prepared | None = None
+
+
+Checked = tuple[BatchCheck, Prepared | None]
+Steps = Generator[int, None, Checked]
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -112,7 +120,7 @@ def _named(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Part
 async def _check(
     broker: Broker, version: int, topic: str, topic_id: bytes, index: int, records: memoryview | None
 ) -> Write:
-    """Check one partition's batch; more than 2,000 records are checked over several turns."""
+    """Check one partition's batch, over several turns if it is long."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS and not topic:
         return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_ID, None)
     if topic in INTERNAL_TOPICS:
@@ -127,49 +135,66 @@ async def _check(
     if len(records) > limit_bytes and (size_bytes := _claimed_size(records)) > limit_bytes:
         message = _TOO_LARGE.format(size_bytes, limit_bytes)  # before anything is decompressed
         return Write(topic, topic_id, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
-    check = await _check_records(broker, records)
+    check, prepared = await _check_records(broker, partition, records)
     error, message = check.error, check.message
     header = check.header
     if version < FIRST_VERSION_WITH_ZSTD and not error and header is not None and header.compression == ZSTD:
         error, message = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or above"
-    return Write(topic, topic_id, index, records, partition, check, error, message)
+    return Write(topic, topic_id, index, records, partition, check, error, message, prepared)
 
 
-async def _check_records(broker: Broker, records: memoryview) -> BatchCheck:
-    """Check a batch; between the slices other requests are served, and at most one large batch is in memory."""
-    limit_bytes = broker.config.max_decompressed_message_bytes
-    slices = check_produced_batch_sliced(records, max_decompressed_bytes=limit_bytes)
+async def _check_records(broker: Broker, partition: Partition, records: memoryview) -> Checked:
+    """Check a batch, and prepare a long one: what is left to its append is one short step."""
+    steps = _check_steps(broker, records)
+    if len(records) > LONG_BYTES:
+        return await _drive(broker, partition, records, _all_steps(partition, records, steps), None)
     try:
-        held_bytes = next(slices)
+        held_bytes = next(steps)
     except StopIteration as stop:
-        whole: BatchCheck = stop.value
-        return whole
-    gate = broker.large_batches
-    if held_bytes <= LARGE_BYTES:
-        return await _go_on(broker, slices, None)
-    if gate.taken:  # what was decompressed is given back and done again when its turn comes
-        slices.close()
-        slices = check_produced_batch_sliced(records, max_decompressed_bytes=limit_bytes)
-    await gate.enter(broker.turns)
+        return stop.value, None
+    return await _drive(broker, partition, records, _all_steps(partition, records, steps), held_bytes)
+
+
+def _check_steps(broker: Broker, records: memoryview) -> Generator[int, None, BatchCheck]:
+    return check_produced_batch_sliced(records, max_decompressed_bytes=broker.config.max_decompressed_message_bytes)
+
+
+def _all_steps(
+    partition: Partition, records: memoryview, steps: Generator[int, None, BatchCheck]
+) -> Generator[int, None, Checked]:
+    check = yield from steps
+    if check.error:
+        return check, None
+    return check, (yield from partition.prepare(check, records))
+
+
+async def _drive(
+    broker: Broker, partition: Partition, records: memoryview, steps: Steps, held_bytes: int | None
+) -> Checked:
+    """Take the steps, other requests in between. What holds much is one request at a time; it may begin anew then."""
+    gate, inside = broker.large_batches, False
     try:
-        check = await _go_on(broker, slices, gate.leave)
+        while True:
+            if held_bytes is not None and held_bytes > LARGE_BYTES and not inside:
+                if gate.taken:  # what was decompressed is given back and done again when its turn comes
+                    steps.close()
+                    steps = _all_steps(partition, records, _check_steps(broker, records))
+                await gate.enter(broker.turns)
+                inside = True
+            elif held_bytes is not None:
+                await broker.turns.pause(gate.leave if inside else None)
+            try:
+                held_bytes = next(steps)
+            except StopIteration as stop:
+                checked: Checked = stop.value
+                break
     except Exception:  # not when the handler is discarded: then the pause leaves
-        gate.leave()
+        if inside:
+            gate.leave()
         raise
-    gate.leave()
-    return check
-
-
-async def _go_on(
-    broker: Broker, slices: Generator[int, None, BatchCheck], on_discard: Callable[[], None] | None
-) -> BatchCheck:
-    while True:
-        await broker.turns.pause(on_discard)
-        try:
-            next(slices)
-        except StopIteration as stop:
-            check: BatchCheck = stop.value
-            return check
+    if inside:
+        gate.leave()
+    return checked
 
 
 def _claimed_size(records: memoryview) -> int:
@@ -244,7 +269,7 @@ def _append_all(
             results.append(AppendResult(error, message=message, log_start_offset=_log_start_beside(write)))
             continue
         assert write.partition is not None and write.check is not None and write.records is not None
-        results.append(write.partition.append_produced(write.check, write.records))
+        results.append(write.partition.append_produced(write.check, write.records, write.prepared))
     return results
 
 

@@ -1,8 +1,9 @@
 """WriteTxnMarkers 1-2: a coordinator, or an administrator who aborts a hanging one, ends transactions here. free
 
 Each marker is appended to the partitions that it names. `__consumer_offsets` partitions apply or drop the offsets that
-were pending in the transaction. Partitions that this broker does not have are UNKNOWN_TOPIC_OR_PARTITION. The answer
-has one row per producer id, with the topics of all its markers.
+were pending in the transaction. Partitions that this broker does not have, or has offline, are
+UNKNOWN_TOPIC_OR_PARTITION (`ReplicaManager.onlinePartition`); KAFKA_STORAGE_ERROR is for the append that fails. The
+answer has one row per producer id, with the topics of all its markers.
 
 Version notes: 1 is flexible and the first that Kafka 4 serves; 2 says for each marker by which
 transaction version it was made (KIP-1228): from 2 on its epoch is the bumped one. Markers of version 1 follow the rules
@@ -63,7 +64,8 @@ async def _flush(broker: Broker, results: Results) -> None:
 
 
 def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:
-    if not broker.cluster.has_partition(name, index):
+    partition = broker.cluster.partition(name, index)
+    if partition is None or partition.offline is not None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version == UNKNOWN_GENERATION:
         return ErrorCode.UNKNOWN_SERVER_ERROR  # what Kafka makes of the exception that building such a marker throws

@@ -7,7 +7,7 @@ import pytest
 from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded
 from ottla.broker.config import Config
 from ottla.broker.connection import REQUESTS_PER_TURN, Connection
-from ottla.broker.dispatch import Dispatcher
+from ottla.broker.dispatch import PRODUCE, Dispatcher
 from ottla.broker.turns import Turns, Wait
 
 HEARTBEAT = 12
@@ -53,7 +53,7 @@ class Peer:
         self.later = []
         self.turns = Turns(self.later.append, self.bugs.append)
         broker = Broker(Config(), None, self.turns, None, None, None, None, "h", 1)
-        table = {HEARTBEAT: Api(HEARTBEAT, "Heartbeat", 0, 2, handle)}
+        table = {HEARTBEAT: Api(HEARTBEAT, "Heartbeat", 0, 2, handle), PRODUCE: Api(PRODUCE, "Produce", 3, 3, handle)}
         self.connections = set()
         self.connection = Connection(Dispatcher(broker, table), self.turns, self.connections, Config())
         self.transport = Transport()
@@ -147,6 +147,92 @@ def test_lost_connection_discards_the_waiting_handler():
     peer.receive(heartbeat(1))
     peer.connection.connection_lost(None)
     assert left == ["taken back"] and not peer.connections
+
+
+def produce(correlation_id):
+    """Of no topics, without acks."""
+    payload = struct.pack(">hhihhhii", PRODUCE, 3, correlation_id, -1, -1, 0, 1000, 0)
+    return struct.pack(">i", len(payload)) + payload
+
+
+class Served:
+    """A handler that notes whom it has served; the first request waits until the test says."""
+
+    def __init__(self):
+        self.waits = []
+        self.ids = []
+        self.peer = Peer(self.handle)
+
+    async def handle(self, broker, request):
+        if not self.waits:
+            self.waits.append(Wait(broker.turns))
+            await self.waits[0]
+        self.ids.append(request.correlation_id)
+        return NO_REPLY
+
+    def go_on(self):
+        self.peer.turns.event(lambda: self.waits[0].wake(None))
+        while self.peer.next_turn():
+            pass
+
+
+def test_a_producer_without_acks_may_hang_up_at_once():
+    served = Served()
+    count = 3 * REQUESTS_PER_TURN
+    served.peer.receive(b"".join(map(produce, range(count))) + produce(count)[:-1])
+    assert served.peer.connection.eof_received()
+    served.go_on()
+    assert served.ids == list(range(count))
+    assert served.peer.transport.closed and served.peer.bugs == []
+
+
+def test_what_is_put_off_is_served_when_the_peer_has_hung_up():
+    ids = []
+
+    async def handle(broker, request):
+        ids.append(request.correlation_id)
+        return NO_REPLY
+
+    peer = Peer(handle)
+    peer.receive(b"".join(map(produce, range(2 * REQUESTS_PER_TURN))))
+    assert len(ids) == REQUESTS_PER_TURN
+    assert peer.connection.eof_received()
+    while peer.next_turn():
+        pass
+    assert ids == list(range(2 * REQUESTS_PER_TURN))
+    assert peer.transport.closed
+
+
+def test_who_waits_for_a_reply_and_hangs_up_has_given_up():
+    served = Served()
+    served.peer.receive(heartbeat(1))
+    assert not served.peer.connection.eof_received()
+
+
+def test_a_request_that_waits_behind_a_producer_who_hung_up_is_given_up():
+    left = []
+
+    async def handle(broker, request):
+        if request.api_key == PRODUCE:
+            await broker.turns.pause()
+            return NO_REPLY
+        await Wait(broker.turns, on_discard=lambda: left.append("taken back"))
+        return NO_REPLY
+
+    peer = Peer(handle)
+    peer.receive(produce(1) + heartbeat(2))
+    assert peer.connection.eof_received()
+    while peer.next_turn():
+        pass
+    assert peer.transport.closed
+    peer.connection.connection_lost(None)
+    assert left == ["taken back"]
+
+
+def test_an_idle_peer_that_hangs_up_is_let_go():
+    peer = Peer(echo)
+    peer.receive(heartbeat(1))
+    assert not peer.connection.eof_received()
 
 
 @pytest.mark.parametrize(

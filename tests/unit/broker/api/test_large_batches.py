@@ -1,17 +1,61 @@
 """Large batches are checked one at a time, whatever becomes of the one before."""
 
+import random
 from types import SimpleNamespace
 
+import pytest
+
 from ottla.broker.api import produce
+from ottla.broker.log.acceptance import MAX_RECORD_ERRORS
+from ottla.broker.log.manager import LogManager
+from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Gate, Turns
+from ottla.protocol.batch import build_batch, iter_records, read_header
+from ottla.protocol.compression import GZIP, NAMES
+from ottla.protocol.errors import ErrorCode as E
+
+NOW = 1_700_000_000_000
 
 
-def test_a_check_that_breaks_lets_the_next_one_in(monkeypatch):
-    later, bugs, verdicts = [], [], []
-    turns = Turns(later.append, bugs.append)
-    broker = SimpleNamespace(
-        config=SimpleNamespace(max_decompressed_message_bytes=1), turns=turns, large_batches=Gate()
-    )
+class Desk:
+    """Checks batches as Produce does; `run` takes all turns and gives back how many there were."""
+
+    def __init__(self):
+        self.later, self.bugs, self.found = [], [], []
+        self.turns = Turns(self.later.append, self.bugs.append)
+        self.broker = SimpleNamespace(
+            config=SimpleNamespace(max_decompressed_message_bytes=1 << 25), turns=self.turns, large_batches=Gate()
+        )
+
+    def check(self, partition, records):
+        handler = produce._check_records(self.broker, partition, memoryview(records))
+        self.turns.event(lambda: self.turns.start(handler, self.found.append, self.bugs.append))
+
+    def run(self):
+        count = 1
+        while self.later:
+            self.turns.event(self.later.pop(0))
+            count += 1
+        return count
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+@pytest.fixture
+def make_partition(tmp_path, desk):
+    clock = SimpleNamespace(now_ms=lambda: NOW, monotonic_ms=lambda: 0.0, call_later=lambda delay_ms, callback: None)
+    manager = LogManager(RealDisk(), clock, desk.turns, LogSettings(str(tmp_path / "data")))
+    manager.open()
+    yield lambda settings: manager.open_partition("t", 0, bytes(range(16)), 0, settings)
+    manager.abandon()
+
+
+def test_a_check_that_breaks_lets_the_next_one_in(desk, monkeypatch):
+    checked = SimpleNamespace(error=E.NONE)
 
     def breaks():
         yield produce.LARGE_BYTES + 1
@@ -19,14 +63,95 @@ def test_a_check_that_breaks_lets_the_next_one_in(monkeypatch):
 
     def ends():
         yield produce.LARGE_BYTES + 1
-        return "checked"
+        return checked
+
+    def nothing(check, batch):
+        return None
+        yield
 
     checks = iter([breaks(), ends(), ends()])  # the second gives its bytes back and begins anew
     monkeypatch.setattr(produce, "check_produced_batch_sliced", lambda records, max_decompressed_bytes: next(checks))
     for _ in range(2):
-        turns.event(lambda: turns.start(produce._check_records(broker, memoryview(b"")), verdicts.append, bugs.append))
-    while later:
-        turns.event(later.pop(0))
-    assert [type(bug) for bug in bugs] == [MemoryError]
-    assert verdicts == ["checked"]
-    assert not broker.large_batches.taken
+        desk.check(SimpleNamespace(prepare=nothing), b"")
+    desk.run()
+    assert [type(bug) for bug in desk.bugs] == [MemoryError]
+    assert desk.found == [(checked, None)]
+    assert not desk.broker.large_batches.taken
+
+
+def large(compression, count=16_000, timestamp_ms=NOW, key=b"k"):
+    draw = random.Random(5)
+    return build_batch(
+        [(key, draw.randbytes(64) * 2) for _ in range(count)], timestamp_ms=timestamp_ms, compression=compression
+    )
+
+
+@pytest.mark.parametrize("compression", NAMES)
+def test_a_large_batch_is_recompressed_before_its_append(desk, make_partition, compression):
+    settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
+    partition = make_partition(settings)
+    data = large(compression)
+    desk.check(partition, data)
+    turns = desk.run()
+    ((check, prepared),) = desk.found
+    assert turns > 8 and prepared.settings is settings
+    if compression == GZIP:
+        assert prepared.rebuilt is None
+    else:
+        header = read_header(prepared.rebuilt)
+        assert (
+            header.compression == GZIP and partition.append_produced(check, memoryview(data), prepared).error is E.NONE
+        )
+        assert [*iter_records(memoryview(prepared.rebuilt), header)] == [
+            *iter_records(memoryview(data), read_header(data))
+        ]
+
+
+def test_what_was_prepared_for_other_settings_is_done_again(desk, make_partition):
+    partition = make_partition(PartitionSettings(max_message_bytes=1 << 25, compression_type="gzip"))
+    data = large(0)
+    desk.check(partition, data)
+    desk.run()
+    ((check, prepared),) = desk.found
+    partition.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="zstd")
+    assert partition.append_produced(check, memoryview(data), prepared).error is E.NONE
+    assert NAMES[read_header(partition.read(0, 1 << 25).records).compression] == "zstd"
+
+
+def test_a_batch_that_grows_beyond_the_topics_limit_is_refused(desk, make_partition):
+    data = build_batch([(b"k", bytes(1000))] * 2_500, timestamp_ms=NOW, compression=GZIP)
+    partition = make_partition(PartitionSettings(compression_type="uncompressed"))
+    desk.check(partition, data)
+    desk.run()
+    ((check, prepared),) = desk.found
+    assert not isinstance(prepared.rebuilt, bytearray), "what will not be written is not kept"
+    assert partition.append_produced(check, memoryview(data), prepared).error is E.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("settings", "content", "error"),
+    [
+        ({"cleanup_compact": True}, {"key": None}, E.INVALID_RECORD),
+        ({"timestamp_before_max_ms": 1}, {"timestamp_ms": 5}, E.INVALID_TIMESTAMP),
+    ],
+)
+def test_bad_records_of_a_large_batch_are_found_in_steps(desk, make_partition, settings, content, error):
+    partition = make_partition(PartitionSettings(max_message_bytes=1 << 25, **settings))
+    data = large(GZIP, **content)
+    desk.check(partition, data)
+    assert desk.run() > 15
+    ((check, prepared),) = desk.found
+    result = partition.append_produced(check, memoryview(data), prepared)
+    assert result.error is error and len(result.record_errors) == MAX_RECORD_ERRORS
+    assert partition.log_end_offset == 0
+
+
+def test_a_short_batch_is_checked_in_its_turn_and_prepared_by_its_append(desk, make_partition):
+    partition = make_partition(PartitionSettings(compression_type="gzip"))
+    data = large(0, count=100)
+    desk.check(partition, data)
+    assert desk.run() == 1
+    ((check, prepared),) = desk.found
+    assert prepared is None
+    assert partition.append_produced(check, memoryview(data), prepared).error is E.NONE
+    assert read_header(partition.read(0, 1 << 20).records).compression == GZIP
