@@ -9,8 +9,13 @@ import time
 from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import iter_batches
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.hashing import coordinator_partition
+from ottla.protocol.records import iter_records
+from ottla.protocol.state_records import OffsetKey, decode_group_value, decode_offset_value, read_offsets_key
 
+OFFSETS = "__consumer_offsets"
 TIMEOUT_S = 20
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 RANGE = [("range", b"sub")]
@@ -36,6 +41,7 @@ class Stage:
         self.group, self.topic, self.lines = group, topic, []
         self._bootstrap, self._names, self._open = bootstrap, {"": ""}, []
         self.main = self.connect()
+        self._wait_until_loaded()
 
     def connect(self, client_id="client"):
         host, _, port = self._bootstrap.rpartition(":")
@@ -203,6 +209,56 @@ class Stage:
         rows = [(row.protocol_type, row.group_state) for row in reply.groups if row.group_id == self.group]
         self.tell(f"list v{version} {states}", ErrorCode(reply.error_code).name, rows)
 
+    def logged(self, *, ordered=True):
+        """Every record of the group in `__consumer_offsets`, tombstones as None, markers left out; no times.
+
+        Kafka's order of what one request or one look removes is that of its hash tables: not `ordered`.
+        """
+        message = request(ApiKey.METADATA, topics=[part(ApiKey.METADATA, "MetadataRequestTopic", name=OFFSETS)])
+        (topic,) = self.main.send(message, 8).topics
+        partition = coordinator_partition(self.group, len(topic.partitions))
+        rows = []
+        log = self._read(OFFSETS, partition)
+        for position, header in iter_batches(log):
+            if header.is_control:
+                continue
+            for record in iter_records(log[position : position + header.size_bytes], header):
+                key = read_offsets_key(record.key)
+                if key is not None and key.group == self.group:
+                    rows.append((*key[1:], header.is_transactional, self._told_value(key, record.value)))
+        self.tell("logged", rows if ordered else sorted(rows, key=repr))
+
+    def _read(self, topic, partition):
+        """The log of a partition up to its high watermark."""
+        found, offset = b"", 0
+        while True:
+            holder = part(
+                ApiKey.FETCH,
+                "FetchTopic.FetchPartition",
+                partition=partition,
+                fetch_offset=offset,
+                partition_max_bytes=1 << 20,
+            )
+            row = part(ApiKey.FETCH, "FetchTopic", topic=topic, partitions=[holder])
+            message = request(ApiKey.FETCH, replica_id=-1, min_bytes=0, max_bytes=1 << 20, topics=[row])
+            (answer,) = self.main.send(message, 4).responses[0].partitions
+            assert not answer.error_code, ErrorCode(answer.error_code)
+            if not answer.records:
+                return memoryview(found)
+            found += bytes(answer.records)
+            offset = max(header.next_offset for _, header in iter_batches(memoryview(found)))
+
+    def _told_value(self, key, value):
+        if value is None:
+            return None
+        if isinstance(key, OffsetKey):
+            told = decode_offset_value(value)
+            return told.offset, told.leader_epoch, told.metadata, told.expire_ms != -1
+        told = decode_group_value(value)
+        members = sorted((self.name(m.member_id), m.group_instance_id, m.assignment) for m in told.members)
+        leader = None if told.leader is None else self.name(told.leader)
+        return told.protocol_type, told.generation, told.protocol, leader, members
+
     # -- offsets --------------------------------------------------------------------------------------------------
 
     def commit(self, rows=None, member_id="", generation=-1, instance=None, version=9, group=None, retention_ms=-1):
@@ -311,6 +367,33 @@ class Stage:
         ]
         self.tell(f"fetch v{version} stable={stable}", ErrorCode(reply.error_code).name, sorted(found))
 
+    def delete_offsets(self, topics=None, group=None):
+        """`topics` are (topic, [partition])."""
+        asked = [(self.topic, [0, 1])] if topics is None else topics
+        holder = "OffsetDeleteRequestTopic"
+        rows = [
+            part(
+                ApiKey.OFFSET_DELETE,
+                holder,
+                name=name,
+                partitions=[
+                    part(ApiKey.OFFSET_DELETE, f"{holder}.OffsetDeleteRequestPartition", partition_index=index)
+                    for index in partitions
+                ],
+            )
+            for name, partitions in asked
+        ]
+        message = request(ApiKey.OFFSET_DELETE, group_id=self.group if group is None else group, topics=rows)
+        reply = self.main.send(message, 0)
+        self.tell("delete offsets", ErrorCode(reply.error_code).name)
+        self._tell_rows("delete offsets", reply.topics)
+
+    def delete_group(self, *groups, version=2):
+        """Groups by name, the stage's own without one."""
+        reply = self.main.send(request(ApiKey.DELETE_GROUPS, groups_names=list(groups or [self.group])), version)
+        rows = sorted((row.group_id, ErrorCode(row.error_code).name) for row in reply.results)
+        self.tell(f"delete group v{version}", rows)
+
     # -- transactions ---------------------------------------------------------------------------------------------
 
     def producer(self):
@@ -380,6 +463,11 @@ class Stage:
         while not is_so():
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+    def _wait_until_loaded(self):
+        row = part(ApiKey.OFFSET_FETCH, "OffsetFetchRequestGroup", group_id=self.group, topics=None)
+        fetch = request(ApiKey.OFFSET_FETCH, groups=[row])
+        self._until(lambda: self.main.send(fetch, 8).groups[0].error_code not in LOADING)
 
     def wait_until_stable(self):
         """Until the marker has reached the group's offsets."""

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from group_end_scripts import SCRIPTS as END_SCRIPTS
 from group_scripts import SCRIPTS
 from group_stage import TIMEOUT_S, Stage, part, request
 
@@ -46,7 +47,7 @@ def transcript(bootstrap, script):
 
 @pytest.mark.conformance
 @pytest.mark.maven
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", [*SCRIPTS, *END_SCRIPTS], ids=lambda script: script.__name__)
 def test_ottla_answers_as_kafka_does(bootstraps, script):
     ours, theirs = (transcript(bootstrap, script) for bootstrap in bootstraps)
     differences = [

@@ -179,7 +179,7 @@ def test_ids_that_are_being_forgotten_are_not_listed(row, ask, rig):
 def producers(broker, name, index):
     topic = SimpleNamespace(name=name, partition_indexes=[index])
     (reply,) = broker.begin(PRODUCERS, 0, SimpleNamespace(topics=[topic]))
-    _, message = codec.decode_response(PRODUCERS, 0, codec.encode_response(reply, PRODUCERS, 0, 1)[4:])
+    _, message = codec.decode_response(PRODUCERS, 0, b"".join(reply.buffers)[4:])
     ((answered,),) = [each.partitions for each in message.topics]
     assert answered.partition_index == index
     return E(answered.error_code), [

@@ -99,6 +99,17 @@ def test_a_partition_that_is_not_here(row, broker):
     assert log(broker, ("ledger", 1)) == [(8, 5, (True, 2))]
 
 
+@row("WRITE-3 offline")
+def test_a_partition_that_is_offline(row, broker):
+    broker.cluster.partition(*LEDGER).take_offline("storage failed")
+    assert to_ledger(broker) is E.UNKNOWN_TOPIC_OR_PARTITION
+    group = with_groups(broker)
+    broker.cluster.partition("__consumer_offsets", group).take_offline("storage failed")
+    assert ask(broker, marker(("__consumer_offsets", [group]))) == [
+        (PID, [("__consumer_offsets", [(group, E.UNKNOWN_TOPIC_OR_PARTITION)])])
+    ]
+
+
 @row("WRITE-4 commit", "WRITE-4 abort")
 def test_one_control_batch_is_appended(row, broker):
     commit = "commit" in row
@@ -246,7 +257,8 @@ def test_an_administrator_ends_a_hanging_transaction(row, broker):
     write(broker)
     topic = SimpleNamespace(name="ledger", partition_indexes=[0])
     (reply,) = broker.begin(PRODUCERS, 0, SimpleNamespace(topics=[topic]))
-    (hanging,) = reply.topics[0].partitions[0].active_producers
+    _, message = codec.decode_response(PRODUCERS, 0, b"".join(reply.buffers)[4:])
+    (hanging,) = message.topics[0].partitions[0].active_producers
     assert hanging.current_txn_start_offset == 0
     told = ask(
         broker,

@@ -11,6 +11,7 @@ from ottla.broker.group.states import GroupState
 from ottla.protocol import codec
 from ottla.protocol.batch import build_batch, iter_records
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.state_records import read_offsets_key
 from tests.tables.rows import EPOCH, LOADING, MAPPING, row, rows
 from tests.unit.broker.txn.test_txn_v2_writes import Client
 
@@ -381,3 +382,17 @@ def groups_record(groups):
     header, batch = groups.log_of().batches[-1]
     (record,) = iter_records(batch, header)
     return bytes(record.key), bytes(record.value)
+
+
+@row("PENDING-6 nothing committed", "PENDING-6 something committed")
+def test_a_deleted_group_takes_pending_offsets_along(row, groups):
+    if "something" in row:
+        commit(groups, producer=None, offset=4, partition=1)
+    commit(groups, offset=9)
+    assert groups.groups.removal.delete_group("g") is E.NONE
+    batches = [[*iter_records(batch, header)] for header, batch in groups.log_of().batches]
+    keys = [read_offsets_key(record.key)[1:] for records in batches for record in records if record.value is None]
+    assert keys == [("ledger", 1)] * ("something" in row) + [("ledger", 0), ()]
+    assert settled(groups) == NOTHING
+    groups.restart()
+    assert groups.store.entries == {}

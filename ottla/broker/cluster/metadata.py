@@ -5,7 +5,7 @@ partition directories follow, a few milliseconds of them per turn, or at once wh
 """
 
 import logging
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from ottla.broker.cluster.adoption import PRODUCER_ID_BLOCK, Adoption
@@ -67,6 +67,9 @@ class PartitionStore(Protocol):
 
     def set_aside_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Take the directories of topics that do not exist out of the way, but for partitions that do."""
+
+    def recover_ahead(self, partitions: Iterable[tuple[str, int, bytes, PartitionSettings]]) -> None:
+        """After a crash: read the long logs of (topic, index, topic id, settings) side by side."""
 
     def open_partition(
         self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
@@ -152,6 +155,7 @@ class Cluster:
             self._store.set_aside_strays({METADATA_TOPIC_ID, *self.image.topics_by_id}, self.has_partition)
         self._find_absent()
         self._elect()
+        self._store.recover_ahead(self._logs_here())
         for topic in self.image.topics.values():
             self._partitions[topic.name] = [None] * topic.partition_count
             if not self._store.clean_start:
@@ -159,6 +163,13 @@ class Cluster:
                     self._open(topic, index)
         if self._store.offline is not None:
             raise LogDirectoryError(self._store.offline)
+
+    def _logs_here(self) -> Iterator[tuple[str, int, bytes, PartitionSettings]]:
+        for topic in self.image.topics.values():
+            settings = self._settings_of(topic.configs)
+            for index in range(topic.partition_count):
+                if (topic.name, index) not in self._absent:
+                    yield topic.name, index, topic.topic_id, settings
 
     def _begin(self) -> None:
         """Write the first metadata of a directory: a new one's, or one's whose partitions alone are here."""

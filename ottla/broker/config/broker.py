@@ -73,7 +73,7 @@ class Config:
     message_max_bytes: int = int32(1048588, "The largest record batch, compressed.")
     max_decompressed_message_bytes: int = int32(
         33554432,
-        "Ottla's own: the largest record batch once decompressed; decompressing this much stops all others for 0.1 s.",
+        "Ottla's own: the largest record batch once decompressed; zstd decompresses this much in one go of 0.05 s.",
         at_least=1024,
     )
     log_segment_bytes: int = int32(1073741824, "The size at which a log segment is closed.", at_least=1048576)
@@ -177,6 +177,10 @@ class Config:
     # Groups and their offsets.
     offsets_topic_num_partitions: int = int32(50, "Partitions of __consumer_offsets; fixed once it exists.", at_least=1)
     offsets_topic_segment_bytes: int = int32(104857600, "Segment size of __consumer_offsets.", at_least=1048576)
+    offsets_retention_minutes: int = int32(
+        10080, "How long a group without members, and whoever commits without a group, keeps offsets.", at_least=1
+    )
+    offsets_retention_check_interval_ms: int = int64(600000, "How often it is looked for those to expire.", at_least=1)
     offset_metadata_max_bytes: int = int32(4096, "The longest text that may go with a committed offset.")
     group_min_session_timeout_ms: int = int32(6000, "The shortest session timeout a member may ask for.")
     group_max_session_timeout_ms: int = int32(1800000, "The longest session timeout a member may ask for.")

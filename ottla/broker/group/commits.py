@@ -6,7 +6,6 @@ producer's marker arrives in that partition (KIP-447).
 Source: `org.apache.kafka.coordinator.group.OffsetMetadataManager` of Kafka 4.3.1.
 """
 
-import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -20,10 +19,6 @@ from ottla.broker.group.store import Entry
 from ottla.broker.ports.clock import Clock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import OffsetKey, OffsetValue
-
-log = logging.getLogger("ottla.group")
-
-TOMBSTONES_PER_BATCH = 1000
 
 Rows = Sequence[tuple[OffsetKey, OffsetValue | None]]
 
@@ -79,12 +74,15 @@ class OffsetCommits:
         A group that does not exist is created for a caller that claims no generation; another gets `no_such_group`.
         """
         entry, error = self._directory.find(caller.group_id)
+        is_new = entry is None
         if not error:
             if entry is not None:
                 error = self._commit_error(entry, caller, producer is not None)
             elif caller.generation >= 0:
                 error = no_such_group
-        if error:
+            else:
+                entry = self._directory.obtain(caller.group_id)
+        if error or entry is None:
             return [error] * len(rows)
         now_ms = self._clock.now_ms()
         kept: list[tuple[OffsetKey, OffsetValue | None]] = []
@@ -96,8 +94,9 @@ class OffsetCommits:
                 key = OffsetKey(caller.group_id, topic, partition)
                 kept.append((key, OffsetValue(offset, leader_epoch, metadata, now_ms, expire_ms)))
         if kept:
-            index = self._directory.partition_of(caller.group_id) if entry is None else entry.index
-            error = self._log(index, kept, producer)
+            error = self._log(entry.index, kept, producer)
+            if error and is_new:
+                self._directory.store.forget(entry)
         return [before or error for before in errors] if error else errors
 
     def fetch(
@@ -136,21 +135,6 @@ class OffsetCommits:
         if not result.error:
             self._directory.store.end_transaction(index, marker.producer_id, marker.commit)
         return result.error
-
-    def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: tombstones for its offsets, pending ones too, in every group."""
-        rows: dict[int, list[tuple[OffsetKey, OffsetValue | None]]] = {}
-        for group_id, entry in self._directory.store.entries.items():
-            if entry.index in self._directory.loading:
-                continue
-            for name, partition in entry.offsets.keys():  # noqa: SIM118 - a method, not a dict
-                if name == topic:
-                    rows.setdefault(entry.index, []).append((OffsetKey(group_id, name, partition), None))
-        for index, removed in rows.items():
-            for start in range(0, len(removed), TOMBSTONES_PER_BATCH):
-                error = self._log(index, removed[start : start + TOMBSTONES_PER_BATCH], None)
-                if error:
-                    log.error("Offsets of the deleted topic %s stay in partition %d: %s", topic, index, error.name)
 
     def _commit_error(self, entry: Entry, caller: Caller, transactional: bool) -> ErrorCode:
         """`ClassicGroup.validateOffsetCommit`; a plain commit also counts as a sign of life."""

@@ -17,6 +17,7 @@ from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.group.directory import GroupDirectory
 from ottla.broker.group.log import client_error, group_batch
 from ottla.broker.group.members import Caller, Member, Protocols, Timeouts
+from ottla.broker.group.removal import Removal
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.states import GroupState
 from ottla.broker.group.store import Entry
@@ -26,9 +27,7 @@ from ottla.protocol.errors import ErrorCode
 
 log = logging.getLogger("ottla.group")
 
-# How often groups of which nothing is left are removed (the default of offsets.retention.check.interval.ms).
-CLEAN_INTERVAL_MS = 600_000
-SLICE_MS = 5.0
+MINUTE_MS = 60_000
 
 W = TypeVar("W")
 
@@ -67,7 +66,9 @@ class GroupCoordinator:
         self._cleaning: Timer | None = None
         self._stopped = False
         self.offsets = OffsetCommits(self._directory, clock, config.offset_metadata_max_bytes)
-        cluster.on_topic_deleted.append(lambda topic: self.offsets.forget_topic(topic.name))
+        retention_ms = config.offsets_retention_minutes * MINUTE_MS
+        self.removal = Removal(self._directory, turns, clock, retention_ms)
+        cluster.on_topic_deleted.append(lambda topic: self.removal.forget_topic(topic.name))
 
     def open(self) -> None:
         """Load the groups, over as many turns as it takes."""
@@ -111,9 +112,12 @@ class GroupCoordinator:
             if ask.member_id:
                 return JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id)
             entry = self._directory.obtain(ask.group_id)
+            error = self._log(entry)
+            if error:
+                self._directory.store.forget(entry)
+                return JoinReply(error)
         refused = self._refuse_join(entry, ask)
         if refused is not None:
-            self._directory.store.forget_if_unused(entry)
             return refused
         now_ms = self._clock.monotonic_ms()
         member_id = ask.member_id or self._draw_member_id(ask)
@@ -222,16 +226,19 @@ class GroupCoordinator:
             if sync is not None:
                 sync.wake(synced)
         self._arm(entry)
-        self._directory.store.forget_if_unused(entry)
 
     def _save(self, entry: Entry, outcome: Outcome) -> Outcome:
+        outcome.save = False
+        return entry.group.logged(outcome, self._log(entry), self._clock.monotonic_ms())
+
+    def _log(self, entry: Entry) -> ErrorCode:
+        """Log the group as it stands; a new one too, empty, whether or not its first member is accepted."""
         group = entry.group
         batch = group_batch(group.group_id, group.value(), self._clock.now_ms())
         result = self._directory.partition(entry.index).append_own(batch)
         if result.error:
             log.error("Group %s could not be logged: %s", group.group_id, result.error.name)
-        outcome.save = False
-        return group.logged(outcome, client_error(result.error), self._clock.monotonic_ms())
+        return client_error(result.error)
 
     def _wait(self, waits: dict[str, Wait[W]], member_id: str, overtaken: W) -> Wait[W]:
         """A place for a handler to wait in. The member's earlier request, if one still waits, is answered now.
@@ -268,22 +275,13 @@ class GroupCoordinator:
         self._arm(entry)
 
     def _start_cleaning(self) -> None:
-        self._turns.start(self._clean(), lambda _none: self._clean_later(), _cleaning_failed)
+        self._turns.start(self.removal.expire(), lambda _none: self._clean_later(), _cleaning_failed)
 
     def _clean_later(self) -> None:
         if not self._stopped:
-            self._cleaning = self._clock.call_later(CLEAN_INTERVAL_MS, self._start_cleaning)
-
-    async def _clean(self) -> None:
-        """Log the end of groups that have neither members nor offsets; committed offsets are kept without limit."""
-        deadline_ms = self._clock.monotonic_ms() + SLICE_MS
-        for entry in self.listed()[1]:
-            group = entry.group
-            if group.state is GroupState.EMPTY and not group.roster.pending and entry.offsets.is_empty:
-                self._directory.remove_group(entry)
-            if self._clock.monotonic_ms() > deadline_ms:
-                await self._turns.pause()
-                deadline_ms = self._clock.monotonic_ms() + SLICE_MS
+            self._cleaning = self._clock.call_later(
+                self._config.offsets_retention_check_interval_ms, self._start_cleaning
+            )
 
 
 def _joined(entry: Entry, ask: JoinAsk, member_id: str, now_ms: float) -> Outcome:
@@ -313,4 +311,4 @@ def _load_failed(error: Exception) -> None:
 
 
 def _cleaning_failed(error: Exception) -> None:
-    log.error("Groups of which nothing is left are not removed any more", exc_info=error)
+    log.error("Offsets do not expire any more, groups of which nothing is left stay", exc_info=error)

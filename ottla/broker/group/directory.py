@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.group.log import Replayed, group_batch, replay_batch
+from ottla.broker.group.log import Replayed, client_error, group_batch, replay_batch
 from ottla.broker.group.store import Entry, GroupStore
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
@@ -91,10 +91,11 @@ class GroupDirectory:
         """The group, created Empty when there is none."""
         return self.store.obtain(group_id, self.partition_of(group_id), self._clock.monotonic_ms())
 
-    def remove_group(self, entry: Entry) -> None:
+    def remove_group(self, entry: Entry) -> ErrorCode:
         """Log the end of a group and forget it; it stays when the log refuses."""
         group_id = entry.group.group_id
         result = self.partition(entry.index).append_own(group_batch(group_id, None, self._clock.now_ms()))
         if not result.error:
             said = Replayed(-1, result.base_offset, GroupKey(group_id), None)
             self.store.apply(entry.index, said, self._clock.monotonic_ms())
+        return client_error(result.error)

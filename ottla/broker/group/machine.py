@@ -14,6 +14,7 @@ from typing import Final
 from ottla.broker.group.members import Member, Protocols, Roster, Timeouts
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.states import GroupState, check_transition
+from ottla.broker.group.subscriptions import subscribed_topics
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import GroupValue
 
@@ -22,6 +23,7 @@ NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 # When nobody joined, the rebalance is put off by the members' own timeout, which may be 0.
 LEAST_PUT_OFF_MS: Final = 100
 MAX_GENERATION: Final = 0x7FFFFFFF
+CONSUMERS: Final = "consumer"
 
 
 class Group:
@@ -39,6 +41,8 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.roster = Roster()
+        # What the members of the generation read, if they said so as Kafka's consumers do.
+        self.subscribed: frozenset[str] | None = None
         self._initial_delay_ms = initial_delay_ms
         self._wall_offset_ms = wall_offset_ms
         self._join_deadline_ms: float | None = None
@@ -53,9 +57,17 @@ class Group:
         return self.roster.members
 
     @property
-    def was_never_logged(self) -> bool:
-        """Empty since it was made, with nobody about to join: nothing is lost with it."""
-        return self.state is GroupState.EMPTY and self.generation == 0 and not self.roster.pending
+    def is_of_consumers(self) -> bool:
+        """Whether its members are, or were, consumers: others may use groups for purposes of their own."""
+        return self.protocol_type == CONSUMERS
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member may be reading the topic. Consumers of whom we cannot tell read everything."""
+        return self.is_of_consumers if self.subscribed is None else topic in self.subscribed
+
+    def _learn_subscriptions(self) -> None:
+        subscriptions = [member.subscription(self.protocol) for member in self.members.values()]
+        self.subscribed = subscribed_topics(subscriptions) if self.is_of_consumers else None
 
     # -- what is durable ------------------------------------------------------------------------------------------
 
@@ -93,6 +105,7 @@ class Group:
             self.roster.add(member)
         if value.leader in self.members:
             self.roster.leader = value.leader
+        self._learn_subscriptions()
 
     def start_sessions(self, now_ms: float) -> None:
         """Loading is over: every loaded member gets a fresh session."""
@@ -323,11 +336,11 @@ class Group:
         self._join_deadline_ms = None
         self._is_initial = False
         self.generation = (self.generation + 1) & MAX_GENERATION
+        self.protocol = self.roster.choose_protocol() if self.members else None
+        self._learn_subscriptions()
         if not self.members:
-            self.protocol = None
             self._enter(GroupState.EMPTY, now_ms)
             return Outcome(save=True)
-        self.protocol = self.roster.choose_protocol()
         self._enter(GroupState.COMPLETING_REBALANCE, now_ms)
         self._sync_deadline_ms = now_ms + self.roster.rebalance_timeout_ms
         return Outcome(joined=self._tell_generation(now_ms))

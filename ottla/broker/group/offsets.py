@@ -67,9 +67,12 @@ class GroupOffsets:
         """Whether nothing is committed or pending."""
         return not self.committed and not self.unstable
 
-    def keys(self) -> set[Key]:
-        """Every key with a committed or a pending offset."""
-        return self.committed.keys() | self.unstable.keys()
+    def places(self) -> list[Key]:
+        """Every key with a committed offset, then those with a pending one alone."""
+        return [*dict.fromkeys((*self.committed, *self.unstable))]
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self.committed or key in self.unstable
 
     def _settle(self, key: Key, producer_id: int) -> None:
         producers = self.unstable[key]

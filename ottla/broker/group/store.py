@@ -1,6 +1,7 @@
 """The groups of this broker: which there are, their offsets, and what their logs say. pure
 
-`apply` is the only way in for what is durable, live and in replay alike.
+`apply` is the only way in for what is durable, live and in replay alike. A group exists from the first record that
+names it, a commit in a transaction that was aborted included, to its tombstone.
 """
 
 from ottla.broker.group.log import Replayed
@@ -50,14 +51,10 @@ class GroupStore:
             self.entries[group_id] = entry
         return entry
 
-    def forget_if_unused(self, entry: Entry) -> None:
-        """Drop a group of which nothing is left: no generation, no member about to join, no offset.
-
-        Kafka keeps such a group until its offsets expire; nobody can tell but DescribeGroups.
-        """
-        if entry.group.was_never_logged and entry.offsets.is_empty:
-            entry.cancel_timer()
-            self.entries.pop(entry.group.group_id, None)
+    def forget(self, entry: Entry) -> None:
+        """Drop a group that no log knows (any more)."""
+        entry.cancel_timer()
+        self.entries.pop(entry.group.group_id, None)
 
     def apply(self, index: int, said: Replayed, now_ms: float) -> None:
         """Apply one record or marker of offsets partition `index`."""
@@ -80,7 +77,6 @@ class GroupStore:
             entry = self.entries.get(group_id)
             if entry is not None:
                 entry.offsets.end_transaction(producer_id, commit)
-                self.forget_if_unused(entry)
 
     def _apply_offset(self, index: int, said: Replayed, key: OffsetKey, value: OffsetValue, now_ms: float) -> None:
         offsets = self.obtain(key.group, index, now_ms).offsets
@@ -95,14 +91,14 @@ class GroupStore:
         entry = self.entries.get(key.group)
         if entry is not None:
             entry.offsets.remove((key.topic, key.partition))
-            self.forget_if_unused(entry)
 
     def _remove_group(self, group_id: str, now_ms: float) -> None:
         """A group's tombstone: what it leaves behind are offsets that nobody removed."""
         entry = self.entries.get(group_id)
         if entry is not None:
             entry.group = self._new_group(group_id, now_ms)
-            self.forget_if_unused(entry)
+            if entry.offsets.is_empty:
+                self.forget(entry)
 
     def _new_group(self, group_id: str, now_ms: float) -> Group:
         return Group(group_id, self._initial_delay_ms, self._wall_offset_ms, now_ms)

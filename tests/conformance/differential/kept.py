@@ -118,11 +118,6 @@ _OF_BOTH_GENERATIONS = {
         "Where a broker names a transactional id twice in a request, Kafka takes the last row's partitions for both.",
         {2: [["NONE", "Ongoing", 60000, "clock", "P0", 0, ["0", "1"]]]},
     ),
-    "group: nothing was committed yet": Kept(
-        "Kafka keeps a group in memory once somebody tried to commit to it, whatever became of the transaction, and "
-        "asks for its member. To Ottla it does not exist. Both refuse.",
-        {5: [[0, "ILLEGAL_GENERATION"]], 6: [[0, "ILLEGAL_GENERATION"]]},
-    ),
     "patterns: Unicode scripts": Kept(
         "Python has no table of the scripts of Unicode.", dict.fromkeys(range(17, 22), _NO_PATTERN)
     ),

@@ -139,6 +139,28 @@ def _coordinator_epochs():
                 ],
             )
 
+        for begun, steps in {
+            "nobody": [foreign("A", 3)],
+            "an idempotent producer": [foreign("A", 3, id=None), produce("A")],
+            "a transaction": [init("A"), write("A")],
+            "pending offsets": [init("A"), add_offsets("A"), txn_offset_commit("A", [[0, 5]])],
+        }.items():
+            yield Script(
+                f"marker {kind}: coordinator epochs below none after {begun}",
+                [
+                    *steps,
+                    alias("X", "A", epoch=1),
+                    mark(kind, "X", [0, *GROUPS], epoch=-2),
+                    mark(kind, "X", [0, *GROUPS], epoch=-(2**31)),
+                    fetch(0, 1),
+                    offset_fetch(stable=True),
+                    mark(kind, "X", [0, *GROUPS], epoch=-1),
+                    mark(kind, "X", [0, *GROUPS], epoch=-2),
+                    offset_fetch(stable=True),
+                    describe_producers([0]),
+                ],
+            )
+
 
 def _groups():
     """Markers to the partitions of groups, where offsets are pending."""

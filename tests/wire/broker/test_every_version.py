@@ -93,6 +93,12 @@ def ask_group(key, request, version, topic, group, row):
             return request(groups=[group])
         case ApiKey.LIST_GROUPS:
             return request(states_filter=[], types_filter=[])
+        case ApiKey.DELETE_GROUPS:
+            return request(groups_names=[group])
+        case ApiKey.OFFSET_DELETE:
+            of_topic = request.OffsetDeleteRequestTopic
+            partition = of_topic.OffsetDeleteRequestPartition(**row)
+            return request(group_id=group, topics=[of_topic(name=topic, partitions=[partition])])
     return None
 
 

@@ -31,6 +31,9 @@ class StepClock:
     def next_turn(self, callback):
         self.next.append(callback)
 
+    def from_thread(self, callback):
+        self.next.append(callback)
+
 
 class RefusingDisk(RealDisk):
     """Makes no directory whose path ends with `refused`, and renames none when `rename_fails`."""

@@ -17,6 +17,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 
 PARTITIONS = 4
+CHECK_MS = 600_000
 RANGE = (("range", b"sub"),)
 
 
@@ -117,6 +118,8 @@ class Rig:
             "group_max_session_timeout_ms": 1_800_000,
             "group_max_size": 2**31 - 1,
             "offset_metadata_max_bytes": 10,
+            "offsets_retention_minutes": 100,
+            "offsets_retention_check_interval_ms": CHECK_MS,
         }
         self.config = SimpleNamespace(**(defaults | config))
         self.cluster, self.clock, self.bugs = FakeCluster(), FakeClock(), []

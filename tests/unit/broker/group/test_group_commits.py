@@ -110,9 +110,10 @@ def test_metadata_is_counted_in_utf_16_units(rig, metadata, error):
     assert offset(rig).offset == (-1 if error else 5)
 
 
-def test_commit_of_too_long_metadata_alone_leaves_no_group_behind(rig):
+def test_commit_of_too_long_metadata_alone_makes_the_group_all_the_same(rig):
     assert commit(rig, rows=[ROW._replace(metadata="x" * 11)]) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
-    assert not rig.store.entries and not rig.log_of().batches
+    assert set(rig.store.entries) == {"g"} and not rig.log_of().batches
+    assert commit(rig, Caller("g", 0, "who")) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 @pytest.mark.parametrize(
@@ -166,11 +167,13 @@ def test_fetch_of_an_unknown_group_is_no_error(rig):
     assert not rig.store.entries
 
 
-def test_group_that_only_an_aborted_transaction_made_is_forgotten(rig):
+def test_group_that_only_an_aborted_transaction_made_is_known_also_after_a_restart(rig):
     commit(rig, producer=PRODUCER)
-    assert set(rig.store.entries) == {"g"}
     rig.mark(7, commit=False)
-    assert not rig.store.entries
+    for _ in range(2):
+        assert set(rig.store.entries) == {"g"}
+        assert commit(rig, Caller("g", 0, "who"), producer=PRODUCER) == [ErrorCode.UNKNOWN_MEMBER_ID]
+        rig.restart()
 
 
 def test_deleted_topic_takes_committed_and_pending_offsets_along(rig):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from ottla.broker.group.coordinator import CLEAN_INTERVAL_MS
 from ottla.broker.group.states import GroupState
 from ottla.protocol.batch import build_batch, iter_records
 from ottla.protocol.errors import ErrorCode
@@ -35,20 +34,36 @@ def test_static_member_needs_no_second_request(rig):
     assert waiting[0].member_id.startswith("i-")
 
 
-def test_group_of_which_only_a_lapsed_id_was_known_is_forgotten(rig):
+EMPTY = ("", 0, None, None, ())
+
+
+def told(value):
+    return value.protocol_type, value.generation, value.protocol, value.leader, value.members
+
+
+def test_first_join_logs_an_empty_group_that_outlives_the_reserved_id(rig):
     rig.join(known_id=True)
-    assert set(rig.store.entries) == {"g"}
+    assert [told(value) for value in logged(rig)] == [EMPTY]
     rig.clock.advance(10_000)
-    assert not rig.store.entries
     assert rig.clock.armed == 1, "the cleaning alone"
-    assert logged(rig) == []
+    rig.restart()
+    assert rig.group().state is GroupState.EMPTY and len(logged(rig)) == 1
 
 
 @pytest.mark.parametrize("bad", [{"protocols": ()}, {"protocol_type": ""}])
-def test_refused_join_leaves_no_group_behind(rig, bad):
+def test_refused_join_makes_the_group_all_the_same(rig, bad):
     (reply,) = rig.join(**bad)
     assert reply.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert not rig.store.entries
+    assert set(rig.store.entries) == {"g"} and [told(value) for value in logged(rig)] == [EMPTY]
+
+
+def test_new_group_that_the_log_refuses_does_not_exist(rig):
+    rig.log_of().refuse = ErrorCode.KAFKA_STORAGE_ERROR
+    (reply,) = rig.join(known_id=True)
+    assert reply.error is ErrorCode.NOT_COORDINATOR and not rig.store.entries
+    rig.log_of().refuse = ErrorCode.NONE
+    (reply,) = rig.join(known_id=True)
+    assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
 
 
 @pytest.mark.parametrize(
@@ -88,7 +103,8 @@ def test_whole_life_is_logged_when_stable_and_when_empty(rig):
     first, second = rig.stable(2)
     rig.leave((first.member_id, None))
     rig.leave((second.member_id, None))
-    stable, empty = logged(rig)
+    begun, stable, empty = logged(rig)
+    assert told(begun) == EMPTY
     assert (stable.generation, stable.leader, stable.protocol) == (1, first.member_id, "range")
     assert {m.member_id: m.assignment for m in stable.members} == {
         first.member_id: first.member_id.encode(),
@@ -101,7 +117,7 @@ def test_restart_of_a_static_member_is_logged(rig):
     (first,) = rig.stable(1, ["i"])
     (reply,) = rig.join(instance="i", client_id="elsewhere")
     assert reply.error is ErrorCode.NONE and reply.skip_assignment
-    _, replaced = logged(rig)
+    *_, replaced = logged(rig)
     (member,) = replaced.members
     assert (replaced.generation, member.member_id, member.client_id) == (1, reply.member_id, "client")
     assert rig.heartbeat(first, "i") is ErrorCode.FENCED_INSTANCE_ID
@@ -247,7 +263,7 @@ def test_timers_do_not_pile_up(rig):
 def test_group_without_members_and_offsets_is_removed_in_the_end(rig):
     (reply,) = rig.stable()
     rig.leave((reply.member_id, None))
-    rig.clock.advance(CLEAN_INTERVAL_MS)
+    rig.clock.advance(600_000)
     assert not rig.store.entries
     assert logged(rig)[-1] is None
     rig.restart()
@@ -259,5 +275,5 @@ def test_group_without_members_and_offsets_is_removed_in_the_end(rig):
 
 def test_group_with_members_is_not_removed(rig):
     (reply,) = rig.stable(session_ms=1_800_000)
-    rig.clock.advance(CLEAN_INTERVAL_MS)
+    rig.clock.advance(600_000)
     assert rig.heartbeat(reply) is ErrorCode.NONE

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.broker.group.commits import CommitRow
-from ottla.broker.group.coordinator import CLEAN_INTERVAL_MS
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
@@ -49,7 +48,7 @@ def play(rig, number, name, *details):
         else:
             rig.stable(2, session_ms=1_800_000)
     elif name == "clean":
-        rig.clock.advance(CLEAN_INTERVAL_MS)
+        rig.clock.advance(600_000)
         for each in rig.store.entries.values():
             each.group.start_sessions(rig.clock.monotonic_ms())
     elif name == "refuse":

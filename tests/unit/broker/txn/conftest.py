@@ -176,8 +176,9 @@ class FakeCluster:
         self.no_ids = False
 
     def partition(self, topic, index):
-        assert topic == STATE_TOPIC
-        return self.logs[index]
+        if topic == STATE_TOPIC:
+            return self.logs[index]
+        return SimpleNamespace(offline=None) if self.has_partition(topic, index) else None
 
     def has_partition(self, topic, index):
         return topic in self.topics and 0 <= index < self.topics[topic].partition_count
@@ -307,6 +308,7 @@ def ask(rig):
         else:
             framed = codec.encode_response(reply, api_key, version, 7)
         assert int.from_bytes(framed[:4], "big") == len(framed) - 4
+        send.framed = framed
         correlation_id, message = codec.decode_response(api_key, version, framed[4:])
         assert correlation_id == 7
         return message

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.api import list_transactions
+from ottla.broker.api import describe_producers, list_transactions
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.turns import Turns
 from ottla.broker.txn.states import TransactionStatus as S
@@ -321,3 +321,52 @@ def test_describe_producers(rig, ask):
     (row,) = topic.partitions[0].active_producers
     assert (row.producer_id, row.producer_epoch, row.last_sequence) == (8, 5, 11)
     assert (row.last_timestamp, row.coordinator_epoch, row.current_txn_start_offset) == (1234, 2, 77)
+
+
+def partition_of(count):
+    known = [
+        SimpleNamespace(
+            producer_id=number,
+            epoch=number % 7,
+            last_sequence=-1,
+            last_timestamp_ms=number,
+            coordinator_epoch=-1,
+            transaction_start=2**40 + number,
+        )
+        for number in range(count)
+    ]
+    return SimpleNamespace(offline=None, producers=lambda: iter(known))
+
+
+def describe(ask, rows):
+    struct = codec.request_class(PRODUCERS).TopicRequest
+    return ask(PRODUCERS, 0, topics=[struct(version=0, name=name, partition_indexes=list(p)) for name, p in rows])
+
+
+def test_many_producers_are_described_in_slices_and_in_pieces(rig, ask, monkeypatch):
+    rig.cluster.partition = lambda topic, index: partition_of(1_000 * index)
+    monkeypatch.setattr(describe_producers, "SLICE_MS", -1.0)
+    monkeypatch.setattr(describe_producers, "PIECE_BYTES", 5_000)
+    pauses = []
+
+    async def counted(turns, on_discard=None):
+        pauses.append(None)
+
+    monkeypatch.setattr(Turns, "pause", counted)
+    answer = describe(ask, [("foo", [1, 0]), ("grüße", [3])])
+    assert len(pauses) == 4 + 12
+    found = [
+        (topic.name, row.partition_index, [each.producer_id for each in row.active_producers])
+        for topic in answer.topics
+        for row in topic.partitions
+    ]
+    assert found == [("foo", 1, [*range(1000)]), ("foo", 0, []), ("grüße", 3, [*range(3000)])]
+    last = answer.topics[1].partitions[0].active_producers[-1]
+    assert (last.producer_epoch, last.last_sequence, last.last_timestamp) == (2999 % 7, -1, 2999)
+    assert (last.coordinator_epoch, last.current_txn_start_offset) == (-1, 2**40 + 2999)
+
+
+def test_describe_producers_is_encoded_as_the_library_would(rig, ask):
+    rig.cluster.partition = lambda topic, index: partition_of(index) if index < 3 else None
+    answer = describe(ask, [("foo", [2, 0, 7]), ("bar", [])])
+    assert ask.framed == codec.encode_response(answer, PRODUCERS, 0, 7)

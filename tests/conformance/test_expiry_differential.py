@@ -1,0 +1,157 @@
+"""Expiry of committed offsets and of groups: the same groups, left alone, on Ottla and on Apache Kafka 4.3.1.
+
+Both brokers look every half second and keep offsets for a minute, Kafka's least; offsets may bring a time of their own.
+"""
+
+import time
+
+import pytest
+from group_end_scripts import subscription
+from group_stage import Stage
+from targets import TARGETS
+from test_groups_differential import TOPIC, prepare
+
+OVERRIDES = {"offsets.retention.check.interval.ms": "500", "offsets.retention.minutes": "1"}
+LOOKS_S = 2.5
+RETENTION_S = 62
+SESSION_MS = 1_800_000
+
+
+def own_times(stage):
+    """Offsets of nobody, one with a time of its own."""
+    stage.commit([(TOPIC, [(0, 5, "")])])
+    stage.commit([(TOPIC, [(1, 6, "")])], version=3, retention_ms=1)
+
+
+def only_own_times(stage):
+    """Nothing is left of the group at the first look."""
+    stage.commit([(TOPIC, [(0, 5, ""), (1, 6, "")])], version=2, retention_ms=1)
+
+
+def pending(stage):
+    """An open transaction keeps an offset that has expired, and the group."""
+    producer = stage.producer()
+    stage.add_offsets(producer)
+    stage.commit([(TOPIC, [(0, 5, ""), (1, 6, "")])], version=4, retention_ms=1)
+    stage.commit_in_transaction(producer, [(TOPIC, [(0, 7, "")])])
+
+
+def only_pending(stage):
+    """An open transaction keeps a group that nobody else knows."""
+    producer = stage.producer()
+    stage.add_offsets(producer)
+    stage.commit_in_transaction(producer)
+
+
+def no_offsets(stage):
+    """A group of which only an id was ever handed out."""
+    stage.join(session_ms=SESSION_MS)
+
+
+def members(stage):
+    """Members without offsets."""
+    first = stage.enter(session_ms=SESSION_MS).member_id
+    stage.sync(first, 1, [(first, b"A")])
+
+
+def members_gone(stage):
+    """Offsets of a group are as old as its emptiness, those with a time of their own as old as that."""
+    first = stage.enter().member_id
+    stage.sync(first, 1, [(first, b"A")])
+    stage.commit([(TOPIC, [(0, 5, "")])], member_id=first, generation=1)
+    stage.commit([(TOPIC, [(1, 6, "")])], member_id=first, generation=1, version=4, retention_ms=1)
+    stage.leave((first, None))
+
+
+def _consumer(stage, protocols, protocol_type="consumer"):
+    first = stage.enter(protocols=protocols, protocol_type=protocol_type, session_ms=SESSION_MS).member_id
+    stage.sync(first, 1, [(first, b"A")], protocol_type=protocol_type)
+    stage.commit([(TOPIC, [(0, 5, "")]), (f"{TOPIC}-2", [(0, 6, "")])], member_id=first, generation=1)
+    rows = [(TOPIC, [(1, 7, "")]), (f"{TOPIC}-2", [(1, 8, "")])]
+    stage.commit(rows, member_id=first, generation=1, version=4, retention_ms=1)
+
+
+def consumers(stage):
+    """Of consumers only what they do not read expires."""
+    _consumer(stage, [("range", subscription(TOPIC))])
+
+
+def consumers_of_whom_one_cannot_tell(stage):
+    """Nothing expires."""
+    _consumer(stage, [("range", b"sub")])
+
+
+def workers(stage):
+    """Nothing expires: they are no consumers."""
+    _consumer(stage, [("range", b"sub")], "connect")
+
+
+def joining(stage):
+    """In a rebalance nothing expires, though the members be known to read something else."""
+    _consumer(stage, [("range", subscription("other"))])
+    stage.wait_for("Stable", 1)
+    stage.post_join(protocols=[("range", subscription("other"))], session_ms=SESSION_MS, version=3)
+    stage.wait_for("PreparingRebalance", 2)
+
+
+SCRIPTS = [
+    own_times,
+    only_own_times,
+    pending,
+    only_pending,
+    no_offsets,
+    members,
+    members_gone,
+    consumers,
+    consumers_of_whom_one_cannot_tell,
+    workers,
+    joining,
+]
+
+
+def look(stage):
+    stage.tell("waited")
+    stage.describe()
+    stage.fetch(None)
+    stage.logged(ordered=False)
+
+
+@pytest.fixture(scope="module")
+def transcripts(tmp_path_factory):
+    """Of each script the lines of both brokers: begun together, looked at soon and when a minute has passed."""
+    brokers, stages = [], {}
+    try:
+        for target in ("ottla", "apache"):
+            brokers.append(TARGETS[target](tmp_path_factory.mktemp(target) / "broker", OVERRIDES).start())
+            bootstrap = prepare(brokers[-1].bootstrap)
+            for script in SCRIPTS:
+                stage = Stage(bootstrap, script.__name__.replace("_", "-"), TOPIC)
+                stages.setdefault(script, []).append(stage)
+                if script is SCRIPTS[0]:
+                    stage.create_topic(f"{TOPIC}-2")
+                script(stage)
+        for wait_s in (LOOKS_S, RETENTION_S):
+            time.sleep(wait_s)
+            for pair in stages.values():
+                for stage in pair:
+                    look(stage)
+        yield {script: [stage.lines for stage in pair] for script, pair in stages.items()}
+    finally:
+        for pair in stages.values():
+            for stage in pair:
+                stage.close()
+        for broker in brokers:
+            broker.stop()
+
+
+@pytest.mark.conformance
+@pytest.mark.maven
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_what_expires_expires_as_in_kafka(transcripts, script):
+    ours, theirs = transcripts[script]
+    differences = [
+        (step, our_line, their_line)
+        for step, (our_line, their_line) in enumerate(zip(ours, theirs, strict=True))
+        if our_line != their_line
+    ]
+    assert not differences, "\n".join(f"{step}: {us}\n{' ' * 4}{they}" for step, us, they in differences)

@@ -1,0 +1,266 @@
+"""How groups and offsets end: on request, and with time."""
+
+import pytest
+
+from ottla.broker.group import removal
+from ottla.broker.group.commits import CommitRow
+from ottla.broker.group.log import Producer
+from ottla.broker.group.members import Caller
+from ottla.broker.group.states import GroupState
+from ottla.protocol.batch import iter_records
+from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.state_records import read_offsets_key
+
+LOOK_MS = 600_000
+RETENTION_MS = 100 * 60_000
+ROW = CommitRow("t", 0, 42, -1, "")
+PRODUCER = Producer(7, 0)
+
+
+def subscription(*topics):
+    names = b"".join(len(name).to_bytes(2, "big") + name.encode() for name in topics)
+    return b"\0\1" + len(topics).to_bytes(4, "big") + names + b"\xff" * 4 + b"of later versions"
+
+
+def commit(rig, *rows, caller=None, producer=None):
+    rows = rows or (ROW,)
+    assert rig.commits.commit(caller or Caller("g"), rows, producer) == [E.NONE] * len(rows)
+
+
+def offsets(rig, group_id="g"):
+    """{(topic, partition): offset} of what is committed."""
+    _, topics = rig.commits.fetch(group_id, None, False)
+    return {(topic, index): found.offset for topic, rows in topics for index, found in rows}
+
+
+def tombstones(rig, group_id="g"):
+    """The tombstones of the group, batch by batch."""
+    found = []
+    for header, batch in rig.log_of(group_id).batches:
+        if not header.is_control:
+            records = [*iter_records(batch, header)]
+            keys = [read_offsets_key(record.key)[1:] for record in records if record.value is None]
+            if keys:
+                found.append(keys)
+    return found
+
+
+def member(rig, *topics, protocol_type="consumer", metadata=None):
+    """A stable member with a session that does not end; its caller."""
+    protocols = (("range", subscription(*topics) if metadata is None else metadata),)
+    (reply,) = rig.stable(protocols=protocols, protocol_type=protocol_type, session_ms=10**9)
+    return Caller("g", reply.generation, reply.member_id)
+
+
+@pytest.fixture
+def rig(make_rig):
+    return make_rig(group_max_session_timeout_ms=10**9)
+
+
+# --- on request -------------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_group_is_gone_with_all_its_offsets(rig):
+    commit(rig, ROW, ROW._replace(partition=1))
+    commit(rig, ROW._replace(partition=2), producer=PRODUCER)
+    assert rig.groups.removal.delete_group("g") is E.NONE
+    assert tombstones(rig) == [[("t", 0), ("t", 1), ("t", 2)], [()]] and not rig.store.entries
+    rig.mark(7)
+    for _ in range(2):
+        assert offsets(rig) == {} and rig.groups.removal.delete_group("g") is E.GROUP_ID_NOT_FOUND
+        rig.restart()
+
+
+def test_a_group_of_members_is_not_deleted(rig):
+    caller = member(rig, "t")
+    commit(rig, caller=caller)
+    assert rig.groups.removal.delete_group("g") is E.NON_EMPTY_GROUP and offsets(rig) == {("t", 0): 42}
+    rig.leave((caller.member_id, None))
+    assert rig.groups.removal.delete_group("g") is E.NONE and not rig.store.entries
+
+
+def test_a_deleted_group_forgets_the_ids_that_it_handed_out(rig):
+    (asked,) = rig.join(known_id=True)
+    assert rig.groups.removal.delete_group("g") is E.NONE
+    assert rig.clock.armed == 1, "the next look alone"
+    (reply,) = rig.join(asked.member_id, known_id=True)
+    assert reply.error is E.UNKNOWN_MEMBER_ID
+
+
+def test_what_the_log_refuses_to_forget_stays(rig):
+    commit(rig)
+    rig.log_of().refuse = E.KAFKA_STORAGE_ERROR
+    assert rig.groups.removal.delete_group("g") is E.NOT_COORDINATOR
+    assert rig.groups.removal.delete_offsets("g", [("t", [0])]) == (E.NOT_COORDINATOR, [])
+    rig.clock.advance(RETENTION_MS + LOOK_MS)
+    assert offsets(rig) == {("t", 0): 42}
+    rig.log_of().refuse = E.NONE
+    rig.clock.advance(LOOK_MS)
+    assert not rig.store.entries
+
+
+def test_nothing_is_deleted_while_groups_are_being_loaded(rig):
+    commit(rig)
+    rig.restart(settle=False)
+    rig.groups._directory.loading.update(range(4))
+    assert rig.groups.removal.delete_group("g") is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert rig.groups.removal.delete_offsets("g", [("t", [0])]) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
+
+
+def test_offsets_of_nobody_are_deleted_pending_ones_too(rig):
+    commit(rig, ROW, ROW._replace(partition=1))
+    commit(rig, ROW._replace(partition=2), producer=PRODUCER)
+    told = rig.groups.removal.delete_offsets("g", [("t", [0, 2, 0, 9]), ("u", [0])])
+    assert told == (E.NONE, [[E.NONE] * 4, [E.NONE]])
+    assert tombstones(rig) == [[("t", 0), ("t", 2)]]
+    rig.mark(7)
+    assert offsets(rig) == {("t", 1): 42} and "g" in rig.store.entries
+
+
+@pytest.mark.parametrize(
+    ("metadata", "subscribed"),
+    [(subscription("t", "v"), {"t", "v"}), (subscription(), set()), (b"sub", {"t", "u"}), (b"", {"t", "u"})],
+)
+def test_offsets_of_what_members_may_read_stay(rig, metadata, subscribed):
+    caller = member(rig, metadata=metadata)
+    commit(rig, ROW, ROW._replace(topic="u"), caller=caller)
+    for _ in range(2):
+        error, told = rig.groups.removal.delete_offsets("g", [("t", [0, 1]), ("u", [0])])
+        rows = [[E.GROUP_SUBSCRIBED_TO_TOPIC if topic in subscribed else E.NONE] for topic in ("t", "u")]
+        assert (error, told) == (E.NONE, [rows[0] * 2, rows[1]])
+        rig.restart()
+    assert offsets(rig).keys() == {(topic, 0) for topic in ("t", "u") if topic in subscribed}
+
+
+def test_members_that_are_no_consumers_keep_all_offsets(rig):
+    caller = member(rig, "t", protocol_type="connect")
+    commit(rig, caller=caller)
+    assert rig.groups.removal.delete_offsets("g", [("u", [0])]) == (E.NON_EMPTY_GROUP, [])
+    rig.leave((caller.member_id, None))
+    assert rig.groups.removal.delete_offsets("g", [("t", [0])]) == (E.NONE, [[E.NONE]])
+
+
+@pytest.mark.parametrize(("group_id", "error"), [("", E.INVALID_GROUP_ID), ("nobody", E.GROUP_ID_NOT_FOUND)])
+def test_offsets_of_no_group(rig, group_id, error):
+    assert rig.groups.removal.delete_offsets(group_id, [("t", [0])]) == (error, [])
+
+
+def test_tombstones_of_a_long_name_come_in_batches_that_a_log_takes(rig):
+    name = "g" * 30_000
+    commit(rig, *(ROW._replace(partition=index) for index in range(20)), caller=Caller(name))
+    assert rig.groups.removal.delete_group(name) is E.NONE
+    assert [len(keys) for keys in tombstones(rig, name)] == [4, 4, 4, 4, 4, 1]
+    assert not rig.store.entries
+
+
+# --- with time --------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_of_nobody_expire_by_their_own_age(rig):
+    commit(rig)
+    rig.clock.advance(LOOK_MS)
+    commit(rig, ROW._replace(partition=1))
+    rig.clock.advance(RETENTION_MS - LOOK_MS - 1)
+    assert offsets(rig) == {("t", 0): 42, ("t", 1): 42}
+    rig.clock.advance(1)
+    assert offsets(rig) == {("t", 1): 42}
+    rig.clock.advance(LOOK_MS)
+    assert tombstones(rig) == [[("t", 0)], [("t", 1)], [()]]
+    rig.restart()
+    assert not rig.store.entries
+
+
+def test_an_age_is_the_same_after_a_restart(rig):
+    commit(rig)
+    rig.clock.advance(RETENTION_MS - LOOK_MS)
+    rig.restart()
+    rig.clock.advance(LOOK_MS)
+    assert offsets(rig) == {}
+
+
+def test_an_offset_with_a_time_of_its_own_expires_then(rig):
+    now_ms = rig.clock.now_ms()
+    late = ROW._replace(partition=1, expire_ms=now_ms + 2 * RETENTION_MS)
+    commit(rig, ROW._replace(expire_ms=now_ms + 1), late)
+    rig.clock.advance(LOOK_MS)
+    assert offsets(rig) == {("t", 1): 42}
+    rig.clock.advance(2 * RETENTION_MS - LOOK_MS - 1)
+    assert offsets(rig) == {("t", 1): 42}
+    rig.clock.advance(LOOK_MS)
+    assert not rig.store.entries
+
+
+def test_offsets_of_members_that_are_gone_are_as_old_as_the_empty_group(rig):
+    caller = member(rig, "t")
+    commit(rig, caller=caller)
+    rig.clock.advance(2 * RETENTION_MS)
+    rig.leave((caller.member_id, None))
+    rig.clock.advance(RETENTION_MS - LOOK_MS)
+    rig.restart()
+    assert offsets(rig) == {("t", 0): 42}
+    rig.clock.advance(LOOK_MS)
+    assert not rig.store.entries
+
+
+def test_an_open_transaction_keeps_its_offset_and_the_group(rig):
+    commit(rig, ROW, ROW._replace(partition=1))
+    commit(rig, producer=PRODUCER)
+    rig.clock.advance(2 * RETENTION_MS)
+    assert offsets(rig) == {("t", 0): 42} and tombstones(rig) == [[("t", 1)]]
+    rig.mark(7, commit=False)
+    rig.clock.advance(LOOK_MS)
+    assert not rig.store.entries
+
+
+def test_an_open_transaction_keeps_a_group_that_nobody_else_knows(rig):
+    commit(rig, producer=PRODUCER)
+    rig.clock.advance(2 * RETENTION_MS)
+    assert set(rig.store.entries) == {"g"} and tombstones(rig) == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "protocol_type", "kept"),
+    [
+        (subscription("t"), "consumer", {("t", 0)}),
+        (b"sub", "consumer", {("t", 0), ("u", 0)}),
+        (subscription("t"), "connect", {("t", 0), ("u", 0)}),
+    ],
+)
+def test_of_members_only_what_consumers_do_not_read_expires(rig, metadata, protocol_type, kept):
+    caller = member(rig, metadata=metadata, protocol_type=protocol_type)
+    commit(rig, ROW, ROW._replace(topic="u"), caller=caller)
+    rig.clock.advance(2 * RETENTION_MS)
+    assert offsets(rig).keys() == kept
+
+
+def test_in_a_rebalance_nothing_expires(rig):
+    caller = member(rig, "t")
+    commit(rig, ROW._replace(topic="u", expire_ms=1), caller=caller)
+    rig.join(protocols=(("range", subscription("t")),), rebalance_ms=10**8, session_ms=10**9)
+    assert rig.group().state is GroupState.PREPARING_REBALANCE
+    rig.clock.advance(LOOK_MS)
+    assert offsets(rig) == {("u", 0): 42}
+
+
+def test_a_group_that_somebody_joins_in_between_does_not_expire(rig, monkeypatch):
+    """Long work is cut into slices; what was found before one is looked at again behind it."""
+    monkeypatch.setattr(removal, "SLICE_MS", -1.0)
+    monkeypatch.setattr(removal, "TOMBSTONES_PER_BATCH", 1)
+    commit(rig, ROW, ROW._replace(partition=1))
+    rig.clock.ms += RETENTION_MS
+    ended = rig.begin(rig.groups.removal.expire())
+    rig.join(protocols=(("range", subscription("t")),))
+    rig.clock.settle()
+    assert ended == [None] and offsets(rig) == {("t", 1): 42}
+
+
+def test_a_group_that_is_deleted_in_between_is_not_looked_at_again(rig, monkeypatch):
+    monkeypatch.setattr(removal, "SLICE_MS", -1.0)
+    monkeypatch.setattr(removal, "TOMBSTONES_PER_BATCH", 1)
+    commit(rig, ROW, ROW._replace(partition=1))
+    rig.clock.ms += RETENTION_MS
+    ended = rig.begin(rig.groups.removal.expire())
+    assert rig.groups.removal.delete_group("g") is E.NONE
+    commit(rig)
+    rig.clock.settle()
+    assert ended == [None] and offsets(rig) == {("t", 0): 42}
