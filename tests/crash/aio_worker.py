@@ -12,19 +12,19 @@ class AiokafkaWorker(Worker):
     """Begins anew after each error. What a given-up instance has under way is cancelled with its loop: aiokafka's
     `stop` first waits for what it could not send."""
 
+    library = "aiokafka"
     producer = loop = None
 
     def turn(self):
         transaction = self.begin()
         transaction.writes = self.somewhere(LEDGER)
-        self.commit_asked = False
         try:
             if self.producer is None:
                 self.start_producer()
             self.within(self.play(transaction))
         except (KafkaError, TimeoutError, OSError) as error:
             self.trouble = error
-            transaction.outcome = UNKNOWN if self.commit_asked else ABORTED
+            transaction.outcome = ABORTED if transaction.commit.began is None else UNKNOWN
             self.shut()
 
     async def play(self, transaction):
@@ -33,6 +33,7 @@ class AiokafkaWorker(Worker):
         sent = []
         for write in transaction.writes:
             topic, number = write.partition
+            write.span.begin()
             sent.append((write, await producer.send(topic, write.value.encode(), partition=number)))
         if self.dice.random() < ABORT_SHARE:
             await producer.abort_transaction()
@@ -40,8 +41,10 @@ class AiokafkaWorker(Worker):
         else:
             for write, future in sent:
                 write.offset = (await future).offset
-            self.commit_asked = True
+                write.span.end()
+            transaction.commit.begin()
             await producer.commit_transaction()
+            transaction.commit.end()
             transaction.outcome = COMMITTED
             self.progress += 1
 

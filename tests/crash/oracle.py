@@ -4,6 +4,7 @@ Values are unique, so every record found names the transaction that wrote it. Th
 Kafka tests; each `Violation.kind` is the name of an anomaly there where one exists.
 """
 
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,11 +23,34 @@ class Violation(NamedTuple):
 
 
 @dataclass
+class Span:
+    """When a call began and when its success was known, in ns; None where it never was."""
+
+    began: int | None = None
+    ended: int | None = None
+
+    def begin(self):
+        self.began = time.monotonic_ns()
+
+    def end(self):
+        self.ended = time.monotonic_ns()
+
+
+@dataclass
 class Write:
     partition: Partition
     value: str
     offset: int | None = None  # as acknowledged
     source: str | None = None  # the input value that this output was made from
+    span: Span = field(default_factory=Span)
+
+
+@dataclass
+class Poll:
+    """What a consumer was given at once: {partition: (position before, position behind, [(offset, value)])}."""
+
+    span: Span
+    rows: dict[Partition, tuple[int, int, list[tuple[int, str]]]]
 
 
 @dataclass
@@ -39,6 +63,11 @@ class Transaction:
     writer: str
     outcome: str = UNKNOWN
     writes: list[Write] = field(default_factory=list)
+    name: str = ""
+    commit: Span = field(default_factory=Span)
+    positions: dict[Partition, int] = field(default_factory=dict)  # of the group, sent along
+    sent_positions: Span = field(default_factory=Span)
+    polls: list[Poll] = field(default_factory=list)
 
 
 @dataclass

@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import pytest
 from aio_worker import AiokafkaWorker
@@ -18,7 +19,7 @@ from clients import eventually, start_client
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from oracle import Findings, Partition, violations
-from story import anomalies
+from story import anomalies, entries, scan
 from targets import TARGETS
 from workload import GROUP, ORDERS, TOPICS, start_workers
 
@@ -29,7 +30,15 @@ TARGET = "apache" if os.environ.get("OTTLA_KILL_APACHE") == "1" else "ottla"
 SEED = os.environ.get("OTTLA_SEED") or str(random.SystemRandom().randrange(1 << 32))
 RESTART_SHARE = 0.15  # of the kills hit a broker that is just starting
 ENDED = {0, 4, 5}  # Empty, CompleteCommit, CompleteAbort
-OVERRIDES = {"log.index.interval.bytes": "1024"}
+# Kills meet rolls and compactions, of internal topics, too.
+OVERRIDES = {
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.delete.retention.ms": "1000",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.index.interval.bytes": "1024",
+    "log.roll.ms": "2000",
+    "log.segment.delete.delay.ms": "500",
+}
 
 
 def all_go_on(workers, what):
@@ -46,14 +55,41 @@ def all_go_on(workers, what):
 
 
 def kill_and_restart(broker, dice):
+    """How many were killed: the broker, and those that were just starting."""
     broker.kill()
+    killed = 1
     while dice.random() < RESTART_SHARE:
+        killed += 1
         with broker.log_file.open("ab") as log:
             newborn = subprocess.Popen(broker.command(), stdout=log, stderr=log, start_new_session=True)
             time.sleep(dice.uniform(0.0, 0.6))
             newborn.kill()
             newborn.wait()
     broker.start()
+    return killed
+
+
+def tell(record_property, killed, workers, findings):
+    """What a run without findings was made of, for who counts."""
+    outcomes, writes = Counter(), []
+    for worker in workers:
+        for transaction in worker.history:
+            sent = [write for write in transaction.writes if write.span.began is not None]
+            writes += sent
+            if sent:  # while no broker listens many begin and send nothing
+                outcomes[f"{worker.library} {transaction.outcome}"] += 1
+    numbers = {
+        "kill -9": killed,
+        **dict(sorted(outcomes.items())),
+        "records sent": len(writes),
+        "records acknowledged": sum(write.offset is not None for write in writes),
+        "records in the logs": sum(map(len, findings.uncommitted.values())),
+        "records committed": sum(map(len, findings.committed.values())),
+        "records delivered meanwhile": len(findings.seen),
+    }
+    for name, count in numbers.items():
+        record_property(name, count)
+    sys.stderr.write(", ".join(f"{name} {count}" for name, count in numbers.items()) + "\n")
 
 
 def finish(workers):
@@ -153,21 +189,25 @@ def test_a_killed_broker_keeps_every_promise(tmp_path, record_property):
         client.close()
         workers = start_workers(broker.bootstrap, SEED, AiokafkaWorker)
         all_go_on(workers, "before the first kill")
+        killed = 0
         for number in range(1, KILLS + 1):
             time.sleep(dice.uniform(0.0, 0.8))
-            kill_and_restart(broker, dice)
+            killed += kill_and_restart(broker, dice)
             all_go_on(workers, f"after kill {number} (seed {SEED})")
         finish(workers)
         history = [transaction for worker in workers for transaction in worker.history]
+        finals = {}
         for reader in ("confluent-kafka", "kafka-python", "aiokafka"):
-            findings = look_for_everything(broker, tmp_path, reader, workers[-1].seen)
+            findings = finals[reader] = look_for_everything(broker, tmp_path, reader, workers[-1].seen)
             assert violations(history, findings) == [], f"seed {SEED}, read with {reader}"
         assert broker.stop() in (0, 143)  # the JVM says 143
         if TARGET == "ottla":
             agree_with_the_files(broker.data_dir, findings)
-            assert [str(anomaly) for anomaly in anomalies(history, broker.data_dir)] == [], f"seed {SEED}"
+            told = entries(workers, finals)
+            assert [str(anomaly) for anomaly in anomalies(told, scan(broker.data_dir))] == [], f"seed {SEED}"
         broker.start()
         again = look_for_everything(broker, tmp_path, "confluent-kafka")
         assert (again.committed, again.ends) == (findings.committed, findings.ends), "a clean restart changed the logs"
+        tell(record_property, killed, workers, findings)
     finally:
         broker.stop()

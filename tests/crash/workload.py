@@ -18,7 +18,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.errors import KafkaTimeoutError
 from kafka.structs import OffsetAndMetadata
-from oracle import ABORTED, COMMITTED, PLAIN, UNKNOWN, Partition, Transaction, Write
+from oracle import ABORTED, COMMITTED, PLAIN, UNKNOWN, Partition, Poll, Span, Transaction, Write
 
 LEDGER = [Partition("financial-ledger", n) for n in range(3)] + [Partition("audit-log", n) for n in range(2)]
 ORDERS = [Partition("orders", n) for n in range(2)]
@@ -36,12 +36,14 @@ LIBRDKAFKA = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 250, "log_
 class Worker(threading.Thread):
     """A client in a thread. `failure` is the exception that ended it, if one did."""
 
+    library = ""
+
     def __init__(self, name, bootstrap, seed):
         super().__init__(name=name, daemon=True)
         self.bootstrap, self.dice = bootstrap, random.Random(f"{seed}-{name}")
         self.stopping, self.progress, self.failure = threading.Event(), 0, None
         self.trouble = None  # the last error that it went on after, to be named when it does not
-        self.history, self._numbers = [], itertools.count()
+        self.history, self.polls, self._numbers = [], [], itertools.count()
 
     def run(self):
         try:
@@ -69,7 +71,7 @@ class Worker(threading.Thread):
         return f"{self.name}-{next(self._numbers)}"
 
     def begin(self, outcome=UNKNOWN):
-        transaction = Transaction(self.name, outcome)
+        transaction = Transaction(self.name, outcome, name=f"{self.name}/{len(self.history)}")
         self.history.append(transaction)
         return transaction
 
@@ -85,6 +87,7 @@ class ConfluentWorker(Worker):
     sequence, in the same epoch, to the next one, which any broker then takes for a retry and acknowledges unread.
     """
 
+    library = "confluent-kafka"
     producer = None
 
     def patiently(self, call):
@@ -102,7 +105,6 @@ class ConfluentWorker(Worker):
     def turn(self):
         transaction = self.begin()
         transaction.writes = self.somewhere(LEDGER)
-        commit_asked = False
         try:
             producer = self.ready_producer()
             producer.begin_transaction()
@@ -113,14 +115,15 @@ class ConfluentWorker(Worker):
                 self.patiently(lambda: producer.abort_transaction(5))
                 transaction.outcome = ABORTED
             else:
-                commit_asked = True
+                transaction.commit.begin()
                 self.patiently(lambda: producer.commit_transaction(5))
+                transaction.commit.end()
                 transaction.outcome = COMMITTED
                 self.progress += 1
         except KafkaException as error:
             # The next instance aborts what is open, so only a commit that was asked for can still come true.
             self.trouble = error
-            transaction.outcome = UNKNOWN if commit_asked else ABORTED
+            transaction.outcome = ABORTED if transaction.commit.began is None else UNKNOWN
             self.producer = None
 
     def ready_producer(self):
@@ -142,8 +145,10 @@ class ConfluentWorker(Worker):
         def delivered(error, message):
             if error is None:
                 write.offset = message.offset()
+                write.span.end()
 
         topic, number = write.partition
+        write.span.begin()
         producer.produce(topic, write.value.encode(), partition=number, on_delivery=delivered)
         producer.poll(0)
 
@@ -170,6 +175,7 @@ class KafkaPythonWorker(Worker):
     end, and the sender is stopped by hand.
     """
 
+    library = "kafka-python"
     producer = None
 
     def turn(self):
@@ -179,16 +185,16 @@ class KafkaPythonWorker(Worker):
 
     def play(self, transaction, positions=None):
         """Sends and ends the transaction, with the group's positions if there are any."""
-        commit_asked = False
         futures = []
         try:
             producer = self.ready_producer()
             producer.begin_transaction()
             for write in transaction.writes:
                 topic, number = write.partition
+                write.span.begin()
                 futures.append((write, producer.send(topic, write.value.encode(), partition=number)))
             if positions is not None:
-                within(SHORT_WAIT_S, lambda: producer.send_offsets_to_transaction(positions, GROUP))
+                self.send_positions(producer, transaction, positions)
             if self.dice.random() < ABORT_SHARE:
                 within(SHORT_WAIT_S, producer.abort_transaction)
                 transaction.outcome = ABORTED
@@ -197,17 +203,31 @@ class KafkaPythonWorker(Worker):
                 # Neither flush nor commit says that a batch failed: kafka-python would commit without it.
                 for _, future in futures:
                     future.get(timeout=0)
-                commit_asked = True
+                transaction.commit.begin()
                 within(SHORT_WAIT_S, producer.commit_transaction)
+                transaction.commit.end()
                 transaction.outcome = COMMITTED
                 self.progress += 1
         except (KafkaPythonError, TimeoutError) as error:
             self.trouble = error
-            transaction.outcome = UNKNOWN if commit_asked else ABORTED
+            transaction.outcome = ABORTED if transaction.commit.began is None else UNKNOWN
             self.give_up_producer()
         for write, future in futures:
             if future.succeeded():
                 write.offset = future.value.offset
+                write.span.end()
+
+    @staticmethod
+    def send_positions(producer, transaction, positions):
+        """The name of the transaction stands beside each offset."""
+        offsets = {
+            kafka.TopicPartition(*partition): OffsetAndMetadata(offset, transaction.name, -1)
+            for partition, offset in positions.items()
+        }
+        transaction.positions = dict(positions)
+        transaction.sent_positions.begin()
+        within(SHORT_WAIT_S, lambda: producer.send_offsets_to_transaction(offsets, GROUP))
+        transaction.sent_positions.end()
 
     def ready_producer(self):
         if self.producer is None:
@@ -237,6 +257,8 @@ class KafkaPythonWorker(Worker):
 class Feeder(Worker):
     """A plain idempotent producer: what it is told to be stored is there exactly once. Feeds the orders."""
 
+    library = "confluent-kafka"
+
     def __init__(self, name, bootstrap, seed):
         super().__init__(name, bootstrap, seed)
         self.producer = Producer(LIBRDKAFKA | {"bootstrap.servers": bootstrap, "enable.idempotence": True})
@@ -259,6 +281,22 @@ def committed_reader(bootstrap, group):
     return Consumer(LIBRDKAFKA | options | {"enable.auto.commit": False, "auto.offset.reset": "error"})
 
 
+def poll(consumer, count, timeout_s, positions):
+    """(Poll, errors) of one call; `positions` go behind what was read."""
+    span = Span()
+    span.begin()
+    messages = consumer.consume(count, timeout=timeout_s)
+    span.end()
+    rows, errors = {}, [message.error() for message in messages if message.error() is not None]
+    for message in messages:
+        if message.error() is None:
+            partition, offset = Partition(message.topic(), message.partition()), message.offset()
+            start, _, found = rows.get(partition, (positions[partition], None, []))
+            rows[partition] = (start, offset + 1, [*found, (offset, message.value().decode())])
+            positions[partition] = offset + 1
+    return Poll(span, rows), errors
+
+
 class Biller(KafkaPythonWorker):
     """Consume, transform, produce: receipts for orders, the positions in the same transaction.
 
@@ -273,21 +311,17 @@ class Biller(KafkaPythonWorker):
     def turn(self):
         if self.positions is None and not self.resume():
             return
-        messages = self.consumer.consume(8, timeout=0.2)
-        orders = [message for message in messages if message.error() is None]
-        if not orders:
-            self.trouble = next((message.error() for message in messages), self.trouble)
+        polled, errors = poll(self.consumer, 8, 0.2, self.positions)
+        if not polled.rows:
+            self.trouble = next(iter(errors), self.trouble)
             return
         transaction = self.begin()
-        for order in orders:
-            value = order.value().decode()
-            receipt = Write(self.dice.choice(RECEIPTS), f"receipt-{next(self._numbers)}-of-{value}", source=value)
-            transaction.writes.append(receipt)
-            self.positions[order.topic(), order.partition()] = order.offset() + 1
-        self.play(
-            transaction,
-            {kafka.TopicPartition(*p): OffsetAndMetadata(offset, "", -1) for p, offset in self.positions.items()},
-        )
+        transaction.polls.append(polled)
+        for (topic, partition), (_, _, orders) in polled.rows.items():
+            for offset, value in orders:
+                receipt = f"receipt-{next(self._numbers)}<{topic}/{partition}/{offset}"
+                transaction.writes.append(Write(self.dice.choice(RECEIPTS), receipt, source=value))
+        self.play(transaction, self.positions)
         if transaction.outcome != COMMITTED:
             self.positions = None
 
@@ -309,7 +343,7 @@ class Biller(KafkaPythonWorker):
         for position in positions:
             position.offset = max(position.offset, 0)
         self.consumer.assign(positions)
-        self.positions = {(p.topic, p.partition): p.offset for p in positions}
+        self.positions = {Partition(p.topic, p.partition): p.offset for p in positions}
         return True
 
     def shut(self):
@@ -321,20 +355,31 @@ class Biller(KafkaPythonWorker):
 class Reader(Worker):
     """A read_committed consumer of everything, which must never see what is not there in the end."""
 
+    library = "confluent-kafka"
+
     def __init__(self, name, bootstrap, seed):
         super().__init__(name, bootstrap, seed)
         self.consumer = committed_reader(bootstrap, name)
-        self.consumer.assign([TopicPartition(*partition, 0) for partition in LEDGER + ORDERS + RECEIPTS])
-        self.seen = []
+        self.positions = dict.fromkeys(LEDGER + ORDERS + RECEIPTS, 0)
+        self.consumer.assign([TopicPartition(*partition, 0) for partition in self.positions])
+
+    @property
+    def seen(self):
+        return [
+            (partition, offset, value)
+            for polled in self.polls
+            for partition, (_, _, found) in polled.rows.items()
+            for offset, value in found
+        ]
 
     def turn(self):
-        for message in self.consumer.consume(500, timeout=0.1):
-            if message.error() is None:
-                partition = Partition(message.topic(), message.partition())
-                self.seen.append((partition, message.offset(), message.value().decode()))
-                self.progress += 1
-            elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
-                raise KafkaException(message.error())
+        polled, errors = poll(self.consumer, 500, 0.1, self.positions)
+        if polled.rows:
+            self.polls.append(polled)
+            self.progress += 1
+        for error in errors:
+            if error.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise KafkaException(error)
 
     def shut(self):
         self.consumer.close()

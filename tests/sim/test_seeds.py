@@ -115,7 +115,14 @@ MET = {
     "impatient": ["repeated requests"],
     "power": ["kills before a power loss"],
     "power-flushed": ["kills before a power loss"],
+    "compaction": ["records compacted away", "markers compacted away", "records deleted by retention"],
+    "compaction-power": ["records compacted away", "kills before a power loss"],
 }
+
+
+def test_retention_may_delete_what_the_cleaner_is_about_to_read():
+    """The segment was gone between two of its slices, and the cleaner took that for a disk that fails."""
+    assert run_seed(6, PROFILES["compaction"]).problems == []
 
 
 @pytest.mark.parametrize("profile", MET)

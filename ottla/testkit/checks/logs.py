@@ -5,6 +5,7 @@ the broker.
 """
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -36,12 +37,14 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(slots=True)
 class Logs:
-    """`partitions` by "topic/index"; `places` by value; `rows` by key: [(offset, value, fate)] of data records."""
+    """`partitions` by "topic/index"; `places` by value; `rows` by key: [(offset, value, fate)] of data records, and the
+    same by offset in `at`."""
 
     partitions: dict[str, ScannedPartition]
     offsets_partitions: list[ScannedPartition]
     places: dict[str, list[Place]] = field(default_factory=dict)
     rows: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
+    at: dict[str, dict[int, tuple[str, str]]] = field(default_factory=dict)
     committed: list[CommittedOffset] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -51,15 +54,24 @@ class Logs:
                 value = (record.value or b"").decode()
                 rows.append((record.offset, value, record.fate))
                 self.places.setdefault(value, []).append(Place(key, record.offset, record.fate))
+            self.at[key] = {offset: (value, fate) for offset, value, fate in rows}
         for partition in self.offsets_partitions:
             self.committed += _committed_offsets(partition)
 
     def value_at(self, key: str, offset: int) -> str | None:
-        found = next((value for at, value, _fate in self.rows.get(key, ()) if at == offset), None)
-        return found
+        return self.at.get(key, {}).get(offset, (None, ""))[0]
+
+    def between(self, key: str, start: int, behind: int) -> Iterator[tuple[int, str, str]]:
+        """The rows with offsets from `start` on and before `behind`."""
+        rows = self.rows.get(key, [])
+        yield from rows[bisect_left(rows, start, key=_offset) : bisect_left(rows, behind, key=_offset)]
 
     def visible(self, value: str) -> list[Place]:
         return [place for place in self.places.get(value, ()) if place.fate in VISIBLE]
+
+
+def _offset(row: tuple[int, str, str]) -> int:
+    return row[0]
 
 
 def check_logs(logs: Logs) -> Iterator[Anomaly]:

@@ -34,7 +34,7 @@ def _check_values(
     logs: Logs,
     story: Story,
 ) -> Iterator[Anomaly]:
-    fates = {offset: (value, fate) for offset, value, fate in logs.rows.get(key, ())}
+    fates = logs.at.get(key, {})
     for offset, value in records:
         assert isinstance(offset, int) and isinstance(value, str)
         stands, fate = fates.get(offset, (None, "absent"))
@@ -63,8 +63,8 @@ def _check_range(
     if offsets and (offsets[0] < start or offsets[-1] >= behind):
         yield Anomaly("nonmonotonic-poll", f"{poll.proc} asked {key} from {start} and read {offsets} up to {behind}")
     got = set(offsets)
-    for offset, value, fate in logs.rows.get(key, ()):
-        if start <= offset < behind and offset not in got and (fate in VISIBLE or not committed):
+    for offset, value, fate in logs.between(key, start, behind):
+        if offset not in got and (fate in VISIBLE or not committed):
             inside = offsets and offsets[0] < offset < offsets[-1]
             kind = "int-poll-skip" if inside else "poll-skip"
             yield Anomaly(kind, f"{poll.proc} did not get {value} at {key}@{offset} between {start} and {behind}")

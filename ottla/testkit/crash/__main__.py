@@ -1,7 +1,7 @@
 """`python -m ottla.testkit.crash`: all the damages, crash states and failing calls that the tests sample. shell
 
 states --states 20000     crash states of the scripted workload, by kill and by power loss
-damage                    every truncation of a 256 KiB segment, every bit of a 16 KiB one, every file beside them
+damage                    every truncation of a 256 KiB segment, every bit of a 16 KiB one, lost pages, files beside
 failures --every 1        every (so many'th) call of the disk fails once, in three ways
 """
 
@@ -10,19 +10,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count, islice
+from itertools import count
 from multiprocessing import get_context
 from typing import Any
 
-from ottla.testkit.crash.damages import Scene
-from ottla.testkit.crash.damages import sweep as sweep_damages
+from ottla.testkit.crash.damages import Kind, sweep_file
 from ottla.testkit.crash.failures import sweep as sweep_failures
-from ottla.testkit.crash.logs import PARTITION, Shape
+from ottla.testkit.crash.logs import Shape
 from ottla.testkit.crash.states import Tally, sample
 
 SHOWN_MOST = 20
 LARGE = Shape(262_144, 1_500)
 SMALL = Shape(16_384, 300)
+FEWER = 8
+"""Bits below the recovery point, where no start looks: one of so many."""
 ROLLED = Shape(16_384, 300, segment_bytes=6_000)
 
 
@@ -63,7 +64,7 @@ def _crash_states(wanted: int, jobs: int) -> list[str]:
 
 def _damages(every: int, jobs: int) -> list[str]:
     problems = []
-    for title, met, wrong in _in_processes(_damage, _damage_tasks(every, jobs), jobs):
+    for title, met, wrong in _in_processes(sweep_file, _damage_tasks(every, jobs), jobs):
         outcomes = ", ".join(f"{outcome} {count}" for outcome, count in met.items())
         _print(f"{title}: {sum(met.values())} damages: {outcomes}; {len(wrong)} wrong")
         problems += wrong
@@ -71,33 +72,22 @@ def _damages(every: int, jobs: int) -> list[str]:
 
 
 def _damage_tasks(every: int, jobs: int) -> Iterator[tuple[Any, ...]]:
+    for kind in (Kind.CUT, Kind.HOLE):
+        for part in range(jobs):
+            yield LARGE, 0, "log", kind, every, part, jobs
     for part in range(jobs):
-        yield LARGE, 0, "log", False, every, part, jobs
-    for part in range(jobs):
-        yield SMALL, 0, "log", True, every, part, jobs
+        yield SMALL, 0, "log", Kind.FLIP, every, part, jobs
     for recovery_point in (0, 40, None):
-        yield SMALL, recovery_point, "log", False, every, 0, 1
+        for kind in (Kind.CUT, Kind.HOLE):
+            yield SMALL, recovery_point, "log", kind, every, 0, 1
+        if recovery_point != 0:
+            yield SMALL, recovery_point, "log", Kind.FLIP, every * FEWER, 0, 1
         for name in ("index", "timeindex", "txnindex", "snapshot", "leader-epoch-checkpoint", "partition.metadata"):
             if recovery_point is not None or "index" not in name:
-                yield SMALL, recovery_point, name, False, every, 0, 1
-                yield SMALL, recovery_point, name, True, every, 0, 1
-    yield ROLLED, 0, "log", False, every, 0, 1
-    yield ROLLED, 0, "log", True, every, 0, 1
-
-
-def _damage(
-    shape: Shape, recovery_point: int | None, name: str, flips: bool, every: int, part: int, parts: int
-) -> tuple[str, dict[str, int], list[str]]:
-    """Every `every`-th damage of the first file of that name; one part of them."""
-    scene = Scene(shape, recovery_point)
-    path = next(path for path in sorted(scene.files) if path.startswith(PARTITION) and path.endswith(name))
-    chosen = (each for each in scene.damages(path, flips=flips) if each.at % every == 0)
-    met, wrong = sweep_damages(scene, islice(chosen, part, None, parts))
-    title = (
-        f"{name} of {shape.log_bytes >> 10} KiB{', rolled' if shape.segment_bytes < shape.log_bytes else ''}, "
-        f"{'bits flipped' if flips else 'cut'}, recovery point {scene.recovery_point}"
-    )
-    return title, {outcome.value: count for outcome, count in met.items()}, wrong
+                yield SMALL, recovery_point, name, Kind.CUT, every, 0, 1
+                yield SMALL, recovery_point, name, Kind.FLIP, every, 0, 1
+    for kind in (Kind.CUT, Kind.FLIP):
+        yield ROLLED, 0, "log", kind, every, 0, 1
 
 
 def _failures(every: int, jobs: int) -> list[str]:

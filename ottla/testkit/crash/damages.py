@@ -1,12 +1,14 @@
-"""Cut files and flipped bits: what the broker serves of a damaged partition, and what the second scanner finds. free
+"""Cut files, flipped bits, lost pages: what the broker serves of a damaged partition, and what the scanner finds. free
 
 After an unclean stop everything above the recovery point is read again. What is then served must be the longest sound
-prefix; or the partition is offline and its log untouched. Below the recovery point nothing may be missing.
+prefix; or the partition is offline and its log untouched. Below the recovery point nothing may be missing. Pages that
+never came are no damage: the log is cut where they begin, whatever stands behind them.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,30 +18,48 @@ from ottla.protocol.errors import ErrorCode
 from ottla.testkit.crash.logs import PARTITION, Shape, stopped_log
 from ottla.testkit.crash.stage import DIRECTORY, Stage
 from ottla.testkit.scanner import ScannedBatch, ScannedPartition, scan_contents
+from ottla.testkit.simulation.power import PAGE_BYTES
 
 RECOVERY_POINTS: Final = f"{DIRECTORY}/recovery-point-offset-checkpoint"
 EVERYTHING: Final = 1 << 30
+LOOK_UPS: Final = 10
+LAST: Final = 3
 _EPOCH: Final = slice(12, 16)
 """The leader epoch of a batch: no CRC covers it."""
 
 
+class Kind(Enum):
+    """What is done to a file."""
+
+    CUT = "cut"
+    FLIP = "bits flipped"
+    HOLE = "pages lost"
+
+
 class Damage(NamedTuple):
-    """A file that ends at byte `at`, or whose bit `at` (of the whole file) is the other one."""
+    """A file that ends at byte `at`, or whose bit `at` (of the whole file) is the other one, or that has zeros from
+    byte `at` to the end of that page: the page was last written when the file ended there."""
 
     path: str
-    flips: bool
+    kind: Kind
     at: int
 
     def applied(self, content: bytes) -> bytes:
-        if not self.flips:
+        if self.kind is Kind.CUT:
             return content[: self.at]
         changed = bytearray(content)
-        changed[self.at >> 3] ^= 1 << (self.at & 7)
+        if self.kind is Kind.FLIP:
+            changed[self.at >> 3] ^= 1 << (self.at & 7)
+        else:
+            end = min(len(content), (self.at // PAGE_BYTES + 1) * PAGE_BYTES)
+            changed[self.at : end] = bytes(end - self.at)
         return bytes(changed)
 
     def __str__(self) -> str:
         name = self.path.rpartition("/")[2]
-        return f"{name}: bit {self.at & 7} of byte {self.at >> 3} flipped" if self.flips else f"{name} cut at {self.at}"
+        if self.kind is Kind.FLIP:
+            return f"{name}: bit {self.at & 7} of byte {self.at >> 3} flipped"
+        return f"{name} {'cut at' if self.kind is Kind.CUT else 'has a page of zeros from'} {self.at}"
 
 
 class Outcome(Enum):
@@ -50,7 +70,8 @@ class Outcome(Enum):
     OFFLINE = "the partition is offline, its log untouched"
     REFUSED = "the broker does not start, and says which file is broken"
     SET_ASIDE = "the directory is kept aside as another topic's"
-    UNSEEN = "the broker does not look, the reader's CRC refuses"
+    UNSEEN = "synced once, so the broker does not look; the reader refuses"
+    MISPLACED = "synced once, so the broker does not look, and no CRC covers the offset"
 
 
 class Wrong(Exception):
@@ -89,11 +110,15 @@ class Scene:
         """The file of a segment with this suffix."""
         return f"{self.logs[segment].removesuffix('log')}{suffix}"
 
-    def damages(self, path: str, *, flips: bool) -> Iterator[Damage]:
-        """Every cut, or every bit, of a file."""
+    def damages(self, path: str, kind: Kind) -> Iterator[Damage]:
+        """Every cut, or every bit, of a file; or each page of a log lost from its start or from a batch on."""
         size_bytes = len(self.files[path])
-        for at in range(size_bytes * 8 if flips else size_bytes):
-            yield Damage(path, flips, at)
+        places: Iterable[int] = range(size_bytes * 8 if kind is Kind.FLIP else size_bytes)
+        if kind is Kind.HOLE:
+            batches = {batch.position for batch in self.sound.batches if str(batch.path) == path}
+            places = sorted(batches | set(range(0, size_bytes, PAGE_BYTES)))
+        for at in places:
+            yield Damage(path, kind, at)
 
     def play(self, damage: Damage) -> Outcome:
         """Start the broker on the damaged files. Raises Wrong."""
@@ -126,9 +151,12 @@ class Scene:
         scanned = self._scan(files)
         if partition.offline is None:
             # Taken offline by what a look at it has found: that is as good.
-            outcome = self._judge_served(stage, partition, scanned)
+            outcome = self._judge_served(stage, partition, scanned, damage)
             if outcome is not None:
                 return outcome
+        if damage.kind is Kind.HOLE:
+            first = next(batch for batch in self.sound.batches if batch.position + batch.size_bytes > damage.at)
+            _hold(first.base_offset < self.recovery_point, "offline, and it was only a page that never came")
         return self._judge_offline(stage, files, damage)
 
     def _judge_aside(self, stage: Stage) -> Outcome:
@@ -145,17 +173,19 @@ class Scene:
         _hold("--truncate-damaged" in told[0], f"nothing to do is named: {told[0]}")
         return Outcome.OFFLINE
 
-    def _judge_served(self, stage: Stage, partition: Partition, scanned: ScannedPartition) -> Outcome | None:
+    def _judge_served(
+        self, stage: Stage, partition: Partition, scanned: ScannedPartition, damage: Damage
+    ) -> Outcome | None:
         """None if the partition goes offline meanwhile."""
-        served = _read_all(partition)
+        served = _read_all(partition, self.recovery_point > 0)
         if served is None:
             return None
         sound, unseen = self._compare(served)
+        if unseen is not None:
+            return unseen
         end_offset = sound[-1].last_offset + 1 if sound else 0
         _hold(end_offset == partition.log_end_offset, f"ends at {partition.log_end_offset}, serves up to {end_offset}")
         _hold(end_offset >= self.recovery_point, f"{self.recovery_point - end_offset} offsets below it are missing")
-        if unseen:
-            return Outcome.UNSEEN
         # What the scanner reads of the damaged files up to the first damage is what is served.
         valid = [_place(batch) for batch in _prefix(scanned)]
         _hold(valid == [_place(batch) for batch in sound], f"{len(sound)} batches, the scanner finds {len(valid)}")
@@ -163,15 +193,15 @@ class Scene:
         kept = b"".join(after[path] for path in self.logs if path in after)
         _hold(kept == served, "the files do not hold what is served")
         cut = len(sound) < len(self.sound.batches)
-        if cut and scanned.damages and scanned.damages[0].size_bytes:
+        if cut and scanned.damages and scanned.damages[0].size_bytes and damage.kind is not Kind.HOLE:
             self._hold_torn(scanned, len(sound))
-        if not self._looks_right(partition, sound, self._prefix_of(len(sound))):
+        if not self._looks_right(partition, sound, self._prefix_of(len(sound)), damage.at):
             return None
         return Outcome.CUT if cut else Outcome.WHOLE
 
-    def _compare(self, served: bytes) -> tuple[list[ScannedBatch], bool]:
-        """The batches of the sound log that are served; whether one of them was changed so that no reader takes it."""
-        position, unseen = 0, False
+    def _compare(self, served: bytes) -> tuple[list[ScannedBatch], Outcome | None]:
+        """The batches of the sound log that are served; what readers make of one of them that was changed."""
+        position, unseen = 0, None
         for number, batch in enumerate(self.sound.batches):
             if position == len(served):
                 return self.sound.batches[:number], unseen
@@ -180,11 +210,11 @@ class Scene:
             found = bytearray(served[position : position + batch.size_bytes])
             found[_EPOCH] = whole[_EPOCH]
             if found != whole:
-                refused = scan_contents([(Path("served"), bytes(served[position:]))]).batches
-                _hold(not refused or refused[0].base_offset != batch.base_offset, f"wrong bytes at {batch.base_offset}")
-                _hold(bytes(found[:8]) == whole[:8], f"wrong offset: {found[:8].hex()} for {batch.base_offset}")
-                _hold(batch.last_offset < self.recovery_point, f"recovered with a wrong CRC at {batch.base_offset}")
-                unseen = True
+                _hold(batch.last_offset < self.recovery_point, f"recovered although it is wrong: {batch.base_offset}")
+                taken = scan_contents([(Path("served"), served[position:])]).batches
+                only_moved = found[8:] == whole[8:]
+                _hold(not taken or only_moved or taken[0].position > 0, f"wrong bytes at {batch.base_offset}")
+                unseen = Outcome.MISPLACED if only_moved else Outcome.UNSEEN
             position += batch.size_bytes
         _hold(position == len(served), f"{len(served) - position} bytes too many are served")
         return self.sound.batches, unseen
@@ -198,10 +228,15 @@ class Scene:
         damage = scanned.damages[0]
         return any(batch.position + batch.size_bytes <= damage.position + damage.size_bytes for batch in batches)
 
-    def _looks_right(self, partition: Partition, sound: list[ScannedBatch], expected: ScannedPartition) -> bool:
-        """Look-ups by offset and time, aborted transactions, open ones; False if that takes the partition offline."""
+    def _looks_right(
+        self, partition: Partition, sound: list[ScannedBatch], expected: ScannedPartition, turn: int
+    ) -> bool:
+        """Look-ups by offset and time, aborted transactions, open ones; False if that takes the partition offline.
+
+        The last batches are looked up, and of the others those whose `turn` it is.
+        """
         whole = partition.read(0, EVERYTHING, limit=Limit.STABLE)
-        for batch in sound:
+        for batch in (*sound[turn % LOOK_UPS : -LAST : LOOK_UPS], *sound[-LAST:]):
             found = partition.read(batch.last_offset, 1, limit=Limit.END)
             if found.error is not ErrorCode.NONE:
                 return False
@@ -247,8 +282,8 @@ class Scene:
         return scan_contents([(Path(path), files[path]) for path in self.logs if path in files])
 
 
-def _read_all(partition: Partition) -> bytes | None:
-    """Everything up to the end of the log; None if the partition goes offline."""
+def _read_all(partition: Partition, may_be_wrong: bool) -> bytes | None:
+    """Everything up to the end of the log, or to what no reader takes; None if the partition goes offline."""
     data, offset = b"", partition.log_start_offset
     while offset < partition.log_end_offset:
         found = partition.read(offset, EVERYTHING, limit=Limit.END)
@@ -256,7 +291,11 @@ def _read_all(partition: Partition) -> bytes | None:
             return None
         _hold(bool(found.records), f"nothing at {offset}, the log ends at {partition.log_end_offset}")
         data += found.records
-        offset = _end_of(bytes(found.records))
+        behind = _end_of(bytes(found.records))
+        if may_be_wrong and (behind <= offset or scan_contents([(Path("read"), bytes(found.records))]).damages):
+            return data
+        _hold(behind > offset, f"what is read at {offset} ends at {behind}")
+        offset = behind
     return data
 
 
@@ -305,3 +344,18 @@ def sweep(
             if told is not None:
                 told(wrong[-1])
     return {outcome: count for outcome, count in met.items() if count}, wrong
+
+
+def sweep_file(
+    shape: Shape, recovery_point: int | None, name: str, kind: Kind, every: int, part: int, parts: int
+) -> tuple[str, dict[str, int], list[str]]:
+    """Every `every`-th damage of the first file of that name, one part of them: a title, outcomes, what was wrong."""
+    scene = Scene(shape, recovery_point)
+    path = next(path for path in sorted(scene.files) if path.startswith(PARTITION) and path.endswith(name))
+    chosen = (each for each in scene.damages(path, kind) if kind is Kind.HOLE or each.at % every == 0)
+    met, wrong = sweep(scene, islice(chosen, part, None, parts))
+    title = (
+        f"{name} of {shape.log_bytes >> 10} KiB{', rolled' if shape.segment_bytes < shape.log_bytes else ''}, "
+        f"{kind.value}, recovery point {scene.recovery_point}"
+    )
+    return title, {outcome.value: count for outcome, count in met.items()}, wrong

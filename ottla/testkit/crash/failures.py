@@ -15,11 +15,13 @@ from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.ports.disk import Buffer
 from ottla.testkit.crash.life import Complaints, Life, NoAnswer
 from ottla.testkit.crash.script import DONE, OPEN, Ledger, Refused, Script
-from ottla.testkit.crash.states import SYNC_MS, Crash, State, judge
-from ottla.testkit.simulation.disk import Inode, MemoryDisk, MemoryFile, MemorySyncJob
+from ottla.testkit.crash.stage import DIRECTORY
+from ottla.testkit.crash.verdicts import SYNC_MS, Crash, State, judge
+from ottla.testkit.simulation.disk import MemoryDisk, MemoryFile, MemorySyncJob
 from ottla.testkit.simulation.disk_errors import DiskErrors
 from ottla.testkit.simulation.ports import PortCalls
 from ottla.testkit.simulation.schedule import Schedule
+from ottla.testkit.simulation.tree import Directory, Inode
 
 SYNCS: Final = frozenset(("sync", "sync_dir"))
 LIVES: Final = 3
@@ -50,11 +52,14 @@ class FailOnce(DiskErrors):
         self.failed: str | None = None
         self.told: Script | None = None
         self.ledger = Ledger()
+        self.on_device: Callable[[], bytes] = bytes
+        self.durable = b""
 
     def call(self, name: str) -> None:
         self.count += 1
         if self.count == self.failure.at:
             self.failed = name
+            self.durable = self.on_device()
             if self.told is not None:
                 self.ledger = self.told.ledger.copy()
             raise OSError(self.failure.number, os.strerror(self.failure.number), name)
@@ -82,11 +87,18 @@ class FailingDisk(MemoryDisk):
     """A disk with one failing call."""
 
     def __init__(self, schedule: Schedule, failure: Failure) -> None:
+        self._lost: set[Inode | Directory] = set()
         super().__init__(PortCalls(), Random(failure.at), lambda end: _ignore(schedule.after(SYNC_MS, end)))
         self.torn_writes = False
+        self.make_dirs(DIRECTORY)
+        self.sync_dir("/")
         self.failing = FailOnce(failure)
+        self.failing.on_device = self._on_device
         self.errors = self.failing
-        self._lost: set[Inode] = set()
+
+    def _on_device(self) -> bytes:
+        """All that a power loss cannot take now."""
+        return b"".join(inode.durable for inode in self._tree.files().values())
 
     def open(self, path: str, create: bool = False) -> MemoryFile:
         found = super().open(path, create)
@@ -96,18 +108,18 @@ class FailingDisk(MemoryDisk):
         try:
             super().write(path, data)
         except OSError:
-            inode = self._names.files.get(path)
-            if self.failing.failure.short and inode is not None:
+            inode = self._tree.find(path)
+            if self.failing.failure.short and isinstance(inode, Inode):
                 inode.data[:] = bytes(data)[: len(data) // 2]
             raise
 
     def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> MemorySyncJob:
-        files = self._names.files
-        sound = [path for path in paths if files.get(path) not in self._lost]
+        nodes = {path: self._tree.find(path) for path in paths}
+        sound = [path for path, node in nodes.items() if node not in self._lost]
 
         def ended() -> None:
             if job.error is not None:
-                self._lost.update(files[path] for path in sound if path in files)
+                self._lost.update(node for node in nodes.values() if node is not None)
             if on_end is not None:
                 on_end()
 
@@ -133,14 +145,14 @@ def play(failure: Failure, flushing: bool) -> tuple[str | None, list[str]]:
     if failing.failed is None:
         return None, []
     problems = [*_heard(complaints, script, failing, flushing)]
-    if script.script is not None:
-        ledger = script.script.ledger
-        for crash in (Crash.KILL, Crash.POWER) if flushing else (Crash.KILL,):
-            left = disk.copy(PortCalls(), _ignore)
-            left.errors = DiskErrors(Counter())
-            if crash is Crash.POWER:
-                left.lose_power()
-            problems += judge(State(f"then {crash.value}", crash, flushing, left, ledger)).problems
+    ledger = Ledger() if script.script is None else script.script.ledger
+    for crash in (Crash.KILL, Crash.POWER, Crash.POWER_ANY) if flushing else (Crash.KILL,):
+        left = disk.copy(PortCalls(), _ignore)
+        left.errors = DiskErrors(Counter())
+        if crash.power is not None:
+            left.lose_power(crash.power)
+        state = State(f"then {crash.value}", crash, flushing, left, ledger)
+        problems += judge(state, power_goes_again=crash is Crash.KILL).problems
     return failing.failed, [f"{failure} ({failing.failed}{', flushed' if flushing else ''}): {p}" for p in problems]
 
 
@@ -196,7 +208,9 @@ def _heard(complaints: Complaints, watched: _Watched, failing: FailOnce, flushin
         # A decision that was asked for may have been durable before: whether it was, the next start shows.
         known = {told.name for told in failing.ledger.transactions if told.state != OPEN}
         later = [told.name for told in script.ledger.transactions if told.state == DONE and told.name not in known]
-        later += sorted(script.ledger.plain - failing.ledger.plain)
+        # So may a record, whose answer was under way.
+        plain = script.ledger.plain - failing.ledger.plain
+        later += sorted(value for value in plain if value.encode() not in failing.durable)
         if later:
             yield f"acknowledged after a failed sync: {later}"
 
@@ -211,11 +225,13 @@ def sweep(flushing: bool, every: int = 1, first: int = 1) -> tuple[Counter[str],
     problems: list[str] = []
     at = first
     while True:
+        name: str | None = ""
         for number, short in KINDS:
+            if short and name not in ("append", "write"):
+                continue
             name, found = play(Failure(at, number, short), flushing)
             if name is None:
                 return met, problems
-            if not short or name in ("append", "write"):
-                met[f"{errno.errorcode[number]} of {name}{', short' if short else ''}"] += 1
-                problems += found
+            met[f"{errno.errorcode[number]} of {name}{', short' if short else ''}"] += 1
+            problems += found
         at += every

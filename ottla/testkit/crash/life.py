@@ -1,9 +1,10 @@
 """One life of a whole broker on a disk in memory, and one client that waits for each answer. free"""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
@@ -15,7 +16,6 @@ from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.schedule import Schedule, VirtualClock
 from ottla.testkit.simulation.wire import Ask
 
-SEGMENT_BYTES: Final = 700
 PATIENCE_MS: Final = 20_000.0
 _CONFIG: Final = Config(
     log_dirs=DIRECTORY,
@@ -25,6 +25,19 @@ _CONFIG: Final = Config(
     log_segment_delete_delay_ms=50,
 )
 _FLUSHING: Final = replace(_CONFIG, log_flush_interval_messages=1)
+
+
+class Style(NamedTuple):
+    """How large segments are, and how many bytes at most stand beside a value in its batch."""
+
+    segment_bytes: int
+    padding_bytes: int
+
+
+NARROW: Final = Style(700, 60)
+"""Logs roll all the time."""
+WIDE: Final = Style(20_000, 3_000)
+"""Batches lie across pages."""
 
 
 class NoAnswer(Exception):
@@ -63,9 +76,10 @@ class Complaints(logging.Handler):
 class Life:
     """A broker from its start to its stop. `bugs` are exceptions that it did not expect."""
 
-    def __init__(self, disk: MemoryDisk, schedule: Schedule, flushing: bool) -> None:
+    def __init__(self, disk: MemoryDisk, schedule: Schedule, flushing: bool, style: Style = NARROW) -> None:
         """Raises what the broker raises when it cannot start."""
         self.disk = disk
+        self.style = style
         self.schedule = schedule
         self.bugs: list[Exception] = []
         self._correlation_id = 0
@@ -78,8 +92,9 @@ class Life:
 
     def shrink_segments(self) -> None:
         """Let logs roll soon."""
+        size_bytes = self.style.segment_bytes
         for partition in self.partitions():
-            partition.settings = replace(partition.settings, segment_bytes=SEGMENT_BYTES, index_interval_bytes=200)
+            partition.settings = replace(partition.settings, segment_bytes=size_bytes, index_interval_bytes=200)
 
     def partitions(self) -> list[Partition]:
         """All of them; after a clean stop they are opened on demand."""
@@ -93,22 +108,35 @@ class Life:
 
     def call(self, ask: Ask) -> Any:
         """The reply to a request. Raises NoAnswer."""
-        self._correlation_id += 1
-        frame = memoryview(bytearray(codec.encode_request(ask.message, ask.version, self._correlation_id, "script")))[
-            4:
-        ]
-        replies: list[bytes] = []
+        replies: list[Any] = []
+        self.call_all([ask], lambda _at, reply: replies.append(reply))
+        return replies[0]
+
+    def call_all(
+        self, asks: Sequence[Ask], told: Callable[[int, Any], None], meanwhile: Callable[[], object] | None = None
+    ) -> None:
+        """Send requests at once; `told` gets the number of each and its reply as it comes. Raises NoAnswer.
+
+        `meanwhile` is a piece of the broker that runs before the answers come.
+        """
+        waiting = set(range(len(asks)))
         refusals: list[str] = []
 
-        def send(buffers: Any) -> None:
-            replies.append(b"".join(bytes(buffer) for buffer in buffers))
+        def heard(at: int, buffers: Any) -> None:
+            data = b"".join(bytes(buffer) for buffer in buffers)
+            waiting.discard(at)
+            told(at, codec.decode_response(asks[at].api_key, asks[at].version, data[4:])[1])
 
-        self._turns.event(lambda: self._start(frame, send, refusals.append))
-        self._run_until(lambda: bool(replies or refusals))
-        if not replies:
+        for at, ask in enumerate(asks):
+            self._correlation_id += 1
+            encoded = codec.encode_request(ask.message, ask.version, self._correlation_id, "script")
+            frame = memoryview(bytearray(encoded))[4:]
+            self._turns.event(partial(self._start, frame, partial(heard, at), refusals.append))
+        if meanwhile is not None:
+            self.in_turn(meanwhile)
+        self._run_until(lambda: bool(refusals) or not waiting)
+        if waiting:
             raise NoAnswer(refusals[0] if refusals else "silence")
-        data = replies[0]
-        return codec.decode_response(ask.api_key, ask.version, data[4:])[1]
 
     def _start(self, frame: memoryview, send: Callable[[Any], None], refuse: Callable[[str], None]) -> None:
         self.assembly.dispatcher.start(frame, "script", send, refuse)
@@ -126,6 +154,7 @@ class Life:
     def stop(self) -> None:
         """A clean stop."""
         while self.assembly.broker.logs.flushing:
+            self.in_turn(self.assembly.broker.logs.start_flush)
             self.disk.end_syncs()
         self.assembly.close()
         self.clock.alive = False

@@ -1,7 +1,8 @@
 """A scripted transactional workload, and what its client was told: the ledger that survivors are held against. free
 
 Rolls, checkpoints, topics made, deleted and made again, commits and aborts of both generations over three partitions,
-positions of a group, clean restarts and kills.
+several transactions open at once, records sent without waiting for the answer to the one before, positions of a group,
+clean restarts and kills.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,16 +44,18 @@ class Told:
 
 @dataclass
 class Ledger:
-    """What was asked and what was acknowledged. `topics` and `plain` hold what was acknowledged and is undisputed."""
+    """What was asked and what was acknowledged. `topics` and `plain` hold what was acknowledged and is undisputed,
+    `gone` the records of a topic whose deletion was acknowledged."""
 
     transactions: list[Told] = field(default_factory=list)
     plain: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     absent: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
 
     def copy(self) -> "Ledger":
         told = [Told(t.name, t.commit, t.state, list(t.values), t.position) for t in self.transactions]
-        return Ledger(told, set(self.plain), set(self.topics), set(self.absent))
+        return Ledger(told, set(self.plain), set(self.topics), set(self.absent), set(self.gone))
 
 
 class Refused(Exception):
@@ -69,10 +72,22 @@ class Client:
         reply = script.patiently(lambda: wire.init_producer_id(name, 2000))
         self.producer: tuple[int, int] = reply.producer_id, reply.producer_epoch
         self.sequences: dict[Place, int] = {}
+        self._told: Told | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a transaction has begun and its end was not asked for."""
+        return self._told is not None
 
     def transact(self, commit: bool, position: int | None) -> None:
+        """A transaction from its beginning to its end."""
+        self.begin(commit, position)
+        self.finish()
+
+    def begin(self, commit: bool, position: int | None) -> None:
+        """All of a transaction but its end."""
         script = self.script
-        told = Told(f"{self.name}#{len(script.ledger.transactions)}", commit, position=position)
+        told = self._told = Told(f"{self.name}#{len(script.ledger.transactions)}", commit, position=position)
         script.ledger.transactions.append(told)
         places = script.random.sample(PLACES, script.random.choice((1, 2, 2, 3)))
         if self.generation.adds_by_itself:
@@ -81,8 +96,14 @@ class Client:
             self._send(told, place, f"{told.name}.{number}")
         if position is not None:
             self._commit_position(position)
+
+    def finish(self) -> None:
+        """End the transaction that is running."""
+        told, self._told = self._told, None
+        if told is None:
+            return
         told.state = ASKED
-        reply = script.patiently(lambda: wire.end_txn(self.generation, self.name, self.producer, commit))
+        reply = self.script.patiently(lambda: wire.end_txn(self.generation, self.name, self.producer, told.commit))
         told.state = DONE
         if not self.generation.adds_by_itself and (reply.producer_id, reply.producer_epoch) != self.producer:
             self.producer = reply.producer_id, reply.producer_epoch
@@ -92,7 +113,7 @@ class Client:
         sequence = self.sequences.get(place, 0)
         batch = bytes(
             build_batch(
-                [(None, value.encode()), (b"padding", bytes(self.script.random.randrange(60)))],
+                [(None, value.encode()), (b"padding", self.script.padding())],
                 timestamp_ms=self.script.life.clock.now_ms(),
                 producer_id=self.producer[0],
                 producer_epoch=self.producer[1],
@@ -139,18 +160,27 @@ class Script:
             clients = [Client(self, "one", wire.V2), Client(self, "two", wire.V1), Client(self, "three", wire.V2)]
             self.remake_scratch()
             for turn in range(transactions):
-                client = clients[turn % len(clients)]
-                position = next(self._positions) if self.random.random() < 0.3 else None
-                client.transact(self.random.random() < 0.7, position)
-                self.plain(f"plain-{number}-{turn}")
+                self._take_turn(clients[turn % len(clients)])
+                checkpoint = self.life.assembly.broker.logs.checkpoint
+                self.plain(f"plain-{number}-{turn}", checkpoint if turn % 4 == 1 else None)
                 if turn % 4 == 2:
-                    self.life.in_turn(self.life.assembly.broker.logs.checkpoint)
+                    self.life.in_turn(checkpoint)
                     self.life.rest(60)
             if number + 1 < lives:
                 self.life.stop() if number % 2 else self.life.kill()
                 self.life = self._start()
 
     # --- steps
+
+    def _take_turn(self, client: Client) -> None:
+        """A transaction, or half of one: the other half comes with the client's next turn, if nothing comes between."""
+        if client.running:
+            client.finish()
+            return
+        position = next(self._positions) if self.random.random() < 0.3 else None
+        client.begin(self.random.random() < 0.7, position)
+        if self.random.random() < 0.6:
+            client.finish()
 
     def make_topic(self, *topics: tuple[str, int]) -> None:
         names = {name for name, _ in topics}
@@ -168,18 +198,40 @@ class Script:
         """The topic is deleted if it is there, and made again."""
         if SCRATCH in self.ledger.topics:
             self.ledger.topics.discard(SCRATCH)
-            self.ledger.plain.clear()
+            deleted = {value for value in self.ledger.plain if value.startswith(SCRATCH)}
+            self.ledger.plain -= deleted
             reply = self.life.call(_delete_topics([SCRATCH]))
             _expect(reply.responses[0].error_code, "DeleteTopics")
             self.ledger.absent.add(SCRATCH)
+            self.ledger.gone |= deleted
             self.life.rest(self.random.choice((0.0, 80.0)))
         self.make_topic((SCRATCH, 1))
 
-    def plain(self, value: str) -> None:
-        """A record outside of transactions."""
-        batch = bytes(build_batch([(None, value.encode())], timestamp_ms=self.life.clock.now_ms()))
-        self.produce(wire.V2, None, (SCRATCH, 0), batch)
-        self.ledger.plain.add(value)
+    def plain(self, value: str, meanwhile: Callable[[], object] | None) -> None:
+        """Records outside of transactions, several at once; `meanwhile` comes before they are acknowledged."""
+        count = self.random.choice((1, 1, 2, 5))
+        sent = [(f"{topic}-{value}.{number}", topic) for number in range(count) for topic in (SCRATCH, "audit")]
+        asks = []
+        for each, topic in sent:
+            records = [(None, each.encode()), (b"padding", self.padding())]
+            batch = bytes(build_batch(records, timestamp_ms=self.life.clock.now_ms()))
+            asks.append(wire.produce(wire.V2, None, topic, 0, batch))
+
+        refused: list[int] = []
+
+        def told(at: int, reply: Any) -> None:
+            errors = [error for error in error_codes(reply) if error != wire.NONE]
+            refused.extend(errors)
+            if not errors:
+                self.ledger.plain.add(sent[at][0])
+
+        self.life.call_all(asks, told, meanwhile)
+        for error in refused:
+            _expect(error, "Produce")
+
+    def padding(self) -> bytes:
+        """Text that does not repeat itself, so that no page of it looks as if it had never been written."""
+        return self.random.randbytes(self.random.randrange(self.life.style.padding_bytes) // 2).hex().encode()
 
     def produce(self, generation: Generation, transactional_id: str | None, place: Place, batch: bytes) -> None:
         self.patiently(lambda: wire.produce(generation, transactional_id, place[0], place[1], batch))

@@ -14,16 +14,7 @@ from ottla.broker.txn.states import COMPLETION_OF, PREPARED
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.model.coordinator import Coordinators, written_by
 from ottla.testkit.simulation import plants as simulated
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    known = getattr(owner, name)
-    setattr(owner, name, make(known))
-    try:
-        yield
-    finally:
-        setattr(owner, name, known)
+from ottla.testkit.simulation.plants import replaced
 
 
 @contextmanager
@@ -43,8 +34,8 @@ def epochs_unchecked() -> Iterator[None]:
     def opened(_known: Any) -> Any:
         return lambda log, producer_id, epoch: ErrorCode.NONE if log.transaction_is_open(producer_id, epoch) else None
 
-    unseen = _replaced(verification, "said_by_log", opened)
-    with _replaced(Producers, "check_batch", lenient), _replaced(machine, "verify_partitions", verified), unseen:
+    unseen = replaced(verification, "said_by_log", opened)
+    with replaced(Producers, "check_batch", lenient), replaced(machine, "verify_partitions", verified), unseen:
         yield
 
 
@@ -54,7 +45,7 @@ def unverified() -> AbstractContextManager[None]:
     def make(_known: Any) -> Any:
         return lambda state, volatile, producer_id, epoch, partitions: [ErrorCode.NONE] * len(partitions)
 
-    return _replaced(machine, "verify_partitions", make)
+    return replaced(machine, "verify_partitions", make)
 
 
 def equal_markers_accepted() -> AbstractContextManager[None]:
@@ -66,7 +57,7 @@ def equal_markers_accepted() -> AbstractContextManager[None]:
 
         return check_marker
 
-    return _replaced(Producers, "check_marker", make)
+    return replaced(Producers, "check_marker", make)
 
 
 @contextmanager
@@ -83,8 +74,8 @@ def nothing_pending() -> Iterator[None]:
 
         return _decide
 
-    unchecked = _replaced(machine, "check_step", lambda _known: lambda before, after: None)
-    with _replaced(Coordinators, "_decide", blind), unchecked:
+    unchecked = replaced(machine, "check_step", lambda _known: lambda before, after: None)
+    with replaced(Coordinators, "_decide", blind), unchecked:
         yield
 
 
@@ -110,7 +101,7 @@ def markers_before_prepare() -> Iterator[None]:
 
         return marker_answered
 
-    with _replaced(Coordinators, "markers", early), _replaced(Coordinators, "marker_answered", unheard):
+    with replaced(Coordinators, "markers", early), replaced(Coordinators, "marker_answered", unheard):
         yield
 
 
@@ -124,7 +115,7 @@ def retry_unrecognised() -> AbstractContextManager[None]:
 
         return decide_end_v2
 
-    return _replaced(machine, "decide_end_v2", make)
+    return replaced(machine, "decide_end_v2", make)
 
 
 PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {

@@ -44,13 +44,17 @@ def poll(
     return seen
 
 
-class Consumer(Process):
-    """Reads its partitions to their ends, again and again, until the world comes to rest."""
+class Reader(Process):
+    """Has partitions to read, with read_committed or without."""
 
     def __init__(self, world: "World", name: str, random: Random, places: Sequence[Place], committed: bool) -> None:
         super().__init__(world, name, random)
         self.places = places
         self.committed = committed
+
+
+class Consumer(Reader):
+    """Reads its partitions to their ends, again and again, until the world comes to rest."""
 
     def run(self) -> Script:
         positions = dict.fromkeys(self.places, 0)
@@ -74,6 +78,50 @@ class Consumer(Process):
                 if seen is None:
                     yield from self.sleep(50)
                     before = -1
+
+
+class KeyReader(Reader):
+    """Reads partitions that are compacted, again and again."""
+
+    def run(self) -> Script:
+        positions = dict.fromkeys(self.places, 0)
+        while not self.world.resting:
+            place = self.random.choice(self.places)
+            if self.random.random() < 0.2:
+                positions[place] = 0
+            seen = yield from self.look(place, positions[place])
+            if seen is not None:
+                positions[place] = seen.next_offset
+            yield from self.sleep(20 + self.random.random() * 200)
+
+    def read_all(self) -> Script:
+        """From the first offset to the end of each partition."""
+        for place in self.places:
+            offset, before = 0, -1
+            while offset != before:
+                seen = yield from self.look(place, offset)
+                if seen is None:
+                    yield from self.sleep(50)
+                else:
+                    offset, before = seen.next_offset, offset
+
+    def look(self, place: Place, offset: int) -> Script:
+        """One Fetch; from the start where the log does not reach back that far."""
+        max_bytes = 1 if self.random.random() < 0.3 else 1 << 20
+        try:
+            answer = yield from self.call(wire.fetch(*place, offset, self.committed, 0, max_bytes))
+        except Lost:
+            return None
+        row = answer.responses[0].partitions[0]
+        if row.error_code == wire.OUT_OF_RANGE:
+            return Visible([], self.world.start_of(place))
+        if row.error_code:
+            return None
+        aborted = [(e.producer_id, e.first_offset) for e in row.aborted_transactions or ()] if self.committed else None
+        seen = visible(bytes(row.records or b""), aborted, offset)
+        if self.world.ghosts is not None:
+            self.world.ghosts.saw(place, self.committed, offset, seen)
+        return seen
 
 
 class Copier(Producer):

@@ -1,84 +1,24 @@
 """Files in memory: what a killed process leaves, and what a power loss leaves. free
 
 A kill leaves everything that was written. A power loss leaves what was synced, and of the rest what the file system
-happened to have written: a prefix of the changes of names since the last sync (a journal keeps their order, and any
-sync commits it, as on ext4), and of each file's unsynced bytes a prefix, or zeros where pages never arrived.
+happened to have written: of the names see `tree.py`, of the bytes `power.py`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
-from ottla.broker.ports.disk import Buffer, Volume
+from ottla.broker.ports.disk import Buffer, Disk, Volume
 from ottla.testkit.simulation.disk_errors import DiskErrors
 from ottla.testkit.simulation.ports import Killed, PortCalls
+from ottla.testkit.simulation.power import PowerLoss, left_by_pages, left_in_order
+from ottla.testkit.simulation.tree import Directory, Inode, Tree
 
-Change = tuple[str, str, "Inode | str | None"]
-"""(what, path, file or new path): "link", "unlink", "mkdir", "rmdir", "rename"."""
+T = TypeVar("T")
+R = TypeVar("R")
 
-ROOT: Final = "/"
 VOLUME_BYTES: Final = 1 << 40
-
-
-class Inode:
-    """The content of a file, and what of it is on the device (None: nothing, not even its length)."""
-
-    __slots__ = ("data", "durable", "modified_ms")
-
-    def __init__(self, data: bytes = b"") -> None:
-        self.data = bytearray(data)
-        self.durable = b""
-        self.modified_ms = 0
-
-
-class Names:
-    """Directories and the files in them."""
-
-    __slots__ = ("dirs", "files")
-
-    def __init__(self) -> None:
-        self.files: dict[str, Inode] = {}
-        self.dirs: dict[str, dict[str, None]] = {"": {}}
-
-    def copy(self) -> "Names":
-        other = Names()
-        other.files = dict(self.files)
-        other.dirs = {path: dict(names) for path, names in self.dirs.items()}
-        return other
-
-    def apply(self, change: Change) -> None:
-        what, path, argument = change
-        parent, _, name = path.rpartition("/")
-        if what == "link" and isinstance(argument, Inode):
-            self.files[path] = argument
-            self.dirs[parent][name] = None
-        elif what == "unlink":
-            del self.files[path]
-            del self.dirs[parent][name]
-        elif what == "mkdir":
-            self.dirs[path] = {}
-            self.dirs[parent][name] = None
-        elif what == "rmdir":
-            del self.dirs[path]
-            del self.dirs[parent][name]
-        elif what == "rename" and isinstance(argument, str):
-            self._rename(path, argument)
-
-    def _rename(self, old: str, new: str) -> None:
-        parent, _, name = old.rpartition("/")
-        del self.dirs[parent][name]
-        parent, _, name = new.rpartition("/")
-        self.dirs[parent][name] = None
-        if old in self.files:
-            self.files[new] = self.files.pop(old)
-            return
-        inside = f"{old}/"
-        self.dirs[new] = self.dirs.pop(old)
-        for path in [path for path in self.dirs if path.startswith(inside)]:
-            self.dirs[new + path[len(old) :]] = self.dirs.pop(path)
-        for path in [path for path in self.files if path.startswith(inside)]:
-            self.files[new + path[len(old) :]] = self.files.pop(path)
 
 
 class MemoryFile:
@@ -99,6 +39,7 @@ class MemoryFile:
             if disk.random.random() < 0.3:  # bytes stay behind the end where cutting back fails too
                 data += b"".join(buffers)[: disk.random.randrange(1, 80)]
             raise
+        disk.under_way = self._inode, buffers
         try:
             disk.ports.call("append")
         except Killed:
@@ -106,9 +47,12 @@ class MemoryFile:
                 torn = b"".join(buffers)
                 data += torn[: disk.random.randrange(len(torn) + 1)]
             raise
+        finally:
+            disk.under_way = None
         for buffer in buffers:
             data += buffer
         self.size_bytes = len(data)
+        self._inode.steps.append(len(data))
         disk.ports.call("append")
 
     def pread(self, size_bytes: int, position: int) -> bytes:
@@ -160,10 +104,10 @@ class MemoryDisk:
         self.now_ms: Callable[[], int] = int
         self.met: Counter[str] = Counter()
         self.errors = DiskErrors(self.met)
+        self.under_way: tuple[Inode, Sequence[Buffer]] | None = None
+        """An append that has been asked for and has written nothing yet."""
         self._defer = defer
-        self._names = Names()
-        self._durable = Names()
-        self._journal: list[Change] = []
+        self._tree = Tree()
         self._syncs: dict[MemorySyncJob, Callable[[], None]] = {}
         self.failed_syncs = 0
         """Background syncs that failed, and that the broker may not have looked at."""
@@ -172,55 +116,64 @@ class MemoryDisk:
 
     def open(self, path: str, create: bool = False) -> MemoryFile:
         self.errors.call("open")
-        inode = self._names.files.get(path)
-        if inode is None:
+        node = self._tree.find(path)
+        if isinstance(node, Directory):
+            raise IsADirectoryError(path)
+        if node is None:
             if not create:
                 raise FileNotFoundError(path)
-            inode = self._create(path)
-        return MemoryFile(self, inode)
+            node = self._create(path)
+        return MemoryFile(self, node)
 
     def exists(self, path: str) -> bool:
-        return path in self._names.files or path in self._names.dirs
+        return self._tree.find(path) is not None
 
     def size_bytes(self, path: str) -> int:
         return len(self._file(path).data)
 
     def list(self, path: str) -> list[str]:
         self.errors.call("list")
-        names = self._names.dirs.get(path)
-        if names is None:
-            raise NotADirectoryError(path) if path in self._names.files else FileNotFoundError(path)
-        return sorted(names)
+        node = self._tree.find(path)
+        if not isinstance(node, Directory):
+            raise FileNotFoundError(path) if node is None else NotADirectoryError(path)
+        return sorted(node.entries)
 
     def make_dir(self, path: str) -> None:
         if self.exists(path):
             raise FileExistsError(path)
-        self._change(("mkdir", path, None))
+        self._change("mkdir", path, Directory())
 
     def make_dirs(self, path: str) -> None:
         parts = path.strip("/").split("/")
         for depth in range(1, len(parts) + 1):
             parent = "/" + "/".join(parts[:depth])
-            if parent not in self._names.dirs:
-                self._change(("mkdir", parent, None))
+            if not self.exists(parent):
+                self._change("mkdir", parent, Directory())
 
     def rename(self, old: str, new: str) -> None:
-        if not self.exists(old):
+        node = self._tree.find(old)
+        if node is None:
             raise FileNotFoundError(old)
-        self._change(("rename", old, new))
+        (directory, gone), (target, name) = self._tree.parent(old), self._tree.parent(new)
+        if directory is not target:
+            raise NotImplementedError("a rename to another directory")
+        self.errors.call("rename")
+        self.ports.call("rename")
+        self._tree.change(directory, {gone: None, name: node})
+        self.ports.call("rename")
 
     def remove(self, path: str) -> None:
         self._file(path)
-        self._change(("unlink", path, None))
+        self._change("unlink", path, None)
 
     def remove_tree(self, path: str) -> None:
         for name in self.list(path):
             inside = f"{path}/{name}"
-            if inside in self._names.dirs:
+            if isinstance(self._tree.find(inside), Directory):
                 self.remove_tree(inside)
             else:
                 self.remove(inside)
-        self._change(("rmdir", path, None))
+        self._change("rmdir", path, None)
 
     def read(self, path: str) -> bytes:
         self.errors.call("read")
@@ -228,11 +181,12 @@ class MemoryDisk:
 
     def write(self, path: str, data: Buffer) -> None:
         self.errors.call("write")
-        inode = self._names.files.get(path)
-        if inode is None:
-            inode = self._create(path)
+        node = self._tree.find(path)
+        inode = node if isinstance(node, Inode) else self._create(path)
         self.ports.call("write")
         inode.data[:] = data
+        inode.replaced = True
+        inode.steps.clear()
         inode.modified_ms = self.now_ms()
         self.ports.call("write")
 
@@ -246,22 +200,31 @@ class MemoryDisk:
             self.sync_dir(path.rpartition("/")[0])
 
     def sync(self, paths: Sequence[str]) -> None:
-        self.sync_inodes([self._file(path) for path in paths])
+        nodes = [self._tree.find(path) for path in paths]
+        if None in nodes:
+            raise FileNotFoundError(paths[nodes.index(None)])
+        self.sync_inodes([node for node in nodes if isinstance(node, Inode)])
+        for node in nodes:
+            if isinstance(node, Directory):
+                node.settle(node.changes)
 
     def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> MemorySyncJob:
         job = MemorySyncJob()
-        inodes = [inode for inode in map(self._names.files.get, paths) if inode is not None]
-        contents = [bytes(inode.data) for inode in inodes]
+        nodes = [node for node in map(self._tree.find, paths) if node is not None]
+        contents = [(node, bytes(node.data)) for node in nodes if isinstance(node, Inode)]
+        directories = [(node, node.changes) for node in nodes if isinstance(node, Directory)]
 
         def end() -> None:
             if self._syncs.pop(job, None) is None:
                 return  # it was ended early, or the power was gone
             try:
                 self.errors.call("sync")
-                for inode, content in zip(inodes, contents, strict=True):
-                    if not inode.durable.startswith(content):
-                        inode.durable = content
-                self._settle([])
+                for inode, content in contents:
+                    if inode.durable == content or not inode.durable.startswith(content):
+                        inode.settle(content)
+                for directory, changes in directories:
+                    directory.settle(changes)
+                self._tree.journal.clear()
             except OSError as error:
                 job.error = error
                 self.failed_syncs += 1
@@ -282,128 +245,116 @@ class MemoryDisk:
     def sync_dir(self, path: str) -> None:
         self.errors.call("sync_dir")
         self.ports.call("sync_dir")
-        self._settle([])
+        self._tree.journal.clear()
+        node = self._tree.find(path)
+        if not isinstance(node, Directory):
+            raise NotADirectoryError(path)
+        node.settle(node.changes)
         self.ports.call("sync_dir")
 
     def modified_ms(self, path: str) -> int:
         return self._file(path).modified_ms
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self.errors.call("write")
+        self._file(path).modified_ms = modified_ms
+
     def volume(self, path: str) -> Volume:
-        used_bytes = sum(len(inode.data) for inode in self._names.files.values())
+        used_bytes = sum(len(inode.data) for inode in self._tree.files().values())
         return Volume(path, VOLUME_BYTES, max(0, VOLUME_BYTES - used_bytes))
 
     def lock(self, path: str) -> MemoryLock:
-        if path not in self._names.files:
+        if not self.exists(path):
             self._create(path)
         return MemoryLock()
 
     def random_id(self) -> bytes:
         return self.random.randbytes(16)
 
+    def spread(self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
+        return {}
+
     # --- what the simulation does
 
     def fill(self, files: Mapping[str, bytes]) -> None:
         """Put files on the device, with their directories; the broker's port calls have no part in it."""
         for path, content in files.items():
-            parent = path.rpartition("/")[0]
-            steps = parent.split("/")
-            for depth in range(2, len(steps) + 1):
-                directory = "/".join(steps[:depth])
-                if directory not in self._names.dirs:
-                    self._names.apply(("mkdir", directory, None))
+            steps = path.split("/")[1:-1]
+            directory = self._tree.root
+            for name in steps:
+                inside = directory.entries.setdefault(name, Directory())
+                if not isinstance(inside, Directory):
+                    raise NotADirectoryError(path)
+                directory = inside
             inode = Inode(content)
             inode.durable = bytes(content)
-            self._names.apply(("link", path, inode))
-        self._durable = self._names.copy()
+            directory.entries[path.rpartition("/")[2]] = inode
+        self._tree.settle()
 
     def all_files(self) -> dict[str, bytes]:
         """{path: content} of every file, as a process sees it."""
-        return {path: bytes(inode.data) for path, inode in self._names.files.items()}
+        return {path: bytes(inode.data) for path, inode in self._tree.files().items()}
 
     def sync_inodes(self, inodes: Sequence[Inode]) -> None:
-        """Settle files and every name so far."""
+        """Settle files."""
         self.errors.call("sync")
         self.ports.call("sync")
-        self._settle(inodes)
+        for inode in inodes:
+            inode.settle(bytes(inode.data))
+        self._tree.journal.clear()
         self.ports.call("sync")
 
-    def lose_power(self) -> None:
+    def lose_power(self, kind: PowerLoss = PowerLoss.JOURNAL) -> None:
         """Go back to what the device held."""
         self._syncs.clear()
-        kept = self.random.randrange(len(self._journal) + 1)
-        names = self._durable
-        for change in self._journal[:kept]:
-            names.apply(change)
-        for path in sorted(names.files):
-            inode = names.files[path]
-            inode.data = bytearray(self._left_of(inode))
-            inode.durable = bytes(inode.data)
-        self._names, self._durable, self._journal = names, names.copy(), []
+        in_order = kind is PowerLoss.JOURNAL
+        if in_order:
+            self._tree.lose_from_the_end(self.random)
+        else:
+            self._tree.lose_any(self.random)
+        for inode in self._tree.files().values():
+            left = (left_in_order if in_order else left_by_pages)(inode, self.random)
+            inode.data = bytearray(left)
+            inode.replaced = False
+            inode.settle(left)
 
     def copy(self, ports: PortCalls, defer: Callable[[Callable[[], None]], None]) -> "MemoryDisk":
         """A twin that holds the same, and knows as well what of it is on the device."""
         twin = MemoryDisk(ports, self.random, defer)
         twin.torn_writes, twin.now_ms = self.torn_writes, self.now_ms
-        twins: dict[Inode, Inode] = {}
-
-        def of(inode: Inode) -> Inode:
-            if inode not in twins:
-                twins[inode] = other = Inode(bytes(inode.data))
-                other.durable, other.modified_ms = inode.durable, inode.modified_ms
-            return twins[inode]
-
-        for mine, other in ((self._names, twin._names), (self._durable, twin._durable)):
-            other.files = {path: of(inode) for path, inode in mine.files.items()}
-            other.dirs = {path: dict(names) for path, names in mine.dirs.items()}
-        twin._journal = [
-            (what, path, of(argument) if isinstance(argument, Inode) else argument)
-            for what, path, argument in self._journal
-        ]
+        twin._tree = self._tree.copy()
         return twin
+
+    def tear(self, other: "MemoryDisk") -> None:
+        """Half of the time: hold a part of the append that is under way on `other`, whose twin this disk is."""
+        if other.under_way is not None and self.random.random() < 0.5:
+            inode, buffers = other.under_way
+            path = next(path for path, each in other._tree.files().items() if each is inode)
+            data = b"".join(buffers)
+            self._file(path).data += data[: self.random.randrange(1, len(data))]
 
     def files_under(self, path: str) -> dict[str, bytes]:
         """{path: content} of every file in a directory, as a process sees it."""
-        return {f"{path}/{name}": bytes(self._file(f"{path}/{name}").data) for name in sorted(self._names.dirs[path])}
-
-    def _left_of(self, inode: Inode) -> bytes:
-        data, durable = bytes(inode.data), inode.durable
-        if data == durable:
-            return data
-        if not data.startswith(durable):  # cut or overwritten since
-            return self.random.choice((data, durable))
-        end = self.random.randrange(len(durable), len(data) + 1)
-        if self.random.random() < 0.3:  # the length arrived, the pages did not
-            return (
-                data[:end] + bytes(len(data) - end)
-                if self.random.random() < 0.5
-                else durable + bytes(end - len(durable))
-            )
-        return data[:end]
-
-    def _settle(self, inodes: Sequence[Inode]) -> None:
-        for inode in inodes:
-            inode.durable = bytes(inode.data)
-        for change in self._journal:
-            self._durable.apply(change)
-        self._journal.clear()
+        directory = self._tree.find(path)
+        nodes = sorted(directory.entries.items()) if isinstance(directory, Directory) else []
+        return {f"{path}/{name}": bytes(node.data) for name, node in nodes if isinstance(node, Inode)}
 
     def _create(self, path: str) -> Inode:
         inode = Inode()
         inode.modified_ms = self.now_ms()
-        if path.rpartition("/")[0] not in self._names.dirs:
-            raise FileNotFoundError(path)
-        self._change(("link", path, inode))
+        self._change("link", path, inode)
         return inode
 
     def _file(self, path: str) -> Inode:
-        inode = self._names.files.get(path)
-        if inode is None:
+        node = self._tree.find(path)
+        if not isinstance(node, Inode):
             raise FileNotFoundError(path)
-        return inode
+        return node
 
-    def _change(self, change: Change) -> None:
-        self.errors.call(change[0])
-        self.ports.call(change[0])
-        self._names.apply(change)
-        self._journal.append(change)
-        self.ports.call(change[0])
+    def _change(self, what: str, path: str, node: Inode | Directory | None) -> None:
+        """A name leads to something from now on, or to nothing."""
+        directory, name = self._tree.parent(path)
+        self.errors.call(what)
+        self.ports.call(what)
+        self._tree.change(directory, {name: node})
+        self.ports.call(what)

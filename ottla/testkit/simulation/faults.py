@@ -79,6 +79,8 @@ class Profile(NamedTuple):
     """Whether producers may leave sequences out."""
     members: int = 0
     """So many copiers share their inputs as members of a group, at most."""
+    compacts: bool = False
+    """Logs roll and are compacted all the time, the internal ones and a topic of keys; a part of it is deleted."""
     impatient: float = 0.0
     """Share of the producers that ask again too early, and again what was answered."""
 
@@ -111,6 +113,9 @@ PROFILES: Final = {
                 kills=(0, 1), kill_calls=(0, 1), stalls=(0, 0)),
         Profile("groups", members=4, copiers=(0, 0), producers=(0, 1), kill_calls=(0, 1)),
         Profile("impatient", weather=Weather(late=0.8, late_ms=1500.0), impatient=0.7, kill_calls=(0, 1)),
+        Profile("compaction", compacts=True, kills=(0, 2), kill_calls=(2, 6), small_segments=1.0),
+        Profile("compaction-power", compacts=True, kills=(0, 1), kill_calls=(0, 3), power=(0, 2), kill_powers=(0, 2),
+                small_segments=1.0, flush_ms=(0.5, 20.0)),
         Profile("calm", weather=Weather(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0), stops=(0, 1),
                 stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
     )

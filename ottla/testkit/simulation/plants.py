@@ -12,7 +12,9 @@ from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.store import GroupStore
-from ottla.broker.log import producers
+from ottla.broker.log import cleaner, producers
+from ottla.broker.log.cleaner import LogCleaner
+from ottla.broker.log.compaction import CleanedTransactions
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.producers import ACCEPTED, Producers
 from ottla.broker.txn import ending, machine, markers
@@ -26,7 +28,8 @@ GUARD_GAP_MS: Final = 30
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """An attribute of a class or module, made anew from what it was, for a while."""
     known = getattr(owner, name)
     setattr(owner, name, make(known))
     try:
@@ -49,7 +52,7 @@ def epochs_unchecked() -> Iterator[None]:
     def unverified(_verify: Any) -> Any:
         return lambda broker, request, write: ErrorCode.NONE
 
-    with _replaced(Producers, "check_batch", lenient), _replaced(produce, "_verify", unverified):
+    with replaced(Producers, "check_batch", lenient), replaced(produce, "_verify", unverified):
         yield
 
 
@@ -64,13 +67,13 @@ def append_epoch_unchecked() -> Iterator[None]:
 
         return check_batch
 
-    with _replaced(Producers, "check_batch", lenient):
+    with replaced(Producers, "check_batch", lenient):
         yield
 
 
 def unverified() -> AbstractContextManager[None]:
     """Nobody asks the coordinator whether a write belongs to an open transaction."""
-    return _replaced(produce, "_verify", lambda _known: lambda broker, request, write: ErrorCode.NONE)
+    return replaced(produce, "_verify", lambda _known: lambda broker, request, write: ErrorCode.NONE)
 
 
 def markers_before_prepare() -> AbstractContextManager[None]:
@@ -90,7 +93,7 @@ def markers_before_prepare() -> AbstractContextManager[None]:
 
         return _append
 
-    return _replaced(TransactionCoordinator, "_append", early)
+    return replaced(TransactionCoordinator, "_append", early)
 
 
 def duplicates_appended() -> AbstractContextManager[None]:
@@ -103,7 +106,7 @@ def duplicates_appended() -> AbstractContextManager[None]:
 
         return check_batch
 
-    return _replaced(Producers, "check_batch", make)
+    return replaced(Producers, "check_batch", make)
 
 
 def gaps_accepted() -> AbstractContextManager[None]:
@@ -116,7 +119,7 @@ def gaps_accepted() -> AbstractContextManager[None]:
 
         return _sequence_gap
 
-    return _replaced(producers, "_sequence_gap", make)
+    return replaced(producers, "_sequence_gap", make)
 
 
 def pending_ignored() -> AbstractContextManager[None]:
@@ -137,8 +140,8 @@ def pending_ignored() -> AbstractContextManager[None]:
 
     @contextmanager
     def planted() -> Iterator[None]:
-        unchecked = _replaced(machine, "check_step", lambda _known: lambda before, after: None)
-        with _replaced(TransactionCoordinator, "_commit_in", make), unchecked:
+        unchecked = replaced(machine, "check_step", lambda _known: lambda before, after: None)
+        with replaced(TransactionCoordinator, "_commit_in", make), unchecked:
             yield
 
     return planted()
@@ -150,7 +153,7 @@ def prepare_forgotten() -> AbstractContextManager[None]:
     def make(effects: Any) -> Any:
         return lambda before, after: () if before is None and after.status in PREPARED else effects(before, after)
 
-    return _replaced(machine, "effects", make)
+    return replaced(machine, "effects", make)
 
 
 def open_forgotten() -> AbstractContextManager[None]:
@@ -159,7 +162,7 @@ def open_forgotten() -> AbstractContextManager[None]:
     def make(effects: Any) -> Any:
         return lambda before, after: () if before is None and after.status not in PREPARED else effects(before, after)
 
-    return _replaced(machine, "effects", make)
+    return replaced(machine, "effects", make)
 
 
 def init_does_not_fence() -> AbstractContextManager[None]:
@@ -171,18 +174,18 @@ def init_does_not_fence() -> AbstractContextManager[None]:
 
         return _initialised
 
-    return _replaced(machine, "_initialised", make)
+    return replaced(machine, "_initialised", make)
 
 
 def markers_once() -> AbstractContextManager[None]:
     """A marker that a leader cannot take now is never tried again."""
     retried = {error: markers.Next.DONE for error, step in markers._NEXT.items() if step is markers.Next.RETRY}
-    return _replaced(markers, "_NEXT", lambda known: {**known, **retried})
+    return replaced(markers, "_NEXT", lambda known: {**known, **retried})
 
 
 def marker_epochs_unchecked() -> AbstractContextManager[None]:
     """A marker of an older epoch ends the transaction of a newer one."""
-    return _replaced(Producers, "check_marker", lambda _known: lambda self, *marker: ACCEPTED)
+    return replaced(Producers, "check_marker", lambda _known: lambda self, *marker: ACCEPTED)
 
 
 def unstable_visible() -> AbstractContextManager[None]:
@@ -194,12 +197,12 @@ def unstable_visible() -> AbstractContextManager[None]:
 
         return _move_stable_offset
 
-    return _replaced(Partition, "_move_stable_offset", make)
+    return replaced(Partition, "_move_stable_offset", make)
 
 
 def offsets_never_settle() -> AbstractContextManager[None]:
     """A marker does not end what is pending in a group."""
-    return _replaced(GroupStore, "end_transaction", lambda _known: lambda self, index, producer_id, commit: None)
+    return replaced(GroupStore, "end_transaction", lambda _known: lambda self, index, producer_id, commit: None)
 
 
 def aborted_list_empty() -> AbstractContextManager[None]:
@@ -212,7 +215,7 @@ def aborted_list_empty() -> AbstractContextManager[None]:
 
         return apply_marker
 
-    return _replaced(Producers, "apply_marker", make)
+    return replaced(Producers, "apply_marker", make)
 
 
 @contextmanager
@@ -240,7 +243,7 @@ def guard_missing() -> Iterator[None]:
 
     TABLE[ApiKey.PRODUCE] = known._replace(handle=slow)
     try:
-        with _replaced(produce, "_verify", lambda _known: remembered):
+        with replaced(produce, "_verify", lambda _known: remembered):
             yield
     finally:
         TABLE[ApiKey.PRODUCE] = known
@@ -248,7 +251,7 @@ def guard_missing() -> Iterator[None]:
 
 def overtaking_accepted() -> AbstractContextManager[None]:
     """A batch may come before the one that begins its transaction."""
-    return _replaced(Producers, "_overtaking", lambda _known: lambda self, header, producer: None)
+    return replaced(Producers, "_overtaking", lambda _known: lambda self, header, producer: None)
 
 
 def duplicate_early() -> AbstractContextManager[None]:
@@ -260,7 +263,7 @@ def duplicate_early() -> AbstractContextManager[None]:
 
         return _durable
 
-    return _replaced(produce, "_durable", make)
+    return replaced(produce, "_durable", make)
 
 
 def answered_early() -> AbstractContextManager[None]:
@@ -273,7 +276,7 @@ def answered_early() -> AbstractContextManager[None]:
 
         return _append
 
-    return _replaced(TransactionCoordinator, "_append", make)
+    return replaced(TransactionCoordinator, "_append", make)
 
 
 def abort_does_not_fence() -> AbstractContextManager[None]:
@@ -289,7 +292,7 @@ def abort_does_not_fence() -> AbstractContextManager[None]:
 
         return decide_abort
 
-    return _replaced(machine, "decide_abort", make)
+    return replaced(machine, "decide_abort", make)
 
 
 # --- transactions V2 (KIP-890)
@@ -335,7 +338,7 @@ def _end_v2(change: Callable[[Any, Any], Any]) -> AbstractContextManager[None]:
 
         return decide_end_v2
 
-    return _replaced(machine, "decide_end_v2", make)
+    return replaced(machine, "decide_end_v2", make)
 
 
 def equal_marker_accepted() -> AbstractContextManager[None]:
@@ -346,7 +349,7 @@ def equal_marker_accepted() -> AbstractContextManager[None]:
             self, producer_id, epoch, coordinator_epoch, 0
         )
 
-    return _replaced(Producers, "check_marker", make)
+    return replaced(Producers, "check_marker", make)
 
 
 @contextmanager
@@ -363,7 +366,7 @@ def join_skipped() -> Iterator[None]:
 
         return _verify
 
-    with _replaced(produce, "_join", lambda _known: join), _replaced(produce, "_verify", make):
+    with replaced(produce, "_join", lambda _known: join), replaced(produce, "_verify", make):
         yield
 
 
@@ -374,8 +377,35 @@ def exhausted_id_kept() -> Iterator[None]:
     def never(_known: Any) -> Any:
         return lambda epoch: False
 
-    with _replaced(ending, "is_exhausted", never), _replaced(machine, "is_exhausted", never):
+    with replaced(ending, "is_exhausted", never), replaced(machine, "is_exhausted", never):
         yield
+
+
+def markers_compacted_early() -> AbstractContextManager[None]:
+    """The cleaner takes markers for needless whose transactions have records left."""
+
+    def make(is_needless: Any) -> Any:
+        return lambda self, header, control_type: is_needless(self, header, control_type) or True
+
+    return replaced(CleanedTransactions, "is_needless", make)
+
+
+def cleaner_ignores_aborts() -> AbstractContextManager[None]:
+    """The cleaner takes aborted records for committed ones."""
+
+    async def none(self: Any, partition: Any, upper: int) -> list[Any]:
+        return []
+
+    return replaced(LogCleaner, "_aborted", lambda _known: none)
+
+
+def open_transactions_compacted() -> AbstractContextManager[None]:
+    """The cleaner does not stop at the last stable offset."""
+
+    def make(find_dirt: Any) -> Any:
+        return lambda extents, first_dirty, _limit_offset: find_dirt(extents, first_dirty, 1 << 62)
+
+    return replaced(cleaner, "find_dirt", make)
 
 
 PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
@@ -405,5 +435,8 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "equal-marker-accepted": equal_marker_accepted,
     "join-skipped": join_skipped,
     "exhausted-id-kept": exhausted_id_kept,
+    "markers-compacted-early": markers_compacted_early,
+    "cleaner-ignores-aborts": cleaner_ignores_aborts,
+    "open-transactions-compacted": open_transactions_compacted,
 }
 """Every plant by its name."""

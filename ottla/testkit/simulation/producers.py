@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.protocol.batch import build_batch
 from ottla.testkit.simulation import promises, wire
 from ottla.testkit.simulation.process import REPLY_TIMEOUT_MS, Attempt, Lost, Process, Script
+from ottla.testkit.simulation.setting import KEYED, KEYS
 
 if TYPE_CHECKING:
     from ottla.testkit.simulation.world import World
@@ -344,6 +345,9 @@ class Producer(Process):
     def back_off(self) -> Script:
         yield from self.sleep(BACKOFF_MS * (0.5 + self.random.random()))
 
+    def _key(self, place: Place) -> bytes | None:
+        return b"%d" % self.random.randrange(KEYS) if place[0] == KEYED else None
+
     def _begin_write(self, place: Place, values: Sequence[str]) -> Write:
         assert self.producer is not None
         sequence = follows = self.sequences.get(place, 0)
@@ -351,7 +355,7 @@ class Producer(Process):
             sequence += 1
         self.sequences[place] = sequence + len(values)
         batch = build_batch(
-            [(None, value.encode(), ()) for value in values],
+            [(self._key(place), value.encode(), ()) for value in values],
             timestamp_ms=self.world.wall_ms(),
             producer_id=self.producer[0],
             producer_epoch=self.producer[1],

@@ -51,6 +51,9 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "equal-marker-accepted": ("lossy-markers", 2),
     "join-skipped": ("stale", 2),
     "exhausted-id-kept": ("exhaustion", None),
+    "markers-compacted-early": ("compaction", None),
+    "cleaner-ignores-aborts": ("compaction", None),
+    "open-transactions-compacted": ("compaction", None),
 }
 """The profile that is about the rule, and the `transaction.version` where it counts (None: that of the seed)."""
 

@@ -13,14 +13,17 @@ from ottla.broker.log.recovery import replay
 from ottla.broker.txn import machine
 from ottla.broker.txn.log import read_changes
 from ottla.broker.txn.values import NO_PRODUCER_ID, TransactionState
+from ottla.protocol.batch import NO_SEQUENCE
+from ottla.testkit.simulation.ghosts import Ghosts
 
 NO_OFFSETS: Final[tuple[dict[Any, Any], dict[Any, Any]]] = ({}, {})
 
 
-def differences(assembly: Assembly, expiration_ms: int | None = None) -> Iterator[str]:
+def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Ghosts | None = None) -> Iterator[str]:
     """One line for each difference between what lives and what the logs say. Only between two turns.
 
     With `expiration_ms` partitions may have forgotten producers that were quiet for so long, or learnt of them anew.
+    With `ghosts` logs are compacted, and what the broker knows is held against what they would hold otherwise.
     """
     broker = assembly.broker
     groups = GroupStore(0, 0.0)
@@ -28,7 +31,9 @@ def differences(assembly: Assembly, expiration_ms: int | None = None) -> Iterato
         if partition.offline is not None:
             yield f"{partition.name} is offline: {partition.offline}"
             continue
-        if expiration_ms is None:
+        if ghosts is not None and partition.name in ghosts:
+            yield from _compacted_differences(partition, ghosts)
+        elif expiration_ms is None:
             yield from _producer_differences(partition)
         else:
             yield from _unforgotten_differences(partition, broker.clock.now_ms() - expiration_ms)
@@ -63,6 +68,34 @@ def _producer_differences(partition: Partition) -> Iterator[str]:
     first = next(iter(rebuilt.open_transactions), partition.log_end_offset)
     if partition.last_stable_offset != first:
         yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by the log {first}"
+
+
+def _compacted_differences(partition: Partition, ghosts: Ghosts) -> Iterator[str]:
+    """As `_producer_differences`: a start from a compacted log knows of a producer its epoch and its last sequence.
+
+    Not the time or the coordinator of a marker of which an empty batch was left; of a log whose start was deleted it
+    may have nothing.
+    """
+    rebuilt = Producers()
+    for header, batch in ghosts.batches(partition):
+        replay(rebuilt, header, batch)
+    live = {producer.producer_id: producer for producer in partition.producers()}
+    for producer in rebuilt:
+        known = live.get(producer.producer_id)
+        if known is None:
+            if not partition.log_start_offset or producer.transaction_start >= 0:
+                yield f"{partition.name}: producer {producer.producer_id} was forgotten"
+        elif _essence(known, partition.log_start_offset) != _essence(producer, partition.log_start_offset):
+            title = f"{partition.name}: producer {producer.producer_id}"
+            yield f"{title} is {known.known()}, by its ghost {producer.known()}"
+    first = next(iter(rebuilt.open_transactions), partition.log_end_offset)
+    if partition.last_stable_offset != max(first, partition.log_start_offset):
+        yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by its ghost {first}"
+
+
+def _essence(producer: Producer, log_start_offset: int) -> tuple[int, int, int]:
+    last_sequence = producer.last_sequence if producer.last_data_offset >= log_start_offset else NO_SEQUENCE
+    return producer.epoch, producer.transaction_start, last_sequence
 
 
 def _unforgotten_differences(partition: Partition, limit_ms: int) -> Iterator[str]:

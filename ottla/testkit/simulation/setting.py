@@ -6,8 +6,9 @@ from random import Random
 from typing import Final
 
 from ottla.broker.assembly import Assembly
-from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.broker.config import Config
+from ottla.broker.log.partition import Partition
 from ottla.broker.txn.ending import V2
 from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.states import TransactionStatus
@@ -17,6 +18,10 @@ from ottla.testkit.simulation.faults import Profile
 
 DATA_DIR: Final = "/data"
 TOPICS: Final = {"data": 2, "in": 2, "out": 2}
+KEYED: Final = "keyed"
+KEYED_PARTITIONS: Final = 2
+KEYED_CONFIGS: Final = {"cleanup.policy": "compact"}
+KEYS: Final = 4
 GROUP: Final = "copiers"
 PRODUCERS_OF: Final = ("t0", "t1")
 COPIERS_OF: Final = ("copy-0", "copy-1")
@@ -54,6 +59,8 @@ def config_of(level: int, profile: Profile) -> Config:
     config = _CONFIGS[level, profile.expires]
     if profile.disk_errors[1]:
         config = replace(config, replica_high_watermark_checkpoint_interval_ms=CHECKPOINTS_MS)
+    if profile.compacts:
+        config = replace(config, log_cleaner_backoff_ms=120, log_retention_check_interval_ms=200)
     if profile.flush_ms:
         config = replace(config, log_flush_interval_messages=1)
     if profile.members:
@@ -63,13 +70,33 @@ def config_of(level: int, profile: Profile) -> Config:
     return config
 
 
-def create_topics(assembly: Assembly) -> None:
+def shrink(partition: Partition, compacts: bool) -> None:
+    """Let a log roll after a few batches, and be compacted as soon as there is something to compact."""
+    settings = replace(partition.settings, segment_bytes=900, index_interval_bytes=200)
+    if compacts and settings.cleanup_compact:
+        settings = replace(
+            settings,
+            segment_bytes=400,
+            min_cleanable_dirty_ratio=0.01,
+            delete_retention_ms=60,
+            file_delete_delay_ms=200,
+        )
+        if partition.topic == KEYED and partition.index:
+            settings = replace(settings, cleanup_delete=True, retention_ms=1500)
+    elif partition.topic in INTERNAL_TOPICS:
+        return
+    partition.settings = settings
+
+
+def create_topics(assembly: Assembly, profile: Profile) -> None:
     """All topics, and the directories of their partitions."""
     cluster = assembly.broker.cluster
     for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
         cluster.ensure_internal_topic(topic)
     for topic, count in TOPICS.items():
         cluster.create_topic(topic, count, {})
+    if profile.compacts:
+        cluster.create_topic(KEYED, KEYED_PARTITIONS, KEYED_CONFIGS)
     for made in cluster.topics.values():
         for index in range(made.partition_count):
             cluster.partition(made.name, index)

@@ -7,7 +7,6 @@ broker is up, and every transaction must end by itself. Then everything is read 
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
@@ -15,7 +14,6 @@ from typing import Any, Final
 
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
-from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.turns import Turns
 from ottla.broker.txn.states import PREPARED
@@ -23,9 +21,10 @@ from ottla.protocol.errors import ProtocolError
 from ottla.testkit.scanner import ScannedPartition, scan_contents
 from ottla.testkit.simulation import faults
 from ottla.testkit.simulation.causes import Causes, Generations
-from ottla.testkit.simulation.consumers import Consumer, Copier
+from ottla.testkit.simulation.consumers import Consumer, Copier, KeyReader
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.faults import Fault, Profile
+from ottla.testkit.simulation.ghosts import Ghosts
 from ottla.testkit.simulation.history import History
 from ottla.testkit.simulation.invariants import IS_OFFLINE, Invariants
 from ottla.testkit.simulation.members import Member
@@ -40,12 +39,15 @@ from ottla.testkit.simulation.setting import (
     COPIERS_OF,
     DATA_DIR,
     GROUP,
+    KEYED,
+    KEYED_PARTITIONS,
     LEVELS,
     PRODUCERS_OF,
     TOPICS,
     config_of,
     create_topics,
     give_past,
+    shrink,
 )
 from ottla.testkit.simulation.troubles import Troubles
 
@@ -54,6 +56,7 @@ RESTS_MOST: Final = 3
 SYNC_MS: Final = (5.0, 55.0)
 """How long a sync takes where no request waits for it."""
 LONGEST_MS: Final = 60_000.0
+_KEYED: Final = [(KEYED, index) for index in range(KEYED_PARTITIONS)]
 SLOW: Final = Temper(transactions=5, pause=0.35, pause_ms=2000.0, timeout_ms=4000)
 """A member that its group gives up now and then, and whose transaction outlives that."""
 
@@ -105,6 +108,7 @@ class World:
         self.met: Counter[str] = Counter()
         """How often something rare came to pass."""
         self._invariants = Invariants(self.met)
+        self.ghosts = Ghosts(self.met) if self.profile.compacts else None
         self._trace = blake2b(digest_size=16)
         drawn = Random(master.getrandbits(64)).choice(LEVELS)
         self.level = (self.profile.level or drawn) if level is None else level
@@ -139,7 +143,8 @@ class World:
             self.troubles.plan(self._active)
             self._arm_next_kill()
             self._work_until(
-                lambda: all(p.done for p in self._processes if not isinstance(p, (Consumer, Admin))), LONGEST_MS
+                lambda: all(p.done for p in self._processes if not isinstance(p, (Consumer, KeyReader, Admin))),
+                LONGEST_MS,
             )
             self._rest()
             if not self.violations:
@@ -162,6 +167,8 @@ class World:
             if self.assembly is not None and self.ports.count != self._checked_at:
                 self._checked_at = self.ports.count
                 self.violations.extend(self._invariants.check(self.assembly))
+                if self.ghosts is not None:
+                    self.ghosts.follow(self.assembly)
 
     def _rest(self) -> None:
         """Everybody goes home, the broker is up, and transactions end by themselves."""
@@ -199,31 +206,48 @@ class World:
             copier = Copier(self, f"final-offsets-{index}", self._people, "nobody", ("in", index), [], GROUP, Temper())
             copier.start(copier.find_position, 0)
             readers.append(copier)
+        for committed in (True, False) if self.ghosts is not None else ():
+            key_reader = KeyReader(self, f"final-keys-{committed}", self._people, _KEYED, committed)
+            key_reader.start(key_reader.read_all, 0)
+            readers.append(key_reader)
         self._work_until(lambda: all(reader.done for reader in readers), 5000)
         if not self.violations and not all(reader.done for reader in readers):
             self.violations.append("the final readers did not come to the end")
+        if self.ghosts is not None:
+            self.ghosts.tell(self.history, _KEYED)
 
     def _look_at_the_end(self) -> None:
         if self.assembly is not None and not self.violations:
             self.violations.extend(f"replay: {line}" for line in self._differences(self.assembly))
+            if self.ghosts is not None:
+                self.violations.extend(self.ghosts.judge_all(self._scanned()))
 
     def _differences(self, assembly: Assembly) -> Iterator[str]:
         expiration_ms = assembly.config.producer_id_expiration_ms if self.profile.expires else None
+        if self.ghosts is not None:
+            self.ghosts.follow(assembly)
         try:
-            yield from differences(assembly, expiration_ms)
+            yield from differences(assembly, expiration_ms, self.ghosts)
         except ProtocolError as broken:
             yield f"a log cannot be read: {broken}"
 
     def partitions(self) -> dict[str, ScannedPartition]:
-        """The final logs by "topic/index", read by the second scanner."""
+        """The final logs by "topic/index", read by the second scanner; of compacted ones what they would be if not."""
         found = {}
+        for name, left in self._scanned():
+            topic, _, index = name.rpartition("-")
+            whole = self.ghosts is not None and name in self.ghosts
+            found[f"{topic}/{index}"] = self.ghosts.scanned(name) if self.ghosts is not None and whole else left
+        return found
+
+    def _scanned(self) -> Iterator[tuple[str, ScannedPartition]]:
+        """Each partition directory with what stands in its segments."""
         for name in self.disk.list(DATA_DIR):
-            topic, dash, index = name.rpartition("-")
+            _topic, dash, index = name.rpartition("-")
             if dash and index.isdigit():
                 files = self.disk.files_under(f"{DATA_DIR}/{name}")
                 logs = [(Path(path), data) for path, data in sorted(files.items()) if path.endswith(".log")]
-                found[f"{topic}/{index}"] = scan_contents(logs)
-        return found
+                yield name, scan_contents(logs)
 
     # --- clients
 
@@ -239,6 +263,8 @@ class World:
             drawn = drawn._replace(hasty=max(drawn.hasty, profile.hasty))
             if not profile.skips:
                 drawn = drawn._replace(skip=0.0)
+            if profile.compacts:
+                drawn = drawn._replace(transactions=3 * drawn.transactions)
             if profile.impatient and self._later.random() < profile.impatient:
                 drawn = drawn._replace(patience_ms=2 + self._later.random() ** 2 * 100, echo=0.15)
             return drawn
@@ -247,8 +273,9 @@ class World:
             return Random(people.getrandbits(64))
 
         data: list[Place] = [("data", 0), ("data", 1)]
+        written = [*data, *_KEYED] if profile.compacts else data
         for number in range(people.randint(*profile.producers)):
-            producer = Producer(self, f"p{number}", child(), f"t{people.randrange(ids)}", data, next_temper())
+            producer = Producer(self, f"p{number}", child(), f"t{people.randrange(ids)}", written, next_temper())
             hired.append((producer, producer.run))
         copiers = people.randint(*profile.copiers)
         feed = Producer(
@@ -274,6 +301,9 @@ class World:
             name = "rc" if committed else "ru"
             consumer = Consumer(self, name, child(), [*data, ("out", 0), ("out", 1)], committed)
             hired.append((consumer, consumer.run))
+            if profile.compacts:
+                key_reader = KeyReader(self, f"keys-{name}", child(), _KEYED, committed)
+                hired.append((key_reader, key_reader.run))
         if people.random() < profile.admin:
             admin = Admin(self, "admin", child())
             hired.append((admin, admin.run))
@@ -297,6 +327,11 @@ class World:
         return link
 
     # --- what the parts of the world ask for
+
+    def start_of(self, place: Place) -> int:
+        """Where the log of a partition begins; 0 while there is no broker."""
+        partition = None if self.assembly is None else self.assembly.broker.cluster.partition(*place)
+        return 0 if partition is None else partition.log_start_offset
 
     def wall_ms(self) -> int:
         return START_MS + int(self.schedule.now_ms)
@@ -348,18 +383,19 @@ class World:
                 for index in range(topic.partition_count):
                     cluster.partition(topic.name, index)
             for partition in cluster.partitions():
-                if partition.topic not in INTERNAL_TOPICS:
-                    partition.settings = replace(partition.settings, segment_bytes=900, index_interval_bytes=200)
+                shrink(partition, self.profile.compacts)
         violations = self._invariants.began_life(assembly)
         if self.disk.errors.struck:  # it has complained already, and help is coming
             violations = (each for each in violations if IS_OFFLINE not in each)
         self.violations.extend(violations)
+        if self.ghosts is not None:
+            self.ghosts.began_life(assembly)
         self.assembly = assembly
         self.level = assembly.broker.cluster.feature(TRANSACTION_FEATURE)
         self.note(f"life {self._life}", b"")
 
     def _furnish(self, assembly: Assembly) -> None:
-        create_topics(assembly)
+        create_topics(assembly, self.profile)
         lowest = self.profile.lowest_epoch
         if lowest:
             ids = (*PRODUCERS_OF, *COPIERS_OF)
@@ -404,13 +440,15 @@ class World:
         else:
             self.lost_power = True
             self._invariants.lost_power()
+        if self.ghosts is not None:
+            self.ghosts.lost_power()
         self.disk.lose_power()
 
     def stop(self, down_ms: float) -> None:
         """A clean stop."""
-        while self.assembly is not None and self.assembly.broker.logs.flushing:
+        while (assembly := self.assembly) is not None and assembly.broker.logs.flushing:
+            self.guarded(assembly.broker.logs.start_flush)
             self.disk.end_syncs()
-        assembly = self.assembly
         if assembly is None:
             return
         if assembly.broker.logs.offline is None:

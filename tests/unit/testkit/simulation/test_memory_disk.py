@@ -6,6 +6,7 @@ import pytest
 
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import Killed, PortCalls
+from ottla.testkit.simulation.power import PowerLoss
 
 
 def make_disk(seed=1):
@@ -99,3 +100,86 @@ def test_a_kill_may_tear_a_write():
             file.append((b"abc",))
         left.add(disk.read("/data/t-0/log"))
     assert left == {b"", b"a", b"ab", b"abc"}
+
+
+def any_order(seed, prepare):
+    disk = make_disk(seed)
+    prepare(disk)
+    disk.lose_power(PowerLoss.ANY_ORDER)
+    return disk
+
+
+def test_a_power_loss_in_any_order_takes_back_each_name_by_itself():
+    def prepare(disk):
+        disk.sync_dir("/")
+        for name in ("a", "b"):
+            disk.write(f"/data/{name}", b"")
+        disk.sync(["/data/a"])  # the content, not the name
+
+    seen = {"".join(any_order(seed, prepare).list("/data")) for seed in range(60)}
+    assert seen == {"t-0", "at-0", "bt-0", "abt-0"}
+
+
+def test_names_that_their_directory_has_synced_stay():
+    def prepare(disk):
+        disk.sync_dir("/")
+        disk.write("/data/t-0/a", b"")
+        disk.sync_dir("/data/t-0")
+        disk.sync_dir("/data")
+        disk.write("/data/t-0/b", b"")
+        disk.rename("/data/t-0", "/data/t-1")
+
+    seen = {tuple(any_order(seed, prepare).all_files()) for seed in range(60)}
+    assert seen == {(f"{path}/a", *rest) for path in ("/data/t-0", "/data/t-1") for rest in ((), (f"{path}/b",))}
+
+
+def test_a_background_sync_settles_the_names_of_when_it_began():
+    jobs = []
+    disk = MemoryDisk(PortCalls(), Random(1), jobs.append)
+    disk.make_dirs("/data")
+    disk.sync_dir("/")
+    disk.write("/data/a", b"a")
+    disk.start_sync(["/data", "/data/a"])
+    disk.sync_dir("/data")
+    disk.write("/data/b", b"b")
+    jobs[0]()
+    seen = set()
+    for _ in range(40):
+        twin = disk.copy(PortCalls(), jobs.append)
+        twin.lose_power(PowerLoss.ANY_ORDER)
+        seen.add(tuple(twin.all_files()))
+    assert seen == {("/data/a",), ("/data/a", "/data/b")}
+
+
+def test_pages_may_reach_the_device_in_any_order():
+    def prepare(disk):
+        disk.sync_dir("/")
+        file = disk.open("/data/log", create=True)
+        file.append((b"1" * 5000,))
+        file.sync()
+        disk.sync_dir("/data")
+        file.append((b"2" * 1000,))
+        file.append((b"3" * 10_000,))
+
+    whole = b"1" * 5000 + b"2" * 1000 + b"3" * 10_000
+    holes = whole_pages = older = 0
+    for seed in range(300):
+        left = any_order(seed, prepare).read("/data/log")
+        assert left.startswith(b"1" * 5000)
+        assert all(byte in (0, whole[at]) for at, byte in enumerate(left))
+        whole_pages += left == whole
+        holes += b"\0" * 4096 in left and left[-1:] == b"3"
+        older += left[5000:8192] == b"2" * 1000 + bytes(2192) and left[8192:8200] == b"3" * 8
+    assert holes and older and whole_pages
+
+
+def test_a_file_that_is_written_anew_may_be_empty():
+    def prepare(disk):
+        disk.sync_dir("/")
+        disk.write("/data/meta", b"old")
+        disk.sync(["/data/meta"])
+        disk.sync_dir("/data")
+        disk.write("/data/meta", b"new")
+
+    seen = {any_order(seed, prepare).read("/data/meta") for seed in range(60)}
+    assert seen == {b"", b"old", b"new"}

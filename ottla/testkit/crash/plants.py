@@ -1,0 +1,301 @@
+"""Bugs on purpose: each breaks one rule of durability or recovery, to see that the crash tests notice. free
+
+A plant is a context manager; the broker is as it was when it ends. What is hunted for is the first thing that is wrong.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from ottla.broker.log import batches, damage, recovery
+from ottla.broker.log.checkpointer import Checkpointer
+from ottla.broker.log.flusher import Flusher
+from ottla.broker.log.manager import LogManager
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.segment import Segment
+from ottla.broker.log.segments import Segments
+from ottla.broker.log.settings import MAX_INT64
+from ottla.testkit.crash.damages import Kind, Scene, Wrong
+from ottla.testkit.crash.failures import KINDS, SYNCS, Failure, play
+from ottla.testkit.crash.logs import Shape
+from ottla.testkit.crash.states import CRASHES, visit_states
+from ottla.testkit.crash.verdicts import State, judge
+from ottla.testkit.simulation.disk import MemoryDisk, MemoryFile
+from ottla.testkit.simulation.plants import replaced
+
+SMALL: Final = Shape(16_384, 300)
+
+
+class Notice(NamedTuple):
+    """After how many tries a plant was noticed, and what was wrong then."""
+
+    tries: int
+    problems: str
+
+
+class _Enough(BaseException):
+    """Something was found. Not an Exception: no handler of the broker may catch it."""
+
+
+# --- what is promised of a power loss
+
+
+def acknowledged_early() -> AbstractContextManager[None]:
+    """An append is acknowledged before it is on the device."""
+    return replaced(Partition, "_written", lambda _known: lambda self: self._advance(self.log_end_offset))
+
+
+@contextmanager
+def recovery_unsynced() -> Iterator[None]:
+    """What recovery finds is taken for durable, and is not."""
+    recovering: list[bool] = []
+
+    def recover(known: Any) -> Any:
+        def _recover(self: Any, sound: int) -> None:
+            recovering.append(True)
+            try:
+                known(self, sound)
+            finally:
+                recovering.pop()
+
+        return _recover
+
+    def sync(known: Any) -> Any:
+        return lambda self: None if recovering else known(self)
+
+    with replaced(recovery._Loader, "_recover", recover), replaced(MemoryFile, "sync", sync):
+        yield
+
+
+def names_unsynced() -> AbstractContextManager[None]:
+    """A flush puts the content of a new file on the device, and not its name."""
+
+    def make(known: Any) -> Any:
+        return lambda self: [path for path in known(self) if path.endswith(".log")]
+
+    return replaced(Partition, "files_to_flush", make)
+
+
+def recovery_point_too_far() -> AbstractContextManager[None]:
+    """A recovery point moves to where the log ends when a sync has ended, not to what it has covered."""
+
+    def make(known: Any) -> Any:
+        def _end_sync(self: Checkpointer) -> None:
+            covered = self._sync.covered if self._sync is not None and self._sync.job.done else []
+            known(self)
+            for partition, _ in covered:
+                partition.recovery_point = partition.log_end_offset
+
+        return _end_sync
+
+    return replaced(Checkpointer, "_end_sync", make)
+
+
+def roll_unsynced() -> AbstractContextManager[None]:
+    """The next segment is written while the end of the one before is not on the device."""
+
+    def make(known: Any) -> Any:
+        def _roll(self: Partition, now_ms: int) -> None:
+            settings = self.settings
+            self.settings = replace(settings, flush_messages=MAX_INT64)
+            try:
+                known(self, now_ms)
+            finally:
+                self.settings = settings
+
+        return _roll
+
+    return replaced(Partition, "_roll", make)
+
+
+def metadata_unsynced() -> AbstractContextManager[None]:
+    """Topics and blocks of producer ids are handed out before their records are on the device."""
+    return replaced(LogManager, "sync", lambda _known: lambda self, partition: None)
+
+
+def stop_unsynced() -> AbstractContextManager[None]:
+    """A clean stop says so before the logs are on the device."""
+
+    def checkpoints_only(known: Any) -> Any:
+        return lambda disk, paths: known(disk, [path for path in paths if path.endswith(".tmp")])
+
+    def make(known: Any) -> Any:
+        def _save_all(self: LogManager) -> Any:
+            with replaced(MemoryDisk, "sync", checkpoints_only):
+                return known(self)
+
+        return _save_all
+
+    return replaced(LogManager, "_save_all", make)
+
+
+# --- what recovery does
+
+
+def torn_tail_kept() -> AbstractContextManager[None]:
+    """Recovery sees a torn tail and leaves it where it is."""
+    return replaced(Segment, "truncate", lambda _known: lambda self, size_bytes: None)
+
+
+def producers_unread() -> AbstractContextManager[None]:
+    """Recovery takes the newest snapshot for what producers are at the end, and looks at no batch behind it."""
+    return replaced(recovery, "replay", lambda _known: lambda *arguments: None)
+
+
+@contextmanager
+def crc_unchecked() -> Iterator[None]:
+    """Recovery believes what it reads."""
+
+    class Any_:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    with replaced(batches, "crc32c", lambda _known: lambda data: Any_()):
+        yield
+
+
+def cut_at_any_damage() -> AbstractContextManager[None]:
+    """A log is cut at the first bad batch, whatever stands behind it, as Kafka does."""
+    return replaced(recovery, "classify_tail", lambda _known: lambda *tail: damage.Tail.TORN)
+
+
+def lost_pages_unknown() -> AbstractContextManager[None]:
+    """A page that never came is taken for damage."""
+    return replaced(damage, "_has_lost_page", lambda _known: lambda file, position: False)
+
+
+# --- what follows from a call that fails
+
+
+def append_error_ignored() -> AbstractContextManager[None]:
+    """A failed write is nobody's business."""
+
+    def make(known: Any) -> Any:
+        def append(self: Segments, *arguments: Any) -> None:
+            with suppress(OSError):
+                known(self, *arguments)
+
+        return append
+
+    return replaced(Segments, "append", make)
+
+
+def sync_error_ignored() -> AbstractContextManager[None]:
+    """A flush that failed acknowledges like any other."""
+
+    def make(known: Any) -> Any:
+        def _ended(self: Flusher) -> None:
+            if self._job is not None:
+                self._job.error = None
+            known(self)
+
+        return _ended
+
+    return replaced(Flusher, "_ended", make)
+
+
+def failed_sync_retried() -> AbstractContextManager[None]:
+    """A flush that failed is tried again, and the second one is believed."""
+
+    def make(known: Any) -> Any:
+        def _ended(self: Flusher) -> None:
+            if self._job is None or self._job.error is None:
+                known(self)
+                return
+            self._job = None
+            covered, self._covered = self._covered, []
+            for partition, _ in covered:
+                self.flush(partition)
+
+        return _ended
+
+    return replaced(Flusher, "_ended", make)
+
+
+# --- hunts
+
+
+def _in_states(seed: int = 1, every: int = 12) -> Notice | None:
+    """Crash states of a broker that flushes."""
+    found: list[Notice] = []
+    tries = 0
+
+    def wanted(call: int) -> Iterator[Any]:
+        if call % every == 0:
+            yield CRASHES[call // every % len(CRASHES)]
+
+    def visit(state: State) -> None:
+        nonlocal tries
+        tries += 1
+        problems = judge(state).problems
+        if problems:
+            found.append(Notice(tries, "; ".join(problems)))
+            raise _Enough
+
+    with suppress(_Enough):
+        visit_states(seed, True, wanted, visit)
+    return found[0] if found else None
+
+
+def _in_damage(kind: Kind, every: int) -> Notice | None:
+    """Damages of a log of 16 KiB."""
+    scene = Scene(SMALL, 0)
+    tries = 0
+    for each in scene.damages(scene.path("log"), kind):
+        if each.at % every and kind is not Kind.HOLE:
+            continue
+        tries += 1
+        try:
+            scene.play(each)
+        except Wrong as wrong:
+            return Notice(tries, str(wrong))
+    return None
+
+
+def _in_failures(only_syncs: bool, every: int = 7) -> Notice | None:
+    """Failing calls of a broker that flushes."""
+    tries, at = 0, 1
+    while True:
+        name, problems = play(Failure(at, *KINDS[0]), flushing=True)
+        if name is None:
+            return None
+        tries += not only_syncs or name in SYNCS
+        if problems:
+            return Notice(tries, "; ".join(problems))
+        at += every
+
+
+class Plant(NamedTuple):
+    """A bug, and where it is looked for."""
+
+    bug: Callable[[], AbstractContextManager[None]]
+    hunt: Callable[[], Notice | None]
+
+
+PLANTS: Final[dict[str, Plant]] = {
+    "acknowledged-early": Plant(acknowledged_early, _in_states),
+    "recovery-unsynced": Plant(recovery_unsynced, _in_states),
+    "names-unsynced": Plant(names_unsynced, _in_states),
+    "recovery-point-too-far": Plant(recovery_point_too_far, _in_states),
+    "roll-unsynced": Plant(roll_unsynced, _in_states),
+    "metadata-unsynced": Plant(metadata_unsynced, _in_states),
+    "stop-unsynced": Plant(stop_unsynced, _in_states),
+    "torn-tail-kept": Plant(torn_tail_kept, _in_states),
+    "producers-unread": Plant(producers_unread, _in_states),
+    "crc-unchecked": Plant(crc_unchecked, lambda: _in_damage(Kind.FLIP, 997)),
+    "cut-at-any-damage": Plant(cut_at_any_damage, lambda: _in_damage(Kind.FLIP, 997)),
+    "lost-pages-unknown": Plant(lost_pages_unknown, lambda: _in_damage(Kind.HOLE, 1)),
+    "append-error-ignored": Plant(append_error_ignored, lambda: _in_failures(False)),
+    "sync-error-ignored": Plant(sync_error_ignored, lambda: _in_failures(True)),
+    "failed-sync-retried": Plant(failed_sync_retried, lambda: _in_failures(True)),
+}
+
+
+def noticed(name: str) -> Notice | None:
+    """How soon the plant is noticed; None if it never is."""
+    plant = PLANTS[name]
+    with plant.bug():
+        return plant.hunt()

@@ -1,0 +1,30 @@
+"""Bugs on purpose: what the crash states, the damages and the failing calls must notice, and as what."""
+
+import pytest
+
+from ottla.testkit.crash.plants import PLANTS, noticed
+
+NOTICED_AS = {
+    "acknowledged-early": "lost record",
+    "recovery-unsynced": "shown and lost with the power",
+    "names-unsynced": "lost record",
+    "recovery-point-too-far": "wrong time",
+    "roll-unsynced": "offline: ",
+    "metadata-unsynced": "lost topic",
+    "stop-unsynced": "lost record",
+    "torn-tail-kept": "is damaged",
+    "producers-unread": "wrong records",
+    "crc-unchecked": "recovered although it is wrong",
+    "cut-at-any-damage": "sound batches were cut off",
+    "lost-pages-unknown": "only a page that never came",
+    "append-error-ignored": "nobody is told",
+    "sync-error-ignored": "acknowledged after a failed sync",
+    "failed-sync-retried": "acknowledged after a failed sync",
+}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_bug_is_noticed(name):
+    notice = noticed(name)
+    assert notice is not None
+    assert NOTICED_AS[name] in notice.problems
