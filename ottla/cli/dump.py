@@ -92,6 +92,8 @@ class _Printer:
         click.echo(f"Dumping {path}")
         if path.suffix == ".log":
             click.echo(f"Log starting offset: {_base_offset(path)}")
+        elif path.suffix == ".checkpoint":
+            click.echo(_snapshot_head(path.name))
 
     def _print_log(self, path: Path) -> tuple[str, str | None]:
         from ottla.cli.dump_file import ReadOnlyFile
@@ -165,6 +167,15 @@ class _Printer:
         if not self._progress:
             return None
         return lambda position: click.echo(f"ottla: {path}: {100 * position // max(1, size_bytes)} %", err=True)
+
+
+def _snapshot_head(name: str) -> str:
+    from ottla.protocol.kraft_records import parse_snapshot_name
+
+    snapshot = parse_snapshot_name(name)
+    if snapshot is None:
+        return "KRaft bootstrap snapshot"
+    return f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}"
 
 
 def _base_offset(path: Path) -> int:

@@ -1,21 +1,25 @@
 """Keys and values of the internal topics as Kafka's tools print them: JSON with the names of the schemas. pure
 
-Source: `DumpLogSegments` and the schemas of Kafka's coordinators and of `kafka-metadata` 4.3.1. The client's own bytes
-in a group record (subscription, assignment) are base64 here; Kafka's tool decodes those of consumers.
+Source: `DumpLogSegments` and the schemas of Kafka's coordinators 4.3.1; for the rest see `dump_schemas`. What the
+clients themselves wrote into a group record (subscription, assignment) is decoded for consumers, else base64.
 """
 
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from ottla.cli.dump_schemas import (
+    ASSIGNMENT,
+    CONTROL_SCHEMAS,
+    METADATA_SCHEMAS,
+    SUBSCRIPTION,
+    Field,
+    Json,
+    read_fields,
+)
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader
-from ottla.protocol.metadata_records import (
-    MetadataRecord,
-    PartitionChangeRecord,
-    decode_metadata_record,
-    format_uuid,
-)
+from ottla.protocol.metadata_records import format_uuid
 from ottla.protocol.state_records import (
     GroupKey,
     GroupValue,
@@ -38,38 +42,9 @@ _TOPICS: Final = {
     "__consumer_offsets": OFFSETS,
     "__cluster_metadata": METADATA,
 }
-# `MetadataRecordType`: id and name.
-_METADATA_TYPES: Final = {
-    0: "REGISTER_BROKER",
-    1: "UNREGISTER_BROKER",
-    2: "TOPIC",
-    3: "PARTITION",
-    4: "CONFIG",
-    5: "PARTITION_CHANGE",
-    7: "FENCE_BROKER",
-    8: "UNFENCE_BROKER",
-    9: "REMOVE_TOPIC",
-    10: "DELEGATION_TOKEN",
-    11: "USER_SCRAM_CREDENTIAL",
-    12: "FEATURE_LEVEL",
-    14: "CLIENT_QUOTA",
-    15: "PRODUCER_IDS",
-    17: "BROKER_REGISTRATION_CHANGE",
-    18: "ACCESS_CONTROL_ENTRY",
-    19: "REMOVE_ACCESS_CONTROL_ENTRY",
-    20: "NO_OP",
-    21: "ZK_MIGRATION_STATE",
-    22: "REMOVE_USER_SCRAM_CREDENTIAL",
-    23: "BEGIN_TRANSACTION",
-    24: "END_TRANSACTION",
-    25: "ABORT_TRANSACTION",
-    26: "REMOVE_DELEGATION_TOKEN",
-    27: "REGISTER_CONTROLLER",
-    28: "CLEAR_ELR",
-}
-_NO_OP: Final = 20
+_METADATA_FRAME_VERSION: Final = 1
+_CONSUMER: Final = "consumer"
 
-Json = Any
 Decoded = tuple[Json, Json]
 Decoder = Callable[[bytes | None, bytes | None], Decoded]
 
@@ -138,6 +113,7 @@ def _offset_value(value: OffsetValue, raw: bytes) -> Json:
 
 def _group_value(value: GroupValue, raw: bytes) -> Json:
     version = _int16(raw)
+    member_value = _member_value if value.protocol_type == _CONSUMER else _base64
     fields: Json = {
         "protocolType": value.protocol_type,
         "generation": value.generation,
@@ -154,50 +130,56 @@ def _group_value(value: GroupValue, raw: bytes) -> Json:
             "clientHost": member.client_host,
             **({"rebalanceTimeout": member.rebalance_timeout_ms} if version >= 1 else {}),
             "sessionTimeout": member.session_timeout_ms,
-            "subscription": b64encode(member.subscription).decode(),
-            "assignment": b64encode(member.assignment).decode(),
+            "subscription": member_value(member.subscription, SUBSCRIPTION),
+            "assignment": member_value(member.assignment, ASSIGNMENT),
         }
         for member in value.members
     ]
     return fields
 
 
+def _member_value(content: bytes, fields: tuple[Field, ...]) -> Json:
+    """What a consumer told its group. Where that is no such message it stays base64, as in Kafka's tool."""
+    reader = Reader(content)
+    try:
+        return read_fields(fields, reader, max(0, reader.int16()))
+    except ProtocolError:
+        # The client wrote these bytes and no broker reads them: they are shown, and are no damage.
+        return _base64(content, fields)
+
+
+def _base64(content: bytes, _fields: tuple[Field, ...]) -> Json:
+    return b64encode(content).decode()
+
+
 def _metadata(key: bytes | None, value: bytes | None) -> Decoded:
     if value is None:
         return None, None
     reader = Reader(value, flexible=True)
-    _, kind, version = reader.unsigned_varint(), reader.unsigned_varint(), reader.unsigned_varint()
-    name = f"{_METADATA_TYPES[kind]}_RECORD" if kind in _METADATA_TYPES else kind
-    shown: Json = {"type": name, "version": version}
-    record = decode_metadata_record(value)
-    if record is None and kind == _NO_OP:
-        return None, shown | {"data": {}}
-    if record is None:
+    frame_version = reader.unsigned_varint()
+    if frame_version != _METADATA_FRAME_VERSION:
+        raise ProtocolError(f"metadata record with frame version {frame_version}")
+    kind, version = reader.unsigned_varint(), reader.unsigned_varint()
+    schema = METADATA_SCHEMAS.get(kind)
+    shown: Json = {"type": kind if schema is None else schema.name, "version": version}
+    if schema is None or version > schema.highest:
         return None, shown | {"undecoded": value[reader.position :].hex()}
-    return None, shown | {"data": _metadata_fields(record)}
+    data = read_fields(schema.fields, reader, version)
+    reader.end()
+    return None, shown | {"data": data}
 
 
-def _metadata_fields(record: MetadataRecord) -> Json:
-    """As in Kafka, tagged fields are left out at their defaults."""
-    fields: Json = {}
-    defaults = record._field_defaults
-    all_tagged = isinstance(record, PartitionChangeRecord)
-    for name, value in record._asdict().items():
-        if (all_tagged or name == "leader_recovery_state") and name in defaults and value == defaults[name]:
-            continue
-        shown = value
-        if isinstance(value, bytes):
-            shown = format_uuid(value)
-        elif isinstance(value, tuple):
-            shown = [format_uuid(each) if isinstance(each, bytes) else each for each in value]
-        if value is not None or name == "value":
-            fields[_camel(name)] = shown
-    return fields
+def decode_control(kind: int, value: bytes) -> tuple[str, Json] | None:
+    """(name, fields) of a control record other than a marker; None for an unknown type.
 
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
+    The fields are None in an unknown version. ProtocolError for bytes that are no such record.
+    """
+    schema = CONTROL_SCHEMAS.get(kind)
+    if schema is None:
+        return None
+    if _int16(value) != schema.highest:
+        return schema.name, None
+    return schema.name, read_fields(schema.fields, Reader(value, flexible=True), schema.highest)
 
 
 def _versioned(raw: bytes, data: Json) -> Json:

@@ -10,19 +10,11 @@ from typing import Any, Final
 
 from ottla.broker.log.batches import BadBatch, iter_file
 from ottla.broker.ports.disk import File
-from ottla.cli.dump_decode import Decoder
-from ottla.protocol.batch import ABORT, COMMIT, BatchHeader, Record, crc_is_valid, iter_records
+from ottla.cli.dump_decode import Decoder, decode_control
+from ottla.protocol.batch import ABORT, COMMIT, LEADER_CHANGE, BatchHeader, Record, crc_is_valid, iter_records
 from ottla.protocol.compression import NAMES
 from ottla.protocol.errors import ProtocolError
 
-# `ControlRecordType`, as `DumpLogSegments` prints it.
-_CONTROL_NAMES: Final = {
-    2: "LeaderChange",
-    3: "SnapshotHeader",
-    4: "SnapshotFooter",
-    5: "KRaftVersion",
-    6: "KRaftVoters",
-}
 _MARKERS: Final = {ABORT: "ABORT", COMMIT: "COMMIT"}
 _CONTROL_KEY_SIZE: Final = 4
 _MARKER_VALUE_SIZE: Final = 6
@@ -184,9 +176,12 @@ def _record_json(header: BatchHeader, record: Record, decoder: Decoder | None) -
     }
     if header.is_control:
         kind, coordinator_epoch = _control(record)
-        shown["control"] = _MARKERS.get(kind) or _CONTROL_NAMES.get(kind) or kind
+        decoded = None if kind in _MARKERS else decode_control(kind, record.value or b"")
+        shown["control"] = _MARKERS.get(kind) or (kind if decoded is None else decoded[0])
         if coordinator_epoch is not None:
             shown["coordinator_epoch"] = coordinator_epoch
+        if decoded is not None and decoded[1] is not None:
+            shown["decoded_value"] = decoded[1]
         return shown
     shown["key"] = None if record.key is None else _json_bytes(record.key)
     shown["value"] = None if record.value is None else _json_bytes(record.value)
@@ -223,7 +218,13 @@ def _control_text(record: Record) -> str:
     kind, coordinator_epoch = _control(record)
     if coordinator_epoch is not None:
         return f"endTxnMarker: {_MARKERS[kind]} coordinatorEpoch: {coordinator_epoch}"
-    return _CONTROL_NAMES.get(kind) or f"controlType: UNKNOWN({kind})"
+    decoded = decode_control(kind, record.value or b"")
+    if decoded is None:
+        return f"controlType: UNKNOWN({kind})"
+    name, fields = decoded
+    if fields is None:
+        return name
+    return f"{name}{':' if kind == LEADER_CHANGE else ''} {_compact(fields)}"
 
 
 def _compact(value: object) -> str:

@@ -61,6 +61,7 @@ def _inspect(found: "Directory", verify: bool, output: "Output") -> int:
         _show_groups(groups, output)
     problems = [(each.name, each.verdict, each.problem) for each in states if each.problem is not None]
     problems += [("", "unreadable", each) for each in found.problems]
+    problems += [("", "torn", f"{each}; the next start writes it anew") for each in found.torn]
     if problems:
         output.table("problems", ("partition", "verdict", "what"), problems)
     leftovers = [(each.name, ", ".join(each.leftovers)) for each in states if each.leftovers]

@@ -59,6 +59,8 @@ class Directory:
         self.partitions = [each for each in names if checkpoints.parse_directory_name(each) is not None]
         self.others = [each for each in names if each not in self.partitions]
         self.problems: list[str] = []
+        # Checkpoints that no start needs: written without a sync, so a power loss may tear them.
+        self.torn: list[str] = []
         no_properties: dict[str, str] = {}
         self.properties = self._read(checkpoints.META_PROPERTIES, checkpoints.decode_properties, no_properties)
         self.clean = (self.path / checkpoints.CLEAN_SHUTDOWN).exists()
@@ -67,8 +69,8 @@ class Directory:
         nothing: dict[TopicPartition, int] = {}
         self.recovery_points = self._read(checkpoints.RECOVERY_POINTS, offsets, nothing)
         self.log_starts = self._read(checkpoints.LOG_STARTS, offsets, nothing)
-        self.high_watermarks = self._read(checkpoints.HIGH_WATERMARKS, offsets, nothing)
-        self._compacted = self._read(CLEANER_CHECKPOINT, offsets, nothing)
+        self.high_watermarks = self._read(checkpoints.HIGH_WATERMARKS, offsets, nothing, self.torn)
+        self._compacted = self._read(CLEANER_CHECKPOINT, offsets, nothing, self.torn)
         self.image = MetadataImage()
 
     @property
@@ -172,13 +174,13 @@ class Directory:
         except ProtocolError as broken:
             self.problems.append(f"{name} cannot be read to its end: {broken}")
 
-    def _read(self, name: str, decode: Callable[[bytes], T], absent: T) -> T:
+    def _read(self, name: str, decode: Callable[[bytes], T], absent: T, faults: list[str] | None = None) -> T:
         try:
             return decode((self.path / name).read_bytes())
         except FileNotFoundError:
             return absent
         except ProtocolError as broken:
-            self.problems.append(f"{name}: {broken}")
+            (self.problems if faults is None else faults).append(f"{name}: {broken}")
             return absent
 
 

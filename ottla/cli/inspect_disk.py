@@ -10,22 +10,28 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
-from ottla.broker.ports.disk import Buffer, File, Lock, RealDisk, SyncJob, Volume
+from ottla.broker.ports.disk import Buffer, Disk, File, Lock, RealDisk, SyncJob, Volume
 from ottla.cli.dump_file import ReadOnlyFile
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _LOG = re.compile(r"/\d{20}\.log(\.\w+)?$")
 
 
 class OverlayDisk:
-    """The real files under what was changed since. `.log` files are never copied, only cut shorter."""
+    """The real files under what was changed since. `.log` files are never copied, only cut shorter.
+
+    `moves`: the files that were renamed (old and new path) or removed (an empty new path), in this order.
+    """
 
     def __init__(self) -> None:
         self.written: dict[str, bytearray] = {}
         self.removed: set[str] = set()
         self.truncated: dict[str, int] = {}
-        self.renamed: list[tuple[str, str]] = []
+        self.moves: list[tuple[str, str]] = []
         self._origins: dict[str, str] = {}
         self._views: list[_LogView] = []
 
@@ -86,13 +92,14 @@ class OverlayDisk:
             self.written.pop(new, None)
             self.truncated.pop(new, None)
             self.removed.add(old)
-        self.renamed.append((old, new))
+        self.moves.append((old, new))
         self.removed.discard(new)
 
     def remove(self, path: str) -> None:
         if self._is_real(path):
             self._origins.pop(path, None)
             self.removed.add(path)
+            self.moves.append((path, ""))
         elif path not in self.written:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self.written.pop(path, None)
@@ -127,6 +134,9 @@ class OverlayDisk:
     def modified_ms(self, path: str) -> int:
         return 0 if path in self.written else Path(self._real_or_raise(path)).stat().st_mtime_ns // 1_000_000
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """What is kept in memory has no times."""
+
     def volume(self, path: str) -> Volume:
         return RealDisk().volume(path)
 
@@ -135,6 +145,9 @@ class OverlayDisk:
 
     def random_id(self) -> bytes:
         return secrets.token_bytes(16)
+
+    def spread(self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
+        return {}
 
     def close(self) -> None:
         """Close what was opened and not closed."""

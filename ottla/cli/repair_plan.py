@@ -2,17 +2,22 @@
 
 The log is recovered from its first batch on, on a disk that only looks. Where a file says something else than what
 recovery wrote there, it is replaced; a file that says the same in other words (sparser entries, producers that have
-expired) is left alone.
+expired) is left alone. So is what a compacted log cannot show any more: what producers were in the middle of it, and
+transactions whose batches are gone.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla.broker.log import checkpoints
+from ottla.broker.log.batches import BadBatch
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.recovery import Start, load_log
 from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.log.swap import finish_swaps
 from ottla.cli.dump_file import ReadOnlyFile
 from ottla.cli.dump_index import offset_index_fault, time_index_fault
 from ottla.cli.dump_side import leader_epochs, offset_index, time_index
@@ -24,6 +29,7 @@ from ottla.protocol.snapshot import ProducerEntry, decode_snapshot
 
 NEVER_MS: Final = 2**62
 _LEFT_TO_THE_START: Final = (".deleted", ".tmp")
+_FIRST_OFFSET: Final = attrgetter("first_offset")
 
 
 class Change(NamedTuple):
@@ -59,6 +65,9 @@ def plan_partition(
     )
     try:
         with silent_recovery():
+            with suppress(BadBatch):  # loading meets it once more, and says so
+                finish_swaps(disk, directory, disk.list(directory))
+            swap = list(disk.moves)
             loaded = load_log(disk, directory, settings, from_scratch)
         end = loaded.segments.end_offset
         damage = loaded.damage and loaded.damage.replace(f"{directory} is damaged: ", "").replace(f"{directory}/", "")
@@ -66,7 +75,8 @@ def plan_partition(
             damage = f"the log ends at {end}, below the recovery point {start.recovery_point}"
         if damage is not None:
             return Plan([], damage, end, 0)
-        changes = list(_Comparison(disk, directory, settings, loaded).changes())
+        changes = [_swap_step(*move) for move in swap]
+        changes += _Comparison(disk, directory, settings, loaded, swap).changes()
         changes += _side_files(directory, loaded, topic_id)
         return Plan(changes, None, end, len(loaded.producers.open_transactions))
     finally:
@@ -83,11 +93,33 @@ def start_notices(directory: str, settings: PartitionSettings, start: Start) -> 
         disk.close()
 
 
-class _Comparison:
-    """The files of a partition beside those that recovery made."""
+def _swap_step(old: str, new: str) -> Change:
+    """A step of a start that ends a compaction; in its order a kill in between does no harm."""
+    reason = "a compaction that was not finished"
+    return Change("rename", old, reason, target=new) if new else Change("remove", old, reason)
 
-    def __init__(self, disk: OverlayDisk, directory: str, settings: PartitionSettings, loaded: LoadedLog) -> None:
+
+class _Comparison:
+    """The files of a partition beside those that recovery made; `swap` are the moves that ended a compaction before."""
+
+    def __init__(
+        self,
+        disk: OverlayDisk,
+        directory: str,
+        settings: PartitionSettings,
+        loaded: LoadedLog,
+        swap: list[tuple[str, str]],
+    ) -> None:
         self._disk = disk
+        # The real files behind new names, and the names that nothing has any more.
+        self._origins: dict[str, str] = {}
+        self._swapped_out: set[str] = set()
+        for old, new in swap:
+            origin = self._origins.pop(old, old)
+            self._swapped_out.add(old)
+            if new:
+                self._origins[new] = origin
+                self._swapped_out.discard(new)
         self._directory = directory
         self._compacted = settings.cleanup_compact
         self._log_start = loaded.log_start_offset
@@ -95,11 +127,9 @@ class _Comparison:
 
     def changes(self) -> Iterator[Change]:
         disk = self._disk
-        for old, new in disk.renamed:
-            yield Change("rename", old, "a compaction that was not finished", target=new)
-        swapped = bool(disk.renamed)
-        for path in sorted(disk.removed, reverse=True):  # from the last segment on, so that no gap comes to be
-            reason = self._removal_reason(path, swapped)
+        # From the last segment on, so that no gap comes to be.
+        for path in sorted(disk.removed - self._swapped_out, reverse=True):
+            reason = self._removal_reason(path)
             if reason is not None:
                 yield Change("remove", path, reason)
         for path, size_bytes in disk.truncated.items():
@@ -108,20 +138,19 @@ class _Comparison:
         for path in sorted(disk.written):
             yield from self._rewrite(path, bytes(disk.written[path]))
 
-    def _removal_reason(self, path: str, swapped: bool) -> str | None:
-        if not Path(path).exists() or (path.endswith(_LEFT_TO_THE_START) and not swapped):
+    def _removal_reason(self, path: str) -> str | None:
+        if path.endswith(_LEFT_TO_THE_START) or not self._real(path).exists():
             return None
         if path.endswith(".snapshot"):
             return self._stray_snapshot(path)
-        log = Path(path).with_suffix(".log")
-        if path.endswith(".txnindex") and log.exists() and str(log) not in self._disk.removed:
-            kept = self._foreign_entries(_aborted(path), [])
-            if kept is not None and kept == _aborted(path):
+        log = str(Path(path).with_suffix(".log"))
+        if path.endswith(".txnindex") and self._real(log).exists() and log not in self._disk.removed:
+            present = self._aborted(path)
+            kept = self._foreign_entries(present, [])
+            if kept is not None and kept == present:
                 return None
             return "it lists transactions that were not aborted here"
-        if path.endswith((".log", ".index", ".timeindex", ".txnindex")):
-            return "it lies behind the cut" if path.endswith(".log") else "there is no such segment"
-        return "a compaction that was not finished"
+        return "it lies behind the cut" if path.endswith(".log") else "there is no such segment"
 
     def _stray_snapshot(self, path: str) -> str | None:
         """Older ones than are needed do no harm."""
@@ -134,20 +163,23 @@ class _Comparison:
         return None
 
     def _rewrite(self, path: str, rebuilt: bytes) -> Iterator[Change]:
-        file = Path(path)
-        if not file.exists():
-            if not any(new == path for _, new in self._disk.renamed):
-                yield Change("write", path, "it was missing", rebuilt)
+        file = self._real(path)
+        if path in self._swapped_out or not file.exists():
+            yield Change("write", path, "it was missing", rebuilt)
             return
         present = file.read_bytes()
         if present == rebuilt:
             return
-        if file.suffix == ".txnindex":
+        if Path(path).suffix == ".txnindex":
             yield from self._rewrite_aborted(path, rebuilt)
             return
         reason = self._difference(path, present, rebuilt)
         if reason is not None:
             yield Change("write", path, reason, rebuilt)
+
+    def _real(self, path: str) -> Path:
+        """The file that has this name, or is to have it when the compaction is ended."""
+        return Path(self._origins.get(path, path))
 
     def _difference(self, path: str, present: bytes, rebuilt: bytes) -> str | None:
         try:
@@ -164,7 +196,7 @@ class _Comparison:
     def _index_difference(self, path: str, present: bytes, rebuilt: bytes) -> str | None:
         base = int(Path(path).stem)
         count = sum(1 for _ in offset_index(present, base))
-        with ReadOnlyFile(str(Path(path).with_suffix(".log"))) as log:
+        with ReadOnlyFile(str(self._real(str(Path(path).with_suffix(".log"))))) as log:
             log.size_bytes = self._disk.truncated.get(f"{path.removesuffix('.index')}.log", log.size_bytes)
             fault = offset_index_fault(present, base, log)
         return fault or _too_few(count, sum(1 for _ in offset_index(rebuilt, base)))
@@ -172,7 +204,7 @@ class _Comparison:
     def _time_index_difference(self, path: str, present: bytes, rebuilt: bytes) -> str | None:
         base = int(Path(path).stem)
         found, expected = list(time_index(present, base)), list(time_index(rebuilt, base))
-        with ReadOnlyFile(str(Path(path).with_suffix(".log"))) as log:
+        with ReadOnlyFile(str(self._real(str(Path(path).with_suffix(".log"))))) as log:
             log.size_bytes = self._disk.truncated.get(f"{path.removesuffix('.timeindex')}.log", log.size_bytes)
             fault = time_index_fault(present, base, log)
         if fault is None and expected and (not found or found[-1][1]["timestamp"] != expected[-1][1]["timestamp"]):
@@ -188,25 +220,41 @@ class _Comparison:
                 if expected.current_txn_first_offset >= 0:
                     return f"producer {expected.producer_id} has an open transaction that it lacks"
                 continue
-            began = found.current_txn_first_offset
-            same = began == expected.current_txn_first_offset or 0 <= began < self._log_start
-            same = same and found.producer_epoch == expected.producer_epoch
-            if expected.last_offset >= 0 and not self._compacted:
-                same = same and (found.last_offset, found.last_sequence) == (
-                    expected.last_offset,
-                    expected.last_sequence,
-                )
-            if not same:
+            agree = _knows_more if self._compacted else self._agree
+            if not agree(found, expected):
                 return f"producer {expected.producer_id} is {found} there and {expected} in the log"
         return None
 
+    def _agree(self, found: ProducerEntry, expected: ProducerEntry) -> bool:
+        began = found.current_txn_first_offset
+        last = found.last_offset, found.last_sequence
+        return (
+            (began == expected.current_txn_first_offset or 0 <= began < self._log_start)
+            and found.producer_epoch == expected.producer_epoch
+            and (expected.last_offset < 0 or last == (expected.last_offset, expected.last_sequence))
+        )
+
     def _rewrite_aborted(self, path: str, rebuilt: bytes) -> Iterator[Change]:
-        expected, present = list(iter_aborted(rebuilt)), _aborted(path)
+        expected, present = list(iter_aborted(rebuilt)), self._aborted(path)
+        if self._compacted:
+            # The first batches of a transaction may be gone; the entry that is there knows where it began.
+            known = {(entry.producer_id, entry.last_offset): entry for entry in present or ()}
+            expected = [
+                min(entry, known.get((entry.producer_id, entry.last_offset), entry), key=_FIRST_OFFSET)
+                for entry in expected
+            ]
         foreign = self._foreign_entries(present, expected)
         merged = sorted([*expected, *(foreign or [])], key=lambda entry: entry.last_offset)
         if present is not None and foreign is not None and _without_stable(merged) == _without_stable(present):
             return
         yield Change("write", path, "it does not list the aborted transactions", pack_all_aborted(merged))
+
+    def _aborted(self, path: str) -> list[AbortedTxn] | None:
+        """The entries of a `.txnindex`; None if it is damaged."""
+        try:
+            return list(iter_aborted(self._real(path).read_bytes()))
+        except ProtocolError:
+            return None
 
     def _foreign_entries(self, present: list[AbortedTxn] | None, expected: list[AbortedTxn]) -> list[AbortedTxn] | None:
         """Entries that the log does not show and may not show any more: it was compacted, or begins later now."""
@@ -246,12 +294,14 @@ def _unreadable(path: str) -> str | None:
     return None
 
 
-def _aborted(path: str) -> list[AbortedTxn] | None:
-    """The entries of a `.txnindex`; None if it is damaged."""
-    try:
-        return list(iter_aborted(Path(path).read_bytes()))
-    except ProtocolError:
-        return None
+def _knows_more(found: ProducerEntry, expected: ProducerEntry) -> bool:
+    """Whether a snapshot tells at least what a compacted log still shows of a producer."""
+    began, least_began = found.current_txn_first_offset, expected.current_txn_first_offset
+    if least_began >= 0 and not 0 <= began <= least_began:
+        return False
+    if found.producer_epoch != expected.producer_epoch:
+        return found.producer_epoch > expected.producer_epoch
+    return found.last_offset >= expected.last_offset
 
 
 def _without_stable(entries: list[AbortedTxn]) -> list[tuple[int, ...]]:

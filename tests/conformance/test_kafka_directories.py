@@ -158,17 +158,20 @@ def test_client_reads_exactly_what_kafkas_consumer_returned(directory, rows, iso
         consumer.close(autocommit=False)
 
 
-@pytest.mark.parametrize("name", ["aiokafka", "confluent-kafka"])
+@pytest.mark.parametrize("name", ["aiokafka", "confluent-kafka", pytest.param("java", marks=pytest.mark.maven)])
 def test_other_clients_read_it_too(directory, rows, name, monkeypatch, tmp_path):
     with Served(directory, monkeypatch, LAST_TIMESTAMP_MS) as served:
         client = start_client(name, served.bootstrap, tmp_path)
         for isolation in ISOLATIONS:
             ends, records = expected(rows, isolation)
             found = [
-                (r.topic, r.partition, r.offset, text(r.key), digest(r.value))
+                (
+                    *(r.topic, r.partition, r.offset, r.timestamp[1], r.timestamp[0], text(r.key), digest(r.value)),
+                    [(name, text(value)) for name, value in r.headers],
+                )
                 for r in client.read(sorted({topic for topic, _ in ends}), isolation)
             ]
-            assert sorted(found, key=lambda row: row[:3]) == [row[:3] + row[5:7] for row in records]
+            assert sorted(found, key=lambda row: row[:3]) == records
         assert client.committed("auditors", "ledger", (0, 1, 2)) == [None, None, 751]
         client.close()
 

@@ -148,6 +148,15 @@ def test_checkpoints_that_cannot_be_read_are_problems(tmp_path):
     assert "recovery-point-offset-checkpoint: checkpoint of unknown version '7'" in found["problems"][0]["what"]
 
 
+def test_a_torn_checkpoint_that_nobody_needs_is_told_and_is_no_damage(tmp_path):
+    directory = unpack("clean", tmp_path)
+    (directory / "replication-offset-checkpoint").write_text("0\n2\nt")
+    code, found = run(directory)
+    assert code == 0
+    assert [row["verdict"] for row in found["problems"]] == ["torn"]
+    assert "the next start writes it anew" in found["problems"][0]["what"]
+
+
 def test_a_directory_of_something_else_is_refused(tmp_path):
     assert run(tmp_path) == (2, f"ottla: {tmp_path} holds neither meta.properties nor partitions\n")
     assert run(tmp_path / "absent")[0] == 2
