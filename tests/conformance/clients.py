@@ -41,6 +41,7 @@ class Record(NamedTuple):
     topic: str
     partition: int
     offset: int
+    timestamp: tuple  # (0 for CreateTime or 1 for LogAppendTime, ms)
     key: bytes | None
     value: bytes | None
     headers: list
@@ -59,7 +60,7 @@ def _text(data):
 def _record(raw):
     headers = [(name, _bytes(data)) for name, data in raw["headers"]]
     key, value = _bytes(raw["key"]), _bytes(raw["value"])
-    return Record(raw["topic"], raw["partition"], raw["offset"], key, value, headers)
+    return Record(raw["topic"], raw["partition"], raw["offset"], tuple(raw["timestamp"]), key, value, headers)
 
 
 class Client:
@@ -82,7 +83,7 @@ class Client:
             self._answers.put(line)
         self._answers.put(None)
 
-    def call(self, op, timeout_s=60, **args):
+    def call(self, op, timeout_s=200, **args):
         """The driver's answer; raises DriverError with what the library raised, or AssertionError when it is stuck."""
         self._process.stdin.write((json.dumps({"op": op, "args": args}) + "\n").encode())
         self._process.stdin.flush()
@@ -113,6 +114,11 @@ class Client:
             self._process.kill()
             self._process.wait()
         self._log.close()
+
+    def kill(self):
+        """Ends the process in the middle of whatever it does; a call under way fails."""
+        self._process.kill()
+        self.close()
 
     def create_topics(self, names, partitions=1, **configs):
         rows = [{"name": name, "partitions": partitions, "configs": configs} for name in names]

@@ -7,34 +7,56 @@ import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Lets Apache Kafka's own cleaner through partition directories, at a time that the caller chooses.
+ * Lets Apache Kafka's own cleaner, or its retention, through partition directories, at a time that the caller chooses.
  * Run with the jars of Apache Kafka 4.3.1 on the class path:
- *   java -cp 'LIBS/*' CleanLog.java NOW_MS DELETE_RETENTION_MS SEGMENT_BYTES DIRECTORY...
- * Prints the first offset that was not cleaned, a line for each directory.
+ *   java -cp 'LIBS/*' CleanLog.java clean NOW_MS DELETE_RETENTION_MS SEGMENT_BYTES DIRECTORY...
+ * prints the first offset that was not cleaned, a line for each directory;
+ *   java -cp 'LIBS/*' CleanLog.java retain NOW_MS SEGMENT_BYTES (DIRECTORY POLICY RETENTION_MS RETENTION_BYTES START)...
+ * first deletes the records below START, and prints the start of the log afterwards.
  */
 public class CleanLog {
+    static final KafkaScheduler SCHEDULER = new KafkaScheduler(1);
+
     public static void main(String[] args) throws Exception {
-        long now = Long.parseLong(args[0]);
-        Time time = new FixedTime(now);
-        Properties properties = new Properties();
-        properties.put("cleanup.policy", "compact");
-        properties.put("delete.retention.ms", args[1]);
-        properties.put("internal.segment.bytes", args[2]);
-        KafkaScheduler scheduler = new KafkaScheduler(1);
-        scheduler.startup();
-        for (String directory : List.of(args).subList(3, args.length)) {
-            UnifiedLog log = UnifiedLog.create(new File(directory), new LogConfig(properties), 0, 0, scheduler,
-                new BrokerTopicStats(), time, 900_000, new ProducerStateManagerConfig(86_400_000, false), 600_000,
-                new LogDirFailureChannel(1), true, Optional.empty());
-            log.updateHighWatermark(log.logEndOffset());
-            long limit = Math.min(log.lastStableOffset(), log.activeSegment().baseOffset());
-            Cleaner cleaner = new Cleaner(0, new SkimpyOffsetMap(1 << 20), 1 << 16, 1 << 20, 0.9,
-                new Throttler(Double.MAX_VALUE, Long.MAX_VALUE, "cleaner", "bytes", time), time, partition -> { });
-            System.out.println(cleaner.doClean(new LogToClean(log, 0, limit, false), now).getKey());
-            log.close();
+        SCHEDULER.startup();
+        Time time = new FixedTime(Long.parseLong(args[1]));
+        List<String> rest = List.of(args).subList(2, args.length);
+        if (args[0].equals("clean")) {
+            for (String directory : rest.subList(2, rest.size())) clean(directory, rest.get(0), rest.get(1), time);
+        } else {
+            for (int at = 1; at < rest.size(); at += 5) retain(rest.subList(at, at + 5), rest.get(0), time);
         }
-        scheduler.shutdown();
+        SCHEDULER.shutdown();
         System.exit(0);
+    }
+
+    static UnifiedLog open(String directory, Time time, Map<String, String> config) throws Exception {
+        Properties properties = new Properties();
+        properties.putAll(config);
+        UnifiedLog log = UnifiedLog.create(new File(directory), new LogConfig(properties), 0, 0, SCHEDULER,
+            new BrokerTopicStats(), time, 900_000, new ProducerStateManagerConfig(86_400_000, false), 600_000,
+            new LogDirFailureChannel(1), true, Optional.empty());
+        log.updateHighWatermark(log.logEndOffset());
+        return log;
+    }
+
+    static void clean(String directory, String deleteRetentionMs, String segmentBytes, Time time) throws Exception {
+        UnifiedLog log = open(directory, time, Map.of("cleanup.policy", "compact",
+            "delete.retention.ms", deleteRetentionMs, "internal.segment.bytes", segmentBytes));
+        long limit = Math.min(log.lastStableOffset(), log.activeSegment().baseOffset());
+        Cleaner cleaner = new Cleaner(0, new SkimpyOffsetMap(1 << 20), 1 << 16, 1 << 20, 0.9,
+            new Throttler(Double.MAX_VALUE, Long.MAX_VALUE, "cleaner", "bytes", time), time, partition -> { });
+        System.out.println(cleaner.doClean(new LogToClean(log, 0, limit, false), time.milliseconds()).getKey());
+        log.close();
+    }
+
+    static void retain(List<String> args, String segmentBytes, Time time) throws Exception {
+        UnifiedLog log = open(args.get(0), time, Map.of("cleanup.policy", args.get(1), "retention.ms", args.get(2),
+            "retention.bytes", args.get(3), "internal.segment.bytes", segmentBytes));
+        log.maybeIncrementLogStartOffset(Long.parseLong(args.get(4)), LogStartOffsetIncrementReason.ClientRecordDeletion);
+        log.deleteOldSegments();
+        System.out.println(log.logStartOffset());
+        log.close();
     }
 
     record FixedTime(long milliseconds) implements Time {

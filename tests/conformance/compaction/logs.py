@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.manager import LogManager
+from ottla.broker.log.retention import Retention
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
@@ -16,6 +17,7 @@ from ottla.protocol.produced import check_produced_batch
 from ottla.testkit.scanner import scan_partition
 
 HERE = Path(__file__).parent
+CLEAN_LOG = HERE / "CleanLog.java"
 KAFKA_SH = HERE.parent / "apache-kafka" / "kafka.sh"
 NOW_MS = 1_700_000_000_000
 DELETE_RETENTION_MS = 1_000
@@ -36,7 +38,7 @@ HORIZON = 0x40
 class Log:
     """The log `t-0` in a directory of its own, opened by our log manager at a time of day."""
 
-    def __init__(self, directory, now_ms):
+    def __init__(self, directory, now_ms, settings=SETTINGS):
         self.ms = now_ms
         self.bugs = []
         clock = SimpleNamespace(
@@ -51,7 +53,7 @@ class Log:
         self.manager = LogManager(self.disk, clock, self.turns, LogSettings(str(directory)))
         self.manager.open()
         self.clock = clock
-        self.partition = self.manager.open_partition("t", 0, bytes(range(16)), 0, SETTINGS)
+        self.partition = self.manager.open_partition("t", 0, bytes(range(16)), 0, settings)
         assert self.partition.offline is None
 
     def clean(self):
@@ -60,6 +62,13 @@ class Log:
         LogCleaner(self.manager, self.disk, self.clock, self.turns, 1 << 20).start()
         assert self.bugs == []
         return self.manager.first_dirty_offset(self.partition)
+
+    def retain(self):
+        """Delete the segments that may go; the start of the log."""
+        manager = self.manager
+        retention = Retention(lambda: manager, self.disk, self.clock, self.turns, manager.graves, manager.fail)
+        self.turns.start(retention.run(), lambda result: None, self.bugs.append)
+        return self.partition.log_start_offset
 
     def close(self):
         self.manager.close()
@@ -148,7 +157,7 @@ def run_java(*arguments):
 def clean_with_kafka(directories, now_ms):
     """The first offset of each that was not cleaned."""
     partitions = [directory / "t-0" for directory in directories]
-    printed = run_java(HERE / "CleanLog.java", now_ms, DELETE_RETENTION_MS, SEGMENT_BYTES, *partitions)
+    printed = run_java(CLEAN_LOG, "clean", now_ms, DELETE_RETENTION_MS, SEGMENT_BYTES, *partitions)
     return [int(line) for line in printed.splitlines() if line.isdigit()]
 
 

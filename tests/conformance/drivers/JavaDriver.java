@@ -159,7 +159,7 @@ public class JavaDriver {
       consumer.seekToBeginning(partitions);
       Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
       List<Object> found = new ArrayList<>();
-      long deadline = System.nanoTime() + 30_000_000_000L;
+      long deadline = System.nanoTime() + 180_000_000_000L;
       while (partitions.stream().anyMatch(tp -> consumer.position(tp) < ends.get(tp))) {
         if (System.nanoTime() > deadline) throw new IllegalStateException("stuck before " + ends);
         consumer.poll(Duration.ofMillis(200)).forEach(record -> found.add(row(record)));
@@ -199,6 +199,7 @@ public class JavaDriver {
     row.put("topic", record.topic());
     row.put("partition", record.partition());
     row.put("offset", record.offset());
+    row.put("timestamp", List.of(record.timestampType().id, record.timestamp()));
     row.put("key", text(record.key()));
     row.put("value", text(record.value()));
     row.put("headers", headers);

@@ -7,13 +7,17 @@ import time
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from jsonl import Driver, Member, record, serve, to_bytes
+from jsonl import PATIENCE_S, Driver, Member, record, serve, to_bytes
 
 LOOP = asyncio.new_event_loop()
 
 
 def wait(coroutine, timeout_s=40):
     return asyncio.run_coroutine_threadsafe(coroutine, LOOP).result(timeout_s)
+
+
+def record_of(r):
+    return record(r.topic, r.partition, r.offset, (r.timestamp_type, r.timestamp), r.key, r.value, r.headers)
 
 
 class GroupMember(Member):
@@ -39,11 +43,7 @@ class GroupMember(Member):
 
     def poll_once(self):
         polled = wait(self.consumer.getmany(timeout_ms=100))
-        return [
-            record(r.topic, r.partition, r.offset, r.key, r.value, r.headers)
-            for records in polled.values()
-            for r in records
-        ]
+        return [record_of(r) for records in polled.values() for r in records]
 
     def assignment_now(self):
         return [[tp.topic, tp.partition] for tp in self.consumer.assignment()]
@@ -159,7 +159,7 @@ class AiokafkaDriver(Driver):
         )
         await consumer.start()
         try:
-            found, deadline = [], time.monotonic() + 30
+            found, deadline = [], time.monotonic() + PATIENCE_S
             metadata = await consumer._client.fetch_all_metadata()
             partitions = [TopicPartition(t, p) for t in topics for p in sorted(metadata.partitions_for_topic(t))]
             consumer.assign(partitions)
@@ -169,7 +169,7 @@ class AiokafkaDriver(Driver):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"stuck before {ends}")
                 for records in (await consumer.getmany(timeout_ms=200)).values():
-                    found += [record(r.topic, r.partition, r.offset, r.key, r.value, r.headers) for r in records]
+                    found += [record_of(r) for r in records]
             return found
         finally:
             await consumer.stop()

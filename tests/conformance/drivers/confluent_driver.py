@@ -3,9 +3,17 @@
 import time
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_CREATE_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
-from jsonl import Driver, Member, record, serve, to_bytes
+from jsonl import PATIENCE_S, Driver, Member, record, serve, to_bytes
 
 
 def check(error):
@@ -15,8 +23,15 @@ def check(error):
 
 def record_of(message):
     check(message.error())
+    kind, timestamp_ms = message.timestamp()
     return record(
-        message.topic(), message.partition(), message.offset(), message.key(), message.value(), message.headers()
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        (kind - TIMESTAMP_CREATE_TIME, timestamp_ms),
+        message.key(),
+        message.value(),
+        message.headers(),
     )
 
 
@@ -153,12 +168,12 @@ class ConfluentDriver(Driver):
             }
         )
         partitions = [
-            TopicPartition(topic, partition, 0)
+            TopicPartition(topic, partition, OFFSET_BEGINNING)
             for topic in topics
             for partition in consumer.list_topics(topic, timeout=20).topics[topic].partitions
         ]
         consumer.assign(partitions)
-        found, at_end, deadline = [], set(), time.monotonic() + 30
+        found, at_end, deadline = [], set(), time.monotonic() + PATIENCE_S
         while len(at_end) < len(partitions):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"only {at_end} reached the end")

@@ -10,6 +10,8 @@ import os
 import sys
 import threading
 
+PATIENCE_S = 180  # for reading everything, on a machine that does other things too
+
 
 def to_bytes(text):
     return None if text is None else base64.b64decode(text)
@@ -19,11 +21,13 @@ def to_text(data):
     return None if data is None else base64.b64encode(bytes(data)).decode()
 
 
-def record(topic, partition, offset, key, value, headers):
+def record(topic, partition, offset, timestamp, key, value, headers):
+    """`timestamp` is (type, ms): 0 is CreateTime, 1 LogAppendTime."""
     return {
         "topic": topic,
         "partition": partition,
         "offset": offset,
+        "timestamp": list(timestamp),
         "key": to_text(key),
         "value": to_text(value),
         "headers": [[name, to_text(data)] for name, data in headers or []],

@@ -3,11 +3,15 @@
 import time
 
 import kafka
-from jsonl import Driver, Member, record, serve, to_bytes
+from jsonl import PATIENCE_S, Driver, Member, record, serve, to_bytes
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.codec import has_snappy
 from kafka.structs import OffsetAndMetadata
+
+
+def record_of(r):
+    return record(r.topic, r.partition, r.offset, (r.timestamp_type, r.timestamp), r.key, r.value, r.headers)
 
 
 class GroupMember(Member):
@@ -31,11 +35,7 @@ class GroupMember(Member):
     def poll_once(self):
         polled = self.consumer.poll(timeout_ms=100)
         self.group_metadata = self.consumer.group_metadata()
-        return [
-            record(r.topic, r.partition, r.offset, r.key, r.value, r.headers)
-            for records in polled.values()
-            for r in records
-        ]
+        return [record_of(r) for records in polled.values() for r in records]
 
     def assignment_now(self):
         return [[tp.topic, tp.partition] for tp in self.consumer.assignment()]
@@ -140,12 +140,12 @@ class KafkaPythonDriver(Driver):
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
         ends = consumer.end_offsets(partitions)
-        found, deadline = [], time.monotonic() + 30
+        found, deadline = [], time.monotonic() + PATIENCE_S
         while any(consumer.position(tp) < ends[tp] for tp in partitions):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"stuck at {[consumer.position(tp) for tp in partitions]} before {ends}")
             for records in consumer.poll(timeout_ms=200).values():
-                found += [record(r.topic, r.partition, r.offset, r.key, r.value, r.headers) for r in records]
+                found += [record_of(r) for r in records]
         consumer.close()
         return found
 
