@@ -16,8 +16,8 @@ PACKAGE = Path(__file__).parents[2] / "ottla" / "spark_jobs"
 
 def forget_stale_kernels():
     """numba's cache does not notice that a function called by a kernel changed in another file."""
-    newest = max(path.stat().st_mtime for path in PACKAGE.glob("*.py"))
-    for path in (PACKAGE / "__pycache__").glob("*.nb[ic]"):
+    newest = max(path.stat().st_mtime for path in PACKAGE.rglob("*.py"))
+    for path in PACKAGE.rglob("*.nb[ic]"):
         if path.stat().st_mtime < newest:
             path.unlink(missing_ok=True)
 

@@ -7,11 +7,11 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.spark_jobs import schemas
-from ottla.spark_jobs.damage import DamageLog
-from ottla.spark_jobs.listing import list_partitions
-from ottla.spark_jobs.plan import cut_partition
-from ottla.spark_jobs.records import RecordScan, visibility, visible_in
-from ottla.spark_jobs.scan import merge_partition, scan_range
+from ottla.spark_jobs.scan.damage import DamageLog
+from ottla.spark_jobs.scan.listing import list_partitions
+from ottla.spark_jobs.scan.partitions import entering_ranges, merge_partition, scan_range
+from ottla.spark_jobs.scan.plan import cut_partition
+from ottla.spark_jobs.scan.records import RecordScan, visibility, visible_in
 from ottla.testkit.scanner import scan_partition
 
 COLUMNS = [(name, True) for name in schemas.VIEWS[schemas.RECORDS]]
@@ -66,6 +66,14 @@ def write_random_log(log, chance, steps):
         log.append(batch)
 
 
+def fates_of(log, ranges):
+    starts = entering_ranges(log, ranges, on_damage="fail")
+    scanned = [
+        scan_range(part, start, on_damage="fail", check_crc=True) for part, start in zip(ranges, starts, strict=True)
+    ]
+    return merge_partition(log, scanned)
+
+
 def rows_of(ranges, log, fates, isolation):
     visible = visibility(fates, committed_only=isolation == "read_committed")
     scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, COLUMNS), DamageLog("fail"))
@@ -112,7 +120,7 @@ def test_random_log_is_read_as_the_scanner_reads_it(write_log, seed):
     scanned = scan_partition(writer.folder)
     (log,) = list_partitions(str(write_log.root))
     ranges = cut_partition(0, log, chance.choice([1, 5_000, 1 << 40]))
-    fates = merge_partition(log, [scan_range(part, on_damage="fail", check_crc=True) for part in ranges])
+    fates = fates_of(log, ranges)
 
     assert fates.high_watermark == scanned.log_end_offset
     assert fates.last_stable_offset == scanned.last_stable_offset
@@ -136,7 +144,7 @@ def test_kafkas_directories_are_read_as_the_scanner_reads_them(reference, name):
     for index, log in enumerate(logs):
         scanned = scan_partition(root / log.name)
         ranges = cut_partition(index, log, 1 << 40)
-        fates = merge_partition(log, [scan_range(part, on_damage="fail", check_crc=True) for part in ranges])
+        fates = fates_of(log, ranges)
         assert fates.last_stable_offset == scanned.last_stable_offset, log.name
         for isolation in ("read_uncommitted", "read_committed"):
             rows = [as_scanned(row) for row in rows_of(ranges, log, fates, isolation)]

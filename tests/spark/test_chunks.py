@@ -4,10 +4,10 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.spark_jobs.damage import DamagedSegment
-from ottla.spark_jobs.listing import list_partitions
-from ottla.spark_jobs.plan import cut_partition
-from ottla.spark_jobs.scan import scan_range
+from ottla.spark_jobs.scan.damage import DamagedSegment
+from ottla.spark_jobs.scan.listing import list_partitions
+from ottla.spark_jobs.scan.partitions import scan_range
+from ottla.spark_jobs.scan.plan import cut_partition
 
 
 def scan(root, on_damage="fail", target_bytes=1 << 40):

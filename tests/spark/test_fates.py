@@ -1,14 +1,22 @@
 """Header scan and fates: against a real Kafka's directories, against its transaction index, and case by case."""
 
+import shutil
 import struct
 
 import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.spark_jobs.listing import list_partitions
-from ottla.spark_jobs.plan import cut_partition
-from ottla.spark_jobs.scan import merge_partition, scan_partitions, scan_range
+from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
+from ottla.spark_jobs.scan.listing import list_partitions
+from ottla.spark_jobs.scan.partitions import (
+    entering_ranges,
+    merge_partition,
+    scan_partitions,
+    scan_range,
+    visible_partitions,
+)
+from ottla.spark_jobs.scan.plan import cut_partition
 
 TXN_INDEX = struct.Struct(">hqqqq")
 
@@ -22,6 +30,14 @@ def scan(root):
             strict=True,
         )
     )
+
+
+def scan_cut(log, parts):
+    """Each range on its own, entered with what the cheap first pass says."""
+    starts = entering_ranges(log, parts, on_damage="fail")
+    return [
+        scan_range(part, start, on_damage="fail", check_crc=False) for part, start in zip(parts, starts, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
@@ -54,7 +70,7 @@ def test_ranges_cut_anywhere_merge_to_the_same_fates(reference, target_bytes):
         for index, log in enumerate(list_partitions(str(root))):
             parts = cut_partition(index, log, target_bytes)
             cuts += len(parts)
-            merged = merge_partition(log, [scan_range(part, on_damage="fail", check_crc=False) for part in parts])
+            merged = merge_partition(log, scan_cut(log, parts))
             expected = whole[log.name]
             assert merged.aborted_ranges.tolist() == expected.aborted_ranges.tolist()
             for field in ("high_watermark", "last_stable_offset", "committed", "aborted", "opened", "plain_records"):
@@ -123,3 +139,85 @@ def test_many_producers_outgrow_the_table(write_log):
     fates = scan(write_log.root)["ledger-0"]
     assert (fates.committed.transactions, fates.aborted.transactions, fates.opened.transactions) == (750, 750, 1500)
     assert fates.last_stable_offset == 1
+
+
+def what_is_visible(fates):
+    opened = [(one.producer_id, one.producer_epoch, one.first_offset) for one in fates.open_transactions]
+    ends = fates.log_start, fates.high_watermark, fates.last_stable_offset
+    return ends, fates.aborted_ranges.tolist(), opened
+
+
+@pytest.mark.parametrize("name", ["clean", "unclean"])
+def test_indexes_of_a_real_kafka_tell_what_the_scan_tells(reference, name):
+    logs = list_partitions(str(reference(name)))
+    from_indexes = visible_partitions(logs, on_damage="fail", verify=False, threads=2)
+    scanned = visible_partitions(logs, on_damage="fail", verify=True, threads=2)
+    assert list(map(what_is_visible, from_indexes)) == list(map(what_is_visible, scanned))
+    assert all(one.is_counted for one in scanned)
+    # After a crash the recovery point lies low, and nothing above it is relied on.
+    assert sum(not one.is_counted for one in from_indexes) > (10 if name == "clean" else 0)
+
+
+@pytest.fixture
+def indexed(reference, tmp_path):
+    """A copy of a cleanly stopped partition with an aborted transaction; `read()` tells (fates, whether scanned)."""
+    source = reference("clean")
+    shutil.copytree(source / "ledger-0", tmp_path / "ledger-0")
+    for name in ("recovery-point-offset-checkpoint", "meta.properties"):
+        shutil.copy(source / name, tmp_path / name)
+
+    def read():
+        (fates,) = visible_partitions(list_partitions(str(tmp_path)), on_damage="fail", verify=False, threads=1)
+        return what_is_visible(fates), fates.is_counted
+
+    read.folder, read.root = tmp_path / "ledger-0", tmp_path
+    read.sound, scanned = read()
+    assert not scanned
+    return read
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def swap_entries(path):
+    data = path.read_bytes()
+    path.write_bytes(data[34:68] + data[:34] + data[68:])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "break_it"),
+    [
+        ("*.txnindex", cut),
+        ("*.txnindex", swap_entries),
+        ("*.index", lambda path: path.unlink()),
+        ("*.snapshot", cut),
+        ("*.snapshot", lambda path: path.unlink()),
+        ("*.snapshot", lambda path: path.rename(path.with_name(f"{int(path.stem) - 500:020d}.snapshot"))),
+        ("../recovery-point-offset-checkpoint", lambda path: path.write_text("0\n0\n")),
+    ],
+)
+def test_partition_is_scanned_where_its_indexes_cannot_be_relied_on(indexed, pattern, break_it):
+    for path in [indexed.root / pattern[3:]] if pattern.startswith("..") else list(indexed.folder.glob(pattern)):
+        if path.stat().st_size:
+            break_it(path)
+    assert indexed() == (indexed.sound, True)
+
+
+def test_damaged_snapshot_costs_no_more_than_the_walk_from_the_one_before(write_log):
+    log = write_log()
+    log.data(2, producer_id=1)
+    log.roll().data(1, producer_id=2)
+    log.marker(1, commit=False)
+    log.path.with_suffix(".index").write_bytes(b"")
+    first = sorted(log.folder.glob("*.log"))[0]
+    first.with_suffix(".index").write_bytes(b"")
+    (log.folder / f"{4:020d}.snapshot").write_bytes(b"broken")
+    entry = ProducerEntry(1, 0, 1, 1, 1, 1000, -1, 0)
+    (log.folder / f"{2:020d}.snapshot").write_bytes(encode_snapshot([entry]))
+    (write_log.root / "recovery-point-offset-checkpoint").write_text("0\n1\nledger 0 4\n")
+    (fates,) = visible_partitions(list_partitions(str(write_log.root)), on_damage="fail", verify=False, threads=1)
+    assert not fates.is_counted
+    assert what_is_visible(fates) == ((0, 4, 2), [[1, 0, 3]], [(2, 0, 2)])
+    (scanned,) = visible_partitions(list_partitions(str(write_log.root)), on_damage="fail", verify=True, threads=1)
+    assert what_is_visible(scanned) == what_is_visible(fates)

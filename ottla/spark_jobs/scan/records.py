@@ -8,15 +8,15 @@ import pyarrow as pa
 
 from ottla.protocol.batch_header import COMPRESSION_MASK, HEADER_SIZE
 from ottla.protocol.errors import ProtocolError
-from ottla.spark_jobs import frames, headers
-from ottla.spark_jobs.chunks import ROWS_PER_CHUNK, Chunk, Piece, SegmentReader
-from ottla.spark_jobs.codecs import Scratch
-from ottla.spark_jobs.columns import BATCH_BYTES, ColumnBuilder, Records
-from ottla.spark_jobs.damage import Damage, DamageLog
-from ottla.spark_jobs.fates import PartitionFates
-from ottla.spark_jobs.kernels import Bytes, Longs
-from ottla.spark_jobs.listing import PartitionLog
-from ottla.spark_jobs.plan import Range
+from ottla.spark_jobs.scan import frames, headers
+from ottla.spark_jobs.scan.chunks import ROWS_PER_CHUNK, Chunk, Piece, SegmentReader
+from ottla.spark_jobs.scan.codecs import Scratch
+from ottla.spark_jobs.scan.columns import BATCH_BYTES, ColumnBuilder, Records
+from ottla.spark_jobs.scan.damage import Damage, DamageLog
+from ottla.spark_jobs.scan.fates import PartitionFates
+from ottla.spark_jobs.scan.kernels import Bytes, Longs
+from ottla.spark_jobs.scan.listing import PartitionLog
+from ottla.spark_jobs.scan.plan import Range
 
 
 class Visibility(NamedTuple):
@@ -35,6 +35,11 @@ def visibility(fates: PartitionFates, *, committed_only: bool) -> Visibility:
     return Visibility(False, fates.log_start, fates.high_watermark, fates.aborted_ranges[:0])
 
 
+def uncommitted(log_start: int) -> Visibility:
+    """All data batches up to the end of the log, whatever their fate."""
+    return Visibility(False, log_start, 2**63 - 1, np.empty((0, 3), dtype=np.int64))
+
+
 def visible_in(visible: Visibility, part: Range, log: PartitionLog) -> Visibility:
     """`visible` with the aborted ranges that can concern `part` alone."""
     first = part.pieces[0].base_offset
@@ -42,6 +47,29 @@ def visible_in(visible: Visibility, part: Range, log: PartitionLog) -> Visibilit
     behind = min((one.base_offset for one in log.segments if one.base_offset > last_base), default=visible.limit)
     aborted = visible.aborted
     return visible._replace(aborted=aborted[(aborted[:, 2] >= first) & (aborted[:, 1] < behind)])
+
+
+class Wanted(NamedTuple):
+    """What of the visible is asked for: offsets in [first_offset, end_offset), these producers (None: all).
+
+    `since_ms` only spares decoding batches whose largest timestamp is below it: older records of others are returned.
+    """
+
+    first_offset: int = 0
+    end_offset: int = 2**63 - 1
+    since_ms: int = -(2**63)
+    producer_ids: tuple[int, ...] | None = None
+
+    def rows(self, rows: Longs) -> Longs:
+        """The header rows of batches that can hold what is asked for."""
+        keep = (rows[:, headers.BASE_OFFSET] < self.end_offset) & (rows[:, headers.LAST_OFFSET] >= self.first_offset)
+        keep &= rows[:, headers.MAX_TIMESTAMP] >= self.since_ms
+        if self.producer_ids is not None:
+            keep &= np.isin(rows[:, headers.PRODUCER_ID], self.producer_ids)
+        return rows if keep.all() else rows[keep]
+
+
+EVERYTHING = Wanted()
 
 
 class RecordScan:
@@ -54,26 +82,29 @@ class RecordScan:
         self._selected: Longs = np.empty(ROWS_PER_CHUNK, dtype=np.int64)
         self._scratch = Scratch()
 
-    def read(self, part: Range, visible: Visibility) -> Iterator[pa.RecordBatch]:
+    def read(self, part: Range, visible: Visibility, wanted: Wanted = EVERYTHING) -> Iterator[pa.RecordBatch]:
         """The visible records of `part`, in offset order. Raises DamagedSegment in mode `fail`, OSError."""
         builder = ColumnBuilder(self._schema, part.topic, part.number)
+        visible = visible._replace(log_start=max(visible.log_start, wanted.first_offset))
+        limit = min(visible.limit, wanted.end_offset)
         next_offset = 0
         for piece in part.pieces:
-            if visible.limit <= piece.base_offset:
+            if limit <= piece.base_offset:
                 break
             for chunk in self._reader.chunks(piece, next_offset):
                 next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
-                for records in self._decode(piece, chunk, visible):
-                    yield from builder.batches(records)
+                for records in self._decode(piece, chunk, visible, wanted):
+                    below = int(np.searchsorted(records.longs[frames.OFFSET], limit))
+                    yield from builder.batches(records.part(0, below), piece.base_offset)
 
-    def _decode(self, piece: Piece, chunk: Chunk, visible: Visibility) -> Iterator[Records]:
+    def _decode(self, piece: Piece, chunk: Chunk, visible: Visibility, wanted: Wanted) -> Iterator[Records]:
         count = frames.select_visible(
             chunk.rows, visible.committed_only, visible.log_start, visible.limit, visible.aborted, self._selected
         )
-        rows = chunk.rows[self._selected[:count]]
+        rows = wanted.rows(chunk.rows[self._selected[:count]])
         codec = rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK
         edges = np.flatnonzero(np.diff(codec != 0)) + 1
-        for run in np.split(np.arange(count), edges):
+        for run in np.split(np.arange(len(rows)), edges):
             if len(run) == 0:
                 continue
             batches = rows[run[0] : run[-1] + 1]

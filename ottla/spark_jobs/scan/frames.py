@@ -6,8 +6,8 @@ Source: `org.apache.kafka.common.record.DefaultRecord`; visibility as a consumer
 import numpy as np
 
 from ottla.protocol.batch_header import MAX_SEQUENCE, TIMESTAMP_TYPE, TRANSACTIONAL
-from ottla.spark_jobs import headers
-from ottla.spark_jobs.kernels import Bytes, Ints, Long, Longs, kernel, varint, zigzag
+from ottla.spark_jobs.scan import headers
+from ottla.spark_jobs.scan.kernels import Bytes, Ints, Long, Longs, kernel, varint, zigzag
 
 # Rows of the int64 columns of decoded records. Positions are in the payload buffer.
 OFFSET = 0

@@ -12,7 +12,7 @@ import numpy as np
 
 from ottla.protocol.compression import GZIP, LZ4, SNAPPY, ZSTD, TooLarge, decompress
 from ottla.protocol.errors import ProtocolError
-from ottla.spark_jobs.kernels import Bytes
+from ottla.spark_jobs.scan.kernels import Bytes
 
 # Arrow's 32-bit offsets end at 2 GiB; no broker accepts a batch near this.
 LIMIT_BYTES = 1024 * 1024 * 1024

@@ -5,6 +5,7 @@ Source: `org.apache.kafka.common.record.DefaultRecordBatch`, `ControlRecordType`
 
 import numpy as np
 
+from ottla.protocol.batch import ABORT, COMMIT
 from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
@@ -15,7 +16,7 @@ from ottla.protocol.batch_header import (
     MAGIC,
     MAX_TIMESTAMP_OFFSET,
 )
-from ottla.spark_jobs.kernels import Bytes, Long, Longs, int16, int32, int64, kernel, uint32, varint
+from ottla.spark_jobs.scan.kernels import Bytes, Long, Longs, int16, int32, int64, kernel, uint32, varint
 
 # Columns of a header row. POSITION is relative to the buffer, SIZE is that of the whole batch.
 POSITION = 0
@@ -31,11 +32,15 @@ PRODUCER_EPOCH = 9
 BASE_SEQUENCE = 10
 RECORD_COUNT = 11
 CONTROL_TYPE = 12
-COLUMNS = 13
+COORDINATOR_EPOCH = 13
+LEADER_EPOCH = 14
+COLUMNS = 15
 
 # CONTROL_TYPE of a data batch, and of a control batch that compaction left empty.
 NOT_CONTROL = -1
 EMPTY_CONTROL = -2
+_BROKEN = -3
+NO_EPOCH = -1
 
 # Why a walk ended.
 CUT = 0  # the batch at the position is not wholly in the buffer
@@ -67,6 +72,8 @@ _PRODUCER_EPOCH_OFFSET = 51
 _BASE_SEQUENCE_OFFSET = 53
 _RECORD_COUNT_OFFSET = 57
 _LAST_CODEC = 4
+# Version and coordinator epoch.
+_MARKER_VALUE_SIZE = 6
 # Offset and size, CRC, magic, attributes, two lengths of null.
 _SMALLEST_OLD_MESSAGE = 26
 # The smallest record: its length, attributes, two deltas, two null lengths and the header count, a byte each.
@@ -74,20 +81,26 @@ SMALLEST_RECORD = 7
 
 
 @kernel
-def control_type(buffer: Bytes, at: Long, end: Long) -> Long:
-    """The type in the key of the control record at `at`; -3 if it cannot be parsed."""
+def control_record(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
+    """(type, coordinator epoch or -1 if it is no marker) of the control record at `at`; type -3 if it is malformed."""
     length, at = varint(buffer, at, end)
     if at < 0 or length < 0 or at + length > end:
-        return -3
+        return _BROKEN, NO_EPOCH
     at += 1
     for _ in range(2):
         _, at = varint(buffer, at, end)
         if at < 0:
-            return -3
+            return _BROKEN, NO_EPOCH
     key_length, at = varint(buffer, at, end)
     if at < 0 or key_length < 4 or at + key_length > end or int16(buffer, at) < 0:
-        return -3
-    return int16(buffer, at + 2)
+        return _BROKEN, NO_EPOCH
+    kind = int16(buffer, at + 2)
+    if kind != ABORT and kind != COMMIT:
+        return kind, NO_EPOCH
+    value_length, value = varint(buffer, at + key_length, end)
+    if value < 0 or value_length < _MARKER_VALUE_SIZE or value + value_length > end:
+        return _BROKEN, NO_EPOCH
+    return kind, int32(buffer, value + 2)
 
 
 @kernel
@@ -159,10 +172,12 @@ def walk_headers(
         row[BASE_SEQUENCE] = int32(buffer, at + _BASE_SEQUENCE_OFFSET)
         row[RECORD_COUNT] = int32(buffer, at + _RECORD_COUNT_OFFSET)
         row[CONTROL_TYPE] = NOT_CONTROL
+        row[COORDINATOR_EPOCH] = NO_EPOCH
+        row[LEADER_EPOCH] = int32(buffer, at + LOG_OVERHEAD)
         if row[ATTRIBUTES] & CONTROL:
             row[CONTROL_TYPE] = EMPTY_CONTROL
             if row[RECORD_COUNT] > 0:
-                row[CONTROL_TYPE] = control_type(buffer, at + HEADER_SIZE, at + size)
+                row[CONTROL_TYPE], row[COORDINATOR_EPOCH] = control_record(buffer, at + HEADER_SIZE, at + size)
                 if row[CONTROL_TYPE] < EMPTY_CONTROL:
                     return read, at, CONTROL_BROKEN, next_offset
         next_offset = row[LAST_OFFSET] + 1

@@ -4,16 +4,15 @@ Ranges are cut at positions that the segment's `.index` names (batch starts), ea
 a stale or damaged index costs parallelism and nothing else.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, read_header
 from ottla.protocol.indexes import OFFSET_ENTRY
-from ottla.spark_jobs.chunks import Piece
-from ottla.spark_jobs.listing import PartitionLog, SegmentFile
+from ottla.spark_jobs.scan import storage
+from ottla.spark_jobs.scan.chunks import Piece
+from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile
 
 MIB = 1024 * 1024
 # A task costs a Python worker about 50 ms of CPU, a file a fraction of a millisecond.
@@ -92,28 +91,28 @@ def pack(ranges: Iterable[Range], target_bytes: int) -> list[tuple[Range, ...]]:
 
 def _sound_cuts(segment: SegmentFile, target_bytes: int) -> list[int]:
     try:
-        index = Path(segment.path).with_suffix(".index").read_bytes()
+        index = storage.read(storage.beside(segment.path, ".index"))
     except OSError:
         return []
     usable = len(index) - len(index) % OFFSET_ENTRY.size
     cuts: list[int] = []
     last = 0
-    fd = os.open(segment.path, os.O_RDONLY)
+    file = storage.open_file(segment.path)
     try:
         for relative, position in OFFSET_ENTRY.iter_unpack(memoryview(index)[:usable]):
             if position - last < target_bytes or 2 * (segment.size_bytes - position) < target_bytes:
                 continue
-            if _is_batch_start(fd, position, segment.base_offset + relative):
+            if is_batch_start(file, position, segment.base_offset + relative):
                 cuts.append(position)
                 last = position
     finally:
-        os.close(fd)
+        file.close()
     return cuts
 
 
-def _is_batch_start(fd: int, position: int, last_offset: int) -> bool:
+def is_batch_start(file: storage.File, position: int, last_offset: int) -> bool:
     """Whether the header at `position` is that of the batch which the index entry was written for."""
-    head = os.pread(fd, HEADER_SIZE, position)
+    head = file.read(HEADER_SIZE, position)
     if len(head) < HEADER_SIZE:
         return False
     header = read_header(head)

@@ -2,8 +2,10 @@
 
 Every kernel works on preallocated numpy arrays, releases the GIL and is cached on disk, so that only the first scan on
 a machine pays for the compiler. The cache notices a change of the file that a kernel stands in, not of what it calls.
+Who can write neither beside the sources nor below a home pays each time, unless NUMBA_CACHE_DIR names a folder.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -21,13 +23,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """Compile `function` on first use."""
-    return cast(F, numba.njit(cache=True, nogil=True, boundscheck=False)(function))
+    """Compile `function` on first use. It must not allocate.
+
+    Without numba's runtime (`_nrt`) arrays are not reference-counted inside: the callers hold them. Counting took 145
+    of the 155 ns that a batch cost, for each slice and each argument of a helper is counted.
+    """
+    compiled = numba.njit(nogil=True, boundscheck=False, _nrt=False)(function)
+    # Numba finds no place: as in a container with a package of root's and a user without a home.
+    with contextlib.suppress(RuntimeError):
+        compiled.enable_caching()
+    return cast(F, compiled)
 
 
 def inlined(function: F) -> F:
     """A helper that is copied into the kernels that call it: a call costs more than these do."""
-    return cast(F, numba.njit(nogil=True, inline="always")(function))
+    return cast(F, numba.njit(nogil=True, inline="always", _nrt=False)(function))
 
 
 @inlined
@@ -65,7 +75,7 @@ def zigzag(byte: Long) -> Long:
 def varint(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
     """(value, position behind it) of the zig-zag varint at `at`, of ten bytes at most; position -1 if it is cut.
 
-    Passing an array costs about 10 ns (its reference is counted), so hot loops read varints of one byte themselves.
+    A call costs more than a varint of one byte does, so hot loops read those themselves.
     """
     raw = np.uint64(0)
     shift = np.uint64(0)

@@ -1,10 +1,9 @@
-"""Segment files in chunks of whole batches, through `preadv` into a buffer that is used again. shell
+"""Segment files in chunks of whole batches, read into a buffer that is used again. shell
 
 mmap loses to page faults here, and dies (SIGBUS) when a broker truncates the file. What does not parse is torn (the
 end of the active segment, nothing sound behind it) or damage (anything else); reading goes on at the next sound batch.
 """
 
-import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,11 +11,12 @@ import numpy as np
 from crc32c import crc32c
 
 from ottla.protocol.batch_header import ATTRIBUTES_OFFSET, HEADER_SIZE, LOG_OVERHEAD
-from ottla.spark_jobs import headers
-from ottla.spark_jobs.damage import Damage, DamageLog
-from ottla.spark_jobs.kernels import Bytes, Longs, int32
+from ottla.spark_jobs.scan import headers, storage
+from ottla.spark_jobs.scan.damage import Damage, DamageLog
+from ottla.spark_jobs.scan.kernels import Bytes, Longs, int32
 
-CHUNK_BYTES = 4 * 1024 * 1024
+# With what is decoded from it, a chunk should stay in the cache.
+CHUNK_BYTES = 2 * 1024 * 1024
 ROWS_PER_CHUNK = 16_384
 
 
@@ -56,7 +56,7 @@ class SegmentReader:
         self._check_crc = check_crc
         self._buffer: Bytes = np.empty(CHUNK_BYTES, dtype=np.uint8)
         self._rows = headers.header_rows(ROWS_PER_CHUNK)
-        self._fd = -1
+        self._file: storage.File
         self._base = 0  # file position of buffer[0]
         self._filled = 0
 
@@ -65,14 +65,14 @@ class SegmentReader:
         next_offset = max(next_offset, piece.base_offset)
         if piece.start >= piece.end:
             return
-        self._fd = os.open(piece.path, os.O_RDONLY)
+        self._file = storage.open_file(piece.path)
         try:
-            actual = os.fstat(self._fd).st_size
+            actual = self._file.size_bytes
             if actual < piece.file_bytes:
                 piece = self._shortened(piece, actual)
             yield from self._walk(piece, next_offset)
         finally:
-            os.close(self._fd)
+            self._file.close()
 
     def _shortened(self, piece: Piece, actual: int) -> Piece:
         """A file that lost bytes since it was listed: a recovery cut the active segment, else it is damage."""
@@ -135,7 +135,7 @@ class SegmentReader:
         view = self._buffer.data
         filled = left
         while filled < want:
-            got = os.preadv(self._fd, [view[filled:want]], self._base + filled)
+            got = self._file.read_into(view[filled:want], self._base + filled)
             if got == 0:
                 raise OSError(f"{piece.path}: truncated below position {self._base + want} while it was read")
             filled += got
@@ -188,7 +188,7 @@ class SegmentReader:
     def _find_sound(self, piece: Piece, position: int, next_offset: int) -> int:
         """File position of the first sound batch that starts in [position, piece.end), or -1."""
         while position < piece.end:
-            window = np.frombuffer(os.pread(self._fd, CHUNK_BYTES, position), dtype=np.uint8)
+            window = np.frombuffer(self._file.read(CHUNK_BYTES, position), dtype=np.uint8)
             if len(window) < HEADER_SIZE:
                 return -1
             found = headers.find_header(
@@ -208,13 +208,13 @@ class SegmentReader:
         """Whether a whole batch with a right CRC is at `position`."""
         if position + HEADER_SIZE > piece.file_bytes or position >= piece.end:
             return False
-        head = np.frombuffer(os.pread(self._fd, HEADER_SIZE, position), dtype=np.uint8)
+        head = np.frombuffer(self._file.read(HEADER_SIZE, position), dtype=np.uint8)
         room = piece.file_bytes - position
         if len(head) < HEADER_SIZE:
             return False
         if headers.check_header(head, 0, room, next_offset, piece.offset_limit) != headers.CUT:
             return False
         size = int(int32(head, 8)) + LOG_OVERHEAD
-        batch = os.pread(self._fd, size, position)
+        batch = self._file.read(size, position)
         stated = int.from_bytes(batch[17:21], "big")
         return len(batch) == size and bool(crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]) == stated)

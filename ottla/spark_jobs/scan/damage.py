@@ -5,6 +5,7 @@ from typing import NamedTuple
 FAIL = "fail"
 REPORT = "report"
 MODES = (FAIL, REPORT)
+REMEDY = 'option("on.damage", "report") reads what is sound'
 
 
 class Damage(NamedTuple):
@@ -36,7 +37,7 @@ class DamageLog:
     def add(self, damage: Damage) -> None:
         """Something unreadable with sound batches, or another segment, behind it."""
         if self.mode == FAIL:
-            raise DamagedSegment(f'{damage}; option("on.damage", "report") reads what is sound')
+            raise DamagedSegment(f"{damage}; {REMEDY}")
         self.found.append(damage)
 
     def add_torn(self, tail: Damage) -> None:

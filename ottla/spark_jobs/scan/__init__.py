@@ -1,0 +1,1 @@
+"""Segment files to header rows, fates and records, in this process: no Spark in here. shell"""

@@ -1,0 +1,133 @@
+"""Fates without a scan: `.txnindex` files, a producer snapshot, and a walk over the batches behind it. shell
+
+Relied on are files that a broker relies on when it starts (`LogLoader`): of segments below the recovery point, whose
+content was flushed, and a snapshot taken there. What a machine's crash may have cut lies behind it, and is walked.
+"""
+
+import numpy as np
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.indexes import AbortedTxn, iter_aborted, iter_offset_entries
+from ottla.protocol.snapshot import ProducerEntry, decode_snapshot
+from ottla.spark_jobs.scan import headers, states, storage
+from ottla.spark_jobs.scan.chunks import SegmentReader
+from ottla.spark_jobs.scan.damage import REPORT, DamageLog
+from ottla.spark_jobs.scan.fates import ABORTED_COLUMNS, PartitionFates, RangeFates, aborted_of, merge_ranges
+from ottla.spark_jobs.scan.kernels import Longs
+from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile
+from ottla.spark_jobs.scan.plan import Range, cut_segment, is_batch_start
+from ottla.spark_jobs.scan.states import States
+from ottla.spark_jobs.scan.walk import Walk
+
+
+def fates_from_indexes(log: PartitionLog, *, on_damage: str) -> PartitionFates | None:
+    """The fates of a partition, not counted; None if the files at hand cannot be relied on: scan it then.
+
+    Raises DamagedSegment in mode `fail` if the tail is damaged, OSError if a file cannot be read.
+    """
+    start = _newest_states(log)
+    if start is None:
+        return None
+    aborted = _aborted_below(log, start.next_offset)
+    tail = None if aborted is None else _walk_tail(log, start, on_damage=on_damage)
+    if aborted is None or tail is None:
+        return None
+    whole = tail._replace(aborted=np.concatenate([aborted, tail.aborted]))
+    fates = merge_ranges([whole], tail.leaving, log.log_start, log.segments[-1].base_offset)
+    fates.is_counted = False
+    return fates
+
+
+def snapshot_offset(path: str) -> int:
+    """The offset below which a snapshot has the producers' states."""
+    return int(storage.stem_of(path))
+
+
+def read_snapshot(path: str) -> list[ProducerEntry] | None:
+    """None if it is damaged, or retention has taken it."""
+    try:
+        return decode_snapshot(storage.read(path))
+    except (ProtocolError, FileNotFoundError):
+        return None
+
+
+def _newest_states(log: PartitionLog) -> States | None:
+    """States at the newest sound snapshot that lies above the first segment and not above the recovery point."""
+    if not log.segments:
+        return None
+    for path in reversed(log.snapshots):
+        offset = snapshot_offset(path)
+        if not log.segments[0].base_offset < offset <= log.recovery_point:
+            continue
+        entries = read_snapshot(path)
+        if entries is not None and all(max(one.last_offset, one.current_txn_first_offset) < offset for one in entries):
+            return states.from_snapshot(entries, offset)
+    return None
+
+
+def _aborted_below(log: PartitionLog, offset: int) -> Longs | None:
+    """Aborted transactions whose marker lies below `offset`; None if an index is unsound."""
+    found: list[AbortedTxn] = []
+    ends = [segment.base_offset for segment in log.segments[1:]] + [2**63 - 1]
+    for segment, end in zip(log.segments, ends, strict=True):
+        if segment.base_offset >= offset:
+            break
+        if not storage.exists(storage.beside(segment.path, ".index")):
+            return None
+        try:
+            entries = list(iter_aborted(storage.read(storage.beside(segment.path, ".txnindex"))))
+        except FileNotFoundError:
+            continue  # written with the first aborted transaction
+        except ProtocolError:
+            return None
+        if not all(segment.base_offset <= entry.last_offset < end for entry in entries):
+            return None
+        found += [entry for entry in entries if entry.last_offset < offset]
+    rows = [(entry.producer_id, entry.first_offset, entry.last_offset) for entry in found]
+    return np.array(rows, dtype=np.int64).reshape(-1, ABORTED_COLUMNS)
+
+
+def _walk_tail(log: PartitionLog, start: States, *, on_damage: str) -> RangeFates | None:
+    """Walk the batches from the snapshot on; None if no batch ends at its offset."""
+    offset = start.next_offset
+    index = sum(segment.base_offset <= offset for segment in log.segments) - 1
+    segment = log.segments[index]
+    position = 0 if segment.base_offset == offset else _position_of(segment, offset, log.recovery_point)
+    if position is None:
+        return None
+    pieces = []
+    for one in log.segments[index:]:
+        pieces += cut_segment(one, one.size_bytes + 1, log.recovery_point)
+    pieces = [piece._replace(start=position) if piece.base_offset == segment.base_offset else piece for piece in pieces]
+    damage = DamageLog(on_damage)
+    walked = Walk(Range(0, 0, log.topic, log.partition, log.log_start, tuple(pieces)), start, damage, check_crc=False)
+    aborted: list[Longs] = [np.empty((0, ABORTED_COLUMNS), dtype=np.int64)]
+    aborted += [aborted_of(step.ended) for step in walked if len(step.ended)]
+    return RangeFates(walked.totals, np.concatenate(aborted), walked.leaving, tuple(damage.found), tuple(damage.torn))
+
+
+def _position_of(segment: SegmentFile, offset: int, recovery_point: int) -> int | None:
+    """Where the batch at `offset` starts, or would start; None if no batch ends there."""
+    below = [
+        entry
+        for entry in iter_offset_entries(storage.read(storage.beside(segment.path, ".index")))
+        if segment.base_offset + entry.relative_offset < offset and entry.position < segment.size_bytes
+    ]
+    position = 0
+    if below:
+        file = storage.open_file(segment.path)
+        try:
+            if is_batch_start(file, below[-1].position, segment.base_offset + below[-1].relative_offset):
+                position = below[-1].position
+        finally:
+            file.close()
+    pieces = cut_segment(segment, segment.size_bytes + 1, recovery_point)
+    for piece in pieces:
+        for chunk in SegmentReader(DamageLog(REPORT), check_crc=False).chunks(piece._replace(start=position)):
+            rows = chunk.rows
+            found = np.flatnonzero(rows[:, headers.LAST_OFFSET] >= offset - 1)
+            if len(found):
+                row = rows[found[0]]
+                is_edge = row[headers.LAST_OFFSET] == offset - 1
+                return chunk.file_position + int(row[headers.POSITION] + row[headers.SIZE]) if is_edge else None
+    return None

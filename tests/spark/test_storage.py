@@ -1,0 +1,193 @@
+"""Log directories behind URIs tell the same as local ones, and what is wrong with them is told in one line."""
+
+import errno
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from pyarrow import fs
+
+from ottla.spark_jobs.audit import main
+from ottla.spark_jobs.scan import storage
+from ottla.spark_jobs.scan.listing import UnreadableDirectory, list_partitions
+from tests.spark.s3_server import s3_server
+from tests.spark.views import read_view
+
+ROOT = Path(__file__).parents[2]
+MIB = 1024 * 1024
+# No scan for fates before the records are read.
+EVERYTHING = {"isolation_level": "read_uncommitted"}
+
+
+@pytest.fixture
+def behind_arrow(monkeypatch):
+    """Make a local directory a remote one: `kept://log/...` through Arrow's file systems."""
+
+    def put(directory):
+        storage._connected.cache_clear()
+        tree = fs.SubTreeFileSystem(str(directory), fs.LocalFileSystem())
+        monkeypatch.setattr(storage, "connect", lambda root: (tree, ""))
+        return "kept://log"
+
+    yield put
+    storage._connected.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def s3():
+    with s3_server() as server:
+        yield server
+
+
+def audited(directory, capsys):
+    """Exit code and findings, the directory's name taken out of them."""
+    code = main([str(directory), "--format", "json"])
+    out, err = capsys.readouterr()
+    assert err == ""
+    # Time goes on between two audits.
+    out = re.sub(r"open for [^;]+;", "open;", unnamed(out, directory))
+    return code, [json.loads(line) for line in out.splitlines()]
+
+
+def unnamed(text, directory):
+    base, _, query = str(directory).partition("?")
+    return text.replace(base, "DIR").replace("?" + query, "") if query else text.replace(base, "DIR")
+
+
+def viewed(directory, view, **options):
+    rows = read_view(directory, view, **options)
+    return sorted(unnamed(repr(sorted(row.items())), directory) for row in rows)
+
+
+@pytest.mark.parametrize("name", ["clean", "unclean"])
+def test_findings_are_those_of_the_local_directory(reference, behind_arrow, capsys, name):
+    local = audited(reference(name), capsys)
+    assert local[0] == 1
+    assert audited(behind_arrow(reference(name)), capsys) == local
+
+
+@pytest.mark.parametrize("name", ["clean", "unclean"])
+@pytest.mark.parametrize("view", ["records", "transactions", "partitions", "segments", "producers", "group_offsets"])
+def test_views_are_those_of_the_local_directory(reference, behind_arrow, name, view):
+    local = viewed(reference(name), view)
+    assert local
+    assert viewed(behind_arrow(reference(name)), view) == local
+
+
+def test_filters_and_times_read_the_indexes_of_the_remote_directory(reference, behind_arrow):
+    options = {"startingOffsets": '{"ledger": {"0": 100}}', "endingTimestamp": "1795253827000"}
+    local = viewed(reference("clean"), "records", **options)
+    assert 0 < len(local) < 3988
+    assert viewed(behind_arrow(reference("clean")), "records", **options) == local
+
+
+def test_a_segment_is_read_in_ranges_of_eight_mebibytes(write_log, behind_arrow, monkeypatch):
+    log = write_log()
+    for _ in range(20):
+        log.data(value=b"x" * MIB)
+    fetched = []
+    fetch = storage._RemoteFile._fetch
+
+    def counted(self, size, position):
+        content = fetch(self, size, position)
+        fetched.append(len(content))
+        return content
+
+    monkeypatch.setattr(storage._RemoteFile, "_fetch", counted)
+    assert len(read_view(behind_arrow(write_log.root), "records", ["offset"], **EVERYTHING)) == 20
+    whole = [size for size in fetched if size > MIB]
+    assert sum(whole) == log.path.stat().st_size
+    assert len(whole) == 3
+    assert max(whole) <= storage.READ_BYTES
+
+
+def test_a_batch_larger_than_a_range_is_read(write_log, behind_arrow):
+    log = write_log()
+    log.data(value=b"x" * (storage.READ_BYTES + 5))
+    log.data()
+    assert [row["offset"] for row in read_view(behind_arrow(write_log.root), "records", ["offset"])] == [0, 1]
+
+
+def test_a_directory_is_listed_with_two_requests(reference, behind_arrow, monkeypatch):
+    asked = []
+    told = storage._listed
+    monkeypatch.setattr(storage, "_listed", lambda path, **how: asked.append(path) or told(path, **how))
+    assert len(list_partitions(behind_arrow(reference("clean")))) == 23
+    assert asked == ["kept://log", "kept://log"]
+
+
+def test_paths_of_uris_keep_their_query():
+    path = storage.join(storage.join("s3://b/logs/?scheme=http", "a.b-0"), "00000000000000000042.log")
+    assert path == "s3://b/logs/a.b-0/00000000000000000042.log?scheme=http"
+    assert storage.beside(path, ".index") == "s3://b/logs/a.b-0/00000000000000000042.index?scheme=http"
+    assert storage.parent(path) == "s3://b/logs/a.b-0?scheme=http"
+    assert (storage.name_of(path), storage.stem_of(path)) == ("00000000000000000042.log", "00000000000000000042")
+
+
+def test_local_paths_may_hold_what_uris_do_not():
+    path = storage.join("/data/what?/log", "a-0")
+    assert path == "/data/what?/log/a-0"
+    assert (storage.parent(path), storage.shown(path)) == ("/data/what?/log", path)
+
+
+def test_secrets_in_uris_are_refused_and_not_repeated():
+    with pytest.raises(UnreadableDirectory) as told:
+        list_partitions("s3://key:hidden@logs/kafka")
+    assert str(told.value) == "s3://logs/kafka: leave the secret out of the URI, which findings show"
+
+
+def test_a_scheme_that_arrow_does_not_know_is_told(capsys):
+    assert main(["carrier://logs/kafka"]) == 2
+    told = "Unrecognized filesystem type in URI: carrier://logs"
+    assert capsys.readouterr().err == f"ottla audit: carrier://logs/kafka/cleaner-offset-checkpoint: {told}\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "number", "told"),
+    [
+        (OSError("AWS Error ACCESS_DENIED during HeadObject operation: No body"), errno.EACCES, "access denied"),
+        (OSError("AWS Error UNKNOWN (HTTP status 403) during HeadObject"), errno.EACCES, "access denied"),
+        (OSError("AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation: gone"), errno.ENOENT, "no such bucket"),
+        (FileNotFoundError("Path does not exist 'logs/x'"), errno.ENOENT, "No such file or directory"),
+        (ValueError("first\nsecond"), errno.EIO, "first"),
+    ],
+)
+def test_errors_of_arrow_become_one_line(said, number, told):
+    def ask():
+        raise said
+
+    with pytest.raises(OSError, match=told) as error:
+        storage._told("s3://logs/x?scheme=http", ask)
+    assert (error.value.errno, error.value.strerror, error.value.filename) == (number, told, "s3://logs/x")
+
+
+def test_findings_from_s3_are_those_of_the_local_directory(reference, s3, capsys):
+    upload, _ = s3
+    assert audited(upload(reference("clean"), "clean"), capsys) == audited(reference("clean"), capsys)
+
+
+def test_records_from_s3_reach_spark(reference, s3, spark):
+    upload, _ = s3
+    uri = upload(reference("unclean"), "unclean")
+    for isolation, count in (("read_committed", 3988), ("read_uncommitted", 4996)):
+        assert spark.read.format("ottla").option("isolation.level", isolation).load(uri).count() == count
+
+
+def test_ottla_audit_reads_s3(reference, s3):
+    upload, query = s3
+    uri = upload(reference("clean"), "shell")
+    run = [sys.executable, "-m", "ottla", "audit", "--format", "json", "--checks", "hanging"]
+    done = subprocess.run([*run, uri], capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {one["transactional_id"] for one in found if one["severity"] != "info"} == {"hanging-01", "tv2-01"}
+    done = subprocess.run(
+        [*run, f"s3://no-such/kafka{query}"], capture_output=True, text=True, cwd=ROOT, check=False, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (2, "ottla audit: s3://no-such/kafka: no such bucket\n")
