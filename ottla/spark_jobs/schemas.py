@@ -1,12 +1,24 @@
 """The columns of each view, their Spark and their Arrow types. free
 
-The columns of `records` are those of Spark's own Kafka source, headers included, and the producer's.
+The columns of `records` are those of Spark's own Kafka source, headers included, the producer's and the segment; the
+other views use the same names for the same things. docs/data-source.md says what each column is.
 """
 
 from typing import Any
 
 RECORDS = "records"
+BATCHES = "batches"
+TRANSACTIONS = "transactions"
+PRODUCERS = "producers"
+PARTITIONS = "partitions"
+TRANSACTION_STATE = "transaction_state"
+GROUP_OFFSETS = "group_offsets"
+SEGMENTS = "segments"
 DAMAGE = "damage"
+HANGING = "hanging"
+
+_HEADERS = "array<struct<key:string,value:binary>>"
+_TOPIC_PARTITIONS = "array<struct<topic:string,partitions:array<int>>>"
 
 VIEWS = {
     RECORDS: {
@@ -17,18 +29,177 @@ VIEWS = {
         "offset": "bigint",
         "timestamp": "timestamp",
         "timestampType": "int",
-        "headers": "array<struct<key:string,value:binary>>",
+        "headers": _HEADERS,
         "producerId": "bigint",
         "producerEpoch": "int",
         "sequence": "int",
+        "segment": "bigint",
+    },
+    BATCHES: {
+        "topic": "string",
+        "partition": "int",
+        "segment": "bigint",
+        "position": "bigint",
+        "size": "int",
+        "baseOffset": "bigint",
+        "lastOffset": "bigint",
+        "recordCount": "int",
+        "leaderEpoch": "int",
+        "crc": "bigint",
+        "attributes": "int",
+        "codec": "string",
+        "timestampType": "int",
+        "isTransactional": "boolean",
+        "isControl": "boolean",
+        "baseTimestamp": "timestamp",
+        "maxTimestamp": "timestamp",
+        "deleteHorizon": "timestamp",
+        "producerId": "bigint",
+        "producerEpoch": "int",
+        "baseSequence": "int",
+        "lastSequence": "int",
+        "controlType": "string",
+        "coordinatorEpoch": "int",
+        "fate": "string",
+    },
+    TRANSACTIONS: {
+        "topic": "string",
+        "partition": "int",
+        "segment": "bigint",
+        "producerId": "bigint",
+        "producerEpoch": "int",
+        "transactionalId": "string",
+        "fate": "string",
+        "firstOffset": "bigint",
+        "lastOffset": "bigint",
+        "markerOffset": "bigint",
+        "markerPosition": "bigint",
+        "markerEpoch": "int",
+        "coordinatorEpoch": "int",
+        "records": "bigint",
+        "batches": "bigint",
+        "size": "bigint",
+        "startTime": "timestamp",
+        "endTime": "timestamp",
+        "durationMs": "bigint",
+        "lastStableOffset": "bigint",
+    },
+    PRODUCERS: {
+        "topic": "string",
+        "partition": "int",
+        "segment": "bigint",
+        "producerId": "bigint",
+        "producerEpoch": "int",
+        "transactionalId": "string",
+        "lastSequence": "int",
+        "lastOffset": "bigint",
+        "lastTimestamp": "timestamp",
+        "coordinatorEpoch": "int",
+        "openFirstOffset": "bigint",
+    },
+    PARTITIONS: {
+        "topic": "string",
+        "partition": "int",
+        "segment": "bigint",
+        "path": "string",
+        "segments": "int",
+        "size": "bigint",
+        "logStart": "bigint",
+        "logEnd": "bigint",
+        "highWatermark": "bigint",
+        "lastStableOffset": "bigint",
+        "batches": "bigint",
+        "controlBatches": "bigint",
+        "plainRecords": "bigint",
+        "committedRecords": "bigint",
+        "abortedRecords": "bigint",
+        "openRecords": "bigint",
+        "committedTransactions": "bigint",
+        "abortedTransactions": "bigint",
+        "openTransactions": "bigint",
+    },
+    TRANSACTION_STATE: {
+        "topic": "string",
+        "partition": "int",
+        "segment": "bigint",
+        "offset": "bigint",
+        "timestamp": "timestamp",
+        "transactionalId": "string",
+        "producerId": "bigint",
+        "producerEpoch": "int",
+        "previousProducerId": "bigint",
+        "nextProducerId": "bigint",
+        "state": "string",
+        "timeoutMs": "int",
+        "partitions": _TOPIC_PARTITIONS,
+        "startTime": "timestamp",
+        "updateTime": "timestamp",
+        "clientVersion": "int",
+        "isTombstone": "boolean",
+    },
+    GROUP_OFFSETS: {
+        "topic": "string",
+        "partition": "int",
+        "segment": "bigint",
+        "offset": "bigint",
+        "timestamp": "timestamp",
+        "group": "string",
+        "committedTopic": "string",
+        "committedPartition": "int",
+        "committedOffset": "bigint",
+        "leaderEpoch": "int",
+        "metadata": "string",
+        "commitTime": "timestamp",
+        "expireTime": "timestamp",
+        "topicId": "binary",
+        "producerId": "bigint",
+        "producerEpoch": "int",
+        "fate": "string",
+        "isTombstone": "boolean",
+    },
+    SEGMENTS: {
+        "topic": "string",
+        "partition": "int",
+        "segment": "bigint",
+        "path": "string",
+        "isActive": "boolean",
+        "size": "bigint",
+        "modified": "timestamp",
+        "indexEntries": "bigint",
+        "timeIndexEntries": "bigint",
+        "abortedTransactions": "bigint",
+        "snapshotProducers": "bigint",
+        "largestTimestamp": "timestamp",
+        "firstOffset": "bigint",
+        "lastOffset": "bigint",
+        "batches": "bigint",
+        "records": "bigint",
+        "maxTimestamp": "timestamp",
     },
     DAMAGE: {
         "topic": "string",
         "partition": "int",
+        "segment": "bigint",
         "file": "string",
         "position": "bigint",
         "end": "bigint",
         "reason": "string",
+    },
+    HANGING: {
+        "event": "string",
+        "seen": "timestamp",
+        "topic": "string",
+        "partition": "int",
+        "producerId": "bigint",
+        "producerEpoch": "int",
+        "transactionalId": "string",
+        "firstOffset": "bigint",
+        "records": "bigint",
+        "ageMs": "bigint",
+        "timeoutMs": "int",
+        "verdict": "string",
+        "message": "string",
+        "action": "string",
     },
 }
 
@@ -39,7 +210,7 @@ class SchemaError(ValueError):
 
 def ddl(view: str) -> str:
     """The view's schema as Spark DDL."""
-    return ", ".join(f"{name} {kind}" for name, kind in VIEWS[view].items())
+    return ", ".join(f"`{name}` {kind}" for name, kind in VIEWS[view].items())
 
 
 def check_schema(view: str, fields: list[tuple[str, str]]) -> None:
@@ -57,12 +228,16 @@ def arrow_schema(view: str, fields: list[tuple[str, bool]]) -> Any:
     import pyarrow as pa
 
     pair = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    numbers = pa.list_(pa.field("element", pa.int32()))
+    topic = pa.struct([pa.field("topic", pa.string()), pa.field("partitions", numbers)])
     types = {
         "binary": pa.binary(),
         "string": pa.string(),
+        "boolean": pa.bool_(),
         "int": pa.int32(),
         "bigint": pa.int64(),
         "timestamp": pa.timestamp("us", tz="UTC"),
-        "array<struct<key:string,value:binary>>": pa.list_(pa.field("element", pair)),
+        _HEADERS: pa.list_(pa.field("element", pair)),
+        _TOPIC_PARTITIONS: pa.list_(pa.field("element", topic)),
     }
     return pa.schema([pa.field(name, types[VIEWS[view][name]], nullable=nullable) for name, nullable in fields])

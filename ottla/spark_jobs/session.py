@@ -93,9 +93,21 @@ def _start(app_name: str, scratch: Path) -> "SparkSession":
         # Workers run beside us: the files here, with their compiled kernels, need no shipping.
         known = context.environment.get("PYTHONPATH")
         context.environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([known] if known else [])])
-    else:
+    elif not _is_shipped(context.getConf().get("spark.submit.pyFiles") or ""):
         context.addPyFile(str(packed(scratch)))
     return spark
+
+
+def _is_shipped(py_files: str) -> bool:
+    """Whether `--py-files` has the package: Spark takes no second file of one name, and we may run from that one."""
+    return not (ROOT / "ottla").is_dir() or any(_has_package(Path(one)) for one in py_files.split(",") if one)
+
+
+def _has_package(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return "ottla/spark_jobs/__init__.py" in archive.namelist()
 
 
 @contextmanager

@@ -1,72 +1,18 @@
-"""`spark.read.format("ottla")`: the records of a log directory, as a Python data source. shell
+"""`spark.read.format("ottla")`: a log directory as tables, as a Python data source. shell
 
 Light on purpose: Spark imports this in every first lookup of a data source, so numba, numpy and Arrow come later.
 """
 
-import logging
-import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+import sys
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from ottla.spark_jobs import schemas
-from ottla.spark_jobs.damage import FAIL, MODES, REPORT
-from ottla.spark_jobs.needs import check_worker
+from ottla.spark_jobs.options import AUTO, Options, read_options
 
-if TYPE_CHECKING:
-    from ottla.spark_jobs.listing import PartitionLog
-    from ottla.spark_jobs.plan import Range
-    from ottla.spark_jobs.records import Visibility
-
-READ_COMMITTED = "read_committed"
-READ_UNCOMMITTED = "read_uncommitted"
-LARGEST_TASK_BYTES = 256 * 1024 * 1024
-
-# Option -> (default, values; none means any).
-OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "isolation.level": (READ_COMMITTED, (READ_COMMITTED, READ_UNCOMMITTED)),
-    "on.damage": (FAIL, MODES),
-    "topics": ("", ()),
-    "view": (schemas.RECORDS, tuple(schemas.VIEWS)),
-}
-# What Spark itself adds.
-_SPARKS_OPTIONS = ("path", "serialization.format")
-
-_log = logging.getLogger("ottla.spark_jobs")
-
-
-class OptionError(ValueError):
-    """An option that does not exist, or a value that it cannot have."""
-
-
-class Options(NamedTuple):
-    """The options of one read, checked."""
-
-    path: str
-    isolation_level: str
-    on_damage: str
-    topics: str
-    view: str
-
-
-def read_options(given: dict[str, str]) -> Options:
-    """Raises OptionError, which says what is possible, rather than reading something else than was meant."""
-    values = {name: default for name, (default, _) in OPTIONS.items()}
-    for name, value in given.items():
-        key = name.lower()
-        if key not in values and key not in _SPARKS_OPTIONS:
-            raise OptionError(f"the ottla source has no option {name!r}; it has {', '.join(OPTIONS)}")
-        values[key] = value
-        allowed = OPTIONS[key][1] if key in OPTIONS else ()
-        if allowed and value not in allowed:
-            raise OptionError(f"option {key} is one of {', '.join(allowed)}, not {value!r}")
-    if not values.get("path"):
-        raise OptionError("the ottla source needs a log directory: .load(DIR)")
-    return Options(
-        values["path"], values["isolation.level"], values["on.damage"], values["topics"].strip(), values["view"]
-    )
+# The worker that Spark asks for a reader when it pushes filters down.
+_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class OttlaSource(DataSource):
@@ -74,12 +20,19 @@ class OttlaSource(DataSource):
 
     | option | default | meaning |
     |---|---|---|
+    | view | records | what is read, see below |
     | isolation.level | read_committed | or read_uncommitted |
-    | topics | every user topic | comma-separated globs: `ledger,audit-*` |
+    | topics, partitions | every user topic | comma-separated globs: `ledger,audit-*`; numbers: `0,2` |
+    | startingOffsets, endingOffsets | earliest, latest | JSON by topic and partition, as in Spark's Kafka source |
+    | startingTimestamp, endingTimestamp | | ms since 1970: from and up to the first offset that is as late |
+    | producerIds | all | comma-separated numbers |
+    | history | false | of transaction_state and group_offsets: true for all records instead of the last of each key |
+    | verify | false | true: fates from every batch header, not from the indexes |
     | on.damage | fail | report: read what is sound, log what is not (view `damage` lists it) |
-    | view | records | damage: unreadable parts of segments, one a row |
+    | pushdown | auto | false: ignore Spark's filters; true: take them (fails where Spark does not push them down) |
 
-    `.schema("offset bigint, key binary")` reads these columns only: what is not named is not decoded.
+    Views: records, batches, transactions, producers, partitions, transaction_state, group_offsets, segments, damage,
+    hanging. `.schema("offset bigint, key binary")` reads these columns only: what is not named is not decoded.
     """
 
     @classmethod
@@ -87,100 +40,42 @@ class OttlaSource(DataSource):
         return "ottla"
 
     def schema(self) -> str:
-        return schemas.ddl(read_options(self.options).view)
+        return schemas.ddl(self._options().view)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options)
         schemas.check_schema(options.view, [(field.name, field.dataType.simpleString()) for field in schema.fields])
-        fields = [(field.name, field.nullable) for field in schema.fields]
-        reader = DamageReader if options.view == schemas.DAMAGE else RecordReader
-        return reader(options, fields)
+        from ottla.spark_jobs.views.base import PushedReader
+        from ottla.spark_jobs.views.registry import view_reader
+
+        reader = view_reader(options, [(field.name, field.nullable) for field in schema.fields])
+        return PushedReader(reader) if _takes_filters(options) else reader
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from ottla.spark_jobs.stream.alerts import AlertStream
+        from ottla.spark_jobs.stream.options import stream_options
+        from ottla.spark_jobs.stream.records import RecordStream
+
+        options = stream_options(dict(self.options))
+        view = options.read.view
+        schemas.check_schema(view, [(field.name, field.dataType.simpleString()) for field in schema.fields])
+        stream = AlertStream if view == schemas.HANGING else RecordStream
+        return stream(options, [(field.name, field.nullable) for field in schema.fields])
+
+    def _options(self) -> Options:
+        """Spark asks for the schema of a batch read and of a stream alike, without saying which."""
+        from ottla.spark_jobs.stream.options import names_stream, stream_options
+
+        given = dict(self.options)
+        return stream_options(given).read if names_stream(given) else read_options(given)
 
 
-class ScanTask(InputPartition):
-    """Ranges for one Spark task; for records with what of each range's partition is visible."""
+def _takes_filters(options: Options) -> bool:
+    """Whether to hand out a reader that takes filters.
 
-    def __init__(self, ranges: "list[tuple[Range, Visibility | None]]") -> None:
-        super().__init__(None)
-        self.ranges = ranges
-
-
-class _Reader(DataSourceReader):
-    """pushFilters is not overridden: with Spark's default settings a reader that does fails every query."""
-
-    def __init__(self, options: Options, fields: list[tuple[str, bool]]) -> None:
-        self._options = options
-        self._fields = fields
-
-    def _logs(self) -> "list[PartitionLog]":
-        from ottla.spark_jobs.listing import list_partitions, select_topics, topic_patterns
-
-        return select_topics(list_partitions(self._options.path), topic_patterns(self._options.topics))
-
-
-class RecordReader(_Reader):
-    """Plans with a header scan, then reads records of ranges."""
-
-    def partitions(self) -> list[InputPartition]:
-        check_worker()
-        from ottla.spark_jobs.plan import plan_tasks
-        from ottla.spark_jobs.records import visibility, visible_in
-        from ottla.spark_jobs.scan import scan_partitions
-
-        options, logs, cores = self._options, self._logs(), os.cpu_count() or 1
-        # When damage is reported, the fates must not rest on batches that the tasks will skip.
-        fates = scan_partitions(
-            logs, on_damage=options.on_damage, check_crc=options.on_damage == REPORT, threads=min(cores, 8)
-        )
-        committed_only = options.isolation_level == READ_COMMITTED
-        visible = [visibility(one, committed_only=committed_only) for one in fates]
-        return [
-            ScanTask([(part, visible_in(visible[part.partition], part, logs[part.partition])) for part in task])
-            for task in plan_tasks(logs, cores, LARGEST_TASK_BYTES)
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        check_worker()
-        from ottla.spark_jobs.damage import DamageLog
-        from ottla.spark_jobs.records import RecordScan
-
-        log = DamageLog(self._options.on_damage)
-        scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, self._fields), log)
-        for part, visible in _ranges(partition):
-            assert visible is not None
-            yield from scan.read(part, visible)
-        for damage in log.found:
-            _log.warning("damaged segment, not read: %s", damage)
-
-
-class DamageReader(_Reader):
-    """Scans every batch header and CRC, and lists what cannot be read. A torn tail is not damage."""
-
-    def partitions(self) -> list[InputPartition]:
-        check_worker()
-        from ottla.spark_jobs.plan import plan_tasks
-
-        tasks = plan_tasks(self._logs(), os.cpu_count() or 1, LARGEST_TASK_BYTES)
-        return [ScanTask([(part, None) for part in task]) for task in tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        check_worker()
-        import pyarrow as pa
-
-        from ottla.spark_jobs.scan import scan_range
-
-        rows = [
-            (part.topic, part.number, damage.path, damage.position, damage.end_position, damage.reason)
-            for part, _ in _ranges(partition)
-            for damage in scan_range(part, on_damage=REPORT, check_crc=True).damage
-        ]
-        if rows:
-            columns = dict(zip(schemas.VIEWS[schemas.DAMAGE], zip(*rows, strict=True), strict=True))
-            schema = schemas.arrow_schema(schemas.DAMAGE, self._fields)
-            arrays = [pa.array(columns[field.name], field.type) for field in schema]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _ranges(partition: InputPartition) -> "list[tuple[Range, Visibility | None]]":
-    """Spark makes an empty task where there are none."""
-    return partition.ranges if isinstance(partition, ScanTask) else []
+    Where `spark.sql.python.filterPushdown.enabled` is off (the default), such a reader fails the query. Spark asks for
+    a reader in a worker of its own when it is on, which is what `auto` goes by.
+    """
+    if options.pushdown == AUTO:
+        return _PUSHING_WORKER in sys.modules or _PUSHING_WORKER in sys.argv
+    return options.pushdown == "true"

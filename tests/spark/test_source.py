@@ -128,7 +128,7 @@ def test_filter_and_limit_work_though_nothing_is_pushed_down(read, reference):
     [
         ({"isolation_level": "committed"}, "isolation.level is one of read_committed, read_uncommitted"),
         ({"isolation_levle": "read_committed"}, "no option"),
-        ({"view": "nothing"}, "view is one of records, damage"),
+        ({"view": "nothing"}, "view is one of records, batches, "),
         ({"schema": "offset string"}, "column offset of the records is bigint, not string"),
         ({"schema": "offsets long"}, "no column 'offsets'"),
     ],

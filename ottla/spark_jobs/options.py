@@ -1,0 +1,146 @@
+"""The options of one read: their names, defaults, and what each may be. pure
+
+Light on purpose, as `source.py`. Where Spark's own Kafka source has an option, ours has its name and its meaning.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+from ottla.spark_jobs import schemas
+from ottla.spark_jobs.scan.damage import FAIL, MODES
+
+READ_COMMITTED = "read_committed"
+READ_UNCOMMITTED = "read_uncommitted"
+AUTO = "auto"
+_FLAGS = ("false", "true")
+
+# Option -> (default, values; none means any).
+OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "isolation.level": (READ_COMMITTED, (READ_COMMITTED, READ_UNCOMMITTED)),
+    "on.damage": (FAIL, MODES),
+    "topics": ("", ()),
+    "view": (schemas.RECORDS, tuple(schemas.VIEWS)),
+    "partitions": ("", ()),
+    "startingOffsets": ("earliest", ()),
+    "endingOffsets": ("latest", ()),
+    "startingTimestamp": ("", ()),
+    "endingTimestamp": ("", ()),
+    "producerIds": ("", ()),
+    "history": ("false", _FLAGS),
+    "verify": ("false", _FLAGS),
+    "pushdown": (AUTO, (AUTO, *_FLAGS)),
+}
+_CANONICAL = {name.lower(): name for name in OPTIONS}
+# What Spark itself adds.
+_SPARKS_OPTIONS = ("path", "serialization.format")
+
+# The views that read less when offsets, times or producers are named; in the others these mean nothing.
+_BOUNDED = {
+    "startingOffsets": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
+    "endingOffsets": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
+    "startingTimestamp": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
+    "endingTimestamp": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
+    "producerIds": (schemas.RECORDS, schemas.BATCHES),
+    "history": (schemas.TRANSACTION_STATE, schemas.GROUP_OFFSETS),
+}
+_EARLIEST, _LATEST = -2, -1
+
+OffsetsByPartition = dict[tuple[str, int], int]
+
+
+class OptionError(ValueError):
+    """An option that does not exist, or a value that it cannot have."""
+
+
+class Options(NamedTuple):
+    """The options of one read, checked. Offsets and times: None where nothing bounds them; times in ms."""
+
+    path: str
+    view: str = schemas.RECORDS
+    isolation_level: str = READ_COMMITTED
+    on_damage: str = FAIL
+    topics: str = ""
+    partitions: tuple[int, ...] | None = None
+    starting_offsets: OffsetsByPartition | None = None
+    ending_offsets: OffsetsByPartition | None = None
+    starting_ms: int | None = None
+    ending_ms: int | None = None
+    producer_ids: tuple[int, ...] | None = None
+    history: bool = False
+    verify: bool = False
+    pushdown: str = AUTO
+
+
+def read_options(given: dict[str, str]) -> Options:
+    """Raises OptionError, which says what is possible, rather than reading something else than was meant."""
+    values = {name: default for name, (default, _) in OPTIONS.items()}
+    for name, value in given.items():
+        key = _CANONICAL.get(name.lower(), name.lower())
+        if key == "paths":
+            raise OptionError("the ottla source reads one log directory; union() puts several together")
+        if key not in OPTIONS and key not in _SPARKS_OPTIONS:
+            raise OptionError(f"the ottla source has no option {name!r}; it has {', '.join(OPTIONS)}")
+        values[key] = value.strip() if key in OPTIONS else value
+        allowed = OPTIONS[key][1] if key in OPTIONS else ()
+        if allowed and value not in allowed:
+            raise OptionError(f"option {key} is one of {', '.join(allowed)}, not {value!r}")
+    if not values.get("path"):
+        raise OptionError("the ottla source needs a log directory: .load(DIR)")
+    for name, views in _BOUNDED.items():
+        if values[name] != OPTIONS[name][0] and values["view"] not in views:
+            raise OptionError(f"option {name} is for the views {' and '.join(views)}, not {values['view']}")
+    return Options(
+        path=values["path"],
+        view=values["view"],
+        isolation_level=values["isolation.level"],
+        on_damage=values["on.damage"],
+        topics=values["topics"],
+        partitions=_integers("partitions", values["partitions"]),
+        starting_offsets=_offsets("startingOffsets", values["startingOffsets"], _EARLIEST),
+        ending_offsets=_offsets("endingOffsets", values["endingOffsets"], _LATEST),
+        starting_ms=_milliseconds("startingTimestamp", values["startingTimestamp"]),
+        ending_ms=_milliseconds("endingTimestamp", values["endingTimestamp"]),
+        producer_ids=_integers("producerIds", values["producerIds"]),
+        history=values["history"] == "true",
+        verify=values["verify"] == "true",
+        pushdown=values["pushdown"],
+    )
+
+
+def _integers(name: str, text: str) -> tuple[int, ...] | None:
+    if not text:
+        return None
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise OptionError(f"option {name} is a comma-separated list of numbers, not {text!r}") from None
+
+
+def _milliseconds(name: str, text: str) -> int | None:
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise OptionError(f"option {name} is a time in ms since 1970, not {text!r}") from None
+
+
+def _offsets(name: str, text: str, unbounded: int) -> OffsetsByPartition | None:
+    """`{"topic": {"0": 23}}`; the word, or -2 (-1 at the end) for a partition, leaves it unbounded."""
+    word = "earliest" if unbounded == _EARLIEST else "latest"
+    if text == word:
+        return None
+    form = f'{word} or JSON such as {{"ledger": {{"0": 23, "1": {unbounded}}}}} ({unbounded} is {word})'
+    wrong = OptionError(f"option {name} is {form}, not {text!r}")
+    try:
+        given: Any = json.loads(text)
+        offsets = {
+            (topic, int(partition)): offset
+            for topic, by_partition in given.items()
+            for partition, offset in by_partition.items()
+        }
+    except (ValueError, AttributeError):
+        raise wrong from None
+    if not all(type(offset) is int and (offset >= 0 or offset == unbounded) for offset in offsets.values()):
+        raise wrong
+    return {place: offset for place, offset in offsets.items() if offset != unbounded}

@@ -1,0 +1,117 @@
+"""What the cluster's own metadata log says of topics, where a directory has one: replicas, and what is compacted. shell
+
+`__cluster_metadata-0` is on controllers; a broker that is none has no copy, and then nothing is known.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.protocol.batch import iter_batches, iter_records
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.indexes import iter_offset_entries
+from ottla.protocol.metadata_records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    TopicRecord,
+    decode_metadata_record,
+)
+from ottla.spark_jobs.scan import storage
+
+METADATA = "__cluster_metadata"
+_TOPIC_RESOURCE = 2
+# Compacted whatever their configuration says.
+_ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+
+class Topics(NamedTuple):
+    """`alone`: partitions that never had a second replica. `compacted`: topics that are or were compacted."""
+
+    alone: frozenset[tuple[str, int]]
+    compacted: frozenset[str]
+
+    def cleaned_below(self, cleaned: Mapping[tuple[str, int], int] | None, topic: str, partition: int) -> int | None:
+        """The first dirty offset of a partition; None if missing offsets may have been compacted anywhere.
+
+        `cleaned`: the directory's checkpoint, None without one. A replica gets a log as compacted as its leader's, so
+        its own checkpoint tells nothing.
+        """
+        if cleaned is None:
+            return None
+        known = topic in self.compacted or topic in _ALWAYS_COMPACTED or any(name == topic for name, _ in cleaned)
+        if known and (topic, partition) not in self.alone:
+            return None
+        return cleaned.get((topic, partition), 0)
+
+
+def read_topics(directory: str) -> Topics:
+    """What is known; nothing of what cannot be read."""
+    names: dict[bytes, str] = {}
+    replicas: dict[tuple[bytes, int], int] = {}
+    compacted: set[str] = set()
+    for path, position in _files(storage.join(directory, f"{METADATA}-0")):
+        try:
+            content = storage.read(path)
+            for at, header in iter_batches(content, position):
+                if header.is_control:
+                    continue
+                for record in iter_records(content, header, at):
+                    _take(record.value, names, replicas, compacted)
+        except (OSError, ProtocolError):
+            continue
+    alone = {(names[topic], number) for (topic, number), most in replicas.items() if most == 1 and topic in names}
+    return Topics(frozenset(alone), frozenset(compacted))
+
+
+def _files(folder: str) -> list[tuple[str, int]]:
+    """The newest snapshot, then the segments, each with the position from which on it tells more.
+
+    A controller writes two records a second when nothing happens, and keeps them for a week.
+    """
+    try:
+        names = [entry.name for entry in storage.entries(folder)]
+    except OSError:
+        return []
+    snapshots = [name for name in names if name.endswith(".checkpoint")][-1:]
+    known_to = int(snapshots[0][:20]) if snapshots else 0
+    segments = [name for name in names if name.endswith(".log")]
+    bases = [int(storage.stem_of(name)) for name in segments]
+    files = [(storage.join(folder, name), 0) for name in snapshots]
+    for index, name in enumerate(segments):
+        if name == segments[-1] or bases[index + 1] > known_to:
+            path = storage.join(folder, name)
+            files.append((path, _position(storage.beside(path, ".index"), known_to - bases[index])))
+    return files
+
+
+def _position(index: str, relative_offset: int) -> int:
+    """Where the batch starts that the last entry below the offset names; 0 if the index does not tell."""
+    try:
+        content = storage.read(index)
+    except OSError:
+        return 0
+    below = [entry.position for entry in iter_offset_entries(content) if entry.relative_offset < relative_offset]
+    return below[-1] if below else 0
+
+
+def _take(
+    value: bytes | memoryview | None,
+    names: dict[bytes, str],
+    replicas: dict[tuple[bytes, int], int],
+    compacted: set[str],
+) -> None:
+    record = None if value is None else decode_metadata_record(value)
+    if isinstance(record, TopicRecord):
+        names[record.topic_id] = record.name
+    elif isinstance(record, PartitionRecord):
+        key = record.topic_id, record.partition_id
+        replicas[key] = max(replicas.get(key, 0), len({*record.replicas, *record.adding_replicas}))
+    elif isinstance(record, PartitionChangeRecord) and (record.replicas or record.adding_replicas):
+        # Moved at least once: what it has now came from another replica.
+        replicas[record.topic_id, record.partition_id] = 2
+    elif (
+        isinstance(record, ConfigRecord)
+        and (record.resource_type, record.name) == (_TOPIC_RESOURCE, "cleanup.policy")
+        and "compact" in (record.value or "")
+    ):
+        compacted.add(record.resource_name)

@@ -1,0 +1,124 @@
+"""What every view's reader has: options, columns, bounds; and rows of Python values to Arrow. shell"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ottla.spark_jobs import schemas
+from ottla.spark_jobs.needs import check_worker
+from ottla.spark_jobs.options import Options
+from ottla.spark_jobs.views.bounds import UNBOUNDED, Bounds, narrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ottla.spark_jobs.scan.kernels import Longs
+
+ROWS_PER_BATCH = 16_384
+_LARGEST_MS = (2**63 - 1) // 1000
+
+
+class ViewReader(DataSourceReader):
+    """Reads one view. `fields`: (name, nullable) of the columns asked for, any subset in any order.
+
+    pushFilters is not overridden: with Spark's default settings a reader that does fails every query.
+    """
+
+    view: ClassVar[str]
+
+    def __init__(self, options: Options, fields: list[tuple[str, bool]]) -> None:
+        self.options = options
+        self.fields = fields
+        self.bounds: Bounds = UNBOUNDED
+
+    def wants(self, *columns: str) -> bool:
+        """Whether any of the columns is asked for."""
+        return any(name in columns for name, _ in self.fields)
+
+    def arrow_schema(self) -> "pa.Schema":
+        return schemas.arrow_schema(self.view, self.fields)
+
+    def plan(self) -> list[InputPartition]:
+        """The tasks. Runs on the driver, with all libraries at hand."""
+        raise NotImplementedError
+
+    def rows_or_batches(self, task: Any) -> Iterator[Any]:
+        """The Arrow record batches of one task."""
+        raise NotImplementedError
+
+    def partitions(self) -> list[InputPartition]:
+        check_worker()
+        return self.plan()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        from ottla.spark_jobs.views.planning import Task
+
+        check_worker()
+        # Spark makes an empty task where there are none.
+        return self.rows_or_batches(partition) if isinstance(partition, Task) else iter(())
+
+    def to_arrow(self, rows: Iterable[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
+        """Rows as dicts by column name, with at least the columns asked for; times as int microseconds."""
+        schema = self.arrow_schema()
+        columns: dict[str, list[Any]] = {name: [] for name in schema.names}
+        count = 0
+        for row in rows:
+            for name, values in columns.items():
+                values.append(row[name])
+            count += 1
+            if count % ROWS_PER_BATCH == 0:
+                yield record_batch(schema, columns)
+                columns = {name: [] for name in schema.names}
+        if count % ROWS_PER_BATCH:
+            yield record_batch(schema, columns)
+
+
+class PushedReader(DataSourceReader):
+    """A view's reader where Spark pushes filters down: they narrow its bounds, and Spark applies them again."""
+
+    def __init__(self, inner: ViewReader) -> None:
+        self.inner = inner
+
+    def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:
+        filters = list(filters)
+        self.inner.bounds = narrow(self.inner.bounds, self.inner.view, filters)
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        return self.inner.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self.inner.read(partition)
+
+
+def record_batch(schema: "pa.Schema", columns: dict[str, Any]) -> "pa.RecordBatch":
+    """A record batch of `schema` from lists, numpy or Arrow arrays by name."""
+    import pyarrow as pa
+
+    def array(field: pa.Field) -> pa.Array:
+        values = columns[field.name]
+        return values.cast(field.type) if isinstance(values, pa.Array) else pa.array(values, field.type)
+
+    return pa.RecordBatch.from_arrays([array(field) for field in schema], schema=schema)
+
+
+def micros(time_ms: int | None) -> int | None:
+    """A time in ms as Arrow's timestamp holds it; None for -1 and below, which means that there is none."""
+    return None if time_ms is None or time_ms < 0 else min(time_ms, _LARGEST_MS) * 1000
+
+
+def numbers(values: "Longs") -> "pa.Array":
+    """A column of integers in which what is below 0 is null."""
+    import pyarrow as pa
+
+    return pa.array(values, pa.int64(), mask=values < 0)
+
+
+def times(values_ms: "Longs") -> "pa.Array":
+    """A column of timestamps from ms, in which what is below 0 is null."""
+    import numpy as np
+    import pyarrow as pa
+
+    column = pa.array(np.minimum(values_ms, _LARGEST_MS) * 1000, pa.int64(), mask=values_ms < 0)
+    return column.cast(pa.timestamp("us", tz="UTC"))

@@ -1,0 +1,125 @@
+"""What a query asks for, as far as it spares reading: from Spark's filters, one column against literals. pure
+
+Every bound only leaves out what cannot matter: Spark applies its filters again to what is returned.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from ottla.spark_jobs import schemas
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Span(NamedTuple):
+    """Integers in [low, end), and among `values` unless that is None."""
+
+    low: int = _LEAST
+    end: int = _MOST
+    values: frozenset[int] | None = None
+
+    def __contains__(self, number: object) -> bool:
+        assert isinstance(number, int)
+        return self.low <= number < self.end and (self.values is None or number in self.values)
+
+    def narrowed(self, comparison: str, value: Any) -> "Span":
+        """`comparison` is the name of a filter class of pyspark; an unknown one narrows nothing."""
+        if comparison in ("EqualTo", "EqualNullSafe", "In"):
+            values = frozenset(value if comparison == "In" else (value,))
+            return self._replace(values=values if self.values is None else self.values & values)
+        if comparison in ("GreaterThan", "GreaterThanOrEqual"):
+            return self._replace(low=max(self.low, value + (comparison == "GreaterThan")))
+        if comparison in ("LessThan", "LessThanOrEqual"):
+            return self._replace(end=min(self.end, value + (comparison == "LessThanOrEqual")))
+        return self
+
+    @property
+    def first(self) -> int:
+        """The least number that can be in it."""
+        return max(self.low, min(self.values)) if self.values else self.low
+
+    @property
+    def behind(self) -> int:
+        """The least number above all that can be in it."""
+        return min(self.end, max(self.values) + 1) if self.values else self.end
+
+
+class Bounds(NamedTuple):
+    """The filters of one query. `topics`: these only; `prefix`: what the topic's name begins with; times in ms."""
+
+    topics: frozenset[str] | None = None
+    prefix: str = ""
+    partition: Span = Span()
+    segment: Span = Span()
+    offset: Span = Span()
+    time_ms: Span = Span()
+    producer_id: Span = Span()
+
+    def allows(self, topic: str, partition: int) -> bool:
+        """Whether the partition can have rows."""
+        return (
+            (self.topics is None or topic in self.topics)
+            and topic.startswith(self.prefix)
+            and partition in self.partition
+        )
+
+
+UNBOUNDED = Bounds()
+
+_PLACE = {"topic": "topic", "partition": "partition"}
+# View -> column -> what of the bounds it narrows. A batch or segment that reaches into the bounds is read.
+_ROLES: dict[str, dict[str, str]] = {
+    schemas.RECORDS: {
+        "segment": "segment",
+        "offset": "offset",
+        "timestamp": "time_ms",
+        "producerId": "producer_id",
+    },
+    schemas.BATCHES: {
+        "segment": "segment",
+        "baseOffset": "offset",
+        "lastOffset": "offset",
+        "maxTimestamp": "time_ms",
+        "producerId": "producer_id",
+    },
+    schemas.SEGMENTS: {"segment": "segment", "firstOffset": "offset", "lastOffset": "offset"},
+    schemas.DAMAGE: {"segment": "segment"},
+}
+
+
+def narrow(bounds: Bounds, view: str, filters: Iterable[Any]) -> Bounds:
+    """`bounds` with pyspark's `filters` (EqualTo, In, GreaterThan, ...) on columns of `view` that can spare reading."""
+    roles = _PLACE | _ROLES.get(view, {})
+    for one in filters:
+        column: tuple[str, ...] = getattr(one, "attribute", ())
+        role = roles.get(".".join(column))
+        value = getattr(one, "value", None)
+        if role is not None and value is not None:
+            bounds = _narrowed(bounds, role, type(one).__name__, value)
+    return bounds
+
+
+def _narrowed(bounds: Bounds, role: str, comparison: str, value: Any) -> Bounds:
+    if comparison == "In":
+        value = [each for each in value if each is not None]
+    if role == "topic":
+        if comparison == "StringStartsWith":
+            return bounds._replace(prefix=max(bounds.prefix, value, key=len))
+        if comparison not in ("EqualTo", "EqualNullSafe", "In"):
+            return bounds
+        topics = frozenset(value if comparison == "In" else (value,))
+        return bounds._replace(topics=topics if bounds.topics is None else bounds.topics & topics)
+    if role == "time_ms":
+        times = [_milliseconds(each) for each in (value if comparison == "In" else (value,))]
+        # What is stored has whole milliseconds, a literal has microseconds: only lower bounds, rounded down, are used.
+        if times and comparison in ("EqualTo", "EqualNullSafe", "In", "GreaterThan", "GreaterThanOrEqual"):
+            return bounds._replace(time_ms=bounds.time_ms.narrowed("GreaterThanOrEqual", min(times)))
+        return bounds
+    return bounds._replace(**{role: getattr(bounds, role).narrowed(comparison, value)})
+
+
+def _milliseconds(moment: datetime) -> int:
+    """Spark hands over a time without a zone in the session's zone as the worker knows it: its local one."""
+    return (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,102 @@
+"""The records of an internal topic's partition, one after the other, and who is behind a producer id. shell"""
+
+import functools
+import logging
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.state_records import (
+    TransactionValue,
+    UnknownVersion,
+    decode_transaction_value,
+    read_transaction_key,
+)
+from ottla.spark_jobs import schemas
+from ottla.spark_jobs.scan.damage import FAIL, REMEDY, DamagedSegment, DamageLog
+from ottla.spark_jobs.scan.listing import PartitionLog, list_partitions, select_topics
+from ottla.spark_jobs.views.planning import told_damage
+
+TRANSACTION_STATE = "__transaction_state"
+CONSUMER_OFFSETS = "__consumer_offsets"
+
+_log = logging.getLogger("ottla.spark_jobs")
+
+
+class StoredRecord(NamedTuple):
+    """A record of an internal topic. Times in microseconds."""
+
+    segment: int
+    offset: int
+    timestamp: int
+    producer_id: int
+    producer_epoch: int
+    key: bytes | None
+    value: bytes | None
+
+
+_COLUMNS = ("segment", "offset", "timestamp", "producerId", "producerEpoch", "key", "value")
+
+
+def stored_records(log: PartitionLog, on_damage: str) -> Iterator[StoredRecord]:
+    """Every data record of the partition in offset order, whatever became of its transaction."""
+    from ottla.spark_jobs.scan.plan import cut_partition
+    from ottla.spark_jobs.scan.records import RecordScan, uncommitted
+
+    damage = DamageLog(on_damage)
+    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in _COLUMNS]), damage)
+    for part in cut_partition(0, log, log.size_bytes + 1):
+        for batch in scan.read(part, uncommitted(log.log_start)):
+            columns: list[list[Any]] = [
+                (column.cast("int64") if name == "timestamp" else column).to_pylist()
+                for name, column in zip(_COLUMNS, batch.columns, strict=True)
+            ]
+            yield from map(StoredRecord._make, zip(*columns, strict=True))
+    told_damage(damage)
+
+
+def told(error: ProtocolError, log: PartitionLog, offset: int, on_damage: str) -> None:
+    """A record that cannot be decoded is damage like any other: raises DamagedSegment in mode `fail`."""
+    text = f"{log.path}: offset {offset}: {error}"
+    if on_damage == FAIL:
+        raise DamagedSegment(f"{text}; {REMEDY}") from error
+    _log.warning("damaged record, not read: %s", text)
+
+
+def transaction_states(
+    log: PartitionLog, on_damage: str
+) -> Iterator[tuple[StoredRecord, str, TransactionValue | None]]:
+    """(record, transactional id, value or None for a tombstone). Unknown types and versions are skipped.
+
+    As the coordinator does when it loads the partition (`TransactionStateManager.loadTransactionMetadata`).
+    """
+    for record in stored_records(log, on_damage):
+        try:
+            transactional_id = None if record.key is None else read_transaction_key(record.key)
+            if transactional_id is not None:
+                value = None if record.value is None else decode_transaction_value(record.value)
+                yield record, transactional_id, value
+        except UnknownVersion:
+            continue
+        except ProtocolError as error:
+            told(error, log, record.offset, on_damage)
+
+
+def transactional_ids(directory: str, on_damage: str) -> dict[int, str]:
+    """Producer id -> transactional id, as far as `__transaction_state` tells; empty without it.
+
+    Kept for as long as the files stay as they are: a worker runs many tasks.
+    """
+    return _ids_of(tuple(select_topics(list_partitions(directory), (TRANSACTION_STATE,))), on_damage)
+
+
+@functools.lru_cache(maxsize=1)
+def _ids_of(logs: tuple[PartitionLog, ...], on_damage: str) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for log in logs:
+        for _, transactional_id, value in transaction_states(log, on_damage):
+            if value is not None:
+                for producer_id in (value.previous_producer_id, value.next_producer_id, value.producer_id):
+                    if producer_id >= 0:
+                        names[producer_id] = transactional_id
+    return names

@@ -1,0 +1,273 @@
+"""What of a log directory a query has to read: partitions, segments, positions in them, and tasks of these. shell
+
+Segments are left out by their base offsets and, for times, by the last entry of their `.timeindex`, which a broker
+completes when it rolls the segment (`LogSegment.onBecomeInactiveSegment`). Inside a segment reading starts and ends at
+positions of its `.index`, each held against the batch that stands there.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql.datasource import InputPartition
+
+from ottla.protocol.indexes import iter_time_entries
+from ottla.spark_jobs.needs import check_worker
+from ottla.spark_jobs.options import Options
+from ottla.spark_jobs.scan import storage
+from ottla.spark_jobs.scan.damage import FAIL, REPORT, DamageLog
+from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile, list_partitions, select_topics, topic_patterns
+from ottla.spark_jobs.views.bounds import Bounds
+
+if TYPE_CHECKING:
+    from ottla.spark_jobs.scan.chunks import Piece
+    from ottla.spark_jobs.scan.fates import PartitionFates
+    from ottla.spark_jobs.scan.plan import Range
+    from ottla.spark_jobs.scan.records import Visibility, Wanted
+
+LARGEST_TASK_BYTES = 256 * 1024 * 1024
+_SMALL_TASK_BYTES = 64 * 1024 * 1024
+_PARTITIONS_PER_TASK = 200
+
+_log = logging.getLogger("ottla.spark_jobs")
+
+
+class Reading(NamedTuple):
+    """One range of a task, what is asked of it and, for the views that need fates, what is visible or open in it.
+
+    `opened`: (producer id, first offset) of the open transactions, by producer id.
+    """
+
+    part: "Range"
+    wanted: "Wanted"
+    visible: "Visibility | None" = None
+    opened: tuple[tuple[int, int], ...] = ()
+
+
+class Task(InputPartition):
+    """What one Spark task reads: ranges, or whole partitions."""
+
+    def __init__(self, readings: Sequence[Reading] = (), logs: Sequence[PartitionLog] = ()) -> None:
+        super().__init__(None)
+        self.readings = tuple(readings)
+        self.logs = tuple(logs)
+
+
+def selected_logs(options: Options, bounds: Bounds, topic: str = "") -> list[PartitionLog]:
+    """The partitions that options and filters leave; those of `topic` if it is given."""
+    logs = select_topics(list_partitions(options.path), (topic,) if topic else topic_patterns(options.topics))
+    return [
+        log
+        for log in logs
+        if bounds.allows(log.topic, log.partition)
+        and (options.partitions is None or log.partition in options.partitions)
+    ]
+
+
+def wanted_of(log: PartitionLog, options: Options, bounds: Bounds) -> "Wanted":
+    """What options and filters ask of one partition."""
+    from ottla.spark_jobs.scan.records import Wanted
+
+    first, end = bounds.offset.first, bounds.offset.behind
+    place = log.topic, log.partition
+    if options.starting_offsets:
+        first = max(first, options.starting_offsets.get(place, 0))
+    if options.ending_offsets:
+        end = min(end, options.ending_offsets.get(place, end))
+    if options.starting_ms is not None:
+        first = max(first, offset_for_time(log, options.starting_ms))
+    if options.ending_ms is not None:
+        end = min(end, offset_for_time(log, options.ending_ms))
+    producers = bounds.producer_id.values
+    if options.producer_ids is not None:
+        producers = frozenset(options.producer_ids) & (producers or frozenset(options.producer_ids))
+    return Wanted(max(first, 0), end, bounds.time_ms.first, None if producers is None else tuple(sorted(producers)))
+
+
+def narrowed_log(log: PartitionLog, wanted: "Wanted", bounds: Bounds) -> PartitionLog:
+    """`log` with the segments alone that can hold what is wanted."""
+    if wanted.producer_ids == () or wanted.first_offset >= wanted.end_offset:
+        return log._replace(segments=())
+    kept = [
+        segment
+        for segment, next_base in with_ends(log)
+        if segment.base_offset < wanted.end_offset
+        and wanted.first_offset < next_base
+        and segment.base_offset in bounds.segment
+        and not _ends_before(segment, wanted.since_ms)
+    ]
+    return log._replace(segments=tuple(kept))
+
+
+def plan_readings(
+    options: Options, bounds: Bounds, *, with_fates: bool = False, undecided_too: bool = False
+) -> list[InputPartition]:
+    """Tasks of about equal size over the ranges that have to be read.
+
+    `undecided_too`: fates are needed behind the last stable offset as well.
+    """
+    from ottla.spark_jobs.scan.plan import plan_tasks
+    from ottla.spark_jobs.scan.records import visibility, visible_in
+
+    logs = selected_logs(options, bounds)
+    wanted = [wanted_of(log, options, bounds) for log in logs]
+    narrowed = [narrowed_log(log, mine, bounds) for log, mine in zip(logs, wanted, strict=True)]
+    needed = [index for index, log in enumerate(narrowed) if log.segments]
+    fates = dict(zip(needed, fates_of([logs[index] for index in needed], options), strict=True)) if with_fates else {}
+    visible = {index: visibility(one, committed_only=True) for index, one in fates.items()}
+    if undecided_too:
+        visible = {index: one._replace(limit=fates[index].high_watermark) for index, one in visible.items()}
+    opened = {
+        index: tuple(sorted((each.producer_id, each.first_offset) for each in one.open_transactions))
+        for index, one in fates.items()
+    }
+    tasks: list[InputPartition] = []
+    for parts in plan_tasks(narrowed, os.cpu_count() or 1, LARGEST_TASK_BYTES):
+        readings = []
+        for part in parts:
+            index = part.partition
+            seen = visible_in(visible[index], part, logs[index]) if with_fates else None
+            readings.append(Reading(narrowed_range(part, wanted[index]), wanted[index], seen, opened.get(index, ())))
+        tasks.append(Task(readings))
+    return tasks
+
+
+def plan_partitions(options: Options, bounds: Bounds) -> list[InputPartition]:
+    """Tasks of whole partitions, small ones together."""
+    tasks: list[InputPartition] = []
+    together: list[PartitionLog] = []
+    for log in selected_logs(options, bounds):
+        together.append(log)
+        if sum(one.size_bytes for one in together) >= _SMALL_TASK_BYTES or len(together) >= _PARTITIONS_PER_TASK:
+            tasks.append(Task(logs=together))
+            together = []
+    return [*tasks, Task(logs=together)] if together else tasks
+
+
+def fates_of(logs: Sequence[PartitionLog], options: Options, *, counted: bool = False) -> "list[PartitionFates]":
+    """The fates of whole partitions: from their indexes, or from a scan where these do not do.
+
+    When damage is reported, they must not rest on batches that the tasks will skip, so CRCs are checked here too.
+    """
+    check_worker()
+    from ottla.spark_jobs.scan.partitions import visible_partitions
+
+    threads = min(os.cpu_count() or 1, 8)
+    return visible_partitions(logs, on_damage=options.on_damage, verify=options.verify or counted, threads=threads)
+
+
+def told_damage(log: DamageLog) -> None:
+    """Log what a task could not read."""
+    for damage in log.found:
+        _log.warning("damaged segment, not read: %s", damage)
+
+
+def narrowed_range(part: "Range", wanted: "Wanted") -> "Range":
+    """`part` with pieces cut to the positions between which the wanted offsets lie."""
+    return part._replace(pieces=tuple(_narrowed_piece(piece, wanted) for piece in part.pieces))
+
+
+def _narrowed_piece(piece: "Piece", wanted: "Wanted") -> "Piece":
+    """An entry that does not hold leaves the piece as it is: the index spares reading, it decides nothing."""
+    import numpy as np
+
+    from ottla.spark_jobs.scan.plan import is_batch_start
+
+    if wanted.first_offset <= piece.base_offset and wanted.end_offset >= piece.offset_limit:
+        return piece
+    try:
+        content = storage.read(storage.beside(piece.path, ".index"))
+        file = storage.open_file(piece.path)
+    except FileNotFoundError:
+        return piece
+    try:
+        entries = np.frombuffer(content, dtype=">i4", count=len(content) // 8 * 2).reshape(-1, 2).astype(np.int64)
+        descents = np.flatnonzero(np.diff(entries[:, 0]) <= 0)
+        entries = entries[: descents[0] + 1] if len(descents) else entries
+        last_offsets = entries[:, 0] + piece.base_offset
+
+        def position(index: int, otherwise: int) -> int:
+            at = int(entries[index, 1])
+            sound = piece.start <= at <= piece.end and is_batch_start(file, at, int(last_offsets[index]))
+            return at if sound else otherwise
+
+        before = int(np.searchsorted(last_offsets, wanted.first_offset)) - 1
+        # The batch of the first entry at or above the end may begin below it, that of the next entry cannot.
+        behind = int(np.searchsorted(last_offsets, wanted.end_offset)) + 1
+        start = position(before, piece.start) if before >= 0 else piece.start
+        end = position(behind, piece.end) if behind < len(entries) else piece.end
+        return piece._replace(start=start, end=max(start, end))
+    finally:
+        file.close()
+
+
+def largest_timestamp(segment: SegmentFile) -> int | None:
+    """The last entry of the `.timeindex` in ms; None if there is none."""
+    try:
+        content = storage.read(storage.beside(segment.path, ".timeindex"))
+    except FileNotFoundError:
+        return None
+    last = None
+    for entry in iter_time_entries(content):
+        last = entry.timestamp
+    return last
+
+
+def _ends_before(segment: SegmentFile, time_ms: int) -> bool:
+    """Whether a rolled segment's `.timeindex` says that nothing in it is as late as `time_ms`."""
+    if time_ms <= 0 or segment.is_last:
+        return False
+    largest = largest_timestamp(segment)
+    return largest is not None and largest < time_ms
+
+
+def offset_for_time(log: PartitionLog, time_ms: int) -> int:
+    """The first offset with a timestamp of at least `time_ms`, as ListOffsets finds it; 2^63-1 if there is none.
+
+    Source: `FileRecords.searchForTimestamp`: batches that are late enough are searched record by record.
+    """
+    check_worker()
+    from ottla.spark_jobs.scan import headers
+    from ottla.spark_jobs.scan.chunks import SegmentReader
+    from ottla.spark_jobs.scan.plan import cut_segment
+
+    reader = SegmentReader(DamageLog(REPORT), check_crc=False)
+    for segment in log.segments:
+        if _ends_before(segment, time_ms):
+            continue
+        for piece in cut_segment(segment, segment.size_bytes + 1, log.recovery_point):
+            for chunk in reader.chunks(piece):
+                for row in chunk.rows[chunk.rows[:, headers.MAX_TIMESTAMP] >= time_ms]:
+                    if row[headers.LAST_OFFSET] < log.log_start:
+                        continue
+                    if row[headers.CONTROL_TYPE] != headers.NOT_CONTROL:
+                        return int(row[headers.BASE_OFFSET])
+                    start = chunk.file_position + int(row[headers.POSITION])
+                    batch = piece._replace(start=start, end=start + int(row[headers.SIZE]))
+                    if (offset := _offset_in(log, batch, time_ms)) is not None:
+                        return offset
+    return 2**63 - 1
+
+
+def _offset_in(log: PartitionLog, batch: "Piece", time_ms: int) -> int | None:
+    """The first offset in `batch` whose record is as late."""
+    from ottla.spark_jobs import schemas
+    from ottla.spark_jobs.scan.plan import Range
+    from ottla.spark_jobs.scan.records import RecordScan, uncommitted
+
+    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [("offset", True), ("timestamp", True)]), DamageLog(FAIL))
+    part = Range(0, 0, log.topic, log.partition, log.log_start, (batch,))
+    for table in scan.read(part, uncommitted(log.log_start)):
+        for offset, moment in zip(table.column(0).to_pylist(), table.column(1).cast("int64").to_pylist(), strict=True):
+            if moment >= time_ms * 1000:
+                return int(offset)
+    return None
+
+
+def with_ends(log: PartitionLog) -> Iterator[tuple[SegmentFile, int]]:
+    """Each segment with the base offset of the one behind it; 2^63-1 for the last."""
+    for segment, following in pairwise([*log.segments, None]):
+        assert segment is not None
+        yield segment, following.base_offset if following else 2**63 - 1

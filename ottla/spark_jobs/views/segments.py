@@ -1,0 +1,120 @@
+"""View `segments`: the files of every segment; its batches are looked at only when a column needs them. shell"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.indexes import TXN_ENTRY, iter_offset_entries, iter_time_entries
+from ottla.protocol.snapshot import decode_snapshot
+from ottla.spark_jobs import schemas
+from ottla.spark_jobs.scan import storage
+from ottla.spark_jobs.scan.damage import DamageLog
+from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile
+from ottla.spark_jobs.views.base import ViewReader, micros
+from ottla.spark_jobs.views.planning import Task, narrowed_log, selected_logs, wanted_of
+
+if TYPE_CHECKING:
+    from ottla.spark_jobs.scan.chunks import SegmentReader
+
+_SCANNED = ("firstOffset", "lastOffset", "batches", "records", "maxTimestamp")
+_SEGMENTS_PER_TASK = 1_000
+_SCANNED_BYTES_PER_TASK = 256 * 1024 * 1024
+
+
+class SegmentsReader(ViewReader):
+    """Reads index files where their columns are asked for, batch headers where `firstOffset` to `maxTimestamp` are."""
+
+    view = schemas.SEGMENTS
+
+    def plan(self) -> list[InputPartition]:
+        """Tasks of many segments, or of so many bytes that the headers in them are soon read."""
+        tasks: list[InputPartition] = []
+        batch: list[PartitionLog] = []
+        count = size = 0
+        for log in selected_logs(self.options, self.bounds):
+            for segment in narrowed_log(log, wanted_of(log, self.options, self.bounds), self.bounds).segments:
+                batch.append(log._replace(segments=(segment,)))
+                count, size = count + 1, size + segment.size_bytes * self.wants(*_SCANNED)
+                if count >= _SEGMENTS_PER_TASK or size >= _SCANNED_BYTES_PER_TASK:
+                    tasks.append(Task(logs=batch))
+                    batch, count, size = [], 0, 0
+        return [*tasks, Task(logs=batch)] if batch else tasks
+
+    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+        return self.to_arrow(self._rows(task))
+
+    def _rows(self, task: Task) -> Iterator[dict[str, Any]]:
+        from ottla.spark_jobs.scan.chunks import SegmentReader
+
+        damage = DamageLog(self.options.on_damage)
+        reader = SegmentReader(damage, check_crc=False)
+        for log in task.logs:
+            (segment,) = log.segments
+            row: dict[str, Any] = {
+                "topic": log.topic,
+                "partition": log.partition,
+                "segment": segment.base_offset,
+                "path": segment.path,
+                "isActive": segment.is_last,
+                "size": segment.size_bytes,
+            }
+            if self.wants("modified"):
+                row["modified"] = storage.status(segment.path).modified_ms * 1000
+            row.update(self._index_columns(segment))
+            if self.wants(*_SCANNED):
+                row.update(_scanned_columns(reader, segment, log))
+            yield row
+
+    def _index_columns(self, segment: SegmentFile) -> dict[str, Any]:
+        """Entries of the files beside the segment; null where a file is missing."""
+        row: dict[str, Any] = {}
+        if self.wants("indexEntries"):
+            content = _read(segment.path, ".index")
+            row["indexEntries"] = None if content is None else sum(1 for _ in iter_offset_entries(content))
+        if self.wants("timeIndexEntries", "largestTimestamp"):
+            content = _read(segment.path, ".timeindex")
+            entries = None if content is None else list(iter_time_entries(content))
+            row["timeIndexEntries"] = None if entries is None else len(entries)
+            row["largestTimestamp"] = micros(entries[-1].timestamp) if entries else None
+        if self.wants("abortedTransactions"):
+            content = _read(segment.path, ".txnindex")
+            row["abortedTransactions"] = None if content is None else len(content) // TXN_ENTRY.size
+        if self.wants("snapshotProducers"):
+            content = _read(segment.path, ".snapshot")
+            try:
+                row["snapshotProducers"] = None if content is None else len(decode_snapshot(content))
+            except ProtocolError:
+                row["snapshotProducers"] = None
+        return row
+
+
+def _scanned_columns(reader: "SegmentReader", segment: SegmentFile, log: PartitionLog) -> dict[str, Any]:
+    from ottla.spark_jobs.scan import headers
+    from ottla.spark_jobs.scan.plan import cut_segment
+
+    first = last = None
+    batches = records = 0
+    latest = -1
+    for piece in cut_segment(segment, segment.size_bytes + 1, log.recovery_point):
+        for chunk in reader.chunks(piece):
+            first = int(chunk.rows[0, headers.BASE_OFFSET]) if first is None else first
+            last = int(chunk.rows[-1, headers.LAST_OFFSET])
+            batches += len(chunk.rows)
+            records += int(chunk.rows[:, headers.RECORD_COUNT].sum())
+            latest = max(latest, int(chunk.rows[:, headers.MAX_TIMESTAMP].max()))
+    return {
+        "firstOffset": first,
+        "lastOffset": last,
+        "batches": batches,
+        "records": records,
+        "maxTimestamp": micros(latest),
+    }
+
+
+def _read(segment_path: str, suffix: str) -> bytes | None:
+    try:
+        return storage.read(storage.beside(segment_path, suffix))
+    except FileNotFoundError:
+        return None
