@@ -10,7 +10,9 @@ from ottla import __version__
 # Name of the command: the module that has a function of that name, and the line that help shows for it.
 COMMANDS: Final = {
     "serve": ("ottla.cli.serve", "Run the broker."),
-    "audit": ("ottla.cli.audit", "Audit a data directory on Spark, in place."),
+    "audit": ("ottla.cli.audit", "Audit data directories, in place."),
+    "alert": ("ottla.cli.alert", "Tell when a transaction begins to hang, while a broker runs."),
+    "export": ("ottla.cli.export", "Write records to Parquet, by what became of their transactions."),
     "check-history": ("ottla.cli.check_history", "Judge a client history (JSON lines) against a data directory."),
     "txn": ("ottla.cli.txn", "Say what holds back committed reads, and which transactions nobody will end."),
     "dump": ("ottla.cli.dump", "Print what stands in segment files and beside them."),

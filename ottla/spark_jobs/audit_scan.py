@@ -1,155 +1,283 @@
-"""The audit as a Spark job: each task scans the headers of its ranges, the driver merges what they know. shell
+"""The audit from end to end: list, plan, let tasks read, merge what they know, and judge it. shell"""
 
-Light to import: an executor that lacks a library must be able to say so.
-"""
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from typing import TYPE_CHECKING, NamedTuple
+import numpy as np
 
-from ottla.protocol.errors import ProtocolError
-from ottla.spark_jobs.damage import REPORT, Damage
-from ottla.spark_jobs.needs import WorkerLacks, check_worker
+from ottla.protocol.indexes import TIME_ENTRY
+from ottla.spark_jobs import audit_work
+from ottla.spark_jobs.audit_copies import find_copies
+from ottla.spark_jobs.audit_merge import judge
+from ottla.spark_jobs.audit_work import Result, Settings, Work
+from ottla.spark_jobs.audited import Audit
+from ottla.spark_jobs.checks import history
+from ottla.spark_jobs.checks.copies import Pair
+from ottla.spark_jobs.checks.finding import CHECKS
+from ottla.spark_jobs.checks.stale import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS
+from ottla.spark_jobs.runner import TASK_BYTES, Function, Runner
+from ottla.spark_jobs.scan import states, storage
+from ottla.spark_jobs.scan.listing import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    PartitionLog,
+    find_checkpoint,
+    list_partitions,
+    read_checkpoint,
+    select_topics,
+    storage_path,
+)
+from ottla.spark_jobs.scan.plan import cut_partition
+from ottla.spark_jobs.topics import METADATA, read_topics
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from ottla.spark_jobs.coordinator import LastRecords, OpenFinding
-    from ottla.spark_jobs.fates import PartitionFates, RangeFates
-    from ottla.spark_jobs.listing import PartitionLog
-    from ottla.spark_jobs.plan import Range
-
-_OFFSET_KEY_VALUE = [("offset", True), ("key", True), ("value", True)]
+# A partition is cut for several cores only if it is worth reading its headers twice.
+LEAST_CUT_BYTES = TASK_BYTES
+# The first dirty offset where nobody knows it.
+ANYWHERE = 2**62
+# Transactions that are kept of a range, and of all, for the timelines of a report.
+MOST_RECENT = 500
+MOST_RECENT_OF_ALL = 200_000
+LARGEST_CUT_BYTES = 1024 * 1024 * 1024
 
 
 class AuditFailed(Exception):
     """The directory could not be read through; the text is one line."""
 
 
-class Audit(NamedTuple):
-    """The audited directory: each partition with its fates, and every open transaction with its verdict."""
+class FilesVanished(AuditFailed):
+    """A file that was listed is gone: the broker deleted or compacted meanwhile. Listed anew, the audit may succeed."""
+
+
+class Request(NamedTuple):
+    """What to audit.
+
+    `topics`: globs (none: all). `until_ms` or `until_offsets` ((topic, partition) -> offset) is `--as-of`, `as_of` its
+    text. `since_ms`: segments that hold nothing later are left out where a snapshot allows it. `output`: folder and
+    format for the transactions, which tasks write. `copies`: topics of which one holds each record of the other.
+    """
+
+    directories: tuple[str, ...]
+    topics: tuple[str, ...]
+    now_ms: int
+    checks: tuple[str, ...] = CHECKS
+    as_of: str = ""
+    until_ms: int | None = None
+    until_offsets: Mapping[history.Place, int] = {}
+    since_ms: int | None = None
+    id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS
+    producer_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
+    output: tuple[str, str] | None = None
+    copies: tuple[Pair, ...] = ()
+
+
+class Listed(NamedTuple):
+    """A partition of a directory. `cleaned_below`: its first dirty offset, None if nothing tells."""
 
     directory: str
-    now_ms: int
-    partitions: "list[tuple[PartitionLog, PartitionFates]]"
-    open_transactions: "list[OpenFinding]"
-
-    @property
-    def damage(self) -> list[tuple[str, Damage]]:
-        """(partition name, damage) of all partitions."""
-        return [(log.name, damage) for log, fates in self.partitions for damage in fates.damage]
-
-    @property
-    def torn(self) -> list[tuple[str, Damage]]:
-        """(partition name, torn tail): not damage, the log ends before it."""
-        return [(log.name, tail) for log, fates in self.partitions for tail in fates.torn]
-
-    @property
-    def hanging(self) -> "list[OpenFinding]":
-        return [one for one in self.open_transactions if one.is_hanging]
-
-    @property
-    def has_findings(self) -> bool:
-        return bool(self.hanging or self.damage)
+    log: PartitionLog
+    cleaned_below: int | None
+    high_watermark: int
 
 
-class RangeResult(NamedTuple):
-    """One range's result, or the reason why it could not be read."""
-
-    partition: int
-    ordinal: int
-    fates: "RangeFates | None"
-    last_records: "LastRecords"
-    error: str
+def audit(runner: Runner, request: Request) -> Audit:
+    """Audit as `request` says. Raises UnreadableDirectory, or AuditFailed if a task could not read its files."""
+    return audit_listed(runner, request, list_everything(request))
 
 
-def scan_task(ranges: "tuple[Range, ...]") -> "list[RangeResult]":
-    """What a task does: a result per range. What cannot be read is told, not raised: no traceback, no retries."""
-    results = []
-    for part in ranges:
-        try:
-            check_worker()
-            results.append(RangeResult(part.partition, part.ordinal, *scan_one(part), ""))
-        except (OSError, ProtocolError, WorkerLacks) as error:
-            name = f"{part.topic}-{part.number}"
-            results.append(RangeResult(part.partition, part.ordinal, None, {}, f"{name}: {error}"))
+def list_everything(request: Request) -> list[Listed]:
+    """The partitions of all directories, as far back as `--since` asks. Raises UnreadableDirectory."""
+    listed = [one for directory in request.directories for one in list_all(directory)]
+    if request.since_ms is None:
+        return listed
+    since_ms = request.since_ms
+    return [one._replace(log=later_than(one.log, since_ms)) for one in listed]
+
+
+def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
+    """The audit of what was listed."""
+    logs = [one.log for one in listed]
+    chosen = [
+        index
+        for index, log in enumerate(logs)
+        if log.topic != METADATA and (not request.topics or select_topics([log], request.topics))
+    ]
+    copied_topics = {topic for pair in request.copies for topic in (pair.source, pair.target)}
+    for topic in sorted(copied_topics - {log.topic for log in logs}):
+        raise AuditFailed(f"--copies names {topic}, which is not there")
+    settings = Settings(
+        request.checks,
+        request.now_ms,
+        request.until_ms,
+        request.producer_expiration_ms,
+        request.output,
+        min(MOST_RECENT, MOST_RECENT_OF_ALL // max(len(chosen), 1)),
+    )
+    coordinators = _coordinators(logs)
+    copied_from = [index for index, log in enumerate(logs) if log.topic in copied_topics]
+    needed = sorted({*chosen, *coordinators.values(), *copied_from})
+    works = {index: _works(runner, index, listed[index], settings) for index in needed}
+    limits = _limits(runner, request, listed, works)
+    works = {index: [one._replace(limit=limits.get(index)) for one in parts] for index, parts in works.items()}
+    known = _history(runner, listed, coordinators, works)
+    entered = _entered(runner, {index: works[index] for index in chosen})
+    ready = []
+    for one in entered:
+        decisions = known.for_place((one.part.topic, one.part.number))
+        names = known.names_in(decisions) if request.output else None
+        # Tasks need no more of the columns, and every range of a partition is sent all rows.
+        sent = np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1])
+        ready.append(one._replace(decisions=sent, names=names))
+    results = run(runner, audit_work.scan, ready, "reading segments")
+    facts: dict[int, list[audit_work.RangeFacts]] = {index: [] for index in chosen}
+    for result in results:
+        assert isinstance(result.value, audit_work.RangeFacts)
+        facts[result.partition].append(result.value)
+    copied = find_copies(runner, request.copies, works) if "copies" in request.checks else []
+    return judge(request, {index: listed[index] for index in chosen}, facts, known, limits, copied)
+
+
+def list_all(directory: str) -> list[Listed]:
+    """All partitions of a directory with what its checkpoints say of them, which are read before the sizes."""
+    root = storage_path(directory)
+    cleaned = find_checkpoint(storage.join(root, CLEANER_CHECKPOINT))
+    topics = read_topics(root)
+    watermarks = read_checkpoint(storage.join(root, HIGH_WATERMARK_CHECKPOINT))
+    return [
+        Listed(
+            directory,
+            log,
+            topics.cleaned_below(cleaned, log.topic, log.partition),
+            watermarks.get((log.topic, log.partition), 0),
+        )
+        for log in list_partitions(directory)
+    ]
+
+
+def later_than(log: PartitionLog, since_ms: int) -> PartitionLog:
+    """The log without the segments at its start that hold nothing later, if a snapshot tells the producers' states."""
+    names = {storage.stem_of(path) for path in log.snapshots}
+    first = 0
+    for index, segment in enumerate(log.segments[:-1]):
+        latest_ms = _latest_ms(storage.beside(segment.path, ".timeindex"))
+        if latest_ms is None or latest_ms >= since_ms:
+            break
+        if f"{log.segments[index + 1].base_offset:020d}" in names:
+            first = index + 1
+    kept = log.segments[first:]
+    return log._replace(segments=kept, log_start=max(log.log_start, kept[0].base_offset)) if first else log
+
+
+def run(runner: Runner, function: Function, works: Sequence[Work], label: str) -> list[Result]:
+    """The results in order of partition and range. Raises AuditFailed with the first reason that there is."""
+    results = sorted(runner.run(function, works, label), key=lambda one: (one.partition, one.ordinal))
+    raise_first_error(results)
     return results
 
 
-def scan_one(part: "Range") -> "tuple[RangeFates, LastRecords]":
-    """Fates of the range and, of the coordinator's log, the last record of each key."""
-    from ottla.spark_jobs.coordinator import TOPIC
-    from ottla.spark_jobs.scan import scan_range
-
-    fates = scan_range(part, on_damage=REPORT, check_crc=True)
-    return fates, last_records(part) if part.topic == TOPIC else {}
+def raise_first_error(results: Sequence[Result]) -> None:
+    """Raises FilesVanished if that is all that went wrong, else AuditFailed with the first other reason."""
+    for result in sorted((one for one in results if one.error), key=lambda one: one.has_vanished):
+        raise (FilesVanished if result.has_vanished else AuditFailed)(result.error)
 
 
-def last_records(part: "Range") -> "LastRecords":
-    """The last record of each key in `part`, without transactions (the coordinator's log has none)."""
-    import numpy as np
-
-    from ottla.spark_jobs import schemas
-    from ottla.spark_jobs.damage import DamageLog
-    from ottla.spark_jobs.records import RecordScan, Visibility
-
-    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), DamageLog(REPORT))
-    everything = Visibility(False, part.log_start, 2**63 - 1, np.empty((0, 3), dtype=np.int64))
-    last: LastRecords = {}
-    for batch in scan.read(part, everything):
-        last.update(zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True))
-    last.pop(None, None)  # type: ignore[call-overload]
-    return last
+def _latest_ms(path: str) -> int | None:
+    """The last entry, which a roll writes for the largest timestamp of the segment; None if there is none."""
+    try:
+        content = storage.read(path)
+    except OSError:
+        return None
+    if len(content) < TIME_ENTRY.size or len(content) % TIME_ENTRY.size:
+        return None
+    latest: int = TIME_ENTRY.unpack_from(content, len(content) - TIME_ENTRY.size)[0]
+    return latest if latest > 0 else None
 
 
-def audit(spark: "SparkSession", directory: str, topics: tuple[str, ...], now_ms: int) -> Audit:
-    """Audit `directory`: partitions of the topics that match (none: all), internal ones too.
-
-    Raises UnreadableDirectory, or AuditFailed if a task could not read its files.
-    """
-    from ottla.spark_jobs.coordinator import TOPIC
-    from ottla.spark_jobs.listing import list_partitions, select_topics
-    from ottla.spark_jobs.plan import LARGEST_TASK_BYTES, plan_tasks
-
-    logs = list_partitions(directory)
-    chosen = {log.name for log in (select_topics(logs, topics) if topics else logs)}
-    logs = [log for log in logs if log.name in chosen or log.topic == TOPIC]
-    tasks = plan_tasks(logs, spark.sparkContext.defaultParallelism, LARGEST_TASK_BYTES)
-    return merge(directory, now_ms, logs, run(spark, tasks), chosen)
+def _coordinators(logs: Sequence[PartitionLog]) -> dict[int, int]:
+    """Partition of `__transaction_state` -> index in the listing: of several replicas the longest."""
+    found: dict[int, int] = {}
+    for index, log in enumerate(logs):
+        if log.topic != history.TOPIC:
+            continue
+        other = found.get(log.partition)
+        if other is None or _length(log) > _length(logs[other]):
+            found[log.partition] = index
+    return found
 
 
-def run(spark: "SparkSession", tasks: "list[tuple[Range, ...]]") -> list[RangeResult]:
-    """The results of all tasks, in order of partition and range.
-
-    An RDD, not mapInArrow: a task gets its own ranges alone, costs half as much to start, and needs no pandas.
-    """
-    if not tasks:
-        return []
-    results: list[RangeResult] = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(scan_task).collect()
-    for result in results:
-        if result.error:
-            raise AuditFailed(result.error)
-    return sorted(results, key=lambda result: (result.partition, result.ordinal))
+def _length(log: PartitionLog) -> tuple[int, int]:
+    return (log.segments[-1].base_offset, log.segments[-1].size_bytes) if log.segments else (0, 0)
 
 
-def merge(
-    directory: str, now_ms: int, logs: "list[PartitionLog]", results: list[RangeResult], chosen: set[str]
-) -> Audit:
-    """Partitions, verdicts and damage from the results of all ranges."""
-    from ottla.spark_jobs.coordinator import TOPIC, Coordinator
-    from ottla.spark_jobs.scan import merge_partition
-
-    ranges: dict[int, list[RangeFates]] = {}
-    last: LastRecords = {}
-    for result in results:
-        assert result.fates is not None
-        ranges.setdefault(result.partition, []).append(result.fates)
-        last.update(result.last_records)
-    coordinator = Coordinator(last, at_hand=any(log.topic == TOPIC for log in logs))
-    partitions = [
-        (log, merge_partition(log, ranges.get(index, []))) for index, log in enumerate(logs) if log.name in chosen
+def _works(runner: Runner, index: int, one: Listed, settings: Settings) -> list[Work]:
+    share = one.log.size_bytes // max(runner.parallelism, 1) + 1
+    ranges = cut_partition(index, one.log, min(max(share, LEAST_CUT_BYTES), LARGEST_CUT_BYTES))
+    return [
+        Work(
+            part,
+            settings,
+            one.log if part.ordinal == 0 else None,
+            ANYWHERE if one.cleaned_below is None else one.cleaned_below,
+            is_last=part.ordinal == len(ranges) - 1,
+        )
+        for part in ranges
     ]
-    found = [
-        coordinator.judge(log.topic, log.partition, one, now_ms)
-        for log, fates in partitions
-        for one in fates.open_transactions
-    ]
-    return Audit(directory, now_ms, partitions, found)
+
+
+def _limits(
+    runner: Runner, request: Request, listed: Sequence[Listed], works: Mapping[int, Sequence[Work]]
+) -> dict[int, int]:
+    """Index in the listing -> the offset at which `--as-of` cuts the partition."""
+    limits: dict[int, int] = {}
+    for index in works:
+        log = listed[index].log
+        if (log.topic, log.partition) in request.until_offsets:
+            limits[index] = request.until_offsets[log.topic, log.partition]
+    if request.until_ms is not None:
+        everything = [one for parts in works.values() for one in parts]
+        for result in run(runner, audit_work.cut, everything, "finding the time"):
+            if isinstance(result.value, int):
+                limits[result.partition] = min(result.value, limits.get(result.partition, result.value))
+    return limits
+
+
+def _history(
+    runner: Runner,
+    listed: Sequence[Listed],
+    coordinators: Mapping[int, int],
+    works: Mapping[int, Sequence[Work]],
+) -> history.History:
+    todo = [one for index in coordinators.values() for one in works[index]]
+    parts = []
+    for result in run(runner, audit_work.read_history, todo, "reading the coordinators' log") if todo else []:
+        assert isinstance(result.value, history.RangeHistory)
+        parts.append(result.value)
+    cleaned = {number: listed[index].cleaned_below for number, index in coordinators.items()}
+    return history.merge(
+        parts,
+        {number: ANYWHERE if offset is None else offset for number, offset in cleaned.items()},
+        {number: listed[index].log.log_start for number, index in coordinators.items()},
+    )
+
+
+def _entered(runner: Runner, works: Mapping[int, Sequence[Work]]) -> list[Work]:
+    """The work with the states that enter each range: those of cut partitions take a pass over the headers."""
+    from ottla.spark_jobs.scan.partitions import entering
+
+    cut = {index: parts for index, parts in works.items() if len(parts) > 1}
+    ready = [one for index, parts in works.items() if index not in cut for one in parts]
+    if not cut:
+        return ready
+    todo = [one for parts in cut.values() for one in parts[:-1]]
+    left: dict[int, list[states.States]] = {}
+    for result in run(runner, audit_work.leaving, todo, "following producers"):
+        assert isinstance(result.value, states.States)
+        left.setdefault(result.partition, []).append(result.value)
+    for index, parts in cut.items():
+        log = parts[0].log
+        assert log is not None
+        enters = entering(log)
+        ready.append(parts[0])
+        for part, before in zip(parts[1:], left[index], strict=True):
+            enters = states.enter(enters, [before], part.settings.producer_expiration_ms)
+            ready.append(part._replace(entering=enters))
+    return ready

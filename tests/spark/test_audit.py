@@ -1,4 +1,4 @@
-"""The audit command: what it prints, its exit codes, and what it ships to executors."""
+"""The audit command: what it prints, its exit codes, what it writes, and what it ships to executors."""
 
 import json
 import os
@@ -7,14 +7,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def run_audit(spark, capsys):
+def run_audit(capsys):
     from ottla.spark_jobs.audit import main
 
     def run(*argv):
@@ -24,36 +27,54 @@ def run_audit(spark, capsys):
     return run
 
 
-@pytest.mark.spark
+def lines(out):
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def wrong(out):
+    return [one for one in lines(out) if one["severity"] != "info"]
+
+
 @pytest.mark.parametrize("name", ["clean", "unclean"])
-def test_open_transactions_are_those_that_kafkas_tools_list(run_audit, reference, name):
-    code, out, _ = run_audit(reference(name), "--format", "json")
-    found = {one["transactional_id"]: one for one in json.loads(out)["open_transactions"]}
-    assert code == 1
-    assert set(found) == {"hanging-01", "tv2-01"}
+def test_open_transactions_of_kafkas_tools_are_all_that_is_wrong_with_kafkas_directories(run_audit, reference, name):
+    code, out, err = run_audit(reference(name), "--format", "json")
+    assert (code, err) == (1, "")
+    found = {one["transactional_id"]: one for one in wrong(out)}
     # As `kafka-transactions describe` and `describe-producers` have them in transactions.txt.
-    hanging = found["hanging-01"]
-    assert (hanging["producer_id"], hanging["producer_epoch"], hanging["first_offset"]) == (13, 0, 898)
-    assert (hanging["topic"], hanging["partition"], hanging["timeout_ms"]) == ("ledger", 2, 900_000)
-    assert json.loads(out)["audited_at_ms"] - hanging["age_ms"] == 1795253826426
-    second = found["tv2-01"]
+    assert set(found) == {"hanging-01", "tv2-01"}
+    hanging, second = found["hanging-01"], found["tv2-01"]
+    assert (hanging["check"], hanging["producer_id"], hanging["topic"]) == ("hanging", 13, "ledger")
+    assert (hanging["partition"], hanging["offset"]) == (2, 898)
     assert (second["producer_id"], second["topic"], second["partition"]) == (14, "ledger-tv2", 1)
 
 
-@pytest.mark.spark
-def test_partitions_are_those_that_kafkas_consumer_saw(run_audit, reference, consumed):
-    _, out, _ = run_audit(reference("unclean"), "--format", "json")
-    partitions = {f"{row['topic']}-{row['partition']}": row for row in json.loads(out)["partitions"]}
+def test_a_finding_has_the_documented_keys(run_audit, reference):
+    _, out, _ = run_audit(reference("clean"), "--format", "json")
+    keys = ["check", "severity", "topic", "partition", "offset", "producer_id", "transactional_id", "message", "action"]
+    assert all([*one][:9] == keys and set(one) <= {*keys, "file", "position"} for one in lines(out))
+
+
+def test_directory_while_nothing_was_overdue_is_clean(run_audit, reference):
+    code, out, _ = run_audit(reference("clean"), "--as-of", "1795253827000")
+    assert code == 0
+    assert "Clean: " in out
+    assert "as of 1795253827000" in out
+
+
+def test_partitions_are_those_that_kafkas_consumer_saw(run_audit, reference, consumed, tmp_path):
+    run_audit(reference("unclean"), "--output", tmp_path, "--output-format", "json")
+    rows = [json.loads(line) for line in (tmp_path / "partitions/part-0.json").read_text().splitlines()]
+    partitions = {f"{row['topic']}-{row['partition']}": row for row in rows}
     ends, records = consumed("read_uncommitted")
+    kinds = ("plainRecords", "committedRecords", "abortedRecords", "openRecords")
     for name, end in ends.items():
         row = partitions[name]
-        assert row["high_watermark"] == end
-        assert sum(row["records"].values()) == sum(f"{one['topic']}-{one['partition']}" == name for one in records)
+        assert row["logEnd"] == end
+        assert sum(row[kind] for kind in kinds) == sum(f"{one['topic']}-{one['partition']}" == name for one in records)
     for name, end in consumed("read_committed")[0].items():
-        assert partitions[name]["last_stable_offset"] == end
+        assert partitions[name]["lastStableOffset"] == end
 
 
-@pytest.mark.spark
 def test_text_has_a_line_per_partition_and_tells_what_to_do(run_audit, reference):
     code, out, err = run_audit(reference("clean"))
     assert (code, err) == (1, "")
@@ -64,43 +85,51 @@ def test_text_has_a_line_per_partition_and_tells_what_to_do(run_audit, reference
     assert "abort --topic ledger --partition 2 --start-offset 898" in out
     assert "__transaction_state" not in out
     assert "\033" not in out
+    assert out.index("Findings: 2 hanging") < out.index("topic ")
 
 
-@pytest.mark.spark
-def test_clean_directory_exits_with_0(run_audit, reference):
+def test_chosen_topics_and_checks_alone_are_reported(run_audit, reference):
     code, out, _ = run_audit(reference("clean"), "--topics", "audit-log,__*")
     assert code == 0
     assert "Clean" in out
     assert "__consumer_offsets" in out
+    code, out, _ = run_audit(reference("clean"), "--checks", "torn, gaps", "--format", "json")
+    assert code == 0
+    assert {one["check"] for one in lines(out)} == {"gaps"}
 
 
-@pytest.mark.spark
 def test_damage_exits_with_1_and_names_the_place(run_audit, write_log):
     log = write_log()
     positions = [log.data(5) for _ in range(3)]
     data = bytearray(log.path.read_bytes())
     data[positions[1] + 70] ^= 1
     log.path.write_bytes(data)
-    code, out, _ = run_audit(write_log.root)
+    code, out, _ = run_audit(write_log.root, "--checks", "damage")
     assert code == 1
-    assert str(log.path) in out
-    assert f"position {positions[1]} to {positions[2]}: CRC mismatch in the batch at offset 5" in out
-    _, out, _ = run_audit(write_log.root, "--format", "json")
-    assert [one["position"] for one in json.loads(out)["damage"]] == [positions[1]]
+    assert f"in {log.path} position {positions[1]}\n" in out
+    code, out, _ = run_audit(write_log.root, "--format", "json", "--checks", "damage")
+    (found,) = lines(out)
+    assert (found["file"], found["position"], found["offset"]) == (str(log.path), positions[1], 5)
 
 
-@pytest.mark.spark
+def test_fail_on_error_lets_warnings_pass(run_audit, write_log):
+    log = write_log()
+    log.data(1, producer_id=7, base_sequence=0, transactional=False)
+    log.data(1, producer_id=7, epoch=1, base_sequence=5, transactional=False)
+    assert run_audit(write_log.root, "--checks", "sequence")[0] == 1
+    assert run_audit(write_log.root, "--checks", "sequence", "--fail-on", "error")[0] == 0
+
+
 def test_torn_tail_is_told_and_is_no_finding(run_audit, write_log):
     log = write_log()
     log.data(5)
     with log.path.open("ab") as file:
         file.write(b"\0" * 30)
-    code, out, _ = run_audit(write_log.root)
+    code, out, _ = run_audit(write_log.root, "--all")
     assert code == 0
-    assert "Torn tails" in out
+    assert "torn tail" in out
 
 
-@pytest.mark.spark
 def test_open_transaction_below_the_log_start_is_known_from_the_snapshot(run_audit, write_log):
     from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 
@@ -108,19 +137,155 @@ def test_open_transaction_below_the_log_start_is_known_from_the_snapshot(run_aud
     log.data(3)
     snapshot = encode_snapshot([ProducerEntry(5, 0, 9, 90, 0, 1_700_000_000_000, -1, 81)])
     (log.folder / f"{100:020d}.snapshot").write_bytes(snapshot)
-    code, out, _ = run_audit(write_log.root, "--format", "json")
-    (found,) = json.loads(out)["open_transactions"]
-    assert (code, found["producer_id"], found["first_offset"], found["records"]) == (1, 5, 81, 0)
-    assert json.loads(out)["partitions"][0]["last_stable_offset"] == 100
+    code, out, _ = run_audit(write_log.root, "--format", "json", "--checks", "hanging")
+    (found,) = lines(out)
+    assert (code, found["producer_id"], found["offset"]) == (1, 5, 81)
 
 
-@pytest.mark.spark
-def test_unreadable_directory_exits_with_3(run_audit, tmp_path):
-    code, out, err = run_audit(tmp_path / "none")
-    assert (code, out) == (3, "")
-    assert err.count("\n") == 1
-    assert "No such file or directory" in err
-    assert run_audit(tmp_path)[0] == 3
+def test_cut_at_offsets_shows_what_a_consumer_would_have_seen(run_audit, write_log):
+    log = write_log()
+    log.data(2, producer_id=7)  # 0, 1
+    log.marker(7, commit=True)  # 2
+    log.data(3, producer_id=8)  # 3, 4, 5
+    log.marker(8, commit=True)  # 6
+    _, out, _ = run_audit(write_log.root, "--as-of", "ledger:0:6", "--topics", "ledger")
+    line = next(line for line in out.splitlines() if line.startswith("ledger"))
+    assert line.split("│")[1].split() == ["0", "6", "3", "◂"]
+    assert line.split("│")[2].split() == ["1", "·", "1"]
+    assert "open then" in out
+
+
+def test_since_leaves_out_segments_that_a_snapshot_stands_for(run_audit, write_log):
+    from ottla.protocol.indexes import TimeEntry, pack_time_entry
+    from ottla.protocol.snapshot import encode_snapshot
+
+    log = write_log()
+    log.data(2, timestamp_ms=1_000)
+    log.path.with_suffix(".timeindex").write_bytes(pack_time_entry(TimeEntry(1_000, 1)))
+    log.roll()
+    (log.folder / f"{2:020d}.snapshot").write_bytes(encode_snapshot([]))
+    log.data(3, timestamp_ms=5_000)
+    arguments = ("--topics", "ledger", "--checks", "damage")
+    since = run_audit(write_log.root, "--since", "1970-01-01T00:00:04", *arguments)[1]
+    everything = run_audit(write_log.root, "--since", "900", *arguments)[1]
+    starts = [re.search(r"^ledger +0 │ +(\d+) +5 ", out, re.MULTILINE)[1] for out in (since, everything)]
+    assert starts == ["2", "0"]
+
+
+def test_directories_of_several_brokers_are_one_cluster(run_audit, reference, tmp_path):
+    """The coordinators' log is on one broker, the partitions on the other."""
+    whole = reference("clean")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        shutil.copy(whole / "meta.properties", tmp_path / name)
+        shutil.copy(whole / "cleaner-offset-checkpoint", tmp_path / name)
+    for folder in whole.iterdir():
+        if folder.is_dir():
+            to = tmp_path / ("one" if folder.name.startswith("__transaction_state") else "two")
+            shutil.copytree(folder, to / folder.name)
+    _, out, _ = run_audit(tmp_path / "one", tmp_path / "two", "--format", "json")
+    assert {one["transactional_id"] for one in wrong(out)} == {"hanging-01", "tv2-01"}
+    _, out, _ = run_audit(tmp_path / "two", "--format", "json", "--checks", "torn")
+    assert {one["severity"] for one in lines(out)} == {"info"}
+    assert all("unverifiable" in one["message"] for one in lines(out))
+
+
+def test_replicas_are_audited_each_for_itself(run_audit, reference, tmp_path):
+    for name in ("one", "two"):
+        shutil.copytree(reference("clean"), tmp_path / name)
+    path = tmp_path / "two" / "plain-0" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[300] ^= 1
+    path.write_bytes(content)
+    arguments = ("--topics", "plain,__transaction_state", "--as-of", "1795253827000")
+    _, out, _ = run_audit(tmp_path / "one", tmp_path / "two", *arguments, "--format", "json", "--checks", "damage")
+    (found,) = wrong(out)
+    assert found["message"].endswith(f"; replica in {tmp_path / 'two'}")
+    _, out, _ = run_audit(tmp_path / "one", tmp_path / "two", *arguments)
+    assert len(re.findall(rf"^plain \({tmp_path}/(one|two)\) +0 │", out, re.MULTILINE)) == 2
+
+
+@pytest.mark.parametrize("form", ["parquet", "json"])
+def test_tables_are_written_for_others_to_read(run_audit, reference, tmp_path, form):
+    import pyarrow.json
+    import pyarrow.parquet
+
+    code, out, _ = run_audit(reference("clean"), "--format", "json", "--output", tmp_path, "--output-format", form)
+    assert code == 1
+    read = pyarrow.parquet.read_table if form == "parquet" else pyarrow.json.read_json
+    findings = read(tmp_path / f"findings/part-0.{form}").to_pylist()
+    assert [(one["check"], one["offset"]) for one in findings] == [(one["check"], one["offset"]) for one in lines(out)]
+    transactions = [row for path in (tmp_path / "transactions").iterdir() for row in read(path).to_pylist()]
+    ledger = [row for row in transactions if (row["topic"], row["partition"]) == ("ledger", 2)]
+    counts = {fate: sum(row["fate"] == fate for row in ledger) for fate in ("committed", "aborted", "open")}
+    assert counts == {"committed": 223, "aborted": 64, "open": 1}
+    assert all(row["transactionalId"] for row in ledger if row["fate"] != "open")
+    assert run_audit(reference("clean"), "--output", tmp_path)[0] == 2
+
+
+def test_copies_are_compared_by_key_and_by_header(run_audit, write_log):
+    source, target = write_log("orders"), write_log("settlements")
+    source.data(4)  # keys k0 to k3
+    target.data(3, producer_id=7)  # k0 to k2, aborted
+    target.marker(7, commit=False)
+    target.data(3, producer_id=7)  # k0 to k2
+    target.marker(7, commit=True)
+    target.data(1)  # k0 again
+    code, out, _ = run_audit(
+        write_log.root, "--copies", "orders=settlements,key", "--checks", "copies", "--format", "json"
+    )
+    found = {one["offset"]: one for one in wrong(out)}
+    assert code == 1
+    assert set(found) == {0, 3}
+    assert "1 input with 2 committed outputs: orders-0@0, settlements-0@4, settlements-0@8" in found[0]["message"]
+    assert "1 input with 0 committed outputs" in found[3]["message"]
+    _, out, _ = run_audit(
+        write_log.root, "--copies", "orders=settlements,header:id", "--checks", "copies", "--format", "json"
+    )
+    assert "8 records of orders and settlements without a header id" in wrong(out)[0]["message"]
+
+
+def test_segment_that_a_broker_deletes_meanwhile_is_listed_anew(run_audit, write_log, monkeypatch, tmp_path):
+    from ottla.spark_jobs import audit_scan, audit_work
+
+    log = write_log()
+    log.data(2, producer_id=7)
+    log.marker(7, commit=True)
+    first = log.path
+    log.roll()
+    log.data(3)
+    seen = []
+
+    def scan(work):
+        if not seen:
+            first.unlink()
+        seen.append(work)
+        return audit_work.scan(work)
+
+    monkeypatch.setattr(audit_scan, "audit_work", SimpleNamespace(**{**vars(audit_work), "scan": scan}))
+    output = tmp_path / "tables"
+    code, out, err = run_audit(write_log.root, "--topics", "ledger", "--checks", "damage", "--output", output)
+    assert (code, err, len(seen)) == (0, "", 2)
+    assert re.search(r"^ledger +0 │ +3 +6 ", out, re.MULTILINE)
+    assert list((output / "transactions").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none"], "No such file or directory"),
+        (["."], "not a log directory"),
+        ([".", "--checks", "torn,tron"], "no check tron"),
+        ([".", "--as-of", "yesterday"], "--as-of yesterday"),
+        ([".", "--since", "yesterday"], "--since yesterday"),
+        ([".", "--copies", "orders"], "--copies orders"),
+        ([".", "--checks", "copies"], "--copies INPUT=OUTPUT,key"),
+    ],
+)
+def test_what_could_not_run_exits_with_2_and_one_line(run_audit, tmp_path, arguments, said):
+    code, out, err = run_audit(tmp_path / arguments[0], *arguments[1:])
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said in err
 
 
 def test_usage_exits_with_2(capsys):
@@ -128,18 +293,19 @@ def test_usage_exits_with_2(capsys):
 
     assert main([]) == 2
     assert main(["DIR", "--format", "yaml"]) == 2
+    assert main(["DIR", "--output-format", "delta"]) == 2
     assert main(["--help"]) == 0
 
 
 def test_executor_says_in_one_line_what_it_lacks(monkeypatch):
     from ottla.spark_jobs import needs
-    from ottla.spark_jobs.audit_scan import scan_task
-    from ottla.spark_jobs.plan import Range
+    from ottla.spark_jobs.audit_work import Settings, Work, scan
+    from ottla.spark_jobs.scan.plan import Range
 
     monkeypatch.setattr(needs, "MODULES", {**needs.MODULES, "no_such_module": "no-such-thing"})
     needs.lacking.cache_clear()
     try:
-        (result,) = scan_task((Range(0, 0, "ledger", 0, 0, ()),))
+        result = scan(Work(Range(0, 0, "ledger", 0, 0, ()), Settings((), 0, None, 0, None), None, 0))
     finally:
         needs.lacking.cache_clear()
     assert re.search(r"lacks no-such-thing: pip install 'ottla\[spark\]'", result.error)
@@ -151,16 +317,29 @@ def test_topics_that_match_nothing_are_not_reported_as_clean(run_audit, referenc
     assert run_audit(directory, "--topics", "ledgre,x-*") == (
         2,
         "",
-        f"ottla audit: {directory}: no topic matches ledgre,x-*\n",
+        f"ottla audit: {directory}: no topic matches ledgre, x-*\n",
     )
+
+
+@pytest.mark.spark
+def test_spark_and_this_process_give_the_same(spark, run_audit, reference, tmp_path):
+    arguments = ("--format", "json", "--copies", "ledger=audit-log,key", "--as-of", "1795253900000")
+    results = {}
+    for where in ("here", "spark"):
+        folder = tmp_path / where
+        results[where] = run_audit(reference("clean"), *arguments, "--run-on", where, "--output", folder)
+        names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet"))
+        results[where] += (names, [(folder / name).read_bytes() for name in names])
+    assert results["here"] == results["spark"]
+    assert len(results["here"][3]) > 10
 
 
 @pytest.mark.slow
 def test_java_that_does_not_start_is_told_in_one_line_behind_what_it_says_itself(reference, tmp_path):
-    command = [sys.executable, ROOT / "ottla/spark_jobs/audit.py", reference("clean")]
+    command = [sys.executable, ROOT / "ottla/spark_jobs/audit.py", reference("clean"), "--run-on", "spark"]
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
-    assert done.returncode == 3
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"ottla audit: Spark, which needs Java 17, did not start with JAVA_HOME={tmp_path}: ")
@@ -174,18 +353,15 @@ def test_what_is_shipped_works_alone(tmp_path, reference):
 import sys
 sys.path.insert(0, {str(packed(tmp_path))!r})
 import ottla, pyspark_ottla
-from ottla.spark_jobs.audit_scan import scan_task
-from ottla.spark_jobs.listing import list_partitions
-from ottla.spark_jobs.plan import plan_tasks
+from ottla.spark_jobs.audit_scan import Request, audit
+from ottla.spark_jobs.runner import HereRunner
 assert "ottla.zip" in ottla.__file__ and "ottla.zip" in pyspark_ottla.__file__
-tasks = plan_tasks(list_partitions({str(reference("clean"))!r}), 2, 1 << 30)
-results = [result for task in tasks for result in scan_task(task)]
-assert not any(result.error for result in results), results
-print(sum(len(result.fates.aborted) for result in results))
+found = audit(HereRunner(1), Request(({str(reference("clean"))!r},), (), 1795253827000))
+print(sum(one.aborted.transactions for one in found.partitions))
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "numba")}
     done = subprocess.run(
-        [sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=120, env=environment
+        [sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=240, env=environment
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 300
@@ -206,7 +382,4 @@ def test_spark_submit_runs_the_script_from_a_checkout(reference, tmp_path):
         env=environment,
     )
     assert done.returncode == 1, done.stderr
-    assert {one["transactional_id"] for one in json.loads(done.stdout)["open_transactions"]} == {
-        "hanging-01",
-        "tv2-01",
-    }
+    assert {one["transactional_id"] for one in wrong(done.stdout)} == {"hanging-01", "tv2-01"}

@@ -1,0 +1,120 @@
+"""The arguments of an audit: what may be said on the command line, and what it means. pure"""
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from ottla.spark_jobs.checks.finding import CHECKS
+
+FORMATS = ("parquet", "json")
+_COPIES = "copies"
+_DAY_MS = 86_400_000
+# What datetime can show: 1970 to the end of the year 9999.
+_LAST_MS = 253_402_300_799_999
+
+_EPILOG = """\
+Exit codes: 0 clean, 1 findings of the severity of --fail-on or worse, 2 could not run.
+Checks: %(checks)s."""
+
+
+class BadArgument(ValueError):
+    """An argument that cannot be meant; the text is one line."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options; help says what each means."""
+    made = argparse.ArgumentParser(
+        prog="ottla audit",
+        description="Was everything in the log directories of a broker written exactly once? They may be in use.",
+        epilog=_EPILOG % {"checks": ", ".join(CHECKS)},
+    )
+    made.add_argument(
+        "directories", metavar="DIR", nargs="+", help="log directory of Ottla or Apache Kafka; several: of one cluster"
+    )
+    made.add_argument("--format", choices=("text", "json"), default="text", help="json: one finding a line")
+    made.add_argument("--checks", default="", metavar="NAMES", help="comma-separated; default: all")
+    made.add_argument("--topics", default="", metavar="GLOBS", help="comma-separated, such as ledger,audit-*")
+    made.add_argument("--since", default="", metavar="TIME", help="leave out segments that hold nothing later")
+    made.add_argument(
+        "--as-of",
+        default="",
+        metavar="TIME|OFFSETS",
+        help="what a read_committed consumer would have seen then; offsets: ledger:0:898,ledger:1:12",
+    )
+    made.add_argument("--fail-on", choices=("warning", "error"), default="warning", help="default: warning")
+    made.add_argument("--output", metavar="DIR", help="write the tables findings, transactions and partitions there")
+    made.add_argument("--output-format", choices=FORMATS, default="parquet", help="default: parquet")
+    made.add_argument("--report", metavar="FILE", help="write the audit there as one HTML file to look at")
+    made.add_argument("--all", action="store_true", help="show internal topics and what is no finding too")
+    made.add_argument(
+        "--copies",
+        action="append",
+        default=[],
+        metavar="INPUT=OUTPUT,key|header:NAME",
+        help="each committed record of topic INPUT has exactly one in OUTPUT, told by key or header",
+    )
+    made.add_argument(
+        "--transactional-id-expiration-ms", type=int, default=7 * _DAY_MS, metavar="MS", help="of brokers"
+    )
+    made.add_argument("--producer-id-expiration-ms", type=int, default=_DAY_MS, metavar="MS", help="of brokers")
+    made.add_argument(
+        "--run-on",
+        choices=("auto", "here", "spark"),
+        default="auto",
+        help="here: threads of this process; spark: a session; auto: here, but Spark under spark-submit",
+    )
+    return made
+
+
+def checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
+    """The names in the order of reports, `copies` only with topics to compare. Raises BadArgument."""
+    names = {name.strip() for name in given.split(",") if name.strip()}
+    if unknown := sorted(names - set(CHECKS)):
+        raise BadArgument(f"no check {', '.join(unknown)}; there are {', '.join(CHECKS)}")
+    if _COPIES in names and not has_copies:
+        raise BadArgument("--checks copies: --copies INPUT=OUTPUT,key says which topics to compare")
+    return tuple(one for one in CHECKS if one in names or (not names and (one != _COPIES or has_copies)))
+
+
+def time_ms(given: str, option: str) -> int:
+    """Milliseconds from them, or from ISO 8601 (UTC unless it says otherwise). Raises BadArgument."""
+    if _is_number(given):
+        since_1970_ms = int(given)
+    else:
+        try:
+            moment = datetime.fromisoformat(given)
+        except ValueError as error:
+            raise BadArgument(f"{option} {given}: neither ISO 8601 nor milliseconds") from error
+        since_1970_ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    if not 0 <= since_1970_ms <= _LAST_MS:
+        raise BadArgument(f"{option} {given}: not a time from 1970 to 9999")
+    return since_1970_ms
+
+
+def as_of(given: str) -> tuple[int | None, dict[tuple[str, int], int]]:
+    """(time in ms, None) or (None, offsets by topic and partition). Raises BadArgument."""
+    fields = [one.strip().rsplit(":", 2) for one in given.split(",")]
+    if not given:
+        return None, {}
+    if not _is_time(given) and all(len(one) == 3 and _is_number(one[1]) and _is_number(one[2]) for one in fields):
+        return None, {(topic, int(partition)): int(offset) for topic, partition, offset in fields}
+    if ":" in given and not _is_time(given):
+        raise BadArgument(f"--as-of {given}: neither ISO 8601 nor TOPIC:PARTITION:OFFSET,...")
+    return time_ms(given, "--as-of"), {}
+
+
+def _is_number(given: str) -> bool:
+    return given.isascii() and given.isdigit()
+
+
+def _is_time(given: str) -> bool:
+    try:
+        datetime.fromisoformat(given)
+    except ValueError:
+        return False
+    return True
+
+
+def directories(given: Sequence[str]) -> tuple[str, ...]:
+    """Each once, in the order given."""
+    return tuple(dict.fromkeys(given))

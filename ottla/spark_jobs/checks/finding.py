@@ -1,0 +1,62 @@
+"""What a check reports: one finding, with its place and what to do. pure"""
+
+import json
+from typing import Any, Literal, NamedTuple
+
+Severity = Literal["error", "warning", "info"]
+
+# Worst first.
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+
+# Every check of an audit, in the order in which a report tells them.
+CHECKS = ("damage", "hanging", "torn", "sequence", "zombie", "index", "gaps", "copies", "stale", "shape")
+
+
+class Finding(NamedTuple):
+    """One finding. None: does not apply or is not known. `position` is in `file`, in bytes."""
+
+    check: str
+    severity: Severity
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    producer_id: int | None
+    transactional_id: str | None
+    message: str
+    action: str
+    file: str | None = None
+    position: int | None = None
+
+    @property
+    def place(self) -> str:
+        """`topic-partition@offset`, as far as it is known."""
+        if self.topic is None:
+            return ""
+        name = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        return name if self.offset is None else f"{name}@{self.offset}"
+
+    def is_at_least(self, severity: Severity) -> bool:
+        return SEVERITIES.index(self.severity) <= SEVERITIES.index(severity)
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding as JSON has it: without `file` and `position` where there are none."""
+        content = self._asdict()
+        for key in ("file", "position"):
+            if content[key] is None:
+                del content[key]
+        return content
+
+    def line(self) -> str:
+        """The finding as one line of JSON."""
+        return json.dumps(self.as_json(), ensure_ascii=False)
+
+
+def in_order(findings: list[Finding]) -> list[Finding]:
+    """Errors first, then by check, place and offset."""
+
+    def key(one: Finding) -> tuple[int, int, str, int, int]:
+        partition = -1 if one.partition is None else one.partition
+        offset = -1 if one.offset is None else one.offset
+        return SEVERITIES.index(one.severity), CHECKS.index(one.check), one.topic or "", partition, offset
+
+    return sorted(findings, key=key)

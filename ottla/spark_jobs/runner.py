@@ -1,0 +1,183 @@
+"""Where the tasks of an audit run: in threads of this process, or on Spark; the results are the same. shell"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
+
+from ottla.spark_jobs.audit_work import Result, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ottla.spark_jobs.scan.kernels import Longs
+
+T = TypeVar("T")
+
+# What a task of Spark should have to do at least: it costs a Python worker about 50 ms.
+TASK_BYTES = 256 * 1024 * 1024
+
+Function = Callable[[Work], Result]
+Naming = Callable[[Work], "tuple[Longs, Result]"]
+
+
+class Runner(Protocol):
+    """Runs a function over pieces of work. `parallelism`: how many run at once."""
+
+    @property
+    def parallelism(self) -> int: ...
+
+    def run(self, function: Function, works: Sequence[Work], label: str) -> list[Result]:
+        """The results, in any order. `label` says what is going on, for people."""
+        ...
+
+    def reduce(
+        self, function: Naming, combine: "Callable[[Sequence[Longs]], T]", works: Sequence[Work], label: str
+    ) -> tuple[list[T], list[Result]]:
+        """`function` gives rows whose first column is a hash, and a result. Rows of one hash are combined together."""
+        ...
+
+
+class Progress:
+    """A line on a terminal that says how far the work is; nothing where nobody watches."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._watched = stream.isatty()
+        self._width = 0
+
+    def show(self, text: str) -> None:
+        if self._watched:
+            self._stream.write("\r" + text.ljust(self._width))
+            self._stream.flush()
+            self._width = len(text)
+
+    def clear(self) -> None:
+        if self._watched and self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0
+
+
+class HereRunner:
+    """Threads of this process: the kernels, CRCs and reads release the GIL."""
+
+    def __init__(self, threads: int, stream: TextIO | None = None) -> None:
+        self._threads = threads
+        self._progress = Progress(sys.stderr if stream is None else stream)
+
+    @property
+    def parallelism(self) -> int:
+        return self._threads
+
+    def run(self, function: Function, works: Sequence[Work], label: str) -> list[Result]:
+        return self._run(function, works, label)
+
+    def reduce(
+        self, function: Naming, combine: "Callable[[Sequence[Longs]], T]", works: Sequence[Work], label: str
+    ) -> tuple[list[T], list[Result]]:
+        done = self._run(function, works, label)
+        return [combine([rows for rows, _ in done])] if done else [], [result for _, result in done]
+
+    def _run(self, function: Callable[[Work], T], works: Sequence[Work], label: str) -> list[T]:
+        total = sum(work.part.cost_bytes for work in works)
+        done = 0
+        results: list[T] = []
+        # The largest first, so that none is left alone at the end.
+        ordered = sorted(works, key=lambda work: -work.part.cost_bytes)
+        with ThreadPoolExecutor(self._threads) as pool:
+            running = {pool.submit(function, work): work for work in ordered}
+            try:
+                for future in as_completed(running):
+                    results.append(future.result())
+                    done += running[future].part.cost_bytes
+                    self._progress.show(f"{label}: {done / max(total, 1):.0%} of {total / 2**20:,.0f} MiB")
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+            finally:
+                self._progress.clear()
+        return results
+
+
+class SparkRunner:
+    """An RDD of groups of work: a task gets its own alone, costs half as much to start as mapInArrow, and needs no
+    pandas. Spark shows its own progress."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._context = spark.sparkContext
+
+    @property
+    def parallelism(self) -> int:
+        return int(self._context.defaultParallelism)
+
+    def run(self, function: Function, works: Sequence[Work], label: str) -> list[Result]:
+        groups = grouped(works, self.parallelism)
+        if not groups:
+            return []
+        self._context.setJobDescription(label)
+        tasks = self._context.parallelize(groups, len(groups))
+        results: list[Result] = tasks.flatMap(_each(function)).collect()
+        return results
+
+    def reduce(
+        self, function: Naming, combine: "Callable[[Sequence[Longs]], T]", works: Sequence[Work], label: str
+    ) -> tuple[list[T], list[Result]]:
+        groups = grouped(works, self.parallelism)
+        if not groups:
+            return [], []
+        self._context.setJobDescription(label)
+        buckets = 4 * self.parallelism
+        tasks = self._context.parallelize(groups, len(groups)).flatMap(_in_buckets(function, buckets))
+        done = tasks.groupByKey(buckets).mapValues(_combined(combine)).collect()
+        return [one for _, (one, _) in done if one is not None], [result for _, (_, told) in done for result in told]
+
+
+def grouped(works: Sequence[Work], parallelism: int) -> list[list[Work]]:
+    """Work in tasks of about equal size: one for each core while it is little, never much above TASK_BYTES."""
+    total = sum(work.part.cost_bytes for work in works)
+    target = min(TASK_BYTES, -(-total // parallelism))
+    groups: list[list[Work]] = []
+    room = 0
+    for work in sorted(works, key=lambda work: -work.part.cost_bytes):
+        if not groups or work.part.cost_bytes > room:
+            groups.append([])
+            room = target
+        groups[-1].append(work)
+        room -= work.part.cost_bytes
+    return groups
+
+
+def _in_buckets(function: Naming, buckets: int) -> "Callable[[Sequence[Work]], Iterator[tuple[int, Longs | Result]]]":
+    def run(works: Sequence[Work]) -> "Iterator[tuple[int, Longs | Result]]":
+        for work in works:
+            rows, result = function(work)
+            bucket = rows[:, 0] % buckets
+            for one in set(bucket.tolist()):
+                yield one, rows[bucket == one]
+            yield 0, result
+
+    return run
+
+
+def _combined(
+    combine: "Callable[[Sequence[Longs]], T]",
+) -> "Callable[[Iterable[Longs | Result]], tuple[T | None, list[Result]]]":
+    def run(values: "Iterable[Longs | Result]") -> tuple[T | None, list[Result]]:
+        rows: list[Longs] = []
+        results: list[Result] = []
+        for one in values:
+            if isinstance(one, Result):
+                results.append(one)
+            else:
+                rows.append(one)
+        return combine(rows) if rows else None, results
+
+    return run
+
+
+def _each(function: Function) -> Callable[[Sequence[Work]], list[Result]]:
+    def run(works: Sequence[Work]) -> list[Result]:
+        return [function(work) for work in works]
+
+    return run

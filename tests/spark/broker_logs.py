@@ -1,0 +1,263 @@
+"""Directories of random transactional logs as Ottla's broker writes them, and what its Fetch gives a consumer.
+
+Every log keeps a ledger: what was appended at which offset, and how its transaction ended. That is the naive model: it
+never reads a file.
+"""
+
+import heapq
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+from ottla.broker.api import fetch
+from ottla.broker.log.manager import LogManager
+from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.ports.disk import RealDisk
+from ottla.broker.turns import Turns
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch, iter_batches, iter_records, read_marker
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.produced import check_produced_batch
+
+TOPIC = "ledger"
+TOPIC_ID = bytes(range(16))
+ISOLATIONS = ("read_uncommitted", "read_committed")
+FETCH_VERSION = 11
+
+
+class UnsyncedDisk(RealDisk):
+    """Nobody pulls the plug here."""
+
+    __slots__ = ()
+
+    def sync(self, paths):
+        del paths
+
+    def sync_dir(self, path):
+        del path
+
+
+class Clock:
+    """Time passes when told so; nothing is ever due."""
+
+    def __init__(self):
+        self.ms = 1_700_000_000_000
+
+    def now_ms(self):
+        return self.ms
+
+    def monotonic_ms(self):
+        return float(self.ms)
+
+    def call_later(self, delay_ms, callback):
+        del delay_ms, callback
+        return SimpleNamespace(cancel=lambda: None)
+
+    def next_turn(self, callback):
+        callback()
+
+    from_thread = next_turn
+
+
+@dataclass
+class Ledger:
+    """What happened to one partition. `fates`: offset -> (key, value, transaction or None); transactions by number."""
+
+    rows: dict = field(default_factory=dict)
+    fates: dict = field(default_factory=dict)  # transaction -> committed, aborted, open
+    first: dict = field(default_factory=dict)  # transaction -> first offset
+    log_start: int = 0
+    end: int = 0
+
+    def visible(self, isolation):
+        """offset -> (key, value) of what a consumer of the whole partition is given."""
+        stable = min((self.first[one] for one, fate in self.fates.items() if fate == "open"), default=self.end)
+        limit = max(stable, self.log_start) if isolation == "read_committed" else self.end
+        hidden = ("aborted", "open") if isolation == "read_committed" else ()
+        return {
+            offset: (key, value)
+            for offset, (key, value, transaction) in self.rows.items()
+            if self.log_start <= offset < limit and self.fates.get(transaction) not in hidden
+        }
+
+
+class LogWriter:
+    """Producers of both transaction versions and plain ones, on one partition."""
+
+    def __init__(self, chance):
+        self.chance, self.ledger, self.count = chance, Ledger(), 0
+        self.partition = None
+        self.producers = {pid: SimpleNamespace(epoch=0, sequence=0, open=None) for pid in range(chance.randrange(1, 5))}
+        # A start after a kill does not find what is checkpointed late, and forgets producers below its log start.
+        self.may_raise_start = self.may_drop = True
+
+    def step(self, clock):
+        chance = self.chance
+        clock.ms += chance.choice([1, 50])
+        pid = chance.choice(list(self.producers))
+        producer = self.producers[pid]
+        dice = chance.random()
+        if dice < 0.3 and producer.open is not None:
+            self.end(pid, producer)
+        elif dice < 0.33 and producer.open is None:
+            self.mark(pid, producer.epoch, True, 1)  # a marker that ends nothing
+        elif dice < 0.36:
+            self.produce(-1, None, False)
+        elif dice < 0.39 and self.may_raise_start:
+            # Where nothing is left, a start forgets the producers and what they have open.
+            self.partition.raise_log_start(chance.randrange(max(self.ledger.end, 1)))
+            self.ledger.log_start = self.partition.log_start_offset
+        elif dice < 0.41 and self.may_drop:
+            self.drop_segments()
+        else:
+            self.produce(pid, producer, producer.open is not None or chance.random() < 0.8)
+
+    def produce(self, pid, producer, transactional):
+        chance, ledger = self.chance, self.ledger
+        records = [
+            (chance.choice([None, b"k%d" % chance.randrange(9)]), chance.choice([None, b"", chance.randbytes(9)]))
+            for _ in range(chance.choice([1, 1, 2, 5]))
+        ]
+        ids = {} if producer is None else {
+            "producer_id": pid,
+            "producer_epoch": producer.epoch,
+            "base_sequence": producer.sequence,
+            "transactional": transactional,
+        }  # fmt: skip
+        batch = build_batch(
+            records, timestamp_ms=1_700_000_000_000, compression=chance.choice([0, 0, 0, 1, 2, 3, 4]), **ids
+        )
+        data = memoryview(batch)
+        result = self.partition.append_produced(check_produced_batch(data), data)
+        assert result.error == ErrorCode.NONE, result
+        if producer is not None:
+            producer.sequence += len(records)
+        if transactional and producer.open is None:
+            producer.open = self.count
+            ledger.fates[self.count], ledger.first[self.count] = "open", result.base_offset
+            self.count += 1
+        for index, (key, value) in enumerate(records):
+            ledger.rows[result.base_offset + index] = (key, value, producer.open if transactional else None)
+        ledger.end = result.last_offset + 1
+
+    def end(self, pid, producer):
+        commit, version = self.chance.random() < 0.6, self.chance.choice([1, 2])
+        if version == 2 or self.chance.random() < 0.1:
+            producer.epoch, producer.sequence = producer.epoch + 1, 0
+        self.mark(pid, producer.epoch, commit, version)
+        self.ledger.fates[producer.open] = "committed" if commit else "aborted"
+        producer.open = None
+
+    def mark(self, pid, epoch, commit, version):
+        result = self.partition.append_marker(pid, epoch, commit, 0, version)
+        assert result.error == ErrorCode.NONE, result
+        self.ledger.end = result.last_offset + 1
+
+    def drop_segments(self):
+        """What retention does: the oldest segments go, with their files."""
+        below = [one for one in self.partition.segments if one.base_offset < self.partition.segments.active.base_offset]
+        if not below:
+            return
+        for segment in self.partition.drop_oldest(self.chance.randrange(len(below) + 1)):
+            for path in (*segment.paths, segment.log_path[: -len("log")] + "snapshot"):
+                Path(path).unlink(missing_ok=True)
+        self.ledger.log_start = self.partition.log_start_offset
+
+
+def write_directory(root, seed, partitions):
+    """Write a log directory. Returns the ledgers by partition, and the broker to fetch from, still running.
+
+    It may have been stopped, or killed, and started again half-way; `stop` ends it.
+    """
+    chance, clock = random.Random(seed), Clock()
+    turns = Turns(clock.next_turn, None)
+    clock.enter = turns.event
+    writers = [LogWriter(random.Random(f"{seed}-{index}")) for index in range(partitions)]
+    lives = chance.choice([("close",), ("close", "close"), ("abandon", "close"), ("close", "abandon")])
+    for number, end in enumerate(lives):
+        manager = LogManager(UnsyncedDisk(2_000), clock, turns, LogSettings(str(root)))
+        manager.open()
+        for index, writer in enumerate(writers):
+            sizes = {"segment_bytes": writer.chance.choice([400, 1_500, 10_000]), "index_interval_bytes": 200}
+            writer.partition = manager.open_partition(TOPIC, index, TOPIC_ID, 0, PartitionSettings(**sizes))
+            assert writer.partition.log_start_offset == writer.ledger.log_start
+            writer.may_raise_start = end == "close"
+            writer.may_drop = end == "close" or number == len(lives) - 1
+            for _ in range(writer.chance.choice([2, 10, 30])):
+                writer.step(clock)
+        stop = manager.close if end == "close" else manager.abandon
+        if number < len(lives) - 1:
+            stop()
+    cluster = SimpleNamespace(partition=manager.get)
+    broker = SimpleNamespace(cluster=cluster, clock=clock, turns=turns, stop=stop)
+    return [writer.ledger for writer in writers], broker
+
+
+def consume(broker, index, isolation, chance):
+    """offset -> (key, value) of what a consumer is given, through Fetch requests and answers as bytes."""
+    partition = broker.cluster.partition(TOPIC, index)
+    position, rows = partition.log_start_offset, {}
+    limit = partition.last_stable_offset if isolation == "read_committed" else partition.high_watermark
+    while position < limit:
+        answer = _fetch(broker, index, position, isolation, chance.choice([1, 300, 5_000]))
+        assert answer.error_code == 0
+        assert answer.last_stable_offset == partition.last_stable_offset
+        found, position = _filtered(answer, position)
+        rows.update(found)
+    assert not _fetch(broker, index, limit, isolation, 5_000).records
+    return rows
+
+
+def _filtered(answer, position):
+    """What the Java consumer keeps of an answer (`CompletedFetch`), and where it goes on."""
+    aborted = [(one.first_offset, one.producer_id) for one in answer.aborted_transactions or ()]
+    heapq.heapify(aborted)
+    hidden, rows = set(), {}
+    data = memoryview(answer.records)
+    for at, header in iter_batches(data):
+        while aborted and aborted[0][0] <= header.last_offset:
+            hidden.add(heapq.heappop(aborted)[1])
+        if header.is_control:
+            if read_marker(data, header, at).control_type == 0:
+                hidden.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in hidden):
+            for record in iter_records(data, header, at):
+                if record.offset >= position:
+                    rows[record.offset] = (record.key, record.value)
+        after = header.next_offset
+    return rows, after
+
+
+def _fetch(broker, index, offset, isolation, max_bytes):
+    request = codec.request_class(ApiKey.FETCH)
+    row = request.FetchTopic.FetchPartition(
+        version=FETCH_VERSION,
+        partition=index,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        log_start_offset=-1,
+        partition_max_bytes=max_bytes,
+    )
+    body = request(
+        version=FETCH_VERSION,
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=int(isolation == "read_committed"),
+        session_id=0,
+        session_epoch=-1,
+        topics=[request.FetchTopic(version=FETCH_VERSION, topic=TOPIC, partitions=[row])],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    handled = fetch.handle(broker, SimpleNamespace(api_version=FETCH_VERSION, correlation_id=1, body=body))
+    try:
+        handled.send(None)
+    except StopIteration as ended:
+        frame = b"".join(bytes(part) for part in ended.value.buffers)
+        _, answer = codec.decode_response(ApiKey.FETCH, FETCH_VERSION, frame[4:])
+        return answer.responses[0].partitions[0]
+    raise AssertionError("a fetch that need not wait has waited")
