@@ -1,0 +1,1 @@
+"""An audit for people and for programs. pure"""

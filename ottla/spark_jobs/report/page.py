@@ -1,0 +1,89 @@
+"""The frame of the HTML report: its style sheet, and words that become markup. pure
+
+Everything is in the one file: no fonts, scripts or images from elsewhere. Colours follow the reader's light or dark.
+"""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+STYLE = """
+:root { color-scheme: light dark; --text: #1d2530; --soft: #5d6876; --faint: #d8dde4; --page: #ffffff; --card:
+  #f6f8fa;
+  --good: #1a7f4b; --bad: #c93a3a; --warn: #a86400; --committed: #4477aa; --aborted: #d1495b; --open: #e8a317;
+  --line: #c93a3a; }
+@media (prefers-color-scheme: dark) { :root { --text: #e4e8ee; --soft: #9aa5b4; --faint: #343c48; --page: #14181e;
+  --card: #1c222b; --good: #4cc38a; --bad: #ff7b7b; --warn: #e3b341; --committed: #6ea8dc; --aborted: #f0718a;
+  --open: #f0b429; --line: #ff7b7b; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1120px; padding: 32px 24px 64px; background: var(--page); color: var(--text);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+h1 { font-size: 15px; font-weight: 500; color: var(--soft); margin: 0 0 4px; overflow-wrap: anywhere; }
+h2 { font-size: 19px; margin: 44px 0 4px; }
+h3 { font-size: 15px; margin: 28px 0 2px; scroll-margin-top: 16px; }
+p { margin: 4px 0; } .soft { color: var(--soft); font-size: 13px; } a { color: inherit; }
+.verdict { font-size: 27px; line-height: 1.25; font-weight: 650; margin: 0 0 10px; }
+.clean { color: var(--good); } .error { color: var(--bad); } .warning { color: var(--warn); }
+.chips { display: flex; flex-wrap: wrap; gap: 8px; margin: 12px 0 0; padding: 0; list-style: none; }
+.chips li { background: var(--card); border: 1px solid var(--faint); border-radius: 999px; padding: 2px 12px;
+  font-size: 13px; }
+.chips b { font-variant-numeric: tabular-nums; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; margin-top: 10px; font-variant-numeric:
+  tabular-nums; }
+th { text-align: right; font-weight: 500; color: var(--soft); border-bottom: 1px solid var(--faint); padding: 4px
+  8px; white-space: nowrap; }
+td { text-align: right; border-bottom: 1px solid var(--faint); padding: 5px 8px; vertical-align: top; }
+th.left, td.left { text-align: left; } td.zero { color: var(--soft); } td.held { color: var(--bad); font-weight:
+  600; }
+.finding { border-left: 4px solid var(--faint); padding: 8px 14px; margin: 12px 0; background: var(--card);
+  scroll-margin-top: 16px; }
+.finding.error { border-color: var(--bad); color: inherit; } .finding.warning { border-color: var(--warn); color:
+  inherit; }
+.finding:target, h3:target { outline: 2px solid var(--committed); outline-offset: 3px; }
+.finding p { overflow-wrap: anywhere; } .label { font-weight: 600; } .finding.error .label { color: var(--bad); }
+.finding.warning .label { color: var(--warn); } code { font: 12px ui-monospace, "SF Mono", Menlo, Consolas,
+  monospace; overflow-wrap: anywhere; }
+svg { display: block; width: 100%; height: auto; margin-top: 6px; } svg text { fill: var(--soft); font: 11px
+  system-ui, sans-serif; }
+svg .grid { stroke: var(--faint); } svg .committed { fill: var(--committed); } svg .aborted { fill: var(--aborted); }
+svg .open { fill: var(--open); } svg .curve { fill: none; stroke: var(--committed); stroke-width: 2; }
+svg .stable { stroke: var(--line); stroke-width: 1.5; stroke-dasharray: 5 3; } svg text.stable-label { fill:
+  var(--line); }
+svg .beyond { fill: var(--open); opacity: .08; } svg .mark { fill: var(--bad); } svg .share-none { fill:
+  var(--faint); }
+.legend { display: flex; flex-wrap: wrap; gap: 16px; font-size: 13px; color: var(--soft); margin-top: 8px; }
+.legend i { display: inline-block; width: 14px; height: 10px; border-radius: 2px; margin-right: 6px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 8px 32px; }
+.switch { display: inline-flex; gap: 14px; font-size: 13px; margin-top: 8px; } .by-time { display: none; }
+body:has(#time:checked) .by-time { display: block; } body:has(#time:checked) .by-offset { display: none; }
+details { margin-top: 10px; } summary { cursor: pointer; color: var(--soft); font-size: 13px; }
+@media print { body { max-width: none; padding: 0; } .switch { display: none; } .finding { break-inside: avoid; } }
+"""
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A whole document."""
+    body = "\n".join(part for part in parts if part)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def element(name: str, content: str, **attributes: object) -> str:
+    """`content` is markup. `class_` and `for_` stand for attributes that Python keeps for itself."""
+    said = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
+    return f"<{name}{said}>{content}</{name}>"
+
+
+def table(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:
+    """`heads`: text, and whether the column is aligned to the left. Cells are whole `td` elements."""
+    head = "".join(element("th", escape(text), class_="left" if left else "right") for text, left in heads)
+    body = "".join(f"<tr>{''.join(row)}</tr>\n" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
+
+
+def anchor(place: str) -> str:
+    """An id for a partition's timeline."""
+    return "p-" + "".join(letter if letter.isalnum() else "-" for letter in place)
