@@ -1,0 +1,165 @@
+"""Alerts on hanging transactions while a broker runs: `spark-submit alert.py DIR`. free
+
+A line on stdout when a transaction begins to hang and one when it hangs no more, each once, also across restarts where
+`--checkpoint` names a folder. Exit codes: 0 ended by a signal or `--once`, 2 could not run.
+"""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    # Run as a script, the folder of this file comes first on the path and would shadow the standard library.
+    _here = Path(__file__).resolve()
+    sys.path[:] = [str(_here.parents[2])] + [
+        entry for entry in sys.path if Path(entry or ".").resolve() != _here.parent
+    ]
+
+import argparse
+import json
+import os
+import re
+import tempfile
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark_jobs.audit_arguments import BadArgument
+from ottla.spark_jobs.needs import cannot_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+ENDED, COULD_NOT_RUN = 0, 2
+MOST_SECONDS = 86_400
+# The last line of a Python traceback of ours.
+_RAISED = re.compile(r"ottla[\w.]*: ")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Watch as `argv` says until interrupted; returns the exit code."""
+    try:
+        arguments = parser().parse_args(argv)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else COULD_NOT_RUN
+    if missing := cannot_run("the alert", on_spark=True):
+        sys.stderr.write(f"ottla alert: {missing}\n")
+        return COULD_NOT_RUN
+    from pyspark.errors import StreamingQueryException
+
+    from ottla.spark_jobs.options import OptionError
+    from ottla.spark_jobs.scan.listing import UnreadableDirectory, list_partitions
+    from ottla.spark_jobs.session import NoSpark, session
+    from ottla.spark_jobs.stream.options import stream_options
+
+    try:
+        stream_options(_options(arguments))
+        list_partitions(arguments.directory)
+        _prepare(arguments.checkpoint)
+        with session("ottla alert") as spark, tempfile.TemporaryDirectory(prefix="ottla-alert-") as scratch:
+            _watch(spark, arguments, arguments.checkpoint or scratch)
+    except KeyboardInterrupt:
+        return ENDED
+    except (BadArgument, OptionError, UnreadableDirectory, NoSpark) as error:
+        sys.stderr.write(f"ottla alert: {error}\n")
+        return COULD_NOT_RUN
+    except StreamingQueryException as error:
+        sys.stderr.write(f"ottla alert: {_cause(str(error))}\n")
+        return COULD_NOT_RUN
+    return ENDED
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options; help says what each means."""
+    made = argparse.ArgumentParser(
+        prog="ottla alert",
+        description="Tell when a transaction begins to hang in a log directory, and when it has ended.",
+        epilog="Exit codes: 0 ended by a signal or --once, 2 could not run.",
+    )
+    made.add_argument("directory", metavar="DIR", help="a log directory of Ottla or Apache Kafka, of a running broker")
+    made.add_argument("--topics", default="", metavar="GLOBS", help="comma-separated, such as ledger,audit-*")
+    made.add_argument("--interval", type=_seconds, default=10, metavar="SECONDS", help="between two looks; default: 10")
+    made.add_argument("--checkpoint", metavar="FOLDER", help="what was told already, for the next start")
+    made.add_argument("--once", action="store_true", help="look once, then end")
+    made.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    return made
+
+
+def _seconds(given: str) -> float:
+    seconds = float(given)
+    if not 0 <= seconds <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{given}: not from 0 to {MOST_SECONDS}")
+    return seconds
+
+
+def _prepare(checkpoint: str | None) -> None:
+    """Raises BadArgument for an unusable folder, which Spark would tell on many lines; URLs are left to Spark."""
+    if checkpoint is None or "://" in checkpoint:
+        return
+    folder = Path(checkpoint)
+    if folder.exists() and not folder.is_dir():
+        raise BadArgument(f"--checkpoint {checkpoint}: Not a directory")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadArgument(f"--checkpoint {checkpoint}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadArgument(f"--checkpoint {checkpoint}: Permission denied")
+
+
+def _cause(text: str) -> str:
+    """What was raised in Python, of all that Spark tells of a failed query, else its first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((_RAISED.sub("", line) for line in reversed(lines) if _RAISED.match(line)), lines[0])
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, str]:
+    return {"view": "hanging", "topics": arguments.topics, "path": arguments.directory}
+
+
+def _watch(spark: "SparkSession", arguments: argparse.Namespace, checkpoint: str) -> None:
+    reader = spark.readStream.format("ottla")
+    for name, value in _options(arguments).items():
+        reader = reader.option(name, value)
+    trigger: dict[str, Any] = (
+        {"availableNow": True}
+        if arguments.once
+        else {"processingTime": f"{int(arguments.interval * 1000)} milliseconds"}
+    )
+    query = (
+        reader.load()
+        .writeStream.foreachBatch(_printer(arguments.format))
+        .option("checkpointLocation", checkpoint)
+        .trigger(**trigger)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def _printer(style: str) -> "Callable[[DataFrame, int], None]":
+    def print_batch(alerts: "DataFrame", _: int) -> None:
+        for row in alerts.orderBy("topic", "partition", "firstOffset").collect():
+            sys.stdout.write(_json(row.asDict()) if style == "json" else _text(row.asDict()))
+        sys.stdout.flush()
+
+    return print_batch
+
+
+def _json(row: dict[str, Any]) -> str:
+    # Spark gives datetimes of the local zone, and does not say so.
+    return json.dumps({**row, "seen": row["seen"].astimezone(UTC).isoformat()}, ensure_ascii=False) + "\n"
+
+
+def _text(row: dict[str, Any]) -> str:
+    place = f"{row['topic']}-{row['partition']}@{row['firstOffset']}"
+    who = row["transactionalId"] or f"producer id {row['producerId']}"
+    if row["event"] == "ended":
+        return f"{datetime.now():%F %T}  ended    {place}  {who}, seen first {row['seen']:%F %T}\n"
+    return f"{row['seen']:%F %T}  HANGING  {place}  {who}: {row['message']}\n    {row['action']}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""`spark.readStream.format("ottla")`: log directories that grow. shell"""

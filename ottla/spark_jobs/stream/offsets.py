@@ -1,0 +1,56 @@
+"""Where a streaming query stands, as Spark keeps it in its checkpoint. pure
+
+A JSON object: `offsets` by topic and partition, the next to be read, in the format of Spark's own Kafka source, and
+`ids`, the id of each topic where its directories tell, so that a topic which was deleted and made again is noticed.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Place = tuple[str, int]
+
+
+class Positions(NamedTuple):
+    """The next offset of each partition, and topic ids."""
+
+    offsets: dict[Place, int]
+    ids: dict[str, str]
+
+
+def to_json(positions: Positions) -> dict[str, Any]:
+    """What Spark writes to its checkpoint."""
+    offsets: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(positions.offsets.items()):
+        offsets.setdefault(topic, {})[str(partition)] = offset
+    return {"offsets": offsets, "ids": dict(sorted(positions.ids.items()))}
+
+
+def from_json(content: Mapping[str, Any]) -> Positions:
+    """What Spark read from its checkpoint."""
+    offsets = {
+        (topic, int(partition)): int(offset)
+        for topic, by_partition in content.get("offsets", {}).items()
+        for partition, offset in by_partition.items()
+    }
+    return Positions(offsets, dict(content.get("ids", {})))
+
+
+def starting(start: Positions, end: Positions) -> dict[Place, int]:
+    """The offsets to begin at on the way to `end`: none of a topic that was deleted and made again in between."""
+    return {
+        (topic, partition): offset
+        for (topic, partition), offset in start.offsets.items()
+        if start.ids.get(topic, "") == end.ids.get(topic, start.ids.get(topic, ""))
+    }
+
+
+def limited(start: Mapping[Place, int], end: Mapping[Place, int], most: int) -> dict[Place, int]:
+    """`end` drawn towards `start` so that at most about `most` offsets lie between, a like share of each partition."""
+    sizes = {place: max(behind - start.get(place, 0), 0) for place, behind in end.items()}
+    total = sum(sizes.values())
+    if total <= most:
+        return dict(end)
+    return {
+        place: min(behind, start.get(place, 0) + max(sizes[place] * most // total, 1)) if sizes[place] else behind
+        for place, behind in end.items()
+    }

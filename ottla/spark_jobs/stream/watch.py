@@ -1,0 +1,75 @@
+"""Which transactions hang now: each look at a directory reads what was appended since the one before. shell"""
+
+import numpy as np
+
+from ottla.protocol.state_records import TransactionValue
+from ottla.spark_jobs import schemas
+from ottla.spark_jobs.checks import hanging
+from ottla.spark_jobs.checks.hanging import OpenFinding
+from ottla.spark_jobs.checks.history import DECISION_COLUMNS, TOPIC, History, HistoryDecoder
+from ottla.spark_jobs.options import Options
+from ottla.spark_jobs.scan.damage import REPORT, DamageLog
+from ottla.spark_jobs.scan.listing import PartitionLog, list_partitions
+from ottla.spark_jobs.scan.plan import cut_partition
+from ottla.spark_jobs.scan.records import RecordScan, Wanted, uncommitted
+from ottla.spark_jobs.stream.offsets import Place
+from ottla.spark_jobs.stream.partitions import Followed, newest_segments
+from ottla.spark_jobs.views.bounds import UNBOUNDED
+from ottla.spark_jobs.views.planning import narrowed_log, narrowed_range, selected_logs
+
+_COLUMNS = ("offset", "key", "value")
+
+
+class Watch:
+    """One directory, looked at again and again."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._followed = Followed(REPORT)
+        self._settled: dict[Place, int] = {}
+        self._read_to: dict[int, int] = {}
+        self._states: dict[str, TransactionValue] = {}
+
+    def look(self, now_ms: int) -> list[OpenFinding]:
+        """The transactions that hang at `now_ms`, by topic, partition and offset. Raises UnreadableDirectory, OSError.
+
+        The coordinators' log is read last: what it holds open must be compared with partitions as they were before.
+        """
+        logs = selected_logs(self._options, UNBOUNDED)
+        begin = newest_segments(logs)
+        self._followed.update(logs, {place: max(first, self._settled.get(place, 0)) for place, first in begin.items()})
+        for place, tail in self._followed.tails.items():
+            tail.forget_below(tail.last_stable_offset)
+            self._settled[place] = tail.last_stable_offset
+        known = self._history()
+        judged = [
+            hanging.judge(place, one, known, {}, now_ms)
+            for place, tail in sorted(self._followed.tails.items())
+            for one in tail.open_transactions
+        ]
+        return [one for one in judged if one.is_hanging]
+
+    def _history(self) -> History:
+        """The coordinators' last word on each transactional id; of their decisions nothing is kept."""
+        logs = [log for log in list_partitions(self._options.path) if log.topic == TOPIC]
+        for log in logs:
+            self._read_states(log)
+        none = np.empty((0, DECISION_COLUMNS), dtype=np.int64)
+        return History((), {}, none, self._states, {log.partition: 0 for log in logs})
+
+    def _read_states(self, log: PartitionLog) -> None:
+        wanted = Wanted(first_offset=self._read_to.get(log.partition, 0))
+        decoder = HistoryDecoder(log.partition, 0)
+        scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in _COLUMNS]), DamageLog(REPORT))
+        narrowed = narrowed_log(log, wanted, UNBOUNDED)
+        for part in cut_partition(0, narrowed, narrowed.size_bytes + 1):
+            for batch in scan.read(narrowed_range(part, wanted), uncommitted(log.log_start), wanted):
+                for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    decoder.add(*record)
+        told = decoder.result()
+        self._read_to[log.partition] = max(wanted.first_offset, told.next_offset)
+        for transactional_id, state in told.last.items():
+            if state is None:
+                self._states.pop(transactional_id, None)
+            else:
+                self._states[transactional_id] = state

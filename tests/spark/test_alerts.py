@@ -1,0 +1,99 @@
+"""The stream of alerts and its job: each transaction that hangs is told once, and once when it hangs no more."""
+
+import json
+import shutil
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def alerts(spark, tmp_path):
+    """`alerts(root)`: what is new to a query that goes on from where it stood, as (event, topic, first offset)."""
+    collected = []
+
+    def run(root):
+        collected.clear()
+        query = (
+            spark.readStream.format("ottla")
+            .option("view", "hanging")
+            .load(str(root))
+            .writeStream.foreachBatch(lambda table, _: collected.extend(table.collect()))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        return sorted((row.event, row.topic, row.firstOffset) for row in collected)
+
+    run.rows = collected
+    return run
+
+
+def test_each_alert_is_given_once_and_ends_once(alerts, write_log):
+    ledger, audit = write_log("ledger"), write_log("audit")
+    ledger.data(1)
+    ledger.data(3, producer_id=7, timestamp_ms=HOUR_MS)
+    assert alerts(write_log.root) == [("hanging", "ledger", 1)]
+    assert alerts.rows[0].producerId == 7
+    assert "abort --topic ledger --partition 0 --start-offset 1" in alerts.rows[0].action
+    assert alerts(write_log.root) == []
+    ledger.roll()
+    audit.data(1, producer_id=8, timestamp_ms=HOUR_MS)
+    ledger.marker(7, commit=False)
+    assert alerts(write_log.root) == [("ended", "ledger", 1), ("hanging", "audit", 0)]
+    assert alerts(write_log.root) == []
+
+
+def test_the_view_tells_what_hangs_now(spark, reference):
+    rows = spark.read.format("ottla").option("view", "hanging").load(str(reference("unclean"))).collect()
+    assert sorted({row.transactionalId for row in rows}) == ["hanging-01", "tv2-01"]
+    assert {row.verdict for row in rows} == {"overdue"}
+
+
+def test_the_job_prints_a_line_for_each(spark, reference, capsys):
+    from ottla.spark_jobs import alert
+
+    assert alert.main([str(reference("unclean")), "--once", "--format", "json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["transactionalId"] for row in rows} == {"hanging-01", "tv2-01"}
+    assert {row["event"] for row in rows} == {"hanging"}
+    assert {row["seen"][-6:] for row in rows} == {"+00:00"}
+
+
+def test_a_query_that_fails_is_told_in_one_line(spark, reference, tmp_path, capsys, monkeypatch):
+    from ottla.spark_jobs import alert
+
+    root = tmp_path / "log"
+    shutil.copytree(reference("clean"), root)
+    monkeypatch.setattr(alert, "_prepare", lambda _: shutil.rmtree(root))
+    assert alert.main([str(root), "--once"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("ottla alert: ")
+    assert (told.count("\n"), f"{root}: No such file or directory" in told) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("--interval", "-1"), "--interval: -1"), (("--checkpoint", "file"), "--checkpoint file: Not a directory")],
+)
+def test_what_cannot_be_meant_is_refused_before_spark_starts(reference, tmp_path, capsys, monkeypatch, arguments, said):
+    from ottla.spark_jobs import alert
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert alert.main([str(reference("clean")), "--once", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_directory_that_is_not_there_is_told_in_one_line(tmp_path, capsys):
+    from ottla.spark_jobs import alert
+
+    assert alert.main([str(tmp_path / "nowhere")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,89 @@
+"""The export: Parquet files with the very records that the data source gives."""
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+import pyarrow.dataset as ds
+
+from ottla.spark_jobs import export
+
+
+def exported(path):
+    table = ds.dataset(path, partitioning="hive").to_table().sort_by([("topic", "ascending"), ("offset", "ascending")])
+    return table.to_pylist()
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_what_kafkas_consumer_returned_is_in_the_files(reference, consumed, tmp_path, isolation, capsys):
+    out = tmp_path / "out"
+    assert export.main([str(reference("unclean")), str(out), "--isolation-level", isolation]) == 0
+    expected = consumed(isolation)[1]
+    assert capsys.readouterr().out.startswith(f"{len(expected):,} records")
+
+    def place(row):
+        return row["topic"], int(row["partition"]), row["offset"]
+
+    rows = {place(row): row for row in exported(out)}
+    assert rows.keys() == {place(row) for row in expected}
+    for row in expected:
+        mine = rows[place(row)]
+        assert len(mine["value"] or b"") == max(row["value_len"], 0)
+        assert (mine["key"] or b"").decode() == (row["key"] or "")
+        assert mine["timestampType"] == row["timestamp_type"]
+    assert (out / "_SUCCESS").exists()
+    assert not list(out.rglob("_part*"))
+
+
+def test_columns_are_those_that_are_named(reference, tmp_path):
+    assert export.main([str(reference("clean")), str(tmp_path / "out"), "--columns", "offset,topic,key"]) == 0
+    assert {*exported(tmp_path / "out")[0]} == {"offset", "key", "topic", "partition"}
+
+
+def test_spark_reads_what_spark_tasks_wrote(spark, reference, tmp_path):
+    out = tmp_path / "out"
+    assert export.main([str(reference("clean")), str(out), "--run-on", "spark", "--topics", "ledger*"]) == 0
+    table = spark.read.parquet(str(out))
+    mine = spark.read.format("ottla").option("topics", "ledger*").load(str(reference("clean")))
+    columns = [name for name in mine.columns if name != "headers"]
+    assert table.select(columns).exceptAll(mine.select(columns)).isEmpty()
+    assert table.count() == mine.count()
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(write_log, tmp_path, capsys):
+    write_log().data(1)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    assert export.main([str(write_log.root), str(tmp_path / "out")]) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_damage_ends_the_export_without_success(write_log, tmp_path, capsys):
+    log = write_log()
+    log.data(1)
+    position = log.data(1)
+    log.data(1)
+    content = bytearray(log.path.read_bytes())
+    content[position + 70] ^= 1
+    log.path.write_bytes(content)
+    assert export.main([str(write_log.root), str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert f"position {position}" in told
+    assert "--on-damage report" in told
+    assert not (tmp_path / "out" / "_SUCCESS").exists()
+    assert export.main([str(write_log.root), str(tmp_path / "again"), "--on-damage", "report"]) == 0
+    assert len(exported(tmp_path / "again")) == 2
+
+
+@pytest.mark.parametrize(("columns", "words"), [("offset,nothing", "no column nothing"), ("topic", "name another")])
+def test_columns_that_cannot_be(write_log, tmp_path, capsys, columns, words):
+    write_log().data(1)
+    assert export.main([str(write_log.root), str(tmp_path / "out"), "--columns", columns]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_topics_that_match_nothing_are_not_exported_as_no_records(write_log, tmp_path, capsys):
+    write_log("ledger").data(1)
+    assert export.main([str(write_log.root), str(tmp_path / "out"), "--topics", "ledgre"]) == 2
+    assert "no topic matches ledgre" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,178 @@
+"""The stream of records: micro-batches up to the last stable offset, each record once, whatever happens in between."""
+
+import shutil
+
+import pytest
+
+from ottla.testkit.scanner import scan_partition
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def stream(spark, tmp_path):
+    """`stream(root, **options)`: run a query up to what is stable now, into Parquet; the new rows as (place, value)."""
+
+    def run(root, checkpoint="checkpoint", **options):
+        reader = spark.readStream.format("ottla").option("startingOffsets", "earliest")
+        for name, value in options.items():
+            reader = reader.option(name.replace("_", "."), value)
+        sink, before = tmp_path / f"{checkpoint}-sink", run.rows.get(checkpoint, [])
+        query = (
+            reader.load(str(root))
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start(str(sink))
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        table = spark.read.schema("topic string, partition int, offset long, value binary").parquet(str(sink))
+        rows = sorted((row.topic, row.partition, row.offset, bytes(row.value or b"")) for row in table.collect())
+        assert len(rows) == len(set(rows)), "a record came twice"
+        run.rows[checkpoint] = rows
+        return [row for row in rows if row not in before]
+
+    run.rows = {}
+    return run
+
+
+def committed(root, topic="ledger", partition=0):
+    found = scan_partition(root / f"{topic}-{partition}").records("read_committed")
+    return [(topic, partition, record.offset, record.value) for record in found]
+
+
+def test_a_stream_waits_for_open_transactions_and_leaves_out_aborted_ones(stream, write_log):
+    log = write_log()
+    log.data(2, value=b"plain")
+    log.data(2, producer_id=7, value=b"open")
+    log.data(1, value=b"behind")
+    assert [row[3] for row in stream(write_log.root)] == [b"plain", b"plain"]
+    assert stream(write_log.root) == []
+    log.data(1, producer_id=8, value=b"aborted")
+    log.marker(7, commit=True)
+    log.marker(8, commit=False)
+    log.roll()
+    log.data(1, value=b"next segment")
+    assert [row[3] for row in stream(write_log.root)] == [b"open", b"open", b"behind", b"next segment"]
+    assert stream.rows["checkpoint"] == committed(write_log.root)
+
+
+def test_a_transaction_that_spans_segments_and_batches_is_aborted_as_a_whole(stream, write_log):
+    log = write_log()
+    log.data(1, producer_id=7, value=b"one")
+    log.roll()
+    log.data(1, value=b"plain")
+    assert stream(write_log.root) == []
+    log.data(1, producer_id=7, value=b"two", base_sequence=1)
+    log.roll()
+    log.marker(7, commit=False)
+    assert [row[3] for row in stream(write_log.root)] == [b"plain"]
+
+
+def test_new_partitions_are_read_from_their_start(stream, write_log):
+    write_log().data(1, value=b"first")
+    assert len(stream(write_log.root)) == 1
+    write_log("ledger", 1).data(1, value=b"second")
+    write_log("audit", 0).data(1, value=b"third")
+    assert [row[3] for row in stream(write_log.root)] == [b"third", b"second"]
+
+
+def test_a_limit_makes_more_batches_of_the_same_rows(stream, write_log):
+    log = write_log()
+    for number in range(20):
+        log.data(5, producer_id=number, value=b"%d" % number)
+        log.marker(number, commit=number % 3 != 0)
+    assert stream(write_log.root, maxOffsetsPerTrigger="7") == committed(write_log.root)
+
+
+def test_retention_in_front_of_the_stream_goes_unnoticed_and_behind_it_is_an_error(stream, write_log):
+    log = write_log()
+    log.data(3, value=b"a")
+    first = log.path
+    log.roll()
+    log.data(3, value=b"b")
+    second = log.path
+    assert len(stream(write_log.root)) == 6
+    first.unlink()
+    log.roll()
+    log.data(1, value=b"c")
+    assert [row[3] for row in stream(write_log.root)] == [b"c"]
+    log.data(1, value=b"lost")
+    third = log.path
+    log.roll()
+    log.data(1, value=b"d")
+    second.unlink()
+    third.unlink()
+    with pytest.raises(Exception, match="begins at 8, offset 7 was to come next"):
+        stream(write_log.root)
+    assert [row[3] for row in stream(write_log.root, failOnDataLoss="false")] == [b"d"]
+
+
+def test_a_torn_tail_is_read_when_it_is_whole(stream, write_log):
+    log = write_log()
+    log.data(1, value=b"whole")
+    position = log.data(4, value=b"torn")
+    content = log.path.read_bytes()
+    log.path.write_bytes(content[: position + 70])
+    assert [row[3] for row in stream(write_log.root)] == [b"whole"]
+    log.path.write_bytes(content)
+    assert [row[3] for row in stream(write_log.root)] == [b"torn"] * 4
+
+
+def test_a_log_that_was_cut_below_what_was_read_is_an_error(stream, write_log):
+    log = write_log()
+    log.data(1, value=b"kept")
+    position = log.data(1, value=b"cut")
+    assert len(stream(write_log.root)) == 2
+    log.path.write_bytes(log.path.read_bytes()[:position])
+    with pytest.raises(Exception, match="the log was cut"):
+        stream(write_log.root)
+
+
+def test_a_topic_that_was_made_again_is_an_error_or_read_from_its_start(stream, write_log):
+    def named(topic_id):
+        (write_log.root / "ledger-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+
+    write_log().data(1, value=b"old")
+    named("AAAAAAAAAAAAAAAAAAAAAQ")
+    assert len(stream(write_log.root)) == 1
+    shutil.rmtree(write_log.root / "ledger-0")
+    log = write_log()
+    log.data(3, value=b"new")
+    named("AAAAAAAAAAAAAAAAAAAAAg")
+    with pytest.raises(Exception, match="was deleted and made again"):
+        stream(write_log.root)
+    assert len(stream(write_log.root, failOnDataLoss="false")) == 3
+
+
+def test_everything_that_kafkas_consumer_returned(stream, reference, consumed):
+    rows = stream(reference("unclean"), maxOffsetsPerTrigger="1500")
+    expected = sorted((row["topic"], row["partition"], row["offset"]) for row in consumed("read_committed")[1])
+    assert [row[:3] for row in rows] == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("endingOffsets", "latest", "is for spark.read"),
+        ("failOnDataLoss", "maybe", "is true or false"),
+        ("maxOffsetsPerTrigger", "-1", "is a number above 0"),
+        ("startingOffsets", "somewhere", "is earliest or JSON"),
+    ],
+)
+def test_options_that_a_stream_does_not_take(spark, write_log, option, value, words, tmp_path):
+    write_log().data(1)
+    with pytest.raises(Exception, match=words):
+        query = (
+            spark.readStream.format("ottla")
+            .option(option, value)
+            .load(str(write_log.root))
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "c"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
