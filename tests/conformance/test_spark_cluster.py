@@ -1,0 +1,124 @@
+"""The audit and the data source on a standalone cluster: from a disk that all workers see, and from S3."""
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+import zstandard
+from spark_cluster import spark_cluster
+
+from ottla.spark_jobs.audit import main
+from ottla.spark_jobs.session import packed
+from tests.spark.s3_server import s3_server
+
+pytestmark = [pytest.mark.conformance, pytest.mark.spark]
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "tests/data/kafka-4.3.1/clean.tar.zst"
+
+TABLES = """
+import json, sys
+from pyspark.sql import SparkSession
+from ottla.spark_jobs.source import OttlaSource
+spark = SparkSession.builder.getOrCreate()
+spark.dataSource.register(OttlaSource)  # Spark looks for sources among what is installed, not in archives
+def where(_):
+    import os, time, ottla
+    time.sleep(1)
+    yield ottla.__file__, os.getcwd()
+context = spark.sparkContext
+places = context.parallelize(range(8), 8).mapPartitions(where).collect()
+def read(name, value):
+    return spark.read.format("ottla").option(name, value).load(sys.argv[1])
+found = [
+    read("isolation.level", "read_committed").count(),
+    read("isolation.level", "read_uncommitted").count(),
+    read("view", "transactions").where("fate = 'open'").count(),
+]
+workers = sorted({part for _, folder in places for part in folder.split("/") if part.startswith("worker-")})
+print(json.dumps([found, workers, sorted({path.split("/")[-3] for path, _ in places})]))
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kafka-4.3.1")
+    unpacked = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(REFERENCE.read_bytes())).read()
+    with tarfile.open(fileobj=io.BytesIO(unpacked)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "clean"
+
+
+@pytest.fixture(scope="module")
+def s3_uri(directory):
+    with s3_server() as (upload, _):
+        yield upload(directory, "logs")
+
+
+@pytest.fixture(scope="module")
+def submit(tmp_path_factory):
+    """`submit(script, *arguments)` on a cluster, with the package as an archive; (exit code, stdout, stderr)."""
+    folder = tmp_path_factory.mktemp("cluster")
+    archive = packed(folder)
+    with spark_cluster(folder) as (url, environment):
+
+        def run(script, *arguments):
+            command = [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", url, "--py-files", archive, script]
+            done = subprocess.run(
+                [str(one) for one in [*command, *arguments]],
+                capture_output=True,
+                text=True,
+                timeout=300,
+                cwd=folder,
+                env=environment,
+                check=False,
+            )
+            said = "\n".join(line for line in done.stderr.splitlines() if " INFO " not in line)
+            return done.returncode, done.stdout, said
+
+        yield run
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request):
+    """A function that gives the directory: the S3 server is asked for where it is needed alone."""
+    return request.getfixturevalue("directory" if request.param == "disk" else "s3_uri")
+
+
+def findings(out, directory):
+    """Without the directory's name, and how long ago something was."""
+    base, _, query = str(directory).partition("?")
+    out = re.sub(r"open for [^;]+;", "open;", out.replace(base, "DIR"))
+    return [json.loads(line) for line in (out.replace("?" + query, "") if query else out).splitlines()]
+
+
+def test_audit_by_the_script_and_an_archive_finds_what_it_finds_here(submit, directory, place, tmp_path, capsys):
+    assert main([str(directory), "--format", "json"]) == 1
+    here = findings(capsys.readouterr().out, directory)
+    assert {one["transactional_id"] for one in here if one["severity"] != "info"} == {"hanging-01", "tv2-01"}
+    script = shutil.copy(ROOT / "ottla/spark_jobs/audit.py", tmp_path)
+    code, out, err = submit(script, place, "--format", "json")
+    assert (code, findings(out, place)) == (1, here), err[-3000:]
+
+
+def test_audit_runs_from_a_checkout_too(submit, directory):
+    code, out, err = submit(ROOT / "ottla/spark_jobs/audit.py", directory, "--checks", "hanging", "--format", "json")
+    assert code == 1, err[-3000:]
+    assert [one["transactional_id"] for one in findings(out, directory)] == ["hanging-01", "tv2-01"]
+
+
+def test_data_source_reads_on_both_workers_with_what_was_shipped(submit, place, tmp_path):
+    script = tmp_path / "tables.py"
+    script.write_text(TABLES, encoding="utf-8")
+    code, out, err = submit(script, place)
+    assert code == 0, err[-3000:]
+    assert json.loads(out.splitlines()[-1]) == [[3988, 4996, 2], ["worker-0", "worker-1"], ["ottla.zip"]]
