@@ -1,121 +1,30 @@
-"""What Spark makes of segments: records into a DataFrame, and the audit, on a log that this script writes. free
+"""What Spark and this process make of segments: fates, audits, records, exports, on a log that this script writes. free
 
-    python benchmarks/scan.py [--size-mib 1024] [--cores 2] [--rounds 3] [--directory DIR]
+    python benchmarks/scan.py [--size-mib 2150] [--copies 1] [--cores 2] [--rounds 3] [--only WORDS] [--format json]
 
-The log: 200-byte records in batches of about 14 KB, four partitions, eight interleaved transactional producers each,
-every tenth transaction aborted. The page cache is warm: the log has just been written. Wall time of the best
-round; CPU of this process, the JVM and all workers, of the most expensive one.
+The log is that of `make_log.py`; it has just been written, so the page cache is warm. Wall time of the best round; CPU
+of this process, the JVM and all workers, of the most expensive one.
 """
 
 import argparse
+import json
 import os
-import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from ottla.protocol.batch import assign_offsets, build_batch, build_marker, read_header, seal, write_header  # noqa: E402
-from ottla.protocol.indexes import OFFSET_ENTRY  # noqa: E402
-
-PARTITIONS = 4
-PRODUCERS = 8
-RECORDS_PER_BATCH = 64
-BATCHES_PER_TRANSACTION = 10
-ABORTED_EVERY = 10
-VALUE_BYTES = 200
-SEGMENT_BYTES = 256 * 1024 * 1024
-INDEX_INTERVAL_BYTES = 4096
-
-# Targets per second on two cores.
-RECORDS_M = 2.0
-AUDIT_GIB = 1.0
+from benchmarks.make_log import make_log  # noqa: E402
 
 ALL_COLUMNS = None
 FIVE_COLUMNS = "key binary, value binary, partition int, offset long, timestamp timestamp"
 TWO_COLUMNS = "offset long, key binary"
-
-
-class PartitionWriter:
-    """Appends batches to segments that roll, with their offset indexes."""
-
-    def __init__(self, folder, base_time_ms):
-        folder.mkdir(parents=True)
-        self._folder = folder
-        self._time_ms = base_time_ms
-        self._file = None
-        self.next_offset = 0
-        self.size = 0
-        self._roll()
-
-    def append(self, batch):
-        if self._position + len(batch) > SEGMENT_BYTES:
-            self._roll()
-        assign_offsets(batch, self.next_offset, 0)
-        last_offset = read_header(batch).last_offset
-        if self._unindexed > INDEX_INTERVAL_BYTES:
-            self._index += OFFSET_ENTRY.pack(last_offset - self._base, self._position)
-            self._unindexed = 0
-        self._file.write(batch)
-        self._position += len(batch)
-        self._unindexed += len(batch)
-        self.size += len(batch)
-        self.next_offset = last_offset + 1
-
-    def _roll(self):
-        self.close()
-        self._base, self._position, self._unindexed, self._index = self.next_offset, 0, 0, bytearray()
-        self._file = (self._folder / f"{self._base:020d}.log").open("wb")
-
-    def close(self):
-        if self._file:
-            self._file.close()
-            (self._folder / f"{self._base:020d}.index").write_bytes(self._index)
-
-
-def write_log(root, size_bytes):
-    """Write the log; returns (bytes, records)."""
-    (root / "meta.properties").write_text("version=1\nnode.id=1\n")
-    chance = random.Random(7)
-    templates = [
-        build_batch(
-            [
-                (b"Account-%08d" % chance.randrange(10**6), chance.randbytes(VALUE_BYTES))
-                for _ in range(RECORDS_PER_BATCH)
-            ],
-            timestamp_ms=1_700_000_000_000,
-            producer_id=1,
-            producer_epoch=0,
-            base_sequence=0,
-            transactional=True,
-        )
-        for _ in range(16)
-    ]
-    written = records = 0
-    for partition in range(PARTITIONS):
-        writer = PartitionWriter(root / f"financial-ledger-{partition}", 1_700_000_000_000)
-        sequences = [0] * PRODUCERS
-        turns = 0
-        while writer.size < size_bytes // PARTITIONS:
-            turns += 1
-            for _ in range(BATCHES_PER_TRANSACTION):
-                for producer in range(PRODUCERS):
-                    batch = bytearray(chance.choice(templates))
-                    header = read_header(batch)
-                    write_header(batch, header._replace(producer_id=producer, base_sequence=sequences[producer]))
-                    seal(batch)
-                    writer.append(batch)
-                    sequences[producer] += RECORDS_PER_BATCH
-                    records += RECORDS_PER_BATCH
-            for producer in range(PRODUCERS):
-                commit = (turns + producer) % ABORTED_EVERY != 0
-                writer.append(build_marker(producer, 0, 0, commit, 1_700_000_001_000))
-        writer.close()
-        written += writer.size
-    return written, records
 
 
 def start_spark(cores):
@@ -171,57 +80,128 @@ def best_of(rounds, run):
     return min(walls), max(cpus, default=None)
 
 
-def measure(spark, root, size, records, rounds):
-    """Rows (what, (wall, CPU), amount, unit, target per second)."""
-    from ottla.spark_jobs.audit_scan import audit
+class Case(NamedTuple):
+    """One row: what runs, how much of what it handles, and the goal per second on two cores (None: none is set)."""
 
-    def read(schema, isolation):
+    name: str
+    run: Callable[[], object]
+    amount: float
+    unit: str
+    goal: float | None
+
+
+def cases(spark, root, size, records, committed):
+    """Everything that is measured, in order. Figures with `here` run in threads of this process."""
+    from ottla.spark_jobs import export
+    from ottla.spark_jobs.audit_scan import Request, audit
+    from ottla.spark_jobs.runner import HereRunner, SparkRunner
+    from ottla.spark_jobs.scan.listing import list_partitions
+    from ottla.spark_jobs.scan.partitions import scan_partitions
+
+    gib, cores = size / 2**30, os.cpu_count() or 1
+    request = Request((str(root),), (), 0)
+
+    def fates(check_crc):
+        return lambda: scan_partitions(list_partitions(str(root)), on_damage="fail", check_crc=check_crc, threads=cores)
+
+    def read(schema, isolation="read_committed"):
         reader = spark.read.format("ottla").option("isolation.level", isolation)
         frame = (reader.schema(schema) if schema else reader).load(str(root))
         return lambda: frame.write.format("noop").mode("overwrite").save()
 
-    committed = spark.read.format("ottla").schema("offset long").load(str(root)).count()
-    print(f"{committed:,} of {records:,} records are committed\n")
-    yield "audit, CRC checked", best_of(rounds, lambda: audit(spark, str(root), (), 0)), size / 2**30, "GiB", AUDIT_GIB
-    for name, schema, isolation, count in (
-        ("records, all 11 columns", ALL_COLUMNS, "read_committed", committed),
-        ("records, all 11 columns, uncommitted", ALL_COLUMNS, "read_uncommitted", records),
-        ("records, 5 columns", FIVE_COLUMNS, "read_committed", committed),
-        ("records, offset and key", TWO_COLUMNS, "read_committed", committed),
-    ):
-        yield name, best_of(rounds, read(schema, isolation)), count / 1e6, "M", RECORDS_M
+    def exported():
+        with tempfile.TemporaryDirectory(prefix="ottla-export-") as out, redirect_stdout(sys.stderr):
+            assert export.main([str(root), f"{out}/table", "--columns", "offset,timestamp,key,value,partition"]) == 0
+
+    yield Case("headers and fates, here", fates(False), gib, "GiB", 2.0)
+    yield Case("headers and fates with CRC, here", fates(True), gib, "GiB", 1.5)
+    yield Case("audit, every check, here", lambda: audit(HereRunner(cores), request), gib, "GiB", 1.5)
+    yield Case("audit, every check, on Spark", lambda: audit(SparkRunner(spark), request), gib, "GiB", 1.5)
+    yield Case("records, offset and key", read(TWO_COLUMNS), committed / 1e6, "M", 6.0)
+    yield Case("records, 5 columns", read(FIVE_COLUMNS), committed / 1e6, "M", None)
+    yield Case("records, all columns", read(ALL_COLUMNS), committed / 1e6, "M", 3.7)
+    yield Case("the same, read_uncommitted", read(ALL_COLUMNS, "read_uncommitted"), records / 1e6, "M", 3.7)
+    yield Case("aggregated in tasks, key and value", lambda: aggregated(spark, root), committed / 1e6, "M", 11.5)
+    yield Case("exported to Parquet, here", exported, committed / 1e6, "M", 5.0)
 
 
-def line_of(name, times, amount, unit, target):
-    wall, cpu = times
-    core = "" if cpu is None else f"{cpu:8.2f} {amount / cpu:8.2f} {unit}/s"
-    return f"{name:38} {wall:8.2f} {amount / wall:8.2f} {unit + '/s':6} x {amount / wall / target:.2f}  {core}"
+def aggregated(spark, root):
+    """Records, bytes of keys and of values by partition: tasks aggregate, a row a range travels."""
+    from ottla.spark_jobs.options import Options
+    from ottla.spark_jobs.views.bounds import UNBOUNDED
+    from ottla.spark_jobs.views.planning import plan_readings
+
+    tasks = plan_readings(Options(str(root)), UNBOUNDED, with_fates=True)
+    rows = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(sum_task).collect()
+    return sum(records for _, records, _, _ in rows)
+
+
+def sum_task(task):
+    import pyarrow.compute as pc
+
+    from ottla.spark_jobs import schemas
+    from ottla.spark_jobs.needs import check_worker
+    from ottla.spark_jobs.scan.damage import DamageLog
+    from ottla.spark_jobs.scan.records import RecordScan
+
+    check_worker()
+    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [("key", True), ("value", True)]), DamageLog("fail"))
+    for reading in task.readings:
+        records = keys = values = 0
+        for batch in scan.read(reading.part, reading.visible, reading.wanted):
+            records += len(batch)
+            keys += pc.sum(pc.binary_length(batch.column(0))).as_py() or 0
+            values += pc.sum(pc.binary_length(batch.column(1))).as_py() or 0
+        yield f"{reading.part.topic}-{reading.part.number}", records, keys, values
+
+
+def row_of(case, rounds):
+    wall, cpu = best_of(rounds, case.run)
+    return {
+        "what": case.name,
+        "wall_s": round(wall, 3),
+        "cpu_s": None if cpu is None else round(cpu, 2),
+        "amount": round(case.amount, 3),
+        "unit": case.unit,
+        "per_second": round(case.amount / wall, 2),
+        "per_cpu_second": None if not cpu else round(case.amount / cpu, 2),
+        "goal": case.goal,
+        "of_goal": None if case.goal is None else round(case.amount / wall / case.goal, 2),
+    }
+
+
+def line_of(row):
+    goal = "" if row["goal"] is None else f"x {row['of_goal']:.2f} of {row['goal']}"
+    cpu = "" if row["cpu_s"] is None else f"{row['cpu_s']:7.2f} {row['per_cpu_second']:7.2f}"
+    return f"{row['what']:36} {row['wall_s']:7.2f} {row['per_second']:7.2f} {row['unit']:3}/s  {cpu}   {goal}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0].removesuffix(" free"))
-    parser.add_argument("--size-mib", type=int, default=1024)
+    parser.add_argument("--size-mib", type=int, default=2150)
+    parser.add_argument("--copies", type=int, default=1, help="topics, all but the first hard links; default: 1")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="the cases whose name has this in it")
     parser.add_argument("--directory", help="keep the log here, and use it if it is there; default: a temporary one")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ottla-scan-") as scratch:
-        root = Path(arguments.directory or scratch)
-        root.mkdir(parents=True, exist_ok=True)
-        start = time.perf_counter()
-        if (root / "facts").exists():
-            size, records = map(int, (root / "facts").read_text().split())
-        else:
-            size, records = write_log(root, arguments.size_mib * 2**20)
-            (root / "facts").write_text(f"{size} {records}")
-        print(
-            f"{size / 2**30:.2f} GiB, {records:,} records of {VALUE_BYTES} bytes; {time.perf_counter() - start:.1f} s"
-        )
+        root = Path(arguments.directory or scratch) / "log"
+        facts = root.parent / "facts"
+        if not facts.exists():
+            made = make_log(root, arguments.size_mib * 2**20, copies=arguments.copies)
+            facts.write_text(" ".join(map(str, made)))
+        size, records, committed = map(int, facts.read_text().split())
         spark = start_spark(arguments.cores)
-        where = f"local[{arguments.cores}]"
-        print(f"{where:38} {'wall s':>8} {'speed':>12}    of target  CPU s  per CPU second")
-        for row in measure(spark, root, size, records, arguments.rounds):
-            print(line_of(*row), flush=True)
+        told = f"{size / 2**30:.2f} GiB, {records:,} records, {committed:,} committed, local[{arguments.cores}]"
+        print(f"{told}; load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+        if arguments.format == "text":
+            print(f"{'':36} {'wall s':>7} {'':7}        {'CPU s':>7} {'per s':>7}   goal")
+        for case in cases(spark, root, size, records, committed):
+            if arguments.only in case.name:
+                row = row_of(case, arguments.rounds)
+                print(json.dumps(row) if arguments.format == "json" else line_of(row), flush=True)
         spark.stop()
 
 

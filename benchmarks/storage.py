@@ -1,47 +1,43 @@
-"""What the log costs: recovery, look-ups in a long log, appends, flushes, thousands of partitions. free
+"""What the log costs: recovery, look-ups in a long log, appends, thousands of partitions. free
 
     python benchmarks/storage.py                 about three minutes
     python benchmarks/storage.py --only recovery --only lookup --format json
 
 Recovery, look-ups and appends run in this process and are CPU times, but for rows that say wall; so are the costs of
-requests, of a broker of its own. Flushes are wall times, of the disk that holds the temporary directory: the rates
-with a flush per commit stand beside what one fdatasync after the other would allow in the same minute, and beside the
-rate without flushes. The long log is sparse: 100 segments of a GiB with an index entry per 4 KiB, and batches only
-where the look-ups go.
+requests, of a broker of its own. The long log is sparse: 100 segments of a GiB with an index entry per 4 KiB, and
+batches only where the look-ups go. What flushes cost: `flush.py`.
 """
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import processes  # noqa: E402
 import raw  # noqa: E402
+from figures import Figures, Row, machine, show  # noqa: E402
 from transactions import medians_ms, watched  # noqa: E402
 
+from ottla.broker.log.ahead import Job, recover_ahead  # noqa: E402
 from ottla.broker.log.loaded import LoadedLog  # noqa: E402
 from ottla.broker.log.recovery import Start, load_log, new_log  # noqa: E402
 from ottla.broker.log.segments import Segments  # noqa: E402
 from ottla.broker.log.settings import PartitionSettings  # noqa: E402
 from ottla.broker.ports.disk import RealDisk  # noqa: E402
+from ottla.broker.ports.side_by_side import processors  # noqa: E402
 from ottla.client.connection import BlockingConnection  # noqa: E402
 from ottla.protocol.batch import assign_offsets, build_batch, read_header, seal, write_header  # noqa: E402
-from ottla.protocol.errors import ErrorCode  # noqa: E402
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY  # noqa: E402
 from ottla.protocol.snapshot import encode_snapshot  # noqa: E402
-
-Figures = dict[str, float]
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = PartitionSettings()
@@ -52,18 +48,7 @@ RECORDS_PER_BATCH = 10
 BATCHES = SEGMENT_BYTES // BATCH_BYTES - 1
 OFFSETS = BATCHES * RECORDS_PER_BATCH
 LOOKUPS = 20
-PRODUCERS = (1, 16, 64)
-# What must be durable one after the other in a transaction V2 of one partition: the partition added, the batch,
-# PrepareCommit, the marker, CompleteCommit.
-SYNCS_PER_TRANSACTION = 5
-
-
-class Row(NamedTuple):
-    key: str
-    label: str
-    unit: str
-    goal: float | None = None
-    higher_is_better: bool = False
+IDLE_AFTER_S = 180
 
 
 ROWS = (
@@ -71,29 +56,27 @@ ROWS = (
     Row("recovery_14k_wall", "  wall", "GiB/s"),
     Row("recovery_1k", "recovery, batches of 1 KB", "GiB/s", 0.5, True),
     Row("recovery_1k_wall", "  wall", "GiB/s"),
+    Row("recovery_14k_beside_wall", "recovery of a log per processor side by side, 14 KB, wall", "GiB/s", 1.0, True),
+    Row("recovery_1k_beside_wall", "  1 KB", "GiB/s", 0.5, True),
     Row("lookup_first_ms", "find an offset in 100 GiB, segment not touched before", "ms", 0.2),
     Row("lookup_ms", "  touched before", "ms", 0.2),
     Row("lookup_wall_ms", "  wall, the tenth slowest of 2,000", "ms"),
     Row("append_ratio", "append to 100 segments, to one that is alone", "x", 1.1),
-    Row("sync_ms", "one append and fdatasync, wall", "ms"),
-    *(
-        row
-        for number in PRODUCERS
-        for row in (
-            Row(f"unflushed_{number}", f"transactions V2, {number} producers and partitions, not flushed", "/s"),
-            Row(f"flushed_{number}", "  with a flush per commit", "/s"),
-            Row(f"one_by_one_{number}", "  to one fdatasync after the other", "x", 5 if number == 64 else None, True),
-            Row(f"of_unflushed_{number}", "  to not flushed", "x", 0.6 if number == 64 else None, True),
-        )
-    ),
-    Row("one_file_64", "64 producers of one partition, with a flush per commit", "/s"),
-    Row("ready_s", "10,000 partitions: ready after a clean stop, wall", "s", 5),
+    Row("created_s", "10,000 partitions: from the first CreateTopics to the last directory, wall", "s"),
+    Row("created_cpu_s", "  CPU", "s"),
+    Row("create_turn_ms", "  longest turn (a CreateTopics of 1,000 partitions)", "ms"),
+    Row("create_produce_ms", "  Produce meanwhile, wall, 99th percentile", "ms"),
+    Row("stop_s", "  clean stop, wall", "s"),
+    Row("ready_s", "  ready after a clean stop, wall", "s", 5),
     Row("ready_cpu_s", "  CPU", "s"),
     Row("ready_mb", "  resident memory", "MB", 250),
     Row("opened_mb", "  resident memory, all open", "MB", 250),
+    Row("descriptors", "  descriptors", ""),
     Row("opening_turn_ms", "  longest turn while they open and checkpoints are written", "ms", 10),
     Row("produce_ratio", "  produce, to a broker of one partition", "x", 1.1),
+    Row("stop_again_s", "  clean stop of what has not changed, wall", "s"),
     Row("killed_ready_s", "  ready after kill -9, nothing to scan, wall", "s"),
+    Row("killed_ready_cpu_s", "  CPU", "s"),
     Row("killed_few_ready_s", "ready after kill -9, 10 partitions, nothing to scan, wall", "s", 1),
 )
 
@@ -145,7 +128,25 @@ def recovery(rounds: int) -> Figures:
                 best_wall_s = min(best_wall_s, time.perf_counter() - wall_s)
             figures[key] = size_bytes / 2**30 / best_cpu_s
             figures[f"{key}_wall"] = size_bytes / 2**30 / best_wall_s
+            if processors() > 1:
+                figures[f"{key}_beside_wall"] = side_by_side(root, size_bytes // 2, value_bytes, rounds)
     return figures
+
+
+def side_by_side(root: Path, size_bytes: int, value_bytes: int, rounds: int) -> float:
+    """GiB/s of the recovery of one log for each processor."""
+    start = Start(0, 0, False, False, NOW_MS, 86_400_000)
+    jobs = [Job(str(root / f"beside-{number}"), SETTINGS, start, size_bytes) for number in range(processors())]
+    for job in jobs:
+        write_segment(Path(job.directory), size_bytes, value_bytes)
+    best_s = float("inf")
+    for _ in range(rounds):
+        began = time.perf_counter()
+        found = recover_ahead(RealDisk(), jobs)
+        best_s = min(best_s, time.perf_counter() - began)
+        if len(found) < len(jobs):
+            raise SystemExit("not every log was recovered")
+    return len(jobs) * size_bytes / 2**30 / best_s
 
 
 # ---- a long log
@@ -234,147 +235,92 @@ def append_ratio(long: Segments, root: Path) -> float:
     return statistics.median(samples[1]) / statistics.median(samples[0])
 
 
-# ---- flushes
-
-
-def sync_ms(root: Path, seconds: float) -> float:
-    """What one append of a small batch with its fdatasync takes."""
-    file = RealDisk().open(str(root / "synced"), create=True)
-    batch = bytes(build_batch([(None, raw.VALUE)], timestamp_ms=NOW_MS))
-    count, began = 0, time.perf_counter()
-    while (spent := time.perf_counter() - began) < seconds:
-        file.append((batch,))
-        file.sync()
-        count += 1
-    file.close()
-    return spent * 1000 / count
-
-
-class Crowd:
-    """Producers of transactions V2 in step: all send a batch, then all commit."""
-
-    def __init__(self, bootstrap: str, count: int, partitions: int) -> None:
-        self._stack = contextlib.ExitStack()
-        connections = [self._stack.enter_context(raw.open_connection(bootstrap)) for _ in range(count)]
-        topic = f"crowd-{time.time_ns()}"
-        raw.create_topic(connections[0], topic, partitions)
-        self._producers = [
-            raw.Transactional(connection, f"{topic}-{number}", topic, v2=True, partition=number % partitions)
-            for number, connection in enumerate(connections)
-        ]
-
-    def __enter__(self) -> "Crowd":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stack.close()
-
-    def per_second(self, seconds: float) -> float:
-        self._round()
-        count, began = 0, time.perf_counter()
-        while (spent := time.perf_counter() - began) < seconds:
-            self._round()
-            count += len(self._producers)
-        return count / spent
-
-    def _round(self) -> None:
-        waiting = self._producers
-        while waiting:  # a producer whose last transaction still waits for its markers sends the batch again
-            self._post(waiting, lambda producer: producer.send_request(), 12)
-            waiting = [
-                producer
-                for producer in waiting
-                if raw.check(
-                    self._answer(producer).responses[0].partition_responses[0].error_code,
-                    ErrorCode.CONCURRENT_TRANSACTIONS,
-                )
-            ]
-        self._post(self._producers, lambda producer: producer.end_request(), 5)
-        for producer in self._producers:
-            producer.ended(self._answer(producer))
-
-    def _post(
-        self, producers: Sequence[raw.Transactional], request: Callable[[raw.Transactional], Any], version: int
-    ) -> None:
-        for producer in producers:
-            producer.connection.post(request(producer), version)
-
-    def _answer(self, producer: raw.Transactional) -> Any:
-        return producer.connection.receive()
-
-
-def flushes(seconds: float) -> Figures:
-    figures: Figures = {}
-    with (
-        temporary() as root,
-        processes.ottla(root / "fast") as fast,
-        processes.ottla(root / "safe", ["log.flush.interval.messages=1"]) as safe,
-    ):
-        figures["sync_ms"] = sync_ms(root, seconds)
-        one_by_one = 1000 / figures["sync_ms"] / SYNCS_PER_TRANSACTION
-        for number in PRODUCERS:
-            rates = []
-            for broker in (fast, safe):
-                with Crowd(broker.bootstrap, number, number) as crowd:
-                    rates.append(crowd.per_second(seconds))
-            figures[f"unflushed_{number}"], figures[f"flushed_{number}"] = rates
-            figures[f"one_by_one_{number}"] = rates[1] / one_by_one
-            figures[f"of_unflushed_{number}"] = rates[1] / rates[0]
-        with Crowd(safe.bootstrap, 64, 1) as crowd:
-            figures["one_file_64"] = crowd.per_second(seconds)
-    return figures
-
-
 # ---- many partitions
-
-
-def wait_for_directories(data_dir: Path, count: int) -> None:
-    while sum(1 for _ in data_dir.iterdir()) < count:
-        time.sleep(0.2)
 
 
 def resident_mb(broker: processes.Broker) -> float:
     return broker.resident_mb() or 0.0
 
 
+def used_s(broker: processes.Broker) -> float:
+    assert broker.pid is not None
+    return raw.cpu_s(broker.pid)
+
+
 def partitions(count: int, rounds: int) -> Figures:
     figures: Figures = {}
-    overrides = ["replica.high.watermark.checkpoint.interval.ms=1000"]
     with temporary() as root:
         data_dir = root / "many"
-        with processes.ottla(data_dir) as broker, raw.open_connection(broker.bootstrap) as connection:
-            for number in range(10):
-                raw.create_topic(connection, f"many-{number}", count // 10)
-            wait_for_directories(data_dir, count)
+        figures |= creation(data_dir, count)
+        overrides = ["replica.high.watermark.checkpoint.interval.ms=1000"]
         with watched(data_dir, *overrides) as (broker, watch), raw.open_connection(broker.bootstrap) as connection:
             assert broker.ready_s is not None and broker.pid is not None
-            figures["ready_s"], figures["ready_cpu_s"] = broker.ready_s, raw.cpu_s(broker.pid)
+            figures["ready_s"], figures["ready_cpu_s"] = broker.ready_s, used_s(broker)
             figures["ready_mb"] = resident_mb(broker)
             watch.reset()
             wait_until_idle(broker)
             figures["opening_turn_ms"] = watch.read()["turn_ms"]
             figures["opened_mb"] = resident_mb(broker)
+            if (descriptors := Path(f"/proc/{broker.pid}/fd")).exists():
+                figures["descriptors"] = sum(1 for _ in descriptors.iterdir())
             with processes.ottla(root / "few") as few, raw.open_connection(few.bootstrap) as other:
                 raw.create_topic(other, "few")
                 few_ms, many_ms = medians_ms(
                     rounds, 1000, (few, produce_to(other, "few")), (broker, produce_to(connection, "many-3"))
                 )
             figures["produce_ratio"] = many_ms / few_ms
+            began = time.perf_counter()
+        figures["stop_again_s"] = time.perf_counter() - began
+        with processes.ottla(data_dir) as broker:
+            assert broker.pid is not None
             os.kill(broker.pid, 9)
         with processes.ottla(data_dir) as broker:
-            figures["killed_ready_s"] = broker.ready_s or 0.0
+            figures["killed_ready_s"], figures["killed_ready_cpu_s"] = broker.ready_s or 0.0, used_s(broker)
         figures["killed_few_ready_s"] = killed(root / "ten")
+    return figures
+
+
+def creation(data_dir: Path, count: int) -> Figures:
+    """Ten topics are created at once, while somebody produces to another."""
+    figures: Figures = {}
+    produced_ms = []
+    with (
+        watched(data_dir) as (broker, watch),
+        raw.open_connection(broker.bootstrap) as connection,
+        raw.open_connection(broker.bootstrap) as beside,
+    ):
+        raw.create_topic(beside, "beside")
+        produce = produce_to(beside, "beside")
+        produce()
+        watch.reset()
+        began, before_s = time.perf_counter(), used_s(broker)
+        for number in range(10):
+            raw.create_topic(connection, f"many-{number}", count // 10)
+        while sum(1 for each in data_dir.iterdir() if each.name.startswith("many-")) < count:
+            for _ in range(20):
+                sent = time.perf_counter()
+                produce()
+                produced_ms.append((time.perf_counter() - sent) * 1000)
+        figures["created_s"] = time.perf_counter() - began
+        figures["created_cpu_s"] = used_s(broker) - before_s
+        figures["create_turn_ms"] = watch.read()["turn_ms"]
+        figures["create_produce_ms"] = sorted(produced_ms)[int(len(produced_ms) * 0.99)]
+        began = time.perf_counter()
+    figures["stop_s"] = time.perf_counter() - began
     return figures
 
 
 def wait_until_idle(broker: processes.Broker) -> None:
     """Until a second costs next to nothing."""
-    assert broker.pid is not None
+    began = time.monotonic()
     while True:
-        before = raw.cpu_s(broker.pid)
+        before_s = used_s(broker)
         time.sleep(1)
-        if raw.cpu_s(broker.pid) - before < 0.04:
+        spent_s = used_s(broker) - before_s
+        if spent_s < 0.04:
             return
+        if time.monotonic() - began > IDLE_AFTER_S:
+            raise SystemExit(f"the broker still uses {spent_s:.2f} s of CPU in a second after {IDLE_AFTER_S} s")
 
 
 def produce_to(connection: BlockingConnection, topic: str) -> Callable[[], None]:
@@ -397,46 +343,23 @@ def killed(data_dir: Path) -> float:
 # ---- output
 
 
-def reached(row: Row, value: float) -> bool:
-    assert row.goal is not None
-    return value >= row.goal if row.higher_is_better else value <= row.goal
-
-
-def as_text(figures: Figures, machine: dict[str, float]) -> str:
-    lines = [f"{machine['cores']} cores, load {machine['load_1_min']:.1f} before the start", ""]
-    for row in ROWS:
-        value = figures.get(row.key)
-        if value is not None:
-            goal = "" if row.goal is None else f"{'>=' if row.higher_is_better else '<='} {row.goal:g}"
-            verdict = "" if row.goal is None else "reached" if reached(row, value) else "MISSED"
-            lines.append(f"{row.label:64} {value:12,.3f} {row.unit:5} {goal:8} {verdict}".rstrip())
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measured rate")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["recovery", "lookup", "flush", "partitions"], action="append")
+    parser.add_argument("--only", choices=["recovery", "lookup", "partitions"], action="append")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args()
-    parts = options.only or ["recovery", "lookup", "flush", "partitions"]
-    machine = {"cores": os.cpu_count() or 1, "load_1_min": os.getloadavg()[0]}
+    parts = options.only or ["recovery", "lookup", "partitions"]
+    stands_on = machine()
     figures: Figures = {}
     if "recovery" in parts:
         figures |= recovery(options.rounds)
     if "lookup" in parts:
         figures |= lookup()
-    if "flush" in parts:
-        figures |= flushes(options.seconds)
     if "partitions" in parts:
         figures |= partitions(options.partitions, options.rounds)
-    if options.format == "json":
-        goals = {row.key: row.goal for row in ROWS if row.goal is not None}
-        print(json.dumps({"machine": machine, "figures": figures, "goals": goals}, indent=2))
-    else:
-        print(as_text(figures, machine))
+    show(ROWS, figures, stands_on, options.format)
 
 
 if __name__ == "__main__":

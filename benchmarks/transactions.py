@@ -10,8 +10,6 @@ collection (watched.py). Times are CPU times of the broker, medians of rounds, u
 
 import argparse
 import contextlib
-import json
-import os
 import statistics
 import struct
 import sys
@@ -19,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -27,6 +25,7 @@ sys.path.insert(0, str(HERE.parent))
 import populate  # noqa: E402
 import processes  # noqa: E402
 import raw  # noqa: E402
+from figures import Figures, Row, machine, show  # noqa: E402
 from processes import Broker  # noqa: E402
 from raw import cpu_s  # noqa: E402
 from watched import Watch  # noqa: E402
@@ -36,17 +35,8 @@ from ottla.protocol import codec  # noqa: E402
 from ottla.protocol.api_keys import ApiKey  # noqa: E402
 from ottla.protocol.errors import ErrorCode  # noqa: E402
 
-Figures = dict[str, float]
-
 PIPELINED = 64
 MINUTE_MS = 60_000
-
-
-class Row(NamedTuple):
-    key: str
-    label: str
-    unit: str
-    goal: float | None = None
 
 
 ROWS = (
@@ -303,17 +293,6 @@ def many_producers(count: int, rounds: int) -> Figures:
 # ---- output
 
 
-def as_text(figures: Figures, machine: dict[str, float]) -> str:
-    lines = [f"{machine['cores']} cores, load {machine['load_1_min']:.1f} before the start", ""]
-    for row in ROWS:
-        value = figures.get(row.key)
-        if value is not None:
-            goal = "" if row.goal is None else f"<= {row.goal:g}"
-            verdict = "" if row.goal is None else "reached" if value <= row.goal else "MISSED"
-            lines.append(f"{row.label:68} {value:10.3f} {row.unit:3} {goal:8} {verdict}".rstrip())
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ids", type=int, default=1_000_000, help="idle ids, and producers of a partition")
@@ -323,7 +302,7 @@ def main() -> None:
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args()
     parts = options.only or ["cpu", "idle", "open", "producers"]
-    machine = {"cores": os.cpu_count() or 1, "load_1_min": os.getloadavg()[0]}
+    stands_on = machine()
     figures: Figures = {}
     if "cpu" in parts:
         figures |= plain_cost(options.rounds)
@@ -333,11 +312,7 @@ def main() -> None:
         figures |= open_transactions(options.open, options.rounds)
     if "producers" in parts:
         figures |= many_producers(options.ids, options.rounds)
-    if options.format == "json":
-        goals = {row.key: row.goal for row in ROWS if row.goal is not None}
-        print(json.dumps({"machine": machine, "figures": figures, "goals": goals}, indent=2))
-    else:
-        print(as_text(figures, machine))
+    show(ROWS, figures, stands_on, options.format)
 
 
 if __name__ == "__main__":
