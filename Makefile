@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: help env test lint types contracts tests docs format demo conformance crash bench clean
 
 help:
-	@echo "make demo         play the stories on a broker of its own and audit its files on Spark"
+	@echo "make demo         play the stories on a broker of its own and audit its files"
 	@echo "make test         lint, types, import contracts, tests"
 	@echo "make conformance  all that is compared with Apache Kafka, and fifty kills (needs Java 17 and Maven)"
 	@echo "make crash        every truncation, flipped bit, failing disk call and 20,000 crash states, of which the tests sample"
@@ -54,6 +54,7 @@ demo: $(STAMP)
 conformance: $(STAMP)
 	@command -v java >/dev/null || { echo "make conformance needs Java 17: no java on the path"; exit 1; }
 	@command -v mvn >/dev/null || { echo "make conformance needs Maven, which fetches Apache Kafka: no mvn on the path"; exit 1; }
+	@$(BIN)/python -c 'import moto' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[conformance]'
 	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest tests/conformance tests/crash tests/wire
 
 crash: $(STAMP)
@@ -65,6 +66,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/broker.py
 	$(BIN)/python benchmarks/transactions.py
 	$(BIN)/python benchmarks/storage.py
+	$(BIN)/python benchmarks/flush.py
 	$(BIN)/python benchmarks/scan.py
 
 clean:

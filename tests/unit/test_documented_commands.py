@@ -14,8 +14,9 @@ import yaml
 
 from ottla.broker.config import from_environment, from_flags, load_config
 from ottla.cli.main import main
-from ottla.spark_jobs import audit
+from ottla.spark_jobs import alert, audit_arguments, export
 
+JOBS = {"audit": audit_arguments.parser, "alert": alert.parser, "export": export.parser}
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -43,8 +44,8 @@ def documented_commands():
 
 def check_ottla(arguments):
     """Parse as click would, without running the command or asking whether its files exist; check option values too."""
-    if arguments[0] == "audit":
-        audit._parser().parse_args(arguments[1:])
+    if arguments[0] in JOBS:
+        JOBS[arguments[0]]().parse_args(arguments[1:])
         return
     command, context, words = main, click.Context(main, info_name="ottla"), list(arguments)
     while isinstance(command, click.Group):

@@ -23,7 +23,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m ottla.testkit.demo", description="Kafka's transactions to watch.")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="play on a running broker instead of starting one")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="its data directory, to audit")
-    parser.add_argument("--no-audit", action="store_true", help="leave out the audit on Spark")
+    parser.add_argument("--no-audit", action="store_true", help="leave out the audit")
     parser.add_argument("--keep", action="store_true", help="keep the data directory afterwards")
     return parser.parse_args()
 
