@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from ottla.protocol.batch import iter_batches, iter_records
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.indexes import iter_offset_entries
 from ottla.protocol.metadata_records import (
     ConfigRecord,
     PartitionChangeRecord,
@@ -17,6 +16,7 @@ from ottla.protocol.metadata_records import (
     decode_metadata_record,
 )
 from ottla.spark_jobs.scan import storage
+from ottla.spark_jobs.scan.index_files import batch_positions
 
 METADATA = "__cluster_metadata"
 _TOPIC_RESOURCE = 2
@@ -80,18 +80,18 @@ def _files(folder: str) -> list[tuple[str, int]]:
     for index, name in enumerate(segments):
         if name == segments[-1] or bases[index + 1] > known_to:
             path = storage.join(folder, name)
-            files.append((path, _position(storage.beside(path, ".index"), known_to - bases[index])))
+            files.append((path, _position(path, bases[index], known_to)))
     return files
 
 
-def _position(index: str, relative_offset: int) -> int:
-    """Where the batch starts that the last entry below the offset names; 0 if the index does not tell."""
+def _position(path: str, base_offset: int, offset: int) -> int:
+    """Where the batch starts that the last index entry below `offset` names; 0 if the index does not tell."""
     try:
-        content = storage.read(index)
+        entries = batch_positions(path, base_offset, storage.status(path).size_bytes)
     except OSError:
         return 0
-    below = [entry.position for entry in iter_offset_entries(content) if entry.relative_offset < relative_offset]
-    return below[-1] if below else 0
+    below = entries[entries[:, 0] < offset]
+    return int(below[-1, 1]) if len(below) else 0
 
 
 def _take(

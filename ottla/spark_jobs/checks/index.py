@@ -13,11 +13,10 @@ from typing import Final
 import numpy as np
 
 from ottla.protocol.batch import ABORT
-from ottla.spark_jobs.checks import index_files
 from ottla.spark_jobs.checks.finding import Finding, Severity
-from ottla.spark_jobs.checks.index_files import Entries
-from ottla.spark_jobs.scan import events, headers, states, storage
+from ottla.spark_jobs.scan import events, headers, index_files, states, storage
 from ottla.spark_jobs.scan.chunks import Piece
+from ottla.spark_jobs.scan.index_files import Entries
 from ottla.spark_jobs.scan.kernels import Longs
 from ottla.spark_jobs.scan.plan import Range
 from ottla.spark_jobs.scan.walk import Step, Walk

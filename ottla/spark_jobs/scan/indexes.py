@@ -7,12 +7,13 @@ content was flushed, and a snapshot taken there. What a machine's crash may have
 import numpy as np
 
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.indexes import AbortedTxn, iter_aborted, iter_offset_entries
+from ottla.protocol.indexes import AbortedTxn, iter_aborted
 from ottla.protocol.snapshot import ProducerEntry, decode_snapshot
 from ottla.spark_jobs.scan import headers, states, storage
 from ottla.spark_jobs.scan.chunks import SegmentReader
 from ottla.spark_jobs.scan.damage import REPORT, DamageLog
 from ottla.spark_jobs.scan.fates import ABORTED_COLUMNS, PartitionFates, RangeFates, aborted_of, merge_ranges
+from ottla.spark_jobs.scan.index_files import batch_positions
 from ottla.spark_jobs.scan.kernels import Longs
 from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile
 from ottla.spark_jobs.scan.plan import Range, cut_segment, is_batch_start
@@ -108,17 +109,15 @@ def _walk_tail(log: PartitionLog, start: States, *, on_damage: str) -> RangeFate
 
 def _position_of(segment: SegmentFile, offset: int, recovery_point: int) -> int | None:
     """Where the batch at `offset` starts, or would start; None if no batch ends there."""
-    below = [
-        entry
-        for entry in iter_offset_entries(storage.read(storage.beside(segment.path, ".index")))
-        if segment.base_offset + entry.relative_offset < offset and entry.position < segment.size_bytes
-    ]
+    entries = batch_positions(segment.path, segment.base_offset, segment.size_bytes)
+    entries = entries[: np.searchsorted(entries[:, 0], offset)]
     position = 0
-    if below:
+    if len(entries):
+        last_offset, named = map(int, entries[-1])
         file = storage.open_file(segment.path)
         try:
-            if is_batch_start(file, below[-1].position, segment.base_offset + below[-1].relative_offset):
-                position = below[-1].position
+            if is_batch_start(file, named, last_offset):
+                position = named
         finally:
             file.close()
     pieces = cut_segment(segment, segment.size_bytes + 1, recovery_point)

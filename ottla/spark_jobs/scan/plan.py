@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, read_header
-from ottla.protocol.indexes import OFFSET_ENTRY
 from ottla.spark_jobs.scan import storage
 from ottla.spark_jobs.scan.chunks import Piece
+from ottla.spark_jobs.scan.index_files import batch_positions
 from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile
 
 MIB = 1024 * 1024
@@ -90,21 +92,24 @@ def pack(ranges: Iterable[Range], target_bytes: int) -> list[tuple[Range, ...]]:
 
 
 def _sound_cuts(segment: SegmentFile, target_bytes: int) -> list[int]:
+    """Positions about `target_bytes` apart; one where no batch stands is passed over for the next entry's."""
     try:
-        index = storage.read(storage.beside(segment.path, ".index"))
+        entries = batch_positions(segment.path, segment.base_offset, segment.size_bytes)
     except OSError:
         return []
-    usable = len(index) - len(index) % OFFSET_ENTRY.size
+    # The rest of the segment would be less than half a piece.
+    entries = entries[: np.searchsorted(2 * entries[:, 1], 2 * segment.size_bytes - target_bytes, side="right")]
     cuts: list[int] = []
-    last = 0
+    at = int(np.searchsorted(entries[:, 1], target_bytes))
     file = storage.open_file(segment.path)
     try:
-        for relative, position in OFFSET_ENTRY.iter_unpack(memoryview(index)[:usable]):
-            if position - last < target_bytes or 2 * (segment.size_bytes - position) < target_bytes:
-                continue
-            if is_batch_start(file, position, segment.base_offset + relative):
+        while at < len(entries):
+            last_offset, position = map(int, entries[at])
+            if is_batch_start(file, position, last_offset):
                 cuts.append(position)
-                last = position
+                at = int(np.searchsorted(entries[:, 1], position + target_bytes))
+            else:
+                at += 1
     finally:
         file.close()
     return cuts

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from ottla.protocol.indexes import iter_time_entries
 from ottla.spark_jobs.needs import check_worker
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.scan import storage
@@ -173,20 +172,18 @@ def _narrowed_piece(piece: "Piece", wanted: "Wanted") -> "Piece":
     """An entry that does not hold leaves the piece as it is: the index spares reading, it decides nothing."""
     import numpy as np
 
+    from ottla.spark_jobs.scan.index_files import batch_positions
     from ottla.spark_jobs.scan.plan import is_batch_start
 
     if wanted.first_offset <= piece.base_offset and wanted.end_offset >= piece.offset_limit:
         return piece
     try:
-        content = storage.read(storage.beside(piece.path, ".index"))
+        entries = batch_positions(piece.path, piece.base_offset, piece.file_bytes)
         file = storage.open_file(piece.path)
     except FileNotFoundError:
         return piece
     try:
-        entries = np.frombuffer(content, dtype=">i4", count=len(content) // 8 * 2).reshape(-1, 2).astype(np.int64)
-        descents = np.flatnonzero(np.diff(entries[:, 0]) <= 0)
-        entries = entries[: descents[0] + 1] if len(descents) else entries
-        last_offsets = entries[:, 0] + piece.base_offset
+        last_offsets = entries[:, 0]
 
         def position(index: int, otherwise: int) -> int:
             at = int(entries[index, 1])
@@ -205,14 +202,10 @@ def _narrowed_piece(piece: "Piece", wanted: "Wanted") -> "Piece":
 
 def largest_timestamp(segment: SegmentFile) -> int | None:
     """The last entry of the `.timeindex` in ms; None if there is none."""
-    try:
-        content = storage.read(storage.beside(segment.path, ".timeindex"))
-    except FileNotFoundError:
-        return None
-    last = None
-    for entry in iter_time_entries(content):
-        last = entry.timestamp
-    return last
+    from ottla.spark_jobs.scan.index_files import read_beside, time_entries
+
+    entries = time_entries(read_beside(segment.path, ".timeindex") or b"", segment.base_offset).rows
+    return int(entries[-1, 1]) if len(entries) else None
 
 
 def _ends_before(segment: SegmentFile, time_ms: int) -> bool:

@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from ottla.protocol.errors import ProtocolError
-from ottla.protocol.indexes import TXN_ENTRY, iter_offset_entries, iter_time_entries
-from ottla.protocol.snapshot import decode_snapshot
+from ottla.protocol.indexes import TXN_ENTRY
 from ottla.spark_jobs import schemas
 from ottla.spark_jobs.scan import storage
 from ottla.spark_jobs.scan.damage import DamageLog
@@ -69,24 +67,24 @@ class SegmentsReader(ViewReader):
 
     def _index_columns(self, segment: SegmentFile) -> dict[str, Any]:
         """Entries of the files beside the segment; null where a file is missing."""
+        from ottla.spark_jobs.scan.index_files import offset_entries, read_beside, snapshot_entries, time_entries
+
         row: dict[str, Any] = {}
         if self.wants("indexEntries"):
-            content = _read(segment.path, ".index")
-            row["indexEntries"] = None if content is None else sum(1 for _ in iter_offset_entries(content))
+            content = read_beside(segment.path, ".index")
+            row["indexEntries"] = None if content is None else len(offset_entries(content, segment.base_offset).rows)
         if self.wants("timeIndexEntries", "largestTimestamp"):
-            content = _read(segment.path, ".timeindex")
-            entries = None if content is None else list(iter_time_entries(content))
-            row["timeIndexEntries"] = None if entries is None else len(entries)
-            row["largestTimestamp"] = micros(entries[-1].timestamp) if entries else None
+            content = read_beside(segment.path, ".timeindex")
+            entries = time_entries(content or b"", segment.base_offset).rows
+            row["timeIndexEntries"] = None if content is None else len(entries)
+            row["largestTimestamp"] = micros(int(entries[-1, 1])) if len(entries) else None
         if self.wants("abortedTransactions"):
-            content = _read(segment.path, ".txnindex")
+            content = read_beside(segment.path, ".txnindex")
             row["abortedTransactions"] = None if content is None else len(content) // TXN_ENTRY.size
         if self.wants("snapshotProducers"):
-            content = _read(segment.path, ".snapshot")
-            try:
-                row["snapshotProducers"] = None if content is None else len(decode_snapshot(content))
-            except ProtocolError:
-                row["snapshotProducers"] = None
+            content = read_beside(segment.path, ".snapshot")
+            states = snapshot_entries(content or b"")
+            row["snapshotProducers"] = None if states.fault else len(states.rows)
         return row
 
 
@@ -111,10 +109,3 @@ def _scanned_columns(reader: "SegmentReader", segment: SegmentFile, log: Partiti
         "records": records,
         "maxTimestamp": micros(latest),
     }
-
-
-def _read(segment_path: str, suffix: str) -> bytes | None:
-    try:
-        return storage.read(storage.beside(segment_path, suffix))
-    except FileNotFoundError:
-        return None

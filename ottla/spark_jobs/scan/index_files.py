@@ -67,8 +67,19 @@ def offset_entries(content: bytes, base_offset: int) -> Entries:
     ascends = np.ones(len(rows), dtype=bool)
     ascends[1:] = (rows[1:, 0] > rows[:-1, 0]) & (rows[1:, 1] > rows[:-1, 1])
     if len(rows):
-        ascends[0] = rows[0, 0] >= 0 and rows[0, 1] > 0
+        ascends[0] = rows[0].min() >= 0 and bool(rows[0].any())
     return _ended(content, rows, ascends, base_offset, _OFFSET_ENTRY.itemsize, 0)
+
+
+def batch_positions(segment_path: str, base_offset: int, size_bytes: int) -> Longs:
+    """Rows (last offset of a batch, position of it) of the segment's `.index`, none if there is no such file.
+
+    As Kafka reads it: nothing behind the entries (zeros, or what a crash left), nothing at or behind `size_bytes`. What
+    is in the segment there is for the caller to check. Raises OSError.
+    """
+    content = read_beside(segment_path, ".index")
+    rows = offset_entries(content or b"", base_offset).rows
+    return rows[: np.searchsorted(rows[:, 1], size_bytes)]
 
 
 def time_entries(content: bytes, base_offset: int) -> Entries:
