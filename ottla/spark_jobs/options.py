@@ -7,6 +7,7 @@ import json
 from typing import Any, NamedTuple
 
 from ottla.spark_jobs import schemas
+from ottla.spark_jobs.kafka_options import instead_of, is_met
 from ottla.spark_jobs.scan.damage import FAIL, MODES
 
 READ_COMMITTED = "read_committed"
@@ -43,7 +44,7 @@ _BOUNDED = {
     "producerIds": (schemas.RECORDS, schemas.BATCHES),
     "history": (schemas.TRANSACTION_STATE, schemas.GROUP_OFFSETS),
 }
-_EARLIEST, _LATEST = -2, -1
+EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
 
 OffsetsByPartition = dict[tuple[str, int], int]
 
@@ -79,7 +80,10 @@ def read_options(given: dict[str, str]) -> Options:
         if key == "paths":
             raise OptionError("the ottla source reads one log directory; union() puts several together")
         if key not in OPTIONS and key not in _SPARKS_OPTIONS:
-            raise OptionError(f"the ottla source has no option {name!r}; it has {', '.join(OPTIONS)}")
+            if is_met(name, value):
+                continue
+            instead = instead_of(name) or f"it has {', '.join(OPTIONS)}"
+            raise OptionError(f"the ottla source has no option {name!r}; {instead}")
         values[key] = value.strip() if key in OPTIONS else value
         allowed = OPTIONS[key][1] if key in OPTIONS else ()
         if allowed and value not in allowed:
@@ -96,8 +100,8 @@ def read_options(given: dict[str, str]) -> Options:
         on_damage=values["on.damage"],
         topics=values["topics"],
         partitions=_integers("partitions", values["partitions"]),
-        starting_offsets=_offsets("startingOffsets", values["startingOffsets"], _EARLIEST),
-        ending_offsets=_offsets("endingOffsets", values["endingOffsets"], _LATEST),
+        starting_offsets=_offsets("startingOffsets", values["startingOffsets"], EARLIEST_OFFSET),
+        ending_offsets=_offsets("endingOffsets", values["endingOffsets"], LATEST_OFFSET),
         starting_ms=_milliseconds("startingTimestamp", values["startingTimestamp"]),
         ending_ms=_milliseconds("endingTimestamp", values["endingTimestamp"]),
         producer_ids=_integers("producerIds", values["producerIds"]),
@@ -127,10 +131,16 @@ def _milliseconds(name: str, text: str) -> int | None:
 
 def _offsets(name: str, text: str, unbounded: int) -> OffsetsByPartition | None:
     """`{"topic": {"0": 23}}`; the word, or -2 (-1 at the end) for a partition, leaves it unbounded."""
-    word = "earliest" if unbounded == _EARLIEST else "latest"
+    word = "earliest" if unbounded == EARLIEST_OFFSET else "latest"
     if text == word:
         return None
     form = f'{word} or JSON such as {{"ledger": {{"0": 23, "1": {unbounded}}}}} ({unbounded} is {word})'
+    offsets = offsets_by_partition(name, text, form, (unbounded,))
+    return {place: offset for place, offset in offsets.items() if offset != unbounded}
+
+
+def offsets_by_partition(name: str, text: str, form: str, words: tuple[int, ...]) -> OffsetsByPartition:
+    """The offsets in the JSON of an option; `words` are the negative ones that mean something. Raises OptionError."""
     wrong = OptionError(f"option {name} is {form}, not {text!r}")
     try:
         given: Any = json.loads(text)
@@ -141,6 +151,25 @@ def _offsets(name: str, text: str, unbounded: int) -> OffsetsByPartition | None:
         }
     except (ValueError, AttributeError):
         raise wrong from None
-    if not all(type(offset) is int and (offset >= 0 or offset == unbounded) for offset in offsets.values()):
+    if not all(type(offset) is int and (offset >= 0 or offset in words) for offset in offsets.values()):
         raise wrong
-    return {place: offset for place, offset in offsets.items() if offset != unbounded}
+    return offsets
+
+
+def check_places(options: "Options", names: set[tuple[str, int]]) -> None:
+    """Offsets that are given for a partition which is not read are a slip. Raises OptionError."""
+    for name, given in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
+        check_named(name, given or {}, names)
+
+
+def check_named(option: str, given: OffsetsByPartition, names: set[tuple[str, int]]) -> None:
+    """Raises OptionError if `given` names a partition that is none of `names`, those that are read."""
+    unknown = sorted(given.keys() - names)
+    if unknown:
+        told = ", ".join(f"{topic}-{partition}" for topic, partition in unknown[:5])
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        there = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(names)[:5]) or "none"
+        raise OptionError(
+            f"option {option} names {told}{more}, not among the {len(names)} partitions that are read ({there}"
+            f"{', ...' if len(names) > 5 else ''})"
+        )

@@ -128,6 +128,10 @@ def test_filter_and_limit_work_though_nothing_is_pushed_down(read, reference):
     [
         ({"isolation_level": "committed"}, "isolation.level is one of read_committed, read_uncommitted"),
         ({"isolation_levle": "read_committed"}, "no option"),
+        ({"subscribePattern": "ledger.*"}, "option topics takes globs"),
+        ({"failOnDataLoss": "false"}, "spark.readStream has it"),
+        ({"startingOffsets": '{"ledgre": {"0": 1}}'}, "startingOffsets names ledgre-0, not among"),
+        ({"endingOffsets": '{"ledger": {"99": 1}}'}, "endingOffsets names ledger-99, not among"),
         ({"view": "nothing"}, "view is one of records, batches, "),
         ({"schema": "offset string"}, "column offset of the records is bigint, not string"),
         ({"schema": "offsets long"}, "no column 'offsets'"),

@@ -148,6 +148,37 @@ def test_a_topic_that_was_made_again_is_an_error_or_read_from_its_start(stream, 
     assert len(stream(write_log.root, failOnDataLoss="false")) == 3
 
 
+def test_offsets_to_begin_at_are_numbers_and_words(stream, write_log):
+    for number in range(3):
+        log = write_log("ledger", number)
+        log.data(2, value=b"%d" % number)
+    begin = {"startingOffsets": '{"ledger": {"0": 1, "1": -1, "2": -2}}', "includeHeaders": "true"}
+    assert [row[1:3] for row in stream(write_log.root, **begin)] == [(0, 1), (2, 0), (2, 1)]
+    log = write_log("ledger", 1, base_offset=2)
+    log.data(1)
+    assert [row[1:3] for row in stream(write_log.root, **begin)] == [(1, 2)]
+
+
+def test_a_time_to_begin_at(stream, write_log):
+    log = write_log()
+    for timestamp_ms in (1_000, 3_000, 2_000, 4_000):
+        log.data(1, timestamp_ms=timestamp_ms)
+    write_log("audit").data(1, timestamp_ms=1_000)
+    assert [row[:3] for row in stream(write_log.root, startingTimestamp="2500")] == [
+        ("ledger", 0, offset) for offset in (1, 2, 3)
+    ]
+
+
+def test_a_query_that_begins_behind_what_is_stable_waits(stream, write_log):
+    log = write_log()
+    log.data(2, producer_id=7, value=b"open")
+    log.data(2, value=b"behind")
+    begin = {"startingOffsets": '{"ledger": {"0": 3}}'}
+    assert stream(write_log.root, **begin) == []
+    log.marker(7, commit=True)
+    assert [row[2:] for row in stream(write_log.root, **begin)] == [(3, b"behind")]
+
+
 def test_everything_that_kafkas_consumer_returned(stream, reference, consumed):
     rows = stream(reference("unclean"), maxOffsetsPerTrigger="1500")
     expected = sorted((row["topic"], row["partition"], row["offset"]) for row in consumed("read_committed")[1])
@@ -158,6 +189,12 @@ def test_everything_that_kafkas_consumer_returned(stream, reference, consumed):
     ("option", "value", "words"),
     [
         ("endingOffsets", "latest", "is for spark.read"),
+        ("subscribe", "ledger", "option topics names topics"),
+        ("kafka.bootstrap.servers", "localhost:9092", r"\.load\(DIR\) names the log directory"),
+        ("includeHeaders", "false", "the column headers is always there"),
+        ("startingOffsetsByTimestamp", '{"ledger": {"0": 5}}', "option startingTimestamp is one time"),
+        ("startingOffsets", '{"ledgre": {"0": 5}}', r"names ledgre-0, not among the 1 partitions .*\(ledger-0\)"),
+        ("startingOffsets", '{"ledger": {"0": 5, "7": -1}}', "names ledger-7, not among"),
         ("failOnDataLoss", "maybe", "is true or false"),
         ("maxOffsetsPerTrigger", "-1", "is a number above 0"),
         ("startingOffsets", "somewhere", "is earliest or JSON"),

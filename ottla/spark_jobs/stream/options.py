@@ -3,53 +3,77 @@
 from typing import NamedTuple
 
 from ottla.spark_jobs import schemas
-from ottla.spark_jobs.options import OffsetsByPartition, OptionError, Options, read_options
+from ottla.spark_jobs.options import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    OffsetsByPartition,
+    OptionError,
+    Options,
+    offsets_by_partition,
+    read_options,
+)
 
 EARLIEST, LATEST = "earliest", "latest"
 
 _STARTING = "startingoffsets"
+_TIME = "startingtimestamp"
 _LOSS = "failondataloss"
 _MOST = "maxoffsetspertrigger"
-_BATCH_ONLY = ("endingoffsets", "startingtimestamp", "endingtimestamp", "producerids", "history", "pushdown")
+_BATCH_ONLY = ("endingoffsets", "endingtimestamp", "producerids", "history", "pushdown", "verify")
+_OF_RECORDS = (_STARTING, _TIME, _LOSS, _MOST)
+_FORM = 'earliest, latest or JSON such as {"ledger": {"0": 23, "1": -2, "2": -1}} (-2 is earliest, -1 latest)'
 
 
 class StreamOptions(NamedTuple):
-    """`starting`: a word, or offsets by partition (all others begin at the log start). None: no limit."""
+    """`starting`: a word, a time in ms, or offsets by partition with -2 and -1 for the words (all others begin at the
+    log start). `max_offsets`: None, no limit.
+    """
 
     read: Options
-    starting: str | OffsetsByPartition
+    starting: str | int | OffsetsByPartition
     fail_on_data_loss: bool
     max_offsets: int | None
 
 
 def names_stream(given: dict[str, str]) -> bool:
-    """Whether there is an option that only a stream has."""
+    """Whether there is an option, or a value of one, that only a stream has."""
     lower = {name.lower(): value for name, value in given.items()}
-    return _LOSS in lower or _MOST in lower or lower.get(_STARTING) == LATEST
+    if _LOSS in lower or _MOST in lower:
+        return True
+    starting = lower.get(_STARTING, EARLIEST).strip()
+    if starting in (EARLIEST, LATEST):
+        return starting == LATEST
+    try:
+        return LATEST_OFFSET in _offsets(starting).values()
+    except OptionError:
+        return False
 
 
 def stream_options(given: dict[str, str]) -> StreamOptions:
     """Raises OptionError, which says what is possible."""
     lower = {name.lower(): (name, value) for name, value in given.items()}
+    view = lower.get("view", ("", schemas.RECORDS))[1]
     for key, (name, _) in lower.items():
         if key in _BATCH_ONLY:
             raise OptionError(f"option {name} is for spark.read; a stream reads on from where it stands")
+        if key in _OF_RECORDS and view == schemas.HANGING:
+            raise OptionError(f"option {name} is for the view {schemas.RECORDS}; {view} tells what hangs now")
     starting = lower.get(_STARTING, ("", LATEST))[1].strip()
     loss = lower.get(_LOSS, ("", "true"))[1].strip().lower()
     if loss not in ("true", "false"):
         raise OptionError(f"option failOnDataLoss is true or false, not {loss!r}")
-    kept = {name: value for key, (name, value) in lower.items() if key not in (_STARTING, _LOSS, _MOST)}
-    if starting not in (EARLIEST, LATEST):
-        kept["startingOffsets"] = starting
-    read = read_options(kept)
+    read = read_options({name: value for key, (name, value) in lower.items() if key not in (_STARTING, _LOSS, _MOST)})
     if read.view not in (schemas.RECORDS, schemas.HANGING):
         raise OptionError(f"the {read.view} are no stream; the views {schemas.RECORDS} and {schemas.HANGING} are")
     most = lower.get(_MOST, ("", ""))[1].strip()
     if most and not (most.isdigit() and int(most) > 0):
         raise OptionError(f"option maxOffsetsPerTrigger is a number above 0, not {most!r}")
-    return StreamOptions(
-        read,
-        starting if starting in (EARLIEST, LATEST) else read.starting_offsets or {},
-        loss == "true",
-        int(most) if most else None,
-    )
+    begin: str | int | OffsetsByPartition = starting if starting in (EARLIEST, LATEST) else _offsets(starting)
+    if read.starting_ms is not None:
+        # As in Spark's Kafka source, the time comes before the offsets.
+        begin = read.starting_ms
+    return StreamOptions(read, begin, loss == "true", int(most) if most else None)
+
+
+def _offsets(text: str) -> OffsetsByPartition:
+    return offsets_by_partition("startingOffsets", text, _FORM, (EARLIEST_OFFSET, LATEST_OFFSET))

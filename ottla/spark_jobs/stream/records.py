@@ -14,11 +14,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ottla.spark_jobs import schemas
 from ottla.spark_jobs.needs import check_worker
-from ottla.spark_jobs.options import READ_COMMITTED
+from ottla.spark_jobs.options import EARLIEST_OFFSET, LATEST_OFFSET, READ_COMMITTED, check_named
 from ottla.spark_jobs.stream.offsets import Place, Positions, from_json, limited, starting, to_json
 from ottla.spark_jobs.stream.options import EARLIEST, LATEST, StreamOptions
 from ottla.spark_jobs.views.bounds import UNBOUNDED
-from ottla.spark_jobs.views.planning import LARGEST_TASK_BYTES, Reading, Task, narrowed_log, narrowed_range
+from ottla.spark_jobs.views.planning import (
+    LARGEST_TASK_BYTES,
+    NO_OFFSET,
+    Reading,
+    Task,
+    narrowed_log,
+    narrowed_range,
+    offset_for_time,
+)
 
 if TYPE_CHECKING:
     from ottla.spark_jobs.scan.listing import PartitionLog
@@ -42,15 +50,27 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins. A query that goes on from a checkpoint does not ask."""
         logs = self._logs()
+        return to_json(Positions(self._begin(logs), self._ids(logs)))
+
+    def _begin(self, logs: "list[PartitionLog]") -> dict[Place, int]:
+        """The first offset of each partition. Behind what is stable, the query waits until that gets there."""
         begin = self._options.starting
-        if begin == LATEST:
-            ends = self._ends_now(logs)
-        elif begin == EARLIEST:
-            ends = {(log.topic, log.partition): log.log_start for log in logs}
-        else:
-            assert not isinstance(begin, str)
-            ends = {place: begin.get(place, log_start) for place, log_start in _log_starts(logs)}
-        return to_json(Positions(ends, self._ids(logs)))
+        if isinstance(begin, dict):
+            check_named("startingOffsets", begin, {(log.topic, log.partition) for log in logs})
+        ends = {} if begin == EARLIEST else self._ends_now(logs)
+        found = {}
+        for log in logs:
+            place = log.topic, log.partition
+            if isinstance(begin, int):
+                offset = offset_for_time(log, begin)
+            elif isinstance(begin, dict):
+                offset = begin.get(place, EARLIEST_OFFSET)
+            else:
+                offset = LATEST_OFFSET if begin == LATEST else EARLIEST_OFFSET
+            # Where nothing is as late as a time, Spark's source fails or takes the end, as its strategy option says.
+            words = {EARLIEST_OFFSET: log.log_start, LATEST_OFFSET: ends.get(place, 0)}
+            found[place] = self._log_end(place) if offset == NO_OFFSET else words.get(offset, offset)
+        return found
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_offsets
@@ -64,11 +84,16 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._ends(logs, before)
         for place in before.keys() - ends.keys():
             self._lost(f"{_name(place)} is gone")
-        for place, end in ends.items():
-            if end < before.get(place, 0):
-                self._lost(f"{_name(place)} ends at {end}, but was read up to {before[place]}: the log was cut")
+        for place in ends:
+            if (log_end := self._log_end(place)) < before.get(place, 0):
+                self._lost(
+                    f"{_name(place)} ends at {log_end}, offset {before[place]} was to come next: the log was cut"
+                )
+                before[place] = ends[place]
         if self._target is not None:
             ends = {place: min(end, self._target[place]) for place, end in ends.items() if place in self._target}
+        # Where a query was told to begin behind what is stable, it waits.
+        ends = {place: max(end, before.get(place, 0)) for place, end in ends.items()}
         if isinstance(limit, ReadMaxRows):
             ends = limited(before, ends, limit.max_rows)
         return to_json(Positions(ends, ids))
@@ -158,6 +183,11 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tails = self._follow(logs, needed).tails
         return {place: tail.last_stable_offset if committed else tail.high_watermark for place, tail in tails.items()}
 
+    def _log_end(self, place: Place) -> int:
+        """Behind the last batch, of a partition that is followed."""
+        assert self._followed is not None
+        return self._followed.tails[place].high_watermark
+
     def _visible(self, followed: "Followed", log: "PartitionLog", first: int, end: int) -> "Visibility":
         from ottla.spark_jobs.scan.records import Visibility
 
@@ -192,10 +222,6 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise DataLost(f"{self._options.read.path}: {text}; {_LOSS_HINT}")
         _log.warning("%s", text)
-
-
-def _log_starts(logs: "list[PartitionLog]") -> Iterator[tuple[Place, int]]:
-    return (((log.topic, log.partition), log.log_start) for log in logs)
 
 
 def _name(place: Place) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from ottla.spark_jobs.needs import check_worker
-from ottla.spark_jobs.options import Options
+from ottla.spark_jobs.options import Options, check_places
 from ottla.spark_jobs.scan import storage
 from ottla.spark_jobs.scan.damage import FAIL, REPORT, DamageLog
 from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile, list_partitions, select_topics, topic_patterns
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 LARGEST_TASK_BYTES = 256 * 1024 * 1024
 _SMALL_TASK_BYTES = 64 * 1024 * 1024
 _PARTITIONS_PER_TASK = 200
+# Behind all offsets.
+NO_OFFSET = 2**63 - 1
 
 _log = logging.getLogger("ottla.spark_jobs")
 
@@ -55,14 +57,11 @@ class Task(InputPartition):
 
 
 def selected_logs(options: Options, bounds: Bounds, topic: str = "") -> list[PartitionLog]:
-    """The partitions that options and filters leave; those of `topic` if it is given."""
+    """The partitions that options and filters leave; those of `topic` if it is given. Raises OptionError."""
     logs = select_topics(list_partitions(options.path), (topic,) if topic else topic_patterns(options.topics))
-    return [
-        log
-        for log in logs
-        if bounds.allows(log.topic, log.partition)
-        and (options.partitions is None or log.partition in options.partitions)
-    ]
+    logs = [log for log in logs if options.partitions is None or log.partition in options.partitions]
+    check_places(options, {(log.topic, log.partition) for log in logs})
+    return [log for log in logs if bounds.allows(log.topic, log.partition)]
 
 
 def wanted_of(log: PartitionLog, options: Options, bounds: Bounds) -> "Wanted":
@@ -217,7 +216,7 @@ def _ends_before(segment: SegmentFile, time_ms: int) -> bool:
 
 
 def offset_for_time(log: PartitionLog, time_ms: int) -> int:
-    """The first offset with a timestamp of at least `time_ms`, as ListOffsets finds it; 2^63-1 if there is none.
+    """The first offset with a timestamp of at least `time_ms`, as ListOffsets finds it; NO_OFFSET if there is none.
 
     Source: `FileRecords.searchForTimestamp`: batches that are late enough are searched record by record.
     """
@@ -241,7 +240,7 @@ def offset_for_time(log: PartitionLog, time_ms: int) -> int:
                     batch = piece._replace(start=start, end=start + int(row[headers.SIZE]))
                     if (offset := _offset_in(log, batch, time_ms)) is not None:
                         return offset
-    return 2**63 - 1
+    return NO_OFFSET
 
 
 def _offset_in(log: PartitionLog, batch: "Piece", time_ms: int) -> int | None:
