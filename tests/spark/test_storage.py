@@ -163,7 +163,7 @@ def test_errors_of_arrow_become_one_line(said, number, told):
         raise said
 
     with pytest.raises(OSError, match=told) as error:
-        storage._told("s3://logs/x?scheme=http", ask)
+        storage.told("s3://logs/x?scheme=http", ask)
     assert (error.value.errno, error.value.strerror, error.value.filename) == (number, told, "s3://logs/x")
 
 

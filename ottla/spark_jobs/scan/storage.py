@@ -129,8 +129,8 @@ def status(path: str) -> Status:
     if not is_remote(path):
         found = os.stat(path)  # noqa: PTH116
         return Status(found.st_size, int(found.st_mtime * 1000))
-    filesystem, place = _located(path)
-    info = _told(path, lambda: filesystem.get_file_info(place))
+    filesystem, place = located(path)
+    info = told(path, lambda: filesystem.get_file_info(place))
     if not info.is_file:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     return Status(info.size, (info.mtime_ns or 0) // 1_000_000)
@@ -170,9 +170,9 @@ class _RemoteFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        filesystem, place = _located(path)
-        self._file = _told(path, lambda: filesystem.open_input_file(place))
-        self.size_bytes: int = _told(path, self._file.size)
+        filesystem, place = located(path)
+        self._file = told(path, lambda: filesystem.open_input_file(place))
+        self.size_bytes: int = told(path, self._file.size)
         self._window = memoryview(b"")
         self._start = 0
 
@@ -193,11 +193,11 @@ class _RemoteFile:
 
     def close(self) -> None:
         self._window = memoryview(b"")
-        _told(self._path, self._file.close)
+        told(self._path, self._file.close)
 
     def _fetch(self, size: int, position: int) -> bytes:
         size = max(0, min(size, self.size_bytes - position))
-        content: bytes = _told(self._path, lambda: self._file.read_at(size, position))
+        content: bytes = told(self._path, lambda: self._file.read_at(size, position))
         return content
 
 
@@ -211,11 +211,15 @@ def connect(root: str) -> tuple[Any, str]:
 
 @lru_cache(maxsize=64)
 def _connected(root: str) -> tuple[Any, str]:
-    return _told(root, lambda: connect(root))
+    return told(root, lambda: connect(root))
 
 
-def _located(path: str) -> tuple[Any, str]:
-    """The file system of a URI and the path in it."""
+def located(path: str) -> tuple[Any, str]:
+    """Arrow's file system of a path or URI, and the path in it. Raises OSError."""
+    if not is_remote(path):
+        from pyarrow import fs
+
+        return fs.LocalFileSystem(), os.path.abspath(path)  # noqa: PTH100
     parts = urlsplit(path)
     if parts.password is not None:
         raise PermissionError(errno.EPERM, "leave the secret out of the URI, which findings show", shown(path))
@@ -228,18 +232,18 @@ def _listed(directory: str, *, recursive: bool) -> list[tuple[str, Entry]]:
     """Entries with the path of their directory, relative to the one listed."""
     from pyarrow import fs
 
-    filesystem, place = _located(directory)
+    filesystem, place = located(directory)
     selector = fs.FileSelector(place or "/", recursive=recursive)
     found = []
-    for info in _told(directory, lambda: filesystem.get_file_info(selector)):
+    for info in told(directory, lambda: filesystem.get_file_info(selector)):
         folder = info.path.rpartition("/")[0][len(place) :].strip("/")
         is_directory = info.type == fs.FileType.Directory
         found.append((folder, Entry(info.base_name, is_directory, 0 if is_directory else info.size)))
     return found
 
 
-def _told(path: str, ask: Callable[[], T]) -> T:
-    """What `ask` returns. Arrow's errors, some of which are no OSError, become OSError with one line."""
+def told(path: str, ask: Callable[[], T]) -> T:
+    """What `ask` returns of `path`. Arrow's errors, some of which are no OSError, become OSError with one line."""
     try:
         return ask()
     except (OSError, ValueError, NotImplementedError) as error:
