@@ -10,9 +10,10 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 import numpy as np
 
-from ottla.protocol.snapshot import ProducerEntry
+from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 from ottla.spark_jobs.scan import events, headers, states
 from ottla.spark_jobs.scan.events import Follower
+from ottla.spark_jobs.scan.index_files import snapshot_entries
 from tests.spark.leader_model import DAY_MS, T0, Batch, Model
 
 MAX = 2**31 - 1
@@ -205,6 +206,11 @@ def comparable(leaving):
     return rows.tolist(), leaving.next_offset, leaving.clock_ms
 
 
+def told(entries):
+    """As a snapshot file tells them."""
+    return snapshot_entries(encode_snapshot(entries)).rows
+
+
 def entries_of(leaving):
     return {
         row[states.PRODUCER_ID]: tuple(row[states.EPOCH : states.FIRST_OFFSET + 1]) for row in leaving.rows.tolist()
@@ -222,7 +228,7 @@ def test_random_logs_are_followed_as_the_model_follows_them(block):
         model = Model(entries, log_start, first, has_sequences)
         for batch in batches:
             model.read(batch)
-        start = states.empty() if first is None else states.from_snapshot(entries, first)
+        start = states.empty() if first is None else states.from_snapshot(told(entries), first)
         (ended, found, gaps), leaving, totals = run(
             batches, start, log_start=log_start, chance=chance, has_sequences=has_sequences
         )
@@ -244,7 +250,7 @@ def test_splitting_anywhere_gives_what_one_walk_gives(block):
     for seed in range(60 * block, 60 * (block + 1)):
         batches, _, chance = write_log(seed, faults=0.15)
         entries, first = snapshot_below(batches, chance)
-        start = states.from_snapshot(entries, first)
+        start = states.from_snapshot(told(entries), first)
         (ended, anomalies, gaps), leaving, totals = run(batches, start)
         for cut in range(1, len(batches)):
             middle = chance.randrange(cut + 1)

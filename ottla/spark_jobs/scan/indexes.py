@@ -8,12 +8,11 @@ import numpy as np
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, iter_aborted
-from ottla.protocol.snapshot import ProducerEntry, decode_snapshot
 from ottla.spark_jobs.scan import headers, states, storage
 from ottla.spark_jobs.scan.chunks import SegmentReader
 from ottla.spark_jobs.scan.damage import REPORT, DamageLog
 from ottla.spark_jobs.scan.fates import ABORTED_COLUMNS, PartitionFates, RangeFates, aborted_of, merge_ranges
-from ottla.spark_jobs.scan.index_files import batch_positions
+from ottla.spark_jobs.scan.index_files import batch_positions, snapshot_entries
 from ottla.spark_jobs.scan.kernels import Longs
 from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile
 from ottla.spark_jobs.scan.plan import Range, cut_segment, is_batch_start
@@ -44,12 +43,13 @@ def snapshot_offset(path: str) -> int:
     return int(storage.stem_of(path))
 
 
-def read_snapshot(path: str) -> list[ProducerEntry] | None:
-    """None if it is damaged, or retention has taken it."""
+def read_snapshot(path: str) -> Longs | None:
+    """Its entries, as `states.from_snapshot` takes them; None if it is damaged, or retention has taken it."""
     try:
-        return decode_snapshot(storage.read(path))
-    except (ProtocolError, FileNotFoundError):
+        found = snapshot_entries(storage.read(path))
+    except FileNotFoundError:
         return None
+    return None if found.fault else found.rows
 
 
 def _newest_states(log: PartitionLog) -> States | None:
@@ -61,31 +61,39 @@ def _newest_states(log: PartitionLog) -> States | None:
         if not log.segments[0].base_offset < offset <= log.recovery_point:
             continue
         entries = read_snapshot(path)
-        if entries is not None and all(max(one.last_offset, one.current_txn_first_offset) < offset for one in entries):
+        if entries is not None and (entries[:, [states.LAST_OFFSET, states.FIRST_OFFSET]] < offset).all():
             return states.from_snapshot(entries, offset)
     return None
 
 
 def _aborted_below(log: PartitionLog, offset: int) -> Longs | None:
     """Aborted transactions whose marker lies below `offset`; None if an index is unsound."""
+    segments = [segment for segment in log.segments if segment.base_offset < offset]
+    if any(not has_index(segment) for segment in segments):
+        return None
+    # Written with the first aborted transaction.
+    with_aborted = [segment for segment in segments if not segment.lacks(".txnindex")]
+    contents = storage.each(storage.read_if_there, [storage.beside(one.path, ".txnindex") for one in with_aborted])
+    ends = {segment: behind for segment, behind in zip(log.segments, log.segments[1:], strict=False)}
     found: list[AbortedTxn] = []
-    ends = [segment.base_offset for segment in log.segments[1:]] + [2**63 - 1]
-    for segment, end in zip(log.segments, ends, strict=True):
-        if segment.base_offset >= offset:
-            break
-        if not storage.exists(storage.beside(segment.path, ".index")):
-            return None
+    for segment, content in zip(with_aborted, contents, strict=True):
         try:
-            entries = list(iter_aborted(storage.read(storage.beside(segment.path, ".txnindex"))))
-        except FileNotFoundError:
-            continue  # written with the first aborted transaction
+            entries = list(iter_aborted(content or b""))
         except ProtocolError:
             return None
+        end = ends[segment].base_offset if segment in ends else 2**63 - 1
         if not all(segment.base_offset <= entry.last_offset < end for entry in entries):
             return None
         found += [entry for entry in entries if entry.last_offset < offset]
     rows = [(entry.producer_id, entry.first_offset, entry.last_offset) for entry in found]
     return np.array(rows, dtype=np.int64).reshape(-1, ABORTED_COLUMNS)
+
+
+def has_index(segment: SegmentFile) -> bool:
+    """Whether there is an `.index`, without which a broker rebuilds all indexes of a segment."""
+    if segment.beside is not None:
+        return not segment.lacks(".index")
+    return storage.exists(storage.beside(segment.path, ".index"))
 
 
 def _walk_tail(log: PartitionLog, start: States, *, on_damage: str) -> RangeFates | None:

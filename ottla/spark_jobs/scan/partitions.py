@@ -28,7 +28,8 @@ def entering(log: PartitionLog) -> States:
         return states.from_snapshot(entries, first)
     for path in reversed(log.snapshots):
         if (entries := read_snapshot(path)) is not None:
-            return states.from_snapshot([one for one in entries if 0 <= one.current_txn_first_offset < first], first)
+            begins = entries[:, states.FIRST_OFFSET]
+            return states.from_snapshot(entries[(begins >= 0) & (begins < first)], first)
     return states.empty(first)
 
 

@@ -5,13 +5,12 @@ producer snapshot says); the rest is for audits. States of a range that is enter
 those before it by `enter`, exactly: walking ranges one after the other, or all at once and joining, gives the same.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ottla.protocol.batch_header import MAX_SEQUENCE
-from ottla.protocol.snapshot import ProducerEntry
 from ottla.spark_jobs.scan.kernels import Long, Longs, inlined, kernel
 
 # What a broker holds. -1 (OFFSET_DELTA: 0) is none.
@@ -107,18 +106,17 @@ def empty(next_offset: int = -1) -> States:
     return States(np.empty((0, COLUMNS), dtype=np.int64), next_offset=next_offset)
 
 
-def from_snapshot(entries: Sequence[ProducerEntry], next_offset: int) -> States:
-    """States below `next_offset` as a producer snapshot tells them. They judge nothing: a snapshot may be wrong."""
+def from_snapshot(entries: Longs, next_offset: int) -> States:
+    """States below `next_offset` as a producer snapshot tells them: columns PRODUCER_ID to FIRST_OFFSET.
+
+    They judge nothing: a snapshot may be wrong.
+    """
     rows = np.full((len(entries), COLUMNS), -1, dtype=np.int64)
     rows[:, [OFFSET_DELTA, OPEN_RECORDS, OPEN_BYTES, OPEN_BATCHES, MISSING_SINCE]] = 0
     rows[:, FIRST_CLOCK] = NEVER
     rows[:, FLAGS] = FROM_SNAPSHOT
-    if entries:
-        told = np.array(entries, dtype=np.int64)
-        rows[:, [PRODUCER_ID, EPOCH, LAST_SEQUENCE, LAST_OFFSET, OFFSET_DELTA, LAST_TIMESTAMP]] = told[:, :6]
-        rows[:, COORDINATOR_EPOCH] = told[:, 6]
-        rows[:, FIRST_OFFSET] = told[:, 7]
-        rows[:, OPEN_EPOCH] = np.where(told[:, 7] >= 0, told[:, 1], -1)
+    rows[:, : FIRST_OFFSET + 1] = entries
+    rows[:, OPEN_EPOCH] = np.where(entries[:, FIRST_OFFSET] >= 0, entries[:, EPOCH], -1)
     return States(rows, next_offset=next_offset)
 
 
