@@ -14,8 +14,12 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 from pyarrow import fs
 
 from ottla.spark_jobs.audit import main
-from ottla.spark_jobs.scan import storage
+from ottla.spark_jobs.scan import ahead, headers, storage
+from ottla.spark_jobs.scan.chunks import CHUNK_BYTES, SegmentReader
+from ottla.spark_jobs.scan.damage import DamageLog
+from ottla.spark_jobs.scan.indexes import has_index
 from ottla.spark_jobs.scan.listing import UnreadableDirectory, list_partitions
+from ottla.spark_jobs.scan.plan import cut_segment
 from tests.spark.s3_server import s3_server
 from tests.spark.views import read_view
 
@@ -87,39 +91,136 @@ def test_filters_and_times_read_the_indexes_of_the_remote_directory(reference, b
     assert viewed(behind_arrow(reference("clean")), "records", **options) == local
 
 
-def test_a_segment_is_read_in_ranges_of_eight_mebibytes(write_log, behind_arrow, monkeypatch):
+@pytest.fixture
+def fetched(monkeypatch):
+    """(name, size, position) of every fetch from a remote file."""
+    seen = []
+    fetch = storage._RemoteFile.fetch
+
+    def told(self, size, position):
+        content = fetch(self, size, position)
+        seen.append((storage.name_of(self._path), len(content), position))
+        return content
+
+    monkeypatch.setattr(storage._RemoteFile, "fetch", told)
+    return seen
+
+
+def test_a_segment_is_read_in_ranges_of_eight_mebibytes(write_log, behind_arrow, fetched):
     log = write_log()
     for _ in range(20):
         log.data(value=b"x" * MIB)
-    fetched = []
-    fetch = storage._RemoteFile._fetch
-
-    def counted(self, size, position):
-        content = fetch(self, size, position)
-        fetched.append(len(content))
-        return content
-
-    monkeypatch.setattr(storage._RemoteFile, "_fetch", counted)
     assert len(read_view(behind_arrow(write_log.root), "records", ["offset"], **EVERYTHING)) == 20
-    whole = [size for size in fetched if size > MIB]
-    assert sum(whole) == log.path.stat().st_size
-    assert len(whole) == 3
-    assert max(whole) <= storage.READ_BYTES
+    size = log.path.stat().st_size
+    ranges = sorted((position, length) for name, length, position in fetched if name == log.path.name)
+    assert ranges == [
+        (0, ahead.READ_BYTES),
+        (ahead.READ_BYTES, ahead.READ_BYTES),
+        (2 * ahead.READ_BYTES, size - 2 * ahead.READ_BYTES),
+    ]
+
+
+def test_each_of_many_small_segments_is_fetched_once(write_log, behind_arrow, fetched):
+    log = write_log()
+    for _ in range(30):
+        log.data(10)
+        log.roll()
+    names = [path.name for path in log.folder.iterdir() if path.stat().st_size]
+    assert len(read_view(behind_arrow(write_log.root), "records", ["offset"], **EVERYTHING)) == 300
+    assert sorted(name for name, _, _ in fetched if name.endswith(".log")) == sorted(names)
+
+
+def test_no_more_than_three_ranges_of_a_segment_are_held(write_log, behind_arrow, fetched):
+    log = write_log()
+    for _ in range(60):
+        log.data(value=b"x" * MIB)
+    place = behind_arrow(write_log.root)
+    (partition,) = list_partitions(place)
+    (segment,) = partition.segments
+    reader = SegmentReader(DamageLog("fail"), check_crc=False)
+    done = 0
+    for chunk in reader.chunks(cut_segment(segment, segment.size_bytes + 1, 0)[0]):
+        done = max(done, chunk.file_position + int(chunk.rows[-1, headers.POSITION] + chunk.rows[-1, headers.SIZE]))
+        asked = max(position + length for _, length, position in fetched)
+        assert asked <= done + (1 + ahead.RANGES_AHEAD) * ahead.READ_BYTES + CHUNK_BYTES
+    assert done == segment.size_bytes
+
+
+def test_pieces_that_are_not_asked_for_are_left_out(write_log, behind_arrow):
+    log = write_log()
+    for _ in range(6):
+        log.data(10)
+        log.roll()
+    (partition,) = list_partitions(behind_arrow(write_log.root))
+    pieces = [cut_segment(segment, MIB, 0)[0] for segment in partition.segments[:-1]]
+    reader = SegmentReader(DamageLog("fail"), check_crc=True)
+    reader.expect(pieces)
+    read = [int(chunk.rows[0, headers.BASE_OFFSET]) for piece in pieces[1::2] for chunk in reader.chunks(piece)]
+    assert read == [10, 30, 50]
+
+
+def test_what_goes_wrong_ahead_is_told_where_it_is_needed(write_log, behind_arrow):
+    log = write_log()
+    for _ in range(3):
+        log.data(10)
+        log.roll()
+    (partition,) = list_partitions(behind_arrow(write_log.root))
+    pieces = [cut_segment(segment, MIB, 0)[0] for segment in partition.segments[:-1]]
+    (write_log.root / "ledger-0" / storage.name_of(pieces[1].path)).unlink()
+    reader = SegmentReader(DamageLog("fail"), check_crc=True)
+    reader.expect(pieces)
+    assert len(list(reader.chunks(pieces[0]))) == 1
+    with pytest.raises(FileNotFoundError):
+        list(reader.chunks(pieces[1]))
+    assert len(list(reader.chunks(pieces[2]))) == 1
 
 
 def test_a_batch_larger_than_a_range_is_read(write_log, behind_arrow):
     log = write_log()
-    log.data(value=b"x" * (storage.READ_BYTES + 5))
+    log.data(value=b"x" * (ahead.READ_BYTES + 5))
     log.data()
     assert [row["offset"] for row in read_view(behind_arrow(write_log.root), "records", ["offset"])] == [0, 1]
 
 
-def test_a_directory_is_listed_with_two_requests(reference, behind_arrow, monkeypatch):
-    asked = []
-    told = storage._listed
-    monkeypatch.setattr(storage, "_listed", lambda path, **how: asked.append(path) or told(path, **how))
+@pytest.fixture
+def listings(monkeypatch):
+    """What was listed, with subdirectories or not."""
+    seen = []
+    listed = storage._listed
+    monkeypatch.setattr(
+        storage, "_listed", lambda path, **how: seen.append((path, *how.values())) or listed(path, **how)
+    )
+    return seen
+
+
+def test_many_small_partitions_are_listed_with_few_requests(reference, behind_arrow, listings):
     assert len(list_partitions(behind_arrow(reference("clean")))) == 23
-    assert asked == ["kept://log", "kept://log"]
+    assert [path for path, recursive in listings if recursive] == ["kept://log"]
+    assert len(listings) <= 5
+
+
+def test_large_partitions_are_listed_side_by_side(reference, behind_arrow, listings, monkeypatch):
+    local = [(log.name, log.log_start, log.snapshots) for log in list_partitions(str(reference("clean")))]
+    place = behind_arrow(reference("clean"))
+    monkeypatch.setattr(storage, "NAMES_PER_REQUEST", 1)
+    found = [(log.name, log.log_start, log.snapshots) for log in list_partitions(place)]
+    assert found == [
+        (name, start, tuple(place + path[len(str(reference("clean"))) :] for path in paths))
+        for name, start, paths in local
+    ]
+    assert sorted(listings) == sorted([(place, False), *((f"{place}/{name}", False) for name, _, _ in local)])
+
+
+def test_index_files_that_a_store_did_not_list_are_not_asked_for(write_log, behind_arrow, monkeypatch):
+    log = write_log()
+    log.data(10)
+    log.roll().data(10)
+    (write_log.root / "ledger-0" / f"{0:020d}.index").write_bytes(b"")
+    (partition,) = list_partitions(behind_arrow(write_log.root))
+    assert [segment.beside for segment in partition.segments] == [(".index",), ()]
+    monkeypatch.setattr(storage, "connect", None)
+    storage._connected.cache_clear()
+    assert [has_index(segment) for segment in partition.segments] == [True, False]
 
 
 def test_paths_of_uris_keep_their_query():

@@ -4,7 +4,8 @@ mmap loses to page faults here, and dies (SIGBUS) when a broker truncates the fi
 end of the active segment, nothing sound behind it) or damage (anything else); reading goes on at the next sound batch.
 """
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,9 @@ from ottla.spark_jobs.scan.kernels import Bytes, Longs, int32
 # With what is decoded from it, a chunk should stay in the cache.
 CHUNK_BYTES = 2 * 1024 * 1024
 ROWS_PER_CHUNK = 16_384
+# So many remote pieces are opened before their turn, and no more once there is so much to read in them.
+PIECES_AHEAD = 8
+BYTES_AHEAD = 16 * 1024 * 1024
 
 
 class Piece(NamedTuple):
@@ -59,20 +63,56 @@ class SegmentReader:
         self._file: storage.File
         self._base = 0  # file position of buffer[0]
         self._filled = 0
+        self._expected: deque[Piece] = deque()
+        self._opened: deque[tuple[Piece, storage.File]] = deque()
+
+    def expect(self, pieces: Iterable[Piece]) -> None:
+        """What will be asked for next, in this order: remote pieces are opened and read before their turn."""
+        self._forget()
+        self._expected = deque(piece for piece in pieces if storage.is_remote(piece.path) and piece.start < piece.end)
 
     def chunks(self, piece: Piece, next_offset: int = 0) -> Iterator[Chunk]:
         """The batches of `piece`, whose base offsets are at least `next_offset`. Raises OSError, DamagedSegment."""
         next_offset = max(next_offset, piece.base_offset)
         if piece.start >= piece.end:
             return
-        self._file = storage.open_file(piece.path)
+        self._file = self._open(piece)
         try:
+            self._look_ahead(piece.end - piece.start)
             actual = self._file.size_bytes
             if actual < piece.file_bytes:
                 piece = self._shortened(piece, actual)
             yield from self._walk(piece, next_offset)
+        except BaseException:
+            self._forget()
+            raise
         finally:
             self._file.close()
+
+    def _open(self, piece: Piece) -> storage.File:
+        while self._opened:
+            expected, file = self._opened.popleft()
+            if expected == piece:
+                return file
+            file.close()
+        if piece in self._expected:
+            while self._expected.popleft() != piece:
+                pass
+        return storage.open_range(piece.path, piece.start, piece.end)
+
+    def _look_ahead(self, unread: int) -> None:
+        """Open expected pieces while little is left to read of those that are open."""
+        unread += sum(piece.end - piece.start for piece, _ in self._opened)
+        while self._expected and unread < BYTES_AHEAD and len(self._opened) < PIECES_AHEAD:
+            piece = self._expected.popleft()
+            self._opened.append((piece, storage.open_range(piece.path, piece.start, piece.end)))
+            unread += piece.end - piece.start
+
+    def _forget(self) -> None:
+        """Nothing is expected any more."""
+        self._expected.clear()
+        while self._opened:
+            self._opened.popleft()[1].close()
 
     def _shortened(self, piece: Piece, actual: int) -> Piece:
         """A file that lost bytes since it was listed: a recovery cut the active segment, else it is damage."""
@@ -131,7 +171,9 @@ class SegmentReader:
             self._buffer = np.empty(needed, dtype=np.uint8)
         self._buffer[:left] = buffer[at : self._filled]
         self._base += at
-        want = min(len(self._buffer), piece.file_bytes - self._base)
+        # Not beyond the piece: what is there belongs to another reader, who may be elsewhere.
+        least = max(piece.end - self._base, needed, HEADER_SIZE)
+        want = min(len(self._buffer), piece.file_bytes - self._base, least)
         view = self._buffer.data
         filled = left
         while filled < want:
@@ -140,6 +182,7 @@ class SegmentReader:
                 raise OSError(f"{piece.path}: truncated below position {self._base + want} while it was read")
             filled += got
         self._filled = filled
+        self._look_ahead(piece.end - self._base - filled)
         return 0
 
     def _first_bad_crc(self, rows: Longs) -> int:

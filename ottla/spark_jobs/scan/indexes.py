@@ -74,7 +74,7 @@ def _aborted_below(log: PartitionLog, offset: int) -> Longs | None:
     # Written with the first aborted transaction.
     with_aborted = [segment for segment in segments if not segment.lacks(".txnindex")]
     contents = storage.each(storage.read_if_there, [storage.beside(one.path, ".txnindex") for one in with_aborted])
-    ends = {segment: behind for segment, behind in zip(log.segments, log.segments[1:], strict=False)}
+    ends = dict(zip(log.segments, log.segments[1:], strict=False))
     found: list[AbortedTxn] = []
     for segment, content in zip(with_aborted, contents, strict=True):
         try:

@@ -5,9 +5,9 @@ A directory may be live: each file's size is taken once, here, and nothing beyon
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlparse
 
 from ottla.spark_jobs.scan import storage
@@ -16,6 +16,10 @@ LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+
+T = TypeVar("T")
 
 _SEGMENT = re.compile(r"(\d{20})\.log\Z")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot\Z")
@@ -27,12 +31,20 @@ class UnreadableDirectory(Exception):
 
 
 class SegmentFile(NamedTuple):
-    """One `.log` file. `is_last`: it is the active segment, whose tail may be torn."""
+    """One `.log` file. `is_last`: it is the active segment, whose tail may be torn.
+
+    `beside`: suffixes of the index files that a store listed with it; None where a look is cheap, and may find more.
+    """
 
     path: str
     base_offset: int
     size_bytes: int
     is_last: bool
+    beside: tuple[str, ...] | None = None
+
+    def lacks(self, suffix: str) -> bool:
+        """Whether it is known that there is no such file beside it."""
+        return self.beside is not None and suffix not in self.beside
 
 
 class PartitionLog(NamedTuple):
@@ -81,10 +93,7 @@ def topic_patterns(given: str) -> tuple[str, ...]:
 def list_partitions(directory: str) -> list[PartitionLog]:
     """All partitions under `directory`, internal ones too, by topic and partition."""
     root = storage_path(directory)
-    try:
-        names = storage.entries(root)
-    except OSError as error:
-        raise UnreadableDirectory(f"{storage.shown(root)}: {error.strerror}") from error
+    names = _told(root, lambda: storage.entries(root))
     matches = [match for entry in names if entry.is_directory and (match := _PARTITION.match(entry.name))]
     if not matches and all(entry.name != "meta.properties" for entry in names):
         is_partition = any(_SEGMENT.match(entry.name) for entry in names)
@@ -93,7 +102,9 @@ def list_partitions(directory: str) -> list[PartitionLog]:
     # Before the sizes: a running broker flushes what it has written, never what it has not.
     starts = read_checkpoint(storage.join(root, LOG_START_CHECKPOINT))
     recovery_points = read_checkpoint(storage.join(root, RECOVERY_POINT_CHECKPOINT))
-    folders = _files_below(root) if storage.is_remote(root) else None
+    folders = None
+    if storage.is_remote(root):
+        folders = _told(root, lambda: storage.files_below(root, [match[0] for match in matches]))
     logs = []
     for match in matches:
         place = match["topic"], int(match["partition"])
@@ -114,9 +125,9 @@ def select_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> li
 Checkpoint = dict[tuple[str, int], int]
 
 
-def _files_below(root: str) -> dict[str, list[storage.Entry]]:
+def _told(root: str, ask: Callable[[], T]) -> T:
     try:
-        return storage.files_below(root)
+        return ask()
     except OSError as error:
         raise UnreadableDirectory(f"{storage.shown(root)}: {error.strerror}") from error
 
@@ -146,13 +157,24 @@ def _partition_log(
     folder: str, place: tuple[str, int], files: list[storage.Entry], log_start: int, recovery_point: int
 ) -> PartitionLog:
     found = sorted((int(match[1]), entry) for entry in files if (match := _SEGMENT.match(entry.name)))
+    names = {entry.name for entry in files} if storage.is_remote(folder) else None
     segments = tuple(
-        SegmentFile(storage.join(folder, entry.name), base_offset, entry.size_bytes, is_last=index == len(found) - 1)
+        SegmentFile(
+            storage.join(folder, entry.name),
+            base_offset,
+            entry.size_bytes,
+            is_last=index == len(found) - 1,
+            beside=None if names is None else _beside(base_offset, names),
+        )
         for index, (base_offset, entry) in enumerate(found)
     )
     first = segments[0].base_offset if segments else 0
     snapshots = sorted(storage.join(folder, entry.name) for entry in files if _SNAPSHOT.match(entry.name))
     return PartitionLog(*place, folder, max(log_start, first), recovery_point, segments, tuple(snapshots))
+
+
+def _beside(base_offset: int, names: set[str]) -> tuple[str, ...]:
+    return tuple(suffix for suffix in INDEX_SUFFIXES if f"{base_offset:020d}{suffix}" in names)
 
 
 def find_checkpoint(path: str) -> Checkpoint | None:

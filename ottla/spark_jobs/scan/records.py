@@ -88,6 +88,7 @@ class RecordScan:
         visible = visible._replace(log_start=max(visible.log_start, wanted.first_offset))
         limit = min(visible.limit, wanted.end_offset)
         next_offset = 0
+        self._reader.expect(part.pieces)
         for piece in part.pieces:
             if limit <= piece.base_offset:
                 break

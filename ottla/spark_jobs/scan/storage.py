@@ -1,21 +1,24 @@
 """Where a log directory is: on local disks, or behind any URI that `pyarrow.fs` takes (S3, HDFS and others). shell
 
 A path that is no URI is read with plain system calls. A URI keeps its query (`?endpoint_override=...`) in every path
-below it, so that a path is all a task needs. Remote files are read in ranges of READ_BYTES: at the latency of an object
-store a smaller one costs as much time. What goes wrong is OSError with one line, as of local files.
+below it, so that a path is all a task needs. Remote segments are read in large ranges ahead of their use (`ahead`),
+small files whole and many at once. What goes wrong is OSError with one line, as of local files.
 """
 
 import errno
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from ottla.spark_jobs.scan import ahead
+
 T = TypeVar("T")
 
-READ_BYTES = 8 * 1024 * 1024
+# What a store lists at once.
+NAMES_PER_REQUEST = 1_000
 
 _SECRET = re.compile(r"(?<=://)[^/@]*:[^/]*@")
 _URI = re.compile(r"[a-z][a-z0-9+.-]+://")
@@ -47,9 +50,12 @@ class Status(NamedTuple):
 
 
 class File(Protocol):
-    """An open file. `size_bytes` is that of now. All raise OSError."""
+    """An open file. All raise OSError."""
 
-    size_bytes: int
+    @property
+    def size_bytes(self) -> int:
+        """That of now."""
+        ...
 
     def read_into(self, view: memoryview, position: int) -> int:
         """Fill `view` from `position` on, or a part of it; returns how many bytes, 0 at the end."""
@@ -103,8 +109,35 @@ def entries(directory: str) -> list[Entry]:
         return sorted(Entry(one.name, one.is_dir(), 0) for one in found)
 
 
-def files_below(directory: str) -> dict[str, list[Entry]]:
-    """The files of all directories directly in a remote one, by their names, from one recursive listing."""
+def files_below(directory: str, folders: Sequence[str]) -> dict[str, list[Entry]]:
+    """The files of the named `folders` directly in a remote directory, by folder.
+
+    A store answers with a thousand names at a time, one request after the other: one listing of everything is best for
+    many small folders, and listing them side by side for large ones. A few are looked at to tell which these are.
+    """
+    if not folders:
+        return {}
+    samples = min(ahead.THREADS, 1 + len(folders) // 16)
+    sample = folders[:: -(-len(folders) // samples)]
+    found = _files_of(directory, sample)
+    rest = sorted(set(folders) - found.keys())
+    if rest and sum(map(len, found.values())) / len(found) * ahead.THREADS < NAMES_PER_REQUEST:
+        return _listed_below(directory)
+    return found | _files_of(directory, rest)
+
+
+def _files_of(directory: str, folders: Sequence[str]) -> dict[str, list[Entry]]:
+    def files(name: str) -> list[Entry]:
+        try:
+            found = _listed(join(directory, name), recursive=False)
+        except FileNotFoundError:  # deleted meanwhile
+            return []
+        return [entry for _, entry in found if not entry.is_directory]
+
+    return dict(zip(folders, ahead.each(files, folders), strict=True))
+
+
+def _listed_below(directory: str) -> dict[str, list[Entry]]:
     folders: dict[str, list[Entry]] = {}
     for place, entry in _listed(directory, recursive=True):
         if place and "/" not in place and not entry.is_directory:
@@ -116,12 +149,22 @@ def read(path: str) -> bytes:
     """A whole, small file. Raises OSError."""
     if is_remote(path):
         remote = _RemoteFile(path)
-        try:
-            return remote.read(remote.size_bytes, 0)
-        finally:
-            remote.close()
+        return remote.fetch(remote.size_bytes, 0)
     with open(path, "rb") as file:  # noqa: PTH123
         return file.read()
+
+
+def read_if_there(path: str) -> bytes | None:
+    """A whole, small file; None if it is not there. Raises OSError."""
+    try:
+        return read(path)
+    except FileNotFoundError:
+        return None
+
+
+def each(function: Callable[[str], T], paths: Sequence[str]) -> list[T]:
+    """The results of a function that reads a small file, of remote ones many at once. It must not call this again."""
+    return ahead.each(function, paths) if any(map(is_remote, paths)) else [*map(function, paths)]
 
 
 def status(path: str) -> Status:
@@ -146,8 +189,13 @@ def exists(path: str) -> bool:
 
 
 def open_file(path: str) -> File:
-    """Raises OSError."""
+    """To read here and there. Raises OSError."""
     return _RemoteFile(path) if is_remote(path) else _LocalFile(path)
+
+
+def open_range(path: str, start: int, end: int) -> File:
+    """To read [start, end) in order. A remote file is opened and read ahead in threads. Raises OSError, maybe later."""
+    return ahead.Ranges(lambda: _RemoteFile(path), start, end) if is_remote(path) else _LocalFile(path)
 
 
 class _LocalFile:
@@ -166,39 +214,31 @@ class _LocalFile:
 
 
 class _RemoteFile:
-    """Holds the range that was read last. A header that is probed for elsewhere does not displace it."""
+    """Opened with one request, for its size; each fetch is another.
+
+    Arrow's file is not closed but forgotten: another thread may still be fetching from it.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         filesystem, place = located(path)
         self._file = told(path, lambda: filesystem.open_input_file(place))
         self.size_bytes: int = told(path, self._file.size)
-        self._window = memoryview(b"")
-        self._start = 0
 
-    def read_into(self, view: memoryview, position: int) -> int:
-        at = position - self._start
-        if not 0 <= at < len(self._window):
-            self._window, self._start, at = memoryview(b""), position, 0
-            self._window = memoryview(self._fetch(max(READ_BYTES, len(view)), position))
-        part = self._window[at : at + len(view)]
-        view[: len(part)] = part
-        return len(part)
+    def fetch(self, size: int, position: int) -> bytes:
+        size = max(0, min(size, self.size_bytes - position))
+        content: bytes = told(self._path, lambda: self._file.read_at(size, position)) if size else b""
+        return content
 
     def read(self, size: int, position: int) -> bytes:
-        at = position - self._start
-        if at >= 0 and at + size <= len(self._window):
-            return bytes(self._window[at : at + size])
-        return self._fetch(size, position)
+        return self.fetch(size, position)
 
-    def close(self) -> None:
-        self._window = memoryview(b"")
-        told(self._path, self._file.close)
+    def read_into(self, view: memoryview, position: int) -> int:
+        content = self.fetch(len(view), position)
+        view[: len(content)] = content
+        return len(content)
 
-    def _fetch(self, size: int, position: int) -> bytes:
-        size = max(0, min(size, self.size_bytes - position))
-        content: bytes = told(self._path, lambda: self._file.read_at(size, position))
-        return content
+    def close(self) -> None: ...
 
 
 def connect(root: str) -> tuple[Any, str]:

@@ -58,6 +58,7 @@ class Walk:
     def __iter__(self) -> Iterator[Step]:
         """Raises DamagedSegment in mode `fail`, OSError if a file cannot be read."""
         follower = self._follower
+        self._reader.expect(self._part.pieces)
         for piece in self._part.pieces:
             if self._limit is not None and piece.base_offset >= self._limit:
                 return

@@ -59,6 +59,7 @@ class BatchReader(ViewReader):
             part = reading.part
             wanted = reading.wanted._replace(first_offset=max(reading.wanted.first_offset, part.log_start))
             next_offset = 0
+            reader.expect(part.pieces)
             for piece in part.pieces:
                 for chunk in reader.chunks(piece, next_offset):
                     next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1

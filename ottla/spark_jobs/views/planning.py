@@ -94,9 +94,8 @@ def narrowed_log(log: PartitionLog, wanted: "Wanted", bounds: Bounds) -> Partiti
         if segment.base_offset < wanted.end_offset
         and wanted.first_offset < next_base
         and segment.base_offset in bounds.segment
-        and not _ends_before(segment, wanted.since_ms)
     ]
-    return log._replace(segments=tuple(kept))
+    return log._replace(segments=tuple(_not_before(kept, wanted.since_ms)))
 
 
 def plan_readings(
@@ -199,20 +198,22 @@ def _narrowed_piece(piece: "Piece", wanted: "Wanted") -> "Piece":
         file.close()
 
 
-def largest_timestamp(segment: SegmentFile) -> int | None:
-    """The last entry of the `.timeindex` in ms; None if there is none."""
-    from ottla.spark_jobs.scan.index_files import read_beside, time_entries
+def _not_before(segments: Sequence[SegmentFile], time_ms: int) -> list[SegmentFile]:
+    """Without the rolled segments whose `.timeindex` says that nothing in them is as late as `time_ms`."""
+    if time_ms <= 0:
+        return list(segments)
+    rolled = [segment for segment in segments if not (segment.is_last or segment.lacks(".timeindex"))]
+    found = storage.each(_largest_timestamp, [storage.beside(segment.path, ".timeindex") for segment in rolled])
+    largest = dict(zip(rolled, found, strict=True))
+    return [segment for segment in segments if (latest := largest.get(segment)) is None or latest >= time_ms]
 
-    entries = time_entries(read_beside(segment.path, ".timeindex") or b"", segment.base_offset).rows
+
+def _largest_timestamp(path: str) -> int | None:
+    """The last entry of a `.timeindex` in ms; None if there is none."""
+    from ottla.spark_jobs.scan.index_files import time_entries
+
+    entries = time_entries(storage.read_if_there(path) or b"", 0).rows
     return int(entries[-1, 1]) if len(entries) else None
-
-
-def _ends_before(segment: SegmentFile, time_ms: int) -> bool:
-    """Whether a rolled segment's `.timeindex` says that nothing in it is as late as `time_ms`."""
-    if time_ms <= 0 or segment.is_last:
-        return False
-    largest = largest_timestamp(segment)
-    return largest is not None and largest < time_ms
 
 
 def offset_for_time(log: PartitionLog, time_ms: int) -> int:
@@ -226,9 +227,7 @@ def offset_for_time(log: PartitionLog, time_ms: int) -> int:
     from ottla.spark_jobs.scan.plan import cut_segment
 
     reader = SegmentReader(DamageLog(REPORT), check_crc=False)
-    for segment in log.segments:
-        if _ends_before(segment, time_ms):
-            continue
+    for segment in _not_before(log.segments, time_ms):
         for piece in cut_segment(segment, segment.size_bytes + 1, log.recovery_point):
             for chunk in reader.chunks(piece):
                 for row in chunk.rows[chunk.rows[:, headers.MAX_TIMESTAMP] >= time_ms]:
