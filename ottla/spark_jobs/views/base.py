@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ottla.spark_jobs import schemas
+from ottla.spark_jobs.arrow import micros as micros
+from ottla.spark_jobs.arrow import numbers as numbers
+from ottla.spark_jobs.arrow import record_batch as record_batch
+from ottla.spark_jobs.arrow import times as times
 from ottla.spark_jobs.needs import check_worker
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.views.bounds import UNBOUNDED, Bounds, narrow
@@ -13,10 +17,7 @@ from ottla.spark_jobs.views.bounds import UNBOUNDED, Bounds, narrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ottla.spark_jobs.scan.kernels import Longs
-
 ROWS_PER_BATCH = 16_384
-_LARGEST_MS = (2**63 - 1) // 1000
 
 
 class ViewReader(DataSourceReader):
@@ -90,35 +91,3 @@ class PushedReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self.inner.read(partition)
-
-
-def record_batch(schema: "pa.Schema", columns: dict[str, Any]) -> "pa.RecordBatch":
-    """A record batch of `schema` from lists, numpy or Arrow arrays by name."""
-    import pyarrow as pa
-
-    def array(field: pa.Field) -> pa.Array:
-        values = columns[field.name]
-        return values.cast(field.type) if isinstance(values, pa.Array) else pa.array(values, field.type)
-
-    return pa.RecordBatch.from_arrays([array(field) for field in schema], schema=schema)
-
-
-def micros(time_ms: int | None) -> int | None:
-    """A time in ms as Arrow's timestamp holds it; None for -1 and below, which means that there is none."""
-    return None if time_ms is None or time_ms < 0 else min(time_ms, _LARGEST_MS) * 1000
-
-
-def numbers(values: "Longs") -> "pa.Array":
-    """A column of integers in which what is below 0 is null."""
-    import pyarrow as pa
-
-    return pa.array(values, pa.int64(), mask=values < 0)
-
-
-def times(values_ms: "Longs") -> "pa.Array":
-    """A column of timestamps from ms, in which what is below 0 is null."""
-    import numpy as np
-    import pyarrow as pa
-
-    column = pa.array(np.minimum(values_ms, _LARGEST_MS) * 1000, pa.int64(), mask=values_ms < 0)
-    return column.cast(pa.timestamp("us", tz="UTC"))
