@@ -54,7 +54,7 @@ demo: $(STAMP)
 conformance: $(STAMP)
 	@command -v java >/dev/null || { echo "make conformance needs Java 17: no java on the path"; exit 1; }
 	@command -v mvn >/dev/null || { echo "make conformance needs Maven, which fetches Apache Kafka: no mvn on the path"; exit 1; }
-	@$(BIN)/python -c 'import moto' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[conformance]'
+	@$(BIN)/python -c 'import deltalake, moto' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[conformance]'
 	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest tests/conformance tests/crash tests/wire
 
 crash: $(STAMP)

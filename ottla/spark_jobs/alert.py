@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Run as a script, the folder of this file comes first on the path and would shadow the standard library.
-    _here = Path(__file__).resolve()
-    sys.path[:] = [str(_here.parents[2])] + [
-        entry for entry in sys.path if Path(entry or ".").resolve() != _here.parent
-    ]
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from ottla.spark_jobs.start import mend_path
+
+    mend_path()
 
 import argparse
 import json
@@ -24,13 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_jobs.audit_arguments import BadArgument
 from ottla.spark_jobs.needs import cannot_run
+from ottla.spark_jobs.start import COULD_NOT_RUN, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
-ENDED, COULD_NOT_RUN = 0, 2
+ENDED = 0
 MOST_SECONDS = 86_400
 # The last line of a Python traceback of ours.
 _RAISED = re.compile(r"ottla[\w.]*: ")
@@ -38,10 +38,10 @@ _RAISED = re.compile(r"ottla[\w.]*: ")
 
 def main(argv: list[str] | None = None) -> int:
     """Watch as `argv` says until interrupted; returns the exit code."""
-    try:
-        arguments = parser().parse_args(argv)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else COULD_NOT_RUN
+    return run_job(parser(), argv, _alert)
+
+
+def _alert(arguments: argparse.Namespace) -> int:
     if missing := cannot_run("the alert", on_spark=True):
         sys.stderr.write(f"ottla alert: {missing}\n")
         return COULD_NOT_RUN

@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Run as a script, the folder of this file comes first on the path and would shadow the standard library.
-    _here = Path(__file__).resolve()
-    sys.path[:] = [str(_here.parents[2])] + [
-        entry for entry in sys.path if Path(entry or ".").resolve() != _here.parent
-    ]
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from ottla.spark_jobs.start import mend_path
+
+    mend_path()
 
 import argparse
 import os
@@ -25,30 +24,30 @@ from typing import TYPE_CHECKING
 from ottla.spark_jobs import audit_arguments
 from ottla.spark_jobs.audit_arguments import BadArgument
 from ottla.spark_jobs.needs import cannot_run
+from ottla.spark_jobs.start import COULD_NOT_RUN, run_job, show
 
 if TYPE_CHECKING:
     from ottla.spark_jobs.audit_scan import Listed, Request
     from ottla.spark_jobs.audited import Audit
+    from ottla.spark_jobs.outputs import Tables
     from ottla.spark_jobs.runner import Runner
 
-CLEAN, FINDINGS, COULD_NOT_RUN = 0, 1, 2
+CLEAN, FINDINGS = 0, 1
 MOST_TRIES = 3
 
 
 def main(argv: list[str] | None = None) -> int:
     """Audit as `argv` (without the program's name) says; returns the exit code."""
-    try:
-        arguments = audit_arguments.parser().parse_args(argv)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else COULD_NOT_RUN
-    if missing := cannot_run("the audit on Spark", on_spark=_on_spark(arguments)):
-        return _failed(missing)
-    return _audit(arguments)
+    return run_job(audit_arguments.parser(), argv, _audit)
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    from ottla.spark_jobs.audit_output import OutputFailed, write_tables
+    if missing := cannot_run("the audit on Spark", on_spark=_on_spark(arguments)):
+        return _failed(missing)
+    from ottla.spark_jobs import outputs
+    from ottla.spark_jobs.audit_output import write_tables
     from ottla.spark_jobs.audit_scan import AuditFailed, list_everything
+    from ottla.spark_jobs.report.html import render
     from ottla.spark_jobs.scan.listing import UnreadableDirectory
     from ottla.spark_jobs.session import NoSpark
 
@@ -56,16 +55,32 @@ def _audit(arguments: argparse.Namespace) -> int:
         request = _request(arguments)
         listed = list_everything(request)
         _topics_exist(request, listed)
-        with _runner(arguments) as runner:
-            found = _audit_anew(runner, request, listed)
-        if request.output is not None:
-            write_tables(found, *request.output)
-        if arguments.report:
-            _write_report(found, Path(arguments.report))
-    except (BadArgument, UnreadableDirectory, AuditFailed, OutputFailed, NoSpark) as error:
+        report = outputs.absolute(arguments.report) if arguments.report else ""
+        with _tables(arguments) as tables:
+            if report:
+                outputs.check_file(report, f"--report {arguments.report}")
+            with _runner(arguments) as runner:
+                found = _audit_anew(runner, request._replace(output=tables), listed)
+            if tables is not None:
+                write_tables(found, tables)
+            if report:
+                outputs.write(report, render(found).encode())
+    except (BadArgument, UnreadableDirectory, AuditFailed, outputs.OutputFailed, NoSpark) as error:
         return _failed(str(error))
     _print(found, arguments)
     return FINDINGS if found.at_least(arguments.fail_on) else CLEAN
+
+
+@contextmanager
+def _tables(arguments: argparse.Namespace) -> "Iterator[Tables | None]":
+    """Where the tables go, begun before the scan: what cannot be written is told at once. Raises OutputFailed."""
+    from ottla.spark_jobs.audit_output import writing
+
+    if not arguments.output:
+        yield None
+        return
+    with writing(arguments.output, arguments.output_format, overwrite=arguments.overwrite) as tables:
+        yield tables
 
 
 def _audit_anew(runner: "Runner", request: "Request", listed: "list[Listed]") -> "Audit":
@@ -78,14 +93,13 @@ def _audit_anew(runner: "Runner", request: "Request", listed: "list[Listed]") ->
             return audit_listed(runner, request, listed)
         except FilesVanished:
             if request.output is not None:
-                clear(request.output[0])
+                clear(request.output)
             listed = list_everything(request)
     return audit_listed(runner, request, listed)
 
 
 def _request(arguments: argparse.Namespace) -> "Request":
     """What is asked for. Raises BadArgument."""
-    from ottla.spark_jobs.audit_output import prepare
     from ottla.spark_jobs.audit_scan import Request
     from ottla.spark_jobs.checks import copies
     from ottla.spark_jobs.scan.listing import topic_patterns
@@ -96,9 +110,6 @@ def _request(arguments: argparse.Namespace) -> "Request":
     except ValueError as error:
         raise BadArgument(str(error)) from error
     checks = audit_arguments.checks(arguments.checks, has_copies=bool(pairs))
-    output = None
-    if arguments.output:
-        output = prepare(arguments.output), arguments.output_format
     return Request(
         audit_arguments.directories(arguments.directories),
         topic_patterns(arguments.topics),
@@ -110,8 +121,7 @@ def _request(arguments: argparse.Namespace) -> "Request":
         audit_arguments.time_ms(arguments.since, "--since") if arguments.since else None,
         arguments.transactional_id_expiration_ms,
         arguments.producer_id_expiration_ms,
-        output,
-        pairs,
+        copies=pairs,
     )
 
 
@@ -128,28 +138,17 @@ def _topics_exist(request: "Request", listed: "list[Listed]") -> None:
             raise BadArgument(f"--as-of names {topic}:{partition}, which is not there")
 
 
-def _write_report(found: "Audit", path: Path) -> None:
-    """Raises BadArgument."""
-    from ottla.spark_jobs.report.html import render
-
-    try:
-        path.write_text(render(found), encoding="utf-8")
-    except OSError as error:
-        raise BadArgument(f"--report {path}: {error.strerror}") from error
-
-
 def _print(found: "Audit", arguments: argparse.Namespace) -> None:
     from ottla.spark_jobs.report import json, text
 
     if arguments.format == "json":
-        sys.stdout.write(json.lines(found.findings))
+        show(json.lines(found.findings))
     else:
         is_terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else None
         colour = is_terminal and "NO_COLOR" not in os.environ
         everything = arguments.all or bool(arguments.topics)
-        sys.stdout.write(text.text_report(found, everything=everything, colour=colour, width=width))
-    sys.stdout.flush()
+        show(text.text_report(found, everything=everything, colour=colour, width=width))
 
 
 def _on_spark(arguments: argparse.Namespace) -> bool:

@@ -5,20 +5,32 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from ottla.spark_jobs.checks.finding import CHECKS
+from ottla.spark_jobs.outputs import DELTA, JSON, PARQUET
 
-FORMATS = ("parquet", "json")
+FORMATS = (PARQUET, JSON, DELTA)
 _COPIES = "copies"
 _DAY_MS = 86_400_000
+# Fewer are a date without dashes, or seconds: no broker has written anything before March 1973.
+_FIRST_MS = 100_000_000_000
 # What datetime can show: 1970 to the end of the year 9999.
 _LAST_MS = 253_402_300_799_999
 
 _EPILOG = """\
-Exit codes: 0 clean, 1 findings of the severity of --fail-on or worse, 2 could not run.
-Checks: %(checks)s."""
+Checks: %(checks)s.
+Times: ISO 8601, UTC unless it says otherwise, or milliseconds since 1970.
+Exit codes: 0 clean, 1 findings of the severity of --fail-on or worse, 2 could not run, 130 interrupted.
+"""
 
 
 class BadArgument(ValueError):
     """An argument that cannot be meant; the text is one line."""
+
+
+class _Help(argparse.HelpFormatter):
+    """Keeps the lines of the epilog."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(super(_Help, self)._fill_text(line, width, indent) for line in text.splitlines())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,36 +39,55 @@ def parser() -> argparse.ArgumentParser:
         prog="ottla audit",
         description="Was everything in the log directories of a broker written exactly once? They may be in use.",
         epilog=_EPILOG % {"checks": ", ".join(CHECKS)},
+        formatter_class=_Help,
     )
     made.add_argument(
-        "directories", metavar="DIR", nargs="+", help="log directory of Ottla or Apache Kafka; several: of one cluster"
+        "directories",
+        metavar="DIR",
+        nargs="+",
+        help="log directory of Ottla or Apache Kafka, may be a URI such as s3://BUCKET/FOLDER; several: of one cluster",
     )
-    made.add_argument("--format", choices=("text", "json"), default="text", help="json: one finding a line")
-    made.add_argument("--checks", default="", metavar="NAMES", help="comma-separated; default: all")
-    made.add_argument("--topics", default="", metavar="GLOBS", help="comma-separated, such as ledger,audit-*")
-    made.add_argument("--since", default="", metavar="TIME", help="leave out segments that hold nothing later")
-    made.add_argument(
+    what = made.add_argument_group("what is audited")
+    what.add_argument("--checks", default="", metavar="NAMES", help="comma-separated; default: all")
+    what.add_argument("--topics", default="", metavar="GLOBS", help="comma-separated, such as ledger,audit-*")
+    what.add_argument("--since", default="", metavar="TIME", help="leave out segments that hold nothing later")
+    what.add_argument(
         "--as-of",
         default="",
         metavar="TIME|OFFSETS",
-        help="what a read_committed consumer would have seen then; offsets: ledger:0:898,ledger:1:12",
+        help="what a read_committed consumer would have seen then; a time, or offsets: ledger:0:898,ledger:1:12",
     )
-    made.add_argument("--fail-on", choices=("warning", "error"), default="warning", help="default: warning")
-    made.add_argument("--output", metavar="DIR", help="write the tables findings, transactions and partitions there")
-    made.add_argument("--output-format", choices=FORMATS, default="parquet", help="default: parquet")
-    made.add_argument("--report", metavar="FILE", help="write the audit there as one HTML file to look at")
-    made.add_argument("--all", action="store_true", help="show internal topics and what is no finding too")
-    made.add_argument(
+    what.add_argument(
         "--copies",
         action="append",
         default=[],
         metavar="INPUT=OUTPUT,key|header:NAME",
         help="each committed record of topic INPUT has exactly one in OUTPUT, told by key or header",
     )
-    made.add_argument(
-        "--transactional-id-expiration-ms", type=int, default=7 * _DAY_MS, metavar="MS", help="of brokers"
+    for name, days in (("transactional", 7), ("producer", 1)):
+        what.add_argument(
+            f"--{name}-id-expiration-ms",
+            type=_expiration_ms,
+            default=days * _DAY_MS,
+            metavar="MS",
+            help=f"{name}.id.expiration.ms of the brokers; default: {days * _DAY_MS}, {days} d",
+        )
+    told = made.add_argument_group("what is told")
+    told.add_argument("--format", choices=("text", "json"), default="text", help="json: one finding a line")
+    told.add_argument("--all", action="store_true", help="show internal topics and what is no finding too")
+    told.add_argument(
+        "--fail-on", choices=("warning", "error"), default="warning", help="exit with 1 from here on; default: warning"
     )
-    made.add_argument("--producer-id-expiration-ms", type=int, default=_DAY_MS, metavar="MS", help="of brokers")
+    told.add_argument(
+        "--report", metavar="FILE", help="write the audit there as one HTML file to look at; may be a URI"
+    )
+    told.add_argument(
+        "--output", metavar="DIR", help="write the tables findings, transactions and partitions there; may be a URI"
+    )
+    told.add_argument(
+        "--output-format", choices=FORMATS, default=PARQUET, help="default: parquet; delta needs ottla[delta]"
+    )
+    told.add_argument("--overwrite", action="store_true", help="replace the tables of an earlier run in --output")
     made.add_argument(
         "--run-on",
         choices=("auto", "here", "spark"),
@@ -80,6 +111,8 @@ def time_ms(given: str, option: str) -> int:
     """Milliseconds from them, or from ISO 8601 (UTC unless it says otherwise). Raises BadArgument."""
     if _is_number(given):
         since_1970_ms = int(given)
+        if since_1970_ms < _FIRST_MS:
+            raise BadArgument(f"{option} {given}: too early for milliseconds since 1970; as ISO 8601 it is clear")
     else:
         try:
             moment = datetime.fromisoformat(given)
@@ -113,6 +146,12 @@ def _is_time(given: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _expiration_ms(given: str) -> int:
+    if not _is_number(given) or int(given) == 0:
+        raise argparse.ArgumentTypeError(f"{given}: not a number of milliseconds above 0")
+    return int(given)
 
 
 def directories(given: Sequence[str]) -> tuple[str, ...]:

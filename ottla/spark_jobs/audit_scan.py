@@ -15,6 +15,7 @@ from ottla.spark_jobs.checks import history
 from ottla.spark_jobs.checks.copies import Pair
 from ottla.spark_jobs.checks.finding import CHECKS
 from ottla.spark_jobs.checks.stale import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS
+from ottla.spark_jobs.outputs import Tables
 from ottla.spark_jobs.runner import TASK_BYTES, Function, Runner
 from ottla.spark_jobs.scan import states, storage
 from ottla.spark_jobs.scan.listing import (
@@ -52,8 +53,8 @@ class Request(NamedTuple):
     """What to audit.
 
     `topics`: globs (none: all). `until_ms` or `until_offsets` ((topic, partition) -> offset) is `--as-of`, `as_of` its
-    text. `since_ms`: segments that hold nothing later are left out where a snapshot allows it. `output`: folder and
-    format for the transactions, which tasks write. `copies`: topics of which one holds each record of the other.
+    text. `since_ms`: segments that hold nothing later are left out where a snapshot allows it. `output`: where the
+    tables go, of which tasks write the transactions. `copies`: topics of which one holds each record of the other.
     """
 
     directories: tuple[str, ...]
@@ -66,7 +67,7 @@ class Request(NamedTuple):
     since_ms: int | None = None
     id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS
     producer_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
-    output: tuple[str, str] | None = None
+    output: Tables | None = None
     copies: tuple[Pair, ...] = ()
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.spark_jobs.checks.shape import Packed
     from ottla.spark_jobs.checks.stale import Idle
     from ottla.spark_jobs.checks.torn import Matched
+    from ottla.spark_jobs.outputs import Tables
     from ottla.spark_jobs.scan.kernels import Longs
     from ottla.spark_jobs.scan.listing import PartitionLog
     from ottla.spark_jobs.scan.plan import Range
@@ -33,15 +34,15 @@ _OFFSET_KEY_VALUE = [("offset", True), ("key", True), ("value", True)]
 class Settings(NamedTuple):
     """What all tasks of an audit go by.
 
-    `output`: folder and format for the transactions, or None. `recent`: how many of the newest transactions of each
-    range are kept, for the timelines of a report.
+    `output`: where the transactions go, or None. `recent`: how many of the newest transactions of each range are kept,
+    for the timelines of a report.
     """
 
     checks: tuple[str, ...]
     now_ms: int
     until_ms: int | None
     producer_expiration_ms: int
-    output: tuple[str, str] | None
+    output: "Tables | None"
     recent: int = 0
 
 
@@ -135,7 +136,7 @@ def failed(work: Work, error: Exception) -> Result:
 
 
 def _scan(work: Work) -> RangeFacts:
-    from ottla.spark_jobs.audit_output import TransactionTable
+    from ottla.spark_jobs.audit_output import transactions_of
     from ottla.spark_jobs.checks.index import IndexCheck
     from ottla.spark_jobs.scan.partitions import entering
     from ottla.spark_jobs.scan.walk import Walk
@@ -157,15 +158,15 @@ def _scan(work: Work) -> RangeFacts:
     beside = None
     if "index" in work.settings.checks and work.limit is None:
         beside = IndexCheck(work.part, start, work.settings.producer_expiration_ms)
-    table = None if work.settings.output is None else TransactionTable(work)
-    for step in walked:
-        collector.take(step)
-        if beside is not None:
-            beside.add(step, walked)
+    with transactions_of(work) as table:
+        for step in walked:
+            collector.take(step)
+            if beside is not None:
+                beside.add(step, walked)
+            if table is not None:
+                table.add(step)
         if table is not None:
-            table.add(step)
-    if table is not None:
-        table.close(walked.leaving)
+            table.add_open(walked.leaving)
     return collector.result(walked.totals, walked.leaving, log, () if beside is None else tuple(beside.findings))
 
 

@@ -1,19 +1,18 @@
 """Records to Parquet, written by the tasks that decode them: `spark-submit export.py DIR OUT`, or `main(argv)`. free
 
 Rows never become Spark's. `OUT/topic=T/partition=N/part-<offset>-<position>.parquet` is how Spark, DuckDB and others
-find topic and partition. A file appears when it is whole, and `_SUCCESS` when all are. Exit codes: 0 done, 2 could not
-run.
+find topic and partition; with `--format delta` it is a Delta table as well. A file appears when it is whole, and
+`_SUCCESS` when all are. Exit codes: 0 done, 2 could not run, 130 interrupted.
 """
 
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Run as a script, the folder of this file comes first on the path and would shadow the standard library.
-    _here = Path(__file__).resolve()
-    sys.path[:] = [str(_here.parents[2])] + [
-        entry for entry in sys.path if Path(entry or ".").resolve() != _here.parent
-    ]
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from ottla.spark_jobs.start import mend_path
+
+    mend_path()
 
 import argparse
 import os
@@ -21,16 +20,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.spark_jobs import schemas
-from ottla.spark_jobs.needs import WorkerLacks, check_worker
+from ottla.spark_jobs import outputs, schemas
+from ottla.spark_jobs.needs import WorkerLacks, cannot_run, check_worker
 from ottla.spark_jobs.options import READ_COMMITTED, READ_UNCOMMITTED, OptionError, Options, read_options
+from ottla.spark_jobs.outputs import DELTA, PARQUET, Folder, TableFile
+from ottla.spark_jobs.start import COULD_NOT_RUN, run_job, show
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.spark_jobs.views.planning import Reading, Task
 
-DONE, COULD_NOT_RUN = 0, 2
+DONE = 0
 COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 # Told by the names of the folders.
@@ -46,7 +47,7 @@ class Export(NamedTuple):
 
     options: Options
     columns: tuple[str, ...]
-    output: str
+    folder: Folder
     compression: str
 
 
@@ -60,38 +61,61 @@ class Written(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     """Export as `argv` says; returns the exit code."""
-    try:
-        arguments = parser().parse_args(argv)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else COULD_NOT_RUN
+    return run_job(parser(), argv, _run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if missing := cannot_run("the export on Spark", on_spark=_on_spark(arguments)):
+        return _failed(missing)
     from ottla.spark_jobs.scan.damage import REMEDY, DamagedSegment
     from ottla.spark_jobs.scan.listing import UnreadableDirectory
+    from ottla.spark_jobs.scan.storage import shown
     from ottla.spark_jobs.session import NoSpark
 
     try:
-        check_worker()
         written = _export(arguments)
     except (CannotExport, DamagedSegment, NoSpark, OptionError, OSError, UnreadableDirectory, WorkerLacks) as error:
         # The reader names its option, which has another name here.
-        text = str(error).replace(REMEDY, "--on-damage report leaves it out")
-        sys.stderr.write(f"ottla export: {text}\n")
-        return COULD_NOT_RUN
-    sys.stdout.write(f"{written.rows:,} records in {written.files:,} files in {arguments.output}\n")
+        return _failed(str(error).replace(REMEDY, "--on-damage report leaves it out"))
+    show(f"{written.rows:,} records in {written.files:,} files in {shown(arguments.output)}\n")
     return DONE
+
+
+def _failed(reason: str) -> int:
+    sys.stderr.write(f"ottla export: {reason}\n")
+    return COULD_NOT_RUN
 
 
 def parser() -> argparse.ArgumentParser:
     """The options; help says what each means."""
     made = argparse.ArgumentParser(
         prog="ottla export",
-        description="Write the records of log directories to Parquet, aborted and open ones left out.",
-        epilog="Exit codes: 0 done, 2 could not run.",
+        description="Write the records of a log directory to Parquet, those of aborted and open transactions left out.",
+        epilog="Exit codes: 0 done, 2 could not run, 130 interrupted.",
     )
-    made.add_argument("directory", metavar="DIR", help="a log directory of Ottla or Apache Kafka, in use or not")
-    made.add_argument("output", metavar="OUT", help="a folder that does not exist, or is empty")
+    made.add_argument(
+        "directory", metavar="DIR", help="a log directory of Ottla or Apache Kafka, in use or not; may be a URI"
+    )
+    made.add_argument(
+        "output",
+        metavar="OUT",
+        help="a folder that does not exist, or is empty; may be a URI such as s3://BUCKET/FOLDER",
+    )
+    made.add_argument(
+        "--format",
+        choices=(PARQUET, DELTA),
+        default=PARQUET,
+        help="default: parquet; delta: the files are a Delta table too, which needs ottla[delta]",
+    )
+    made.add_argument("--overwrite", action="store_true", help="replace what an earlier export wrote to OUT")
     made.add_argument("--topics", default="", metavar="GLOBS", help="comma-separated; default: every user topic")
     made.add_argument("--columns", default="", metavar="NAMES", help="comma-separated; default: all of view records")
-    made.add_argument("--isolation-level", choices=(READ_COMMITTED, READ_UNCOMMITTED), default=READ_COMMITTED)
+    made.add_argument(
+        "--isolation-level",
+        choices=(READ_COMMITTED, READ_UNCOMMITTED),
+        default=READ_COMMITTED,
+        help="read_uncommitted: with aborted and open ones; default: read_committed",
+    )
     made.add_argument(
         "--on-damage", choices=("fail", "report"), default="fail", help="report: leave out what is broken"
     )
@@ -100,30 +124,45 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _export(arguments: argparse.Namespace) -> Written:
-    from ottla.spark_jobs.scan.listing import local_path
-    from ottla.spark_jobs.session import session, under_spark_submit
+def _on_spark(arguments: argparse.Namespace) -> bool:
+    from ottla.spark_jobs.session import under_spark_submit
 
-    output = Path(local_path(arguments.output)).absolute()
-    export = Export(
-        read_options(
-            {
-                "path": arguments.directory,
-                "topics": arguments.topics,
-                "isolation.level": arguments.isolation_level,
-                "on.damage": arguments.on_damage,
-            }
-        ),
-        _columns(arguments.columns),
-        str(output),
-        arguments.compression,
+    return bool(arguments.run_on == "spark" or (arguments.run_on == "auto" and under_spark_submit()))
+
+
+def _export(arguments: argparse.Namespace) -> Written:
+    from ottla.spark_jobs import delta
+
+    options = read_options(
+        {
+            "path": arguments.directory,
+            "topics": arguments.topics,
+            "isolation.level": arguments.isolation_level,
+            "on.damage": arguments.on_damage,
+        }
     )
-    if output.exists() and any(output.iterdir()):
-        raise CannotExport(f"{output} is not empty")
-    _topics_exist(export.options)
-    output.mkdir(parents=True, exist_ok=True)
-    tasks = _tasks(export.options)
-    if arguments.run_on == "spark" or (arguments.run_on == "auto" and under_spark_submit()):
+    columns = _columns(arguments.columns)
+    _topics_exist(options)
+    if arguments.format == DELTA:
+        delta.check(outputs.absolute(arguments.output))
+    tasks = _tasks(options)
+    with outputs.writing(arguments.output, "", _is_ours, overwrite=arguments.overwrite) as folder:
+        done = _written(Export(options, columns, folder, arguments.compression), tasks, arguments)
+        if arguments.format == DELTA:
+            schema = schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in (*_IN_FOLDERS, *columns)])
+            delta.commit(folder.path, schema, _IN_FOLDERS, has_files=any(one.files for one in done))
+    return Written(sum(one.files for one in done), sum(one.rows for one in done))
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("topic=") or name == "_delta_log"
+
+
+def _written(export: Export, tasks: "Sequence[Task]", arguments: argparse.Namespace) -> list[Written]:
+    """What the tasks did. Raises CannotExport with the first reason why one could not."""
+    from ottla.spark_jobs.session import session
+
+    if _on_spark(arguments):
         with session("ottla export") as spark:
             context = spark.sparkContext
             done = context.parallelize(tasks, len(tasks)).map(_writer(export)).collect() if tasks else []
@@ -132,8 +171,7 @@ def _export(arguments: argparse.Namespace) -> Written:
             done = list(pool.map(_writer(export), tasks))
     if failed := next((one.error for one in done if one.error), ""):
         raise CannotExport(failed)
-    (output / "_SUCCESS").touch()
-    return Written(sum(one.files for one in done), sum(one.rows for one in done))
+    return done
 
 
 def _topics_exist(options: Options) -> None:
@@ -169,6 +207,7 @@ def _writer(export: Export) -> "Callable[[Task], Written]":
 
         try:
             check_worker()
+            outputs.check_here(export.folder)
             counts = [_write_range(export, reading) for reading in task.readings]
         except (DamagedSegment, OSError, WorkerLacks) as error:
             return Written(0, 0, str(error))
@@ -179,29 +218,16 @@ def _writer(export: Export) -> "Callable[[Task], Written]":
 
 def _write_range(export: Export, reading: "Reading") -> int:
     """One file of the visible records of a range; none if there are none. The number of records."""
-    import pyarrow.parquet as pq
-
     part = reading.part
     first = part.pieces[0]
-    folder = Path(export.output) / f"topic={part.topic}" / f"partition={part.number}"
-    path = folder / f"part-{first.base_offset:020d}-{first.start}.parquet"
-    # Spark does not read what begins with an underscore; a task that runs again begins anew.
-    unfinished = path.with_name(f"_{path.name}")
-    rows, writer = 0, None
-    try:
+    name = f"part-{first.base_offset:020d}-{first.start}.parquet"
+    path = export.folder.below(f"topic={part.topic}", f"partition={part.number}", name)
+    options = {"compression": export.compression, "use_dictionary": _repeating(export.columns)}
+    rows = 0
+    with TableFile(path, PARQUET, options) as file:
         for table in _row_groups(export, reading):
-            if writer is None:
-                folder.mkdir(parents=True, exist_ok=True)
-                writer = pq.ParquetWriter(
-                    unfinished, table.schema, compression=export.compression, use_dictionary=_repeating(export.columns)
-                )
-            writer.write_table(table, row_group_size=len(table))
+            file.add(table)
             rows += len(table)
-    finally:
-        if writer is not None:
-            writer.close()
-    if writer is not None:
-        unfinished.rename(path)
     return rows
 
 

@@ -167,7 +167,7 @@ def test_since_leaves_out_segments_that_a_snapshot_stands_for(run_audit, write_l
     log.data(3, timestamp_ms=5_000)
     arguments = ("--topics", "ledger", "--checks", "damage")
     since = run_audit(write_log.root, "--since", "1970-01-01T00:00:04", *arguments)[1]
-    everything = run_audit(write_log.root, "--since", "900", *arguments)[1]
+    everything = run_audit(write_log.root, "--since", "1970-01-01T00:00:00.900", *arguments)[1]
     starts = [re.search(r"^ledger +0 │ +(\d+) +5 ", out, re.MULTILINE)[1] for out in (since, everything)]
     assert starts == ["2", "0"]
 
@@ -246,6 +246,8 @@ def test_copies_are_compared_by_key_and_by_header(run_audit, write_log):
 
 
 def test_segment_that_a_broker_deletes_meanwhile_is_listed_anew(run_audit, write_log, monkeypatch, tmp_path):
+    import pyarrow.parquet
+
     from ottla.spark_jobs import audit_scan, audit_work
 
     log = write_log()
@@ -267,7 +269,8 @@ def test_segment_that_a_broker_deletes_meanwhile_is_listed_anew(run_audit, write
     code, out, err = run_audit(write_log.root, "--topics", "ledger", "--checks", "damage", "--output", output)
     assert (code, err, len(seen)) == (0, "", 2)
     assert re.search(r"^ledger +0 │ +3 +6 ", out, re.MULTILINE)
-    assert list((output / "transactions").iterdir()) == []
+    assert [path.name for path in (output / "transactions").iterdir()] == ["part-0.parquet"]
+    assert pyarrow.parquet.read_table(output / "transactions/part-0.parquet").num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -278,6 +281,8 @@ def test_segment_that_a_broker_deletes_meanwhile_is_listed_anew(run_audit, write
         ([".", "--checks", "torn,tron"], "no check tron"),
         ([".", "--as-of", "yesterday"], "--as-of yesterday"),
         ([".", "--since", "yesterday"], "--since yesterday"),
+        ([".", "--since", "20261122"], "too early for milliseconds since 1970"),
+        ([".", "--as-of", "1795253827"], "too early for milliseconds since 1970"),
         ([".", "--copies", "orders"], "--copies orders"),
         ([".", "--checks", "copies"], "--copies INPUT=OUTPUT,key"),
     ],
@@ -293,7 +298,8 @@ def test_usage_exits_with_2(capsys):
 
     assert main([]) == 2
     assert main(["DIR", "--format", "yaml"]) == 2
-    assert main(["DIR", "--output-format", "delta"]) == 2
+    assert main(["DIR", "--output-format", "avro"]) == 2
+    assert main(["DIR", "--producer-id-expiration-ms", "-1"]) == 2
     assert main(["--help"]) == 0
 
 

@@ -55,8 +55,8 @@ def text_report(audit: Audit, *, everything: bool, colour: bool, width: int | No
     told = [one for one in audit.findings if everything or one.is_at_least("warning")]
     if told:
         parts.append(_findings(told, style, prose))
-    notes = Counter(one.check for one in audit.findings if one not in told) if len(told) < len(audit.findings) else None
-    if notes:
+    if len(told) < len(audit.findings):
+        notes = Counter(one.check for one in audit.findings if not one.is_at_least("warning"))
         parts.append(style(DIM, _wrapped(_notes(notes), prose)))
     if everything and audit.model is not None and "shape" in audit.checks:
         parts.append(chart(audit.model, style))
