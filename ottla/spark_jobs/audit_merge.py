@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ottla.spark_jobs.audit_across import Disputed
+from ottla.spark_jobs.audit_reach import Reach, end_of
 from ottla.spark_jobs.audit_work import RangeFacts
 from ottla.spark_jobs.audited import Audit, PartitionAudit, Tally
-from ottla.spark_jobs.checks import damage, gaps, hanging, sequence, shape, stale, torn, zombie
+from ottla.spark_jobs.checks import across, damage, gaps, hanging, sequence, shape, stale, torn, zombie
 from ottla.spark_jobs.checks.finding import Finding, in_order
 from ottla.spark_jobs.checks.history import NEVER, History
 from ottla.spark_jobs.checks.index import first_of_each_file
+from ottla.spark_jobs.checks.torn import Reached
 from ottla.spark_jobs.scan import events, states
-from ottla.spark_jobs.scan.fates import open_of
+from ottla.spark_jobs.scan.fates import OpenTransaction, open_of
 from ottla.spark_jobs.scan.kernels import Longs
 
 if TYPE_CHECKING:
@@ -27,14 +30,24 @@ def judge(
     known: History,
     limits: Mapping[int, int],
     copied: Sequence[Finding],
+    disputed: Disputed,
 ) -> Audit:
     """The audit of the partitions in `listed`; `limits` are the offsets at which some were cut."""
-    found: list[Finding] = list(copied)
+    found: list[Finding] = [*copied, *disputed.findings]
     names = Counter(one.log.name for one in listed.values())
     partitions: list[PartitionAudit] = []
     idle = []
+    reach = Reach(request, listed, facts, known)
+    there = {index: _there(request, one, facts[index], reach.until_ms(index)) for index, one in listed.items()}
+    across_partitions = across.judge(disputed.markers, there, known)
     for index, one in listed.items():
-        judged = _Partition(request, one, facts[index], known, limits.get(index))
+        judged = _Partition(request, one, facts[index], known, limits.get(index), reach.of(index))
+        judged.findings += across_partitions.get(index, [])
+        judged.ended_elsewhere = {
+            open_one: bool(marker.number & 1)
+            for open_one in there[index].opened
+            if (marker := across.ended_elsewhere(open_one, index, disputed.markers, there)) is not None
+        }
         partitions.append(judged.audit())
         found += judged.findings if names[one.log.name] == 1 else told_apart(judged.findings, one.directory)
         idle += [((one.log.topic, one.log.partition), part.idle) for part in facts[index]]
@@ -56,6 +69,13 @@ def judge(
     )
 
 
+def _there(request: "Request", one: "Listed", parts: Sequence[RangeFacts], until_ms: int) -> across.There:
+    """A partition as the others see it. Cut at offsets, nothing open in it says anything."""
+    opened = () if request.until_offsets or not parts else tuple(open_of(row) for row in parts[-1].open_rows)
+    until_ms = min(until_ms, request.now_ms - torn.SETTLED_MS)
+    return across.There((one.log.topic, one.log.partition), one.log.path, one.log.name, until_ms, opened)
+
+
 def told_apart(findings: Sequence[Finding], directory: str) -> list[Finding]:
     """The findings on a partition that several directories have."""
     return [one._replace(message=f"{one.message}; replica in {directory}") for one in findings]
@@ -71,9 +91,17 @@ class _Partition:
     """One partition: `findings` are filled by `audit`."""
 
     def __init__(
-        self, request: "Request", one: "Listed", parts: Sequence[RangeFacts], known: History, limit: int | None
+        self,
+        request: "Request",
+        one: "Listed",
+        parts: Sequence[RangeFacts],
+        known: History,
+        limit: int | None,
+        reached: Reached,
     ) -> None:
         self.findings: list[Finding] = []
+        self.ended_elsewhere: Mapping[OpenTransaction, bool] = {}
+        self._reached = reached
         self._request = request
         self._one = one
         self._log = one.log
@@ -120,11 +148,9 @@ class _Partition:
 
     def _log_end(self) -> int:
         """The last segment may be empty: the log goes on at its base."""
-        base = self._log.segments[-1].base_offset if self._log.segments else 0
-        ends = [self._log.log_start, base, *(part.next_offset for part in self._parts)]
         if self._limit is not None:
-            ends = [self._log.log_start, *(part.next_offset for part in self._parts)]
-        return max(ends)
+            return max([self._log.log_start, *(part.next_offset for part in self._parts)])
+        return end_of(self._one, self._parts)
 
     def _gaps(self, log_end: int, last_stable_offset: int) -> gaps.Missing:
         cut = self._limit is not None
@@ -159,13 +185,19 @@ class _Partition:
             missing.lost > 0,
         )
         matched = [one.matched for one in self._parts]
-        judged = torn.judge(part, matched, self._known, self._request.now_ms, self._request.since_ms or 0)
-        self.findings += judged.findings
-        open_now = tuple(
-            hanging.judge(self._place, one, self._known, judged.undone, self._request.now_ms) for one in found
+        judged = torn.judge(
+            part, matched, self._known, self._request.now_ms, self._request.since_ms or 0, self._reached
         )
+        self.findings += judged.findings
+        open_now = tuple(self._judged_open(one, judged.undone) for one in found)
         self.findings += hanging.findings(open_now)
         return open_now
+
+    def _judged_open(self, one: OpenTransaction, undone: Mapping[int, Longs]) -> hanging.OpenFinding:
+        if self._reached.still_open is not None and (one.producer_id, one.first_offset) not in self._reached.still_open:
+            return hanging.behind(self._place, one, self._known)
+        elsewhere = self.ended_elsewhere.get(one)
+        return hanging.judge(self._place, one, self._known, undone, self._request.now_ms, elsewhere)
 
     def _known_from_offset(self) -> int:
         first = self._log.segments[0].base_offset if self._log.segments else 0

@@ -7,6 +7,7 @@ import numpy as np
 
 from ottla.protocol.indexes import TIME_ENTRY
 from ottla.spark_jobs import audit_work
+from ottla.spark_jobs.audit_across import Disputed, find_disputed
 from ottla.spark_jobs.audit_copies import find_copies
 from ottla.spark_jobs.audit_merge import judge
 from ottla.spark_jobs.audit_work import Result, Settings, Work
@@ -133,8 +134,10 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
     for result in results:
         assert isinstance(result.value, audit_work.RangeFacts)
         facts[result.partition].append(result.value)
+    disputed = find_disputed(runner, ready, facts) if {"torn", "hanging"} & {*request.checks} else Disputed()
     copied = find_copies(runner, request.copies, works) if "copies" in request.checks else []
-    return judge(request, {index: listed[index] for index in chosen}, facts, known, limits, copied)
+    chosen_ones = {index: listed[index] for index in chosen}
+    return judge(request, chosen_ones, facts, known, limits, copied, disputed)
 
 
 def list_all(directory: str) -> list[Listed]:
@@ -253,11 +256,13 @@ def _history(
         assert isinstance(result.value, history.RangeHistory)
         parts.append(result.value)
     cleaned = {number: listed[index].cleaned_below for number, index in coordinators.items()}
-    return history.merge(
+    known = history.merge(
         parts,
         {number: ANYWHERE if offset is None else offset for number, offset in cleaned.items()},
         {number: listed[index].log.log_start for number, index in coordinators.items()},
     )
+    known.directories = {number: listed[index].directory for number, index in coordinators.items()}
+    return known
 
 
 def _entered(runner: Runner, works: Mapping[int, Sequence[Work]]) -> list[Work]:

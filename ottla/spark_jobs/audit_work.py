@@ -12,6 +12,7 @@ from ottla.spark_jobs.needs import WorkerLacks, check_worker
 from ottla.spark_jobs.scan.damage import REPORT, Damage, DamageLog
 
 if TYPE_CHECKING:
+    from ottla.spark_jobs.checks.across import Ends, Marker
     from ottla.spark_jobs.checks.finding import Finding
     from ottla.spark_jobs.checks.history import RangeHistory
     from ottla.spark_jobs.checks.shape import Packed
@@ -51,7 +52,7 @@ class Work(NamedTuple):
 
     `log`: with the first range of a partition only, which a snapshot may have to tell how to enter; `entering` with the
     others. `limit`: batches that begin there or behind are left out. `decisions`: the coordinator's for this partition.
-    `names`: transactional ids by producer id, for the table of transactions.
+    `names`: transactional ids by producer id, for the table of transactions. `numbers`: of markers to look up.
     """
 
     part: "Range"
@@ -63,16 +64,23 @@ class Work(NamedTuple):
     entering: "States | None" = None
     decisions: "Longs | None" = None
     names: "Mapping[int, str] | None" = None
+    numbers: "Longs | None" = None
 
 
 class RangeFacts(NamedTuple):
-    """What one range tells an audit. Rows have the columns of `scan.events`; `first_batch_ms` is -1 without batches."""
+    """What one range tells an audit. Rows have the columns of `scan.events`.
+
+    `first_batch_ms` is -1 without batches. `latest_ms`: the latest time that a broker wrote itself, -1: none. `ends`:
+    the markers without a decision, by which partitions are compared.
+    """
 
     totals: "Longs"
     open_rows: "Longs"
     next_offset: int
     first_batch_ms: int
+    latest_ms: int
     matched: "Matched"
+    ends: "Ends"
     anomalies: "Longs"
     anomalies_left_out: Counter[int]
     gaps: "Longs"
@@ -93,32 +101,32 @@ class Result(NamedTuple):
 
     partition: int
     ordinal: int
-    value: "RangeFacts | RangeHistory | States | Longs | int | None"
+    value: "RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None"
     error: str = ""
     has_vanished: bool = False
 
 
 def scan(work: Work) -> Result:
     """RangeFacts of the range."""
-    return _told(work, lambda: _scan(work))
+    return told(work, lambda: _scan(work))
 
 
 def read_history(work: Work) -> Result:
     """RangeHistory of a range of `__transaction_state`."""
-    return _told(work, lambda: _read_history(work))
+    return told(work, lambda: _read_history(work))
 
 
 def leaving(work: Work) -> Result:
     """States that leave the range if nothing is known of what came before it."""
-    return _told(work, lambda: _leaving(work))
+    return told(work, lambda: _leaving(work))
 
 
 def cut(work: Work) -> Result:
     """The first offset whose batch is later than `settings.until_ms`; None if there is none in the range."""
-    return _told(work, lambda: _cut(work))
+    return told(work, lambda: _cut(work))
 
 
-def _told(work: Work, read: "Callable[[], RangeFacts | RangeHistory | States | int | None]") -> Result:
+def told(work: Work, read: "Callable[[], RangeFacts | RangeHistory | States | list[Marker] | int | None]") -> Result:
     """What cannot be read is told, not raised: no traceback, no retries."""
     part = work.part
     try:
@@ -234,16 +242,22 @@ class _Collector:
         self._gaps: list[Longs] = []
         self._gaps_left_out = 0
         self._recent: list[Longs] = []
-        self._first_batch_ms = -1
+        self._first_batch_ms = self._latest_ms = -1
+        self._ends: list[Longs] = []
 
     def take(self, step: "Step") -> None:
-        from ottla.spark_jobs.checks import shape, torn
+        from ottla.spark_jobs.checks import across, shape, torn
         from ottla.spark_jobs.scan import headers
 
         if self._first_batch_ms < 0 and len(step.rows):
             self._first_batch_ms = int(step.rows[0, headers.MAX_TIMESTAMP])
+        if len(step.rows) and self._work.part.topic.startswith("__"):
+            self._latest_ms = max(self._latest_ms, int(step.rows[:, headers.MAX_TIMESTAMP].max()))
         if len(step.ended):
-            self._matcher.add(torn.markers(step.ended))
+            markers = torn.markers(step.ended)
+            self._matcher.add(markers)
+            self._ends.append(across.numbers(step.ended[markers[:, torn.DECISION] < 0]))
+            self._latest_ms = max(self._latest_ms, int(markers[:, torn.END_MS].max()))
             most = self._work.settings.recent
             self._recent.append(step.ended[max(0, len(step.ended) - most) :].copy())
             if sum(map(len, self._recent[1:])) >= most:
@@ -265,7 +279,7 @@ class _Collector:
         self._anomalies_left_out.update(rows[room:, ANOMALY_KIND].tolist())
 
     def result(self, totals: "Longs", left: "States", log: DamageLog, findings: "tuple[Finding, ...]") -> RangeFacts:
-        from ottla.spark_jobs.checks import shape
+        from ottla.spark_jobs.checks import across, shape
         from ottla.spark_jobs.checks.stale import Idle, idle_producers
         from ottla.spark_jobs.scan import events
 
@@ -279,7 +293,9 @@ class _Collector:
             left.open_rows,
             left.next_offset,
             self._first_batch_ms,
+            self._latest_ms,
             self._matcher.result(),
+            across.pack(self._ends),
             _joined(self._anomalies, events.ANOMALY_COLUMNS),
             self._anomalies_left_out,
             _joined(self._gaps, events.GAP_COLUMNS),

@@ -1,5 +1,6 @@
 """Faults to plant in a sound directory (Kafka's own, `clean`): what each does and where it is to be found."""
 
+import shutil
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -289,6 +290,39 @@ def coordinator_forgot(root):
     del log.batches[indexes[-1]]
     log.close_up().save()
     return Place("ledger-2", 898)
+
+
+def forget_the_coordinator(root):
+    for folder in root.glob("__transaction_state-*"):
+        shutil.rmtree(folder)
+
+
+@mutation("torn", "a commit turned into an abort on one partition, transactions V2, `__transaction_state` not at hand")
+def commit_turned_into_abort_alone(root):
+    forget_the_coordinator(root)
+    return commit_turned_into_abort_v2(root)
+
+
+@mutation("torn", "an abort turned into a commit on one partition, transactions V2, `__transaction_state` not at hand")
+def abort_turned_into_commit_alone(root):
+    forget_the_coordinator(root)
+    log, other = Log(root, "ledger-tv2-1"), Log(root, "ledger-tv2-0")
+    elsewhere = {other.header(index).producer_epoch for index in other.markers(ABORT)}
+    index = next(at for at in log.markers(ABORT) if log.header(at).producer_epoch in elsewhere)
+    log.batches[index] = log.turned(index)
+    log.save()
+    return log.place(index)
+
+
+@mutation("torn", "the last marker of a partition removed, transactions V2, `__transaction_state` not at hand")
+def last_marker_removed_alone(root):
+    forget_the_coordinator(root)
+    log = Log(root, "ledger-tv2-0")
+    index = log.markers()[-1]
+    place = log.place(log.first_of(index), with_position=False)
+    del log.batches[index]
+    log.close_up().save()
+    return place
 
 
 # Sequences and zombies

@@ -25,13 +25,16 @@ SETTLED_MS = 60_000
 
 
 class Verdict(StrEnum):
-    """What an open transaction is. All but IN_TIME and THEN (a cut by offsets, where nobody can tell) are findings."""
+    """What an open transaction is. All are findings but IN_TIME, THEN (a cut by offsets, where nobody can tell) and
+    BEHIND (it ended in a longer replica).
+    """
 
     IN_TIME = "in time"
     OVERDUE = "overdue"
     FORGOTTEN = "forgotten"
     DECIDED = "decided"
     THEN = "open then"
+    BEHIND = "replica behind"
 
 
 class OpenFinding(NamedTuple):
@@ -51,7 +54,7 @@ class OpenFinding(NamedTuple):
 
     @property
     def is_hanging(self) -> bool:
-        return self.verdict not in (Verdict.IN_TIME, Verdict.THEN)
+        return self.verdict not in (Verdict.IN_TIME, Verdict.THEN, Verdict.BEHIND)
 
     @property
     def explained(self) -> str:
@@ -63,6 +66,8 @@ class OpenFinding(NamedTuple):
             return f"overdue: open beyond {limit}"
         if self.verdict is Verdict.FORGOTTEN:
             return "forgotten: the coordinator holds no such transaction open"
+        if self.verdict is Verdict.BEHIND:
+            return "ended in a longer replica"
         return "open at the cut" if self.verdict is Verdict.THEN else f"in time: {limit}"
 
     @property
@@ -77,9 +82,18 @@ class OpenFinding(NamedTuple):
 
 
 def judge(
-    place: Place, found: OpenTransaction, known: History, undone: Mapping[int, Longs], now_ms: int
+    place: Place,
+    found: OpenTransaction,
+    known: History,
+    undone: Mapping[int, Longs],
+    now_ms: int,
+    elsewhere: bool | None = None,
 ) -> OpenFinding:
-    """The verdict on an open transaction. `undone`: decisions that lack their marker here, by producer id."""
+    """The verdict on an open transaction.
+
+    `undone`: decisions that lack their marker here, by producer id. `elsewhere`: whether other partitions of the
+    transaction have a commit, None if they have no marker of it either.
+    """
     transactional_id, value = known.state_of(found.producer_id)
     holds = value is not None and _holds_open(value, place, found)
     start_ms = value.start_ms if value is not None and holds and value.start_ms > 0 else found.start_ms
@@ -90,6 +104,8 @@ def judge(
     decided = None
     if decision is not None and not holds and decision[history.EPOCH] >= found.producer_epoch:
         verdict, decided = Verdict.DECIDED, "COMMIT" if decision[history.KIND] else "ABORT"
+    elif elsewhere is not None and not holds:
+        verdict, decided = Verdict.DECIDED, "COMMIT" if elsewhere else "ABORT"
     return OpenFinding(
         *place,
         transactional_id or known.name_of(found.producer_id),
@@ -108,6 +124,11 @@ def unjudged(place: Place, found: OpenTransaction, known: History) -> OpenFindin
     """An open transaction of a log that was cut at an offset."""
     name = known.name_of(found.producer_id)
     return OpenFinding(*place, name, *found[:4], None, None, Verdict.THEN)
+
+
+def behind(place: Place, found: OpenTransaction, known: History) -> OpenFinding:
+    """An open transaction of a replica, of which a longer one has the end."""
+    return unjudged(place, found, known)._replace(verdict=Verdict.BEHIND)
 
 
 def findings(judged: Iterable[OpenFinding]) -> list[Finding]:

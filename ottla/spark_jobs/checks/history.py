@@ -143,7 +143,7 @@ class History:
     """The coordinators' history, merged.
 
     `at_hand`: whether any partition of the topic was read. `whole`: whether all were, as far as one can tell: Kafka
-    numbers them from 0, so a hole in the numbers is a partition on another broker.
+    numbers them from 0, so a hole in the numbers is a partition on another broker. `directories`: where each was read.
     """
 
     def __init__(
@@ -154,6 +154,7 @@ class History:
         states: Mapping[str, TransactionValue],
         known_from_ms: Mapping[int, int],
     ) -> None:
+        self.directories: Mapping[int, str] = {}
         self.ids = ids
         self.decisions = decisions  # by place, producer id, epoch and time
         self.states = states

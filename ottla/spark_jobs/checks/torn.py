@@ -135,6 +135,21 @@ class Partition(NamedTuple):
     lacks_offsets: bool = False
 
 
+class Reached(NamedTuple):
+    """How far the files reach where several brokers' are read.
+
+    `until_ms`: the partition would have a marker up to then, `decided_until_ms`: the coordinators' log its decision.
+    `still_open`: the open transactions (producer id, first offset) of a longer replica; None: there is none.
+    """
+
+    until_ms: int = history.NEVER
+    decided_until_ms: int = history.NEVER
+    still_open: frozenset[tuple[int, int]] | None = None
+
+
+EVERYTHING = Reached()
+
+
 class Judged(NamedTuple):
     """`undone`: decision -> its row, of those whose marker is missing for sure; by producer id."""
 
@@ -142,7 +157,14 @@ class Judged(NamedTuple):
     undone: dict[int, Longs]
 
 
-def judge(part: Partition, ranges: Sequence[Matched], known: History, now_ms: int, since_ms: int = 0) -> Judged:
+def judge(
+    part: Partition,
+    ranges: Sequence[Matched],
+    known: History,
+    now_ms: int,
+    since_ms: int = 0,
+    reached: Reached = EVERYTHING,
+) -> Judged:
     """The findings of one partition from all its ranges, in order, on decisions from `since_ms` on."""
     decisions = known.for_place(part.place)
     carried_out = np.zeros(len(decisions), dtype=np.int64)
@@ -167,7 +189,7 @@ def judge(part: Partition, ranges: Sequence[Matched], known: History, now_ms: in
             others = [row for row in others if row is not contradicted[index]]
         elif decision[history.PENDING]:
             continue
-        elif decision[history.UPDATED_MS] <= from_ms:
+        elif decision[history.UPDATED_MS] <= from_ms or decision[history.UPDATED_MS] > reached.until_ms:
             told.unverifiable["decisions"] += 1
         else:
             undone.append(index)
@@ -175,7 +197,7 @@ def judge(part: Partition, ranges: Sequence[Matched], known: History, now_ms: in
     told.all_missing(undone, set(last.values()), first_offsets)
     for row in others:
         if row[END_MS] <= now_ms - SETTLED_MS:
-            told.without_decision(row)
+            told.without_decision(row, reached.decided_until_ms)
     told.unverifiable["markers"] += sum(one.others_count - len(one.others) for one in ranges)
     return Judged(told.findings + told.summary(), {one: decisions[index] for one, index in last.items()})
 
@@ -283,9 +305,9 @@ class _Teller:
             )
         )
 
-    def without_decision(self, marker: Longs) -> None:
+    def without_decision(self, marker: Longs, until_ms: int) -> None:
         producer_id, epoch = int(marker[PRODUCER_ID]), int(marker[EPOCH])
-        if marker[END_MS] <= self._known.known_from_ms(producer_id):
+        if not self._known.known_from_ms(producer_id) < marker[END_MS] <= until_ms:
             self.unverifiable["markers"] += 1
             return
         name = self._known.name_of(producer_id)
@@ -307,7 +329,7 @@ class _Teller:
         topic, number = self._part.place
         things = " and ".join(count(many, word[:-1]) for word, many in sorted(self.unverifiable.items()) if many)
         why = (
-            "the other side of them is compacted or deleted"
+            "the other side of them is compacted, deleted or not read"
             if self._known.at_hand
             else "the directory has no __transaction_state"
         )

@@ -1,0 +1,68 @@
+"""Torn transactions without their decision: tasks tell the markers by number, and look up those in dispute. shell"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.spark_jobs.audit_work import RangeFacts, Result, Work, told
+from ottla.spark_jobs.checks import across
+from ottla.spark_jobs.checks.across import Marker
+from ottla.spark_jobs.checks.finding import Finding
+from ottla.spark_jobs.checks.words import count
+from ottla.spark_jobs.scan.fates import open_of
+from ottla.spark_jobs.scan.kernels import Longs
+
+if TYPE_CHECKING:
+    from ottla.spark_jobs.runner import Runner
+
+
+class Disputed(NamedTuple):
+    """The markers that were looked up, and findings that have no place."""
+
+    markers: Sequence[Marker] = ()
+    findings: Sequence[Finding] = ()
+
+
+def find_disputed(runner: "Runner", works: Sequence[Work], facts: Mapping[int, Sequence[RangeFacts]]) -> Disputed:
+    """What partitions say of each other's transactions where no decision tells. Raises AuditFailed."""
+    import numpy as np
+
+    from ottla.spark_jobs.audit_scan import run
+
+    opened = [open_of(row) for parts in facts.values() if parts for row in parts[-1].open_rows]
+    numbers, left_out = across.disputed((part.ends for parts in facts.values() for part in parts), opened)
+    found = []
+    if left_out:
+        text = f"torn: {count(left_out, 'more transaction')} with COMMIT in some partitions and ABORT in others"
+        found.append(Finding("torn", "error", None, None, None, None, None, text, "see the findings on the others"))
+    if not len(numbers):
+        return Disputed((), found)
+    todo = []
+    for work in works:
+        mine = np.intersect1d(across.unpack(facts[work.part.partition][work.part.ordinal].ends), numbers)
+        if len(mine):
+            todo.append(work._replace(numbers=mine))
+    markers: list[Marker] = []
+    for result in run(runner, look_up, todo, "looking up markers"):
+        assert isinstance(result.value, list)
+        markers += result.value
+    return Disputed(markers, found)
+
+
+def look_up(work: Work) -> Result:
+    """The markers in the range that `work.numbers` name."""
+    return told(work, lambda: _look_up(work, work.numbers))
+
+
+def _look_up(work: Work, numbers: "Longs | None") -> list[Marker]:
+    from ottla.spark_jobs.scan.damage import REPORT, DamageLog
+    from ottla.spark_jobs.scan.partitions import entering
+    from ottla.spark_jobs.scan.walk import Walk
+
+    assert numbers is not None
+    start = work.entering
+    if start is None:
+        assert work.log is not None
+        start = entering(work.log)
+    expiration_ms = work.settings.producer_expiration_ms
+    walked = Walk(work.part, start, DamageLog(REPORT), check_crc=False, limit=work.limit, expiration_ms=expiration_ms)
+    return [marker for step in walked for marker in across.looked_up(work.part.partition, step.ended, numbers)]
