@@ -223,6 +223,32 @@ def test_index_files_that_a_store_did_not_list_are_not_asked_for(write_log, behi
     assert [has_index(segment) for segment in partition.segments] == [True, False]
 
 
+def test_upcoming_files_are_read_in_their_order_and_may_be_left_out(tmp_path, behind_arrow):
+    for name in "abcdefgh":
+        (tmp_path / name).write_text(name)
+    place = behind_arrow(tmp_path)
+    files = storage.Upcoming([f"{place}/{name}" for name in "abxcdefgh"], at_once=3)
+    assert [files.read(f"{place}/{name}") for name in "abxc"] == [b"a", b"b", None, b"c"]
+    assert files.read(f"{place}/h") == b"h"  # out of turn, so by itself
+    assert [files.read(f"{place}/{name}") for name in "eh"] == [b"e", b"h"]
+    assert files.read(f"{place}/a") == b"a"
+
+
+def test_an_index_check_fetches_no_file_twice(write_log, behind_arrow, fetched, capsys):
+    log = write_log()
+    for _ in range(10):
+        path = log.path
+        log.data(10)
+        log.roll()
+        for suffix in (".index", ".timeindex", ".txnindex"):
+            path.with_suffix(suffix).write_bytes(b"\x01")
+    assert main([behind_arrow(write_log.root), "--checks", "index", "--format", "json"]) == 1
+    capsys.readouterr()
+    names = sorted(name for name, _, _ in fetched if name.endswith("index"))
+    assert names == sorted(path.name for path in log.folder.glob("*index"))
+    assert len(names) == 30
+
+
 def test_paths_of_uris_keep_their_query():
     path = storage.join(storage.join("s3://b/logs/?scheme=http", "a.b-0"), "00000000000000000042.log")
     assert path == "s3://b/logs/a.b-0/00000000000000000042.log?scheme=http"

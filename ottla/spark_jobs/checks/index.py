@@ -7,7 +7,7 @@ retention or compaction took, and producers that a broker has forgotten since.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
@@ -49,6 +49,7 @@ class IndexCheck:
         self._counts: dict[str, int] = {}
         self._offsets = self._times = self._aborted = _NOTHING
         self._aborted_at = 0
+        self._files = storage.Upcoming(_files_of(part))
 
     def add(self, step: Step, walked: Walk) -> None:
         """Compare what concerns the batches of `step`, the last that `walked` gave."""
@@ -92,7 +93,7 @@ class IndexCheck:
         return found
 
     def _read(self, piece: Piece, suffix: str) -> bytes | None:
-        return index_files.read_beside(piece.path, suffix)
+        return self._files.read(storage.beside(piece.path, suffix))
 
     def _fault(self, piece: Piece, suffix: str, found: Entries, severity: Severity) -> None:
         if found.fault and piece.start == 0:
@@ -218,20 +219,18 @@ class IndexCheck:
     def _compare_snapshot(self, piece: Piece, now: states.States) -> None:
         name = f"{now.next_offset:020d}.snapshot"
         path = storage.join(storage.parent(piece.path), name)
-        try:
-            content = storage.read(path)
-            written_ms = storage.status(path).modified_ms
-        except FileNotFoundError:
+        content = self._files.read(path)
+        if content is None:
             return
         stored = index_files.snapshot_entries(content)
         if stored.fault:
             self._add(piece, name, "error", now.next_offset, None, stored.fault_at, stored.fault)
             return
-        for severity, producer_id, text in self._snapshot_differences(stored.rows, now, written_ms):
+        for severity, producer_id, text in self._snapshot_differences(stored.rows, now, path):
             self._add(piece, name, severity, now.next_offset, producer_id, None, text)
 
     def _snapshot_differences(
-        self, stored: Longs, now: states.States, written_ms: int
+        self, stored: Longs, now: states.States, path: str
     ) -> Iterator[tuple[Severity, int, str]]:
         computed = now.rows[:, : states.FIRST_OFFSET + 1]
         stored = stored[np.argsort(stored[:, 0], kind="stable")]
@@ -246,7 +245,7 @@ class IndexCheck:
                     yield "error", row[0], f"names producer id {row[0]}, of which the log has nothing"
             elif row != other and (text := self._difference(row, other)):
                 yield "error", row[0], f"producer id {row[0]}: {text}"
-        clock_ms = max(now.clock_ms, written_ms)
+        clock_ms = max(now.clock_ms, storage.status(path).modified_ms)
         for row in mine.values():
             idle_ms = clock_ms - row[states.LAST_TIMESTAMP]
             if row[states.FIRST_OFFSET] >= 0 or idle_ms < self._expiration_ms:
@@ -299,6 +298,16 @@ class IndexCheck:
                 position,
             )
         )
+
+
+def _files_of(part: Range) -> Iterator[str]:
+    """What a check of `part` reads, about in its order: at the end of a segment the snapshot at the next one."""
+    for piece, following in pairwise([*part.pieces, None]):
+        assert piece is not None
+        for suffix in (".index", ".timeindex", ".txnindex"):
+            yield storage.beside(piece.path, suffix)
+        if following is not None and piece.end == piece.file_bytes:
+            yield storage.beside(following.path, ".snapshot")
 
 
 def first_of_each_file(ranges: Iterable[Sequence[Finding]]) -> list[Finding]:

@@ -17,7 +17,7 @@ HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 
-INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+_SUFFIXES_BESIDE = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class UnreadableDirectory(Exception):
 class SegmentFile(NamedTuple):
     """One `.log` file. `is_last`: it is the active segment, whose tail may be torn.
 
-    `beside`: suffixes of the index files that a store listed with it; None where a look is cheap, and may find more.
+    `beside`: suffixes of the files of its name that a store listed; None where a look is cheap, and may find more.
     """
 
     path: str
@@ -174,7 +174,7 @@ def _partition_log(
 
 
 def _beside(base_offset: int, names: set[str]) -> tuple[str, ...]:
-    return tuple(suffix for suffix in INDEX_SUFFIXES if f"{base_offset:020d}{suffix}" in names)
+    return tuple(suffix for suffix in _SUFFIXES_BESIDE if f"{base_offset:020d}{suffix}" in names)
 
 
 def find_checkpoint(path: str) -> Checkpoint | None:

@@ -4,14 +4,14 @@ Ranges are cut at positions that the segment's `.index` names (batch starts), ea
 a stale or damaged index costs parallelism and nothing else.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, read_header
-from ottla.spark_jobs.scan import storage
+from ottla.spark_jobs.scan import ahead, storage
 from ottla.spark_jobs.scan.chunks import Piece
 from ottla.spark_jobs.scan.index_files import batch_positions
 from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile
@@ -42,16 +42,33 @@ def plan_tasks(logs: Sequence[PartitionLog], parallelism: int, largest_bytes: in
     """Tasks of about equal size, some per core, none above `largest_bytes` by much. Ranges keep their order."""
     total = sum(log.size_bytes + FILE_COST_BYTES * len(log.segments) for log in logs)
     target = min(max(total // (2 * parallelism), SMALLEST_TASK_BYTES), largest_bytes)
-    ranges = [part for index, log in enumerate(logs) for part in cut_partition(index, log, target)]
-    return pack(ranges, target)
+    return pack(cut_partitions(logs, target), target)
 
 
 def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[Range]:
     """Ranges of about `target_bytes`: small segments joined, large ones split."""
+    return [part._replace(partition=index) for part in cut_partitions([log], target_bytes)]
+
+
+def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[Range]:
+    """The ranges of several partitions, in order; `partition` counts `logs`."""
+
+    def cut(one: tuple[PartitionLog, SegmentFile]) -> list[Piece]:
+        return cut_segment(one[1], target_bytes, one[0].recovery_point)
+
+    # Of remote ones, many indexes are asked for at once.
+    segments = [(log, segment) for log in logs for segment in log.segments]
+    is_remote = any(storage.is_remote(log.path) for log in logs)
+    pieces = iter(ahead.each(cut, segments) if is_remote else map(cut, segments))
+    for index, log in enumerate(logs):
+        yield from _joined(index, log, [next(pieces) for _ in log.segments], target_bytes)
+
+
+def _joined(index: int, log: PartitionLog, segments: Sequence[Sequence[Piece]], target_bytes: int) -> list[Range]:
     groups: list[list[Piece]] = [[]]
     room = target_bytes
-    for segment in log.segments:
-        for piece in cut_segment(segment, target_bytes, log.recovery_point):
+    for pieces in segments:
+        for piece in pieces:
             size = piece.end - piece.start
             if groups[-1] and size > room:
                 groups.append([])

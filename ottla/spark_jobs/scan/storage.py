@@ -8,8 +8,11 @@ small files whole and many at once. What goes wrong is OSError with one line, as
 import errno
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -165,6 +168,33 @@ def read_if_there(path: str) -> bytes | None:
 def each(function: Callable[[str], T], paths: Sequence[str]) -> list[T]:
     """The results of a function that reads a small file, of remote ones many at once. It must not call this again."""
     return ahead.each(function, paths) if any(map(is_remote, paths)) else [*map(function, paths)]
+
+
+class Upcoming:
+    """Whole, small files that will be read about in this order: remote ones are on their way before their turn."""
+
+    def __init__(self, paths: Iterable[str], at_once: int = 16) -> None:
+        self._paths = (path for path in paths if is_remote(path))
+        self._coming: deque[tuple[str, Future[bytes | None]]] = deque()
+        self._at_once = at_once
+
+    def read(self, path: str) -> bytes | None:
+        """The content, None if there is no such file. Raises OSError."""
+        if not is_remote(path):
+            return read_if_there(path)
+        self._ask()
+        expected = [one for one, _ in self._coming]
+        if path not in expected:
+            return read_if_there(path)
+        for _ in range(expected.index(path)):
+            self._coming.popleft()
+        _, content = self._coming.popleft()
+        self._ask()
+        return content.result()
+
+    def _ask(self) -> None:
+        for path in islice(self._paths, self._at_once - len(self._coming)):
+            self._coming.append((path, ahead.pool().submit(read_if_there, path)))
 
 
 def status(path: str) -> Status:

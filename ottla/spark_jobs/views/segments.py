@@ -14,9 +14,15 @@ from ottla.spark_jobs.views.base import ViewReader, micros
 from ottla.spark_jobs.views.planning import Task, narrowed_log, selected_logs, wanted_of
 
 if TYPE_CHECKING:
-    from ottla.spark_jobs.scan.chunks import SegmentReader
+    from ottla.spark_jobs.scan.chunks import Piece, SegmentReader
 
 _SCANNED = ("firstOffset", "lastOffset", "batches", "records", "maxTimestamp")
+_COLUMNS_OF = {
+    ".index": ("indexEntries",),
+    ".timeindex": ("timeIndexEntries", "largestTimestamp"),
+    ".txnindex": ("abortedTransactions",),
+    ".snapshot": ("snapshotProducers",),
+}
 _SEGMENTS_PER_TASK = 1_000
 _SCANNED_BYTES_PER_TASK = 256 * 1024 * 1024
 
@@ -48,6 +54,9 @@ class SegmentsReader(ViewReader):
 
         damage = DamageLog(self.options.on_damage)
         reader = SegmentReader(damage, check_crc=False)
+        files = storage.Upcoming(path for log in task.logs for path in self._files_of(log.segments[0]))
+        if self.wants(*_SCANNED):
+            reader.expect(piece for log in task.logs for piece in _pieces(log))
         for log in task.logs:
             (segment,) = log.segments
             row: dict[str, Any] = {
@@ -60,42 +69,57 @@ class SegmentsReader(ViewReader):
             }
             if self.wants("modified"):
                 row["modified"] = storage.status(segment.path).modified_ms * 1000
-            row.update(self._index_columns(segment))
+            row.update(self._index_columns(segment, files))
             if self.wants(*_SCANNED):
-                row.update(_scanned_columns(reader, segment, log))
+                row.update(_scanned_columns(reader, log))
             yield row
 
-    def _index_columns(self, segment: SegmentFile) -> dict[str, Any]:
+    def _index_columns(self, segment: SegmentFile, files: storage.Upcoming) -> dict[str, Any]:
         """Entries of the files beside the segment; null where a file is missing."""
-        from ottla.spark_jobs.scan.index_files import offset_entries, read_beside, snapshot_entries, time_entries
+        from ottla.spark_jobs.scan.index_files import offset_entries, snapshot_entries, time_entries
+
+        def read(suffix: str) -> bytes | None:
+            return None if segment.lacks(suffix) else files.read(storage.beside(segment.path, suffix))
 
         row: dict[str, Any] = {}
         if self.wants("indexEntries"):
-            content = read_beside(segment.path, ".index")
+            content = read(".index")
             row["indexEntries"] = None if content is None else len(offset_entries(content, segment.base_offset).rows)
         if self.wants("timeIndexEntries", "largestTimestamp"):
-            content = read_beside(segment.path, ".timeindex")
+            content = read(".timeindex")
             entries = time_entries(content or b"", segment.base_offset).rows
             row["timeIndexEntries"] = None if content is None else len(entries)
             row["largestTimestamp"] = micros(int(entries[-1, 1])) if len(entries) else None
         if self.wants("abortedTransactions"):
-            content = read_beside(segment.path, ".txnindex")
+            content = read(".txnindex")
             row["abortedTransactions"] = None if content is None else len(content) // TXN_ENTRY.size
         if self.wants("snapshotProducers"):
-            content = read_beside(segment.path, ".snapshot")
+            content = read(".snapshot")
             states = snapshot_entries(content or b"")
             row["snapshotProducers"] = None if states.fault else len(states.rows)
         return row
 
+    def _files_of(self, segment: SegmentFile) -> Iterator[str]:
+        """What `_index_columns` reads, in its order."""
+        for suffix, columns in _COLUMNS_OF.items():
+            if self.wants(*columns) and not segment.lacks(suffix):
+                yield storage.beside(segment.path, suffix)
 
-def _scanned_columns(reader: "SegmentReader", segment: SegmentFile, log: PartitionLog) -> dict[str, Any]:
-    from ottla.spark_jobs.scan import headers
+
+def _pieces(log: PartitionLog) -> "Iterator[Piece]":
     from ottla.spark_jobs.scan.plan import cut_segment
+
+    for segment in log.segments:
+        yield from cut_segment(segment, segment.size_bytes + 1, log.recovery_point)
+
+
+def _scanned_columns(reader: "SegmentReader", log: PartitionLog) -> dict[str, Any]:
+    from ottla.spark_jobs.scan import headers
 
     first = last = None
     batches = records = 0
     latest = -1
-    for piece in cut_segment(segment, segment.size_bytes + 1, log.recovery_point):
+    for piece in _pieces(log):
         for chunk in reader.chunks(piece):
             first = int(chunk.rows[0, headers.BASE_OFFSET]) if first is None else first
             last = int(chunk.rows[-1, headers.LAST_OFFSET])
