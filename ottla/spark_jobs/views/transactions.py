@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
@@ -11,33 +11,45 @@ from ottla.spark_jobs.scan.damage import DamageLog
 from ottla.spark_jobs.transaction_rows import Place, of_ended, of_open, to_arrow
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.internal import transactional_ids
-from ottla.spark_jobs.views.planning import Task, plan_partitions, told_damage
+from ottla.spark_jobs.views.planning import told_damage
+
+if TYPE_CHECKING:
+    from ottla.spark_jobs.views.walking import StretchTask
+
+# What no snapshot tells of a transaction that began before a stretch.
+_COUNTED = ("lastOffset", "records", "batches", "size", "startTime", "durationMs")
 
 
 class TransactionReader(ViewReader):
-    """Each partition is walked from its start in one task: a transaction may span any number of segments."""
+    """Large partitions are walked in stretches, whose tasks know from snapshots what is open where they begin.
+
+    A transaction is told by the task that has its marker, an open one by the last.
+    """
 
     view = schemas.TRANSACTIONS
 
     def plan(self) -> list[InputPartition]:
-        return plan_partitions(self.options, self.bounds)
+        from ottla.spark_jobs.views.walking import plan_walks
 
-    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+        return plan_walks(self.options, self.bounds)
+
+    def rows_or_batches(self, task: "StretchTask") -> Iterator[Any]:
         from ottla.spark_jobs.scan import events
-        from ottla.spark_jobs.views.walking import PartitionWalk, segment_of
+        from ottla.spark_jobs.views.walking import StretchWalk, segment_of
 
         damage = DamageLog(self.options.on_damage)
         names = {}
         if self.wants("transactionalId"):
             names = transactional_ids(self.options.path, self.options.on_damage)
-        for log in task.logs:
+        for stretch in task.stretches:
+            log = stretch.log
             place = Place(log.topic, log.partition, names)
-            walked = PartitionWalk(log, damage)
+            walked = StretchWalk(stretch, damage, counted=self.wants(*_COUNTED))
             for step in walked:
                 ended = step.ended[step.ended[:, events.ENDED_MARKER_OFFSET] >= log.log_start]
                 if len(ended):
                     yield to_arrow(self.arrow_schema(), place, of_ended(ended))
             opened = walked.leaving.open_rows
-            if len(opened):
+            if len(opened) and stretch.reaches_the_end:
                 yield to_arrow(self.arrow_schema(), place, of_open(opened, partial(segment_of, log)))
         told_damage(damage)
