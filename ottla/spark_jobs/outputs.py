@@ -4,6 +4,7 @@ While a run writes to a folder UNFINISHED stands in it, in the end SUCCESS. A fi
 can be renamed it has another name before; an object of a store appears only when it is closed.
 """
 
+import errno
 import json
 import os
 import platform
@@ -273,4 +274,6 @@ def _telling(shown: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, OutputFailed) else error
         if not isinstance(cause, OSError):
             raise
-        raise OutputFailed(f"{shown}: cannot be written: {cause.strerror}") from cause
+        # A file stands where a folder would have to be.
+        why = os.strerror(errno.ENOTDIR) if cause.errno == errno.EEXIST else cause.strerror
+        raise OutputFailed(f"{shown}: cannot be written: {why}") from cause
