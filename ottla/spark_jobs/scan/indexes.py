@@ -38,6 +38,16 @@ def fates_from_indexes(log: PartitionLog, *, on_damage: str) -> PartitionFates |
     return fates
 
 
+def leaving_from_indexes(log: PartitionLog, *, on_damage: str) -> States | None:
+    """The states at the end of a partition as a broker would load them; None if no snapshot can be relied on.
+
+    Raises DamagedSegment in mode `fail` if the tail is damaged, OSError if a file cannot be read.
+    """
+    start = _newest_states(log)
+    tail = None if start is None else _walk_tail(log, start, on_damage=on_damage)
+    return None if tail is None else tail.leaving
+
+
 def snapshot_offset(path: str) -> int:
     """The offset below which a snapshot has the producers' states."""
     return int(storage.stem_of(path))

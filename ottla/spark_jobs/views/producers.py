@@ -1,19 +1,26 @@
 """View `producers`: the state of every producer at the end of the log, as a broker would hold it. shell"""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
 from ottla.spark_jobs import schemas
-from ottla.spark_jobs.scan.damage import DamageLog
+from ottla.spark_jobs.scan.damage import FAIL, DamageLog
+from ottla.spark_jobs.scan.listing import PartitionLog
 from ottla.spark_jobs.views.base import ViewReader, numbers, record_batch, times
 from ottla.spark_jobs.views.internal import transactional_ids
 from ottla.spark_jobs.views.planning import Task, plan_partitions, told_damage
 
+if TYPE_CHECKING:
+    from ottla.spark_jobs.scan.kernels import Longs
+
 
 class ProducerReader(ViewReader):
-    """Each partition is walked from its start in one task; a broker would forget those idle for a day."""
+    """The newest snapshot and a walk over what lies behind it, as when a broker starts; `verify` walks all of the log.
+
+    A snapshot lacks the producers that the broker had forgotten by then, whose batches the log may still have.
+    """
 
     view = schemas.PRODUCERS
 
@@ -25,13 +32,13 @@ class ProducerReader(ViewReader):
         import pyarrow as pa
 
         from ottla.spark_jobs.scan import states
-        from ottla.spark_jobs.views.walking import PartitionWalk, segment_of
+        from ottla.spark_jobs.views.walking import segment_of
 
         schema = self.arrow_schema()
         damage = DamageLog(self.options.on_damage)
         names = transactional_ids(self.options.path, self.options.on_damage) if self.wants("transactionalId") else {}
         for log in task.logs:
-            rows = PartitionWalk(log, damage).finish().leaving.rows
+            rows = self._rows(log, damage)
             if not len(rows):
                 continue
             rows = rows[np.argsort(rows[:, states.PRODUCER_ID], kind="stable")]
@@ -50,3 +57,13 @@ class ProducerReader(ViewReader):
             }
             yield record_batch(schema, columns)
         told_damage(damage)
+
+    def _rows(self, log: PartitionLog, damage: DamageLog) -> "Longs":
+        from ottla.spark_jobs.scan.indexes import leaving_from_indexes
+        from ottla.spark_jobs.views.walking import PartitionWalk
+
+        if not self.options.verify and damage.mode == FAIL:
+            leaving = leaving_from_indexes(log, on_damage=damage.mode)
+            if leaving is not None:
+                return leaving.rows
+        return PartitionWalk(log, damage).finish().leaving.rows
