@@ -10,7 +10,7 @@ from ottla.protocol.state_records import OffsetKey, OffsetValue, UnknownVersion,
 from ottla.spark_jobs import schemas
 from ottla.spark_jobs.scan.listing import PartitionLog
 from ottla.spark_jobs.views.base import ViewReader, micros
-from ottla.spark_jobs.views.internal import CONSUMER_OFFSETS, StoredRecord, stored_records, told
+from ottla.spark_jobs.views.internal import CONSUMER_OFFSETS, StoredRecord, row_at, stored_records, told
 from ottla.spark_jobs.views.planning import Task, fates_of, selected_logs
 
 
@@ -78,20 +78,14 @@ def current(commits: Iterator[Commit]) -> Iterator[Commit]:
 
 def _row(log: PartitionLog, commit: Commit) -> dict[str, Any]:
     record, key, value, fate = commit
-    row: dict[str, Any] = dict.fromkeys(schemas.VIEWS[schemas.GROUP_OFFSETS])
+    row = row_at(schemas.GROUP_OFFSETS, log, record)
     row.update(
-        topic=log.topic,
-        partition=log.partition,
-        segment=record.segment,
-        offset=record.offset,
-        timestamp=record.timestamp,
         group=key.group,
         committedTopic=key.topic,
         committedPartition=key.partition,
         producerId=record.producer_id,
         producerEpoch=record.producer_epoch,
         fate=fate,
-        isTombstone=value is None,
     )
     if value is not None:
         row.update(

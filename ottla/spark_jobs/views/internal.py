@@ -55,6 +55,20 @@ def stored_records(log: PartitionLog, on_damage: str) -> Iterator[StoredRecord]:
     told_damage(damage)
 
 
+def row_at(view: str, log: PartitionLog, record: StoredRecord) -> dict[str, Any]:
+    """A row of a view of records: the columns of the record's place, the others null."""
+    row: dict[str, Any] = dict.fromkeys(schemas.VIEWS[view])
+    row.update(
+        topic=log.topic,
+        partition=log.partition,
+        segment=record.segment,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        isTombstone=record.value is None,
+    )
+    return row
+
+
 def told(error: ProtocolError, log: PartitionLog, offset: int, on_damage: str) -> None:
     """A record that cannot be decoded is damage like any other: raises DamagedSegment in mode `fail`."""
     text = f"{log.path}: offset {offset}: {error}"

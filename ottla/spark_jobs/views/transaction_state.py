@@ -9,7 +9,7 @@ from ottla.protocol.state_records import TransactionValue
 from ottla.spark_jobs import schemas
 from ottla.spark_jobs.scan.listing import PartitionLog
 from ottla.spark_jobs.views.base import ViewReader, micros
-from ottla.spark_jobs.views.internal import TRANSACTION_STATE, StoredRecord, transaction_states
+from ottla.spark_jobs.views.internal import TRANSACTION_STATE, StoredRecord, row_at, transaction_states
 from ottla.spark_jobs.views.planning import Task, selected_logs
 
 # As Kafka's tools print them, by the number in the record.
@@ -36,16 +36,8 @@ class TransactionStateReader(ViewReader):
 def _row(
     log: PartitionLog, record: StoredRecord, transactional_id: str, value: TransactionValue | None
 ) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(schemas.VIEWS[schemas.TRANSACTION_STATE])
-    row.update(
-        topic=log.topic,
-        partition=log.partition,
-        segment=record.segment,
-        offset=record.offset,
-        timestamp=record.timestamp,
-        transactionalId=transactional_id,
-        isTombstone=value is None,
-    )
+    row = row_at(schemas.TRANSACTION_STATE, log, record)
+    row["transactionalId"] = transactional_id
     if value is not None:
         row.update(
             producerId=value.producer_id,
