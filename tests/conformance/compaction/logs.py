@@ -145,13 +145,11 @@ def clean_with_ottla(directory, now_ms):
 
 
 def run_java(*arguments):
-    """What a class, or a file of Java, prints."""
+    """What a class, or a file of Java, prints; behind it what it logs, which would run into its lines."""
     command = ["bash", str(KAFKA_SH), "tool", *map(str, arguments)]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {"HEAP": "256m"}
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HEAP": "256m"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def clean_with_kafka(directories, now_ms):
