@@ -46,15 +46,15 @@ def dump(data_dir, files, *options, compacted=()):
         done = subprocess.run(
             [*command, "--files", ",".join(chosen)],
             cwd=data_dir,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             timeout=300,
             env=os.environ | {"HEAP": "512m"},
         )
-        assert done.returncode == 0, done.stdout
-        assert done.stdout.count("Dumping ") == len(chosen)
-        printed += FIRST_OF_A_SEGMENT.sub("\n", without_gaps("\n" + done.stdout, compacted)).splitlines()
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+        assert said.count("Dumping ") == len(chosen)
+        printed += FIRST_OF_A_SEGMENT.sub("\n", without_gaps("\n" + said, compacted)).splitlines()
     complaints = [line for line in printed if COMPLAINT.search(line)]
     assert complaints == []
     return "\n".join(printed)
