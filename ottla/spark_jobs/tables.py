@@ -83,28 +83,32 @@ def hanging(
 
     topic, partition, producerId, producerEpoch, transactionalId, firstOffset, lastOffset, records, ageMs, timeoutMs,
     state (the coordinator's; null if it does not know the producer), verdict: `in time`; `overdue` (open beyond the
-    timeout); `forgotten` (the coordinator holds no such transaction open). Without `transaction_state` (current or
-    history) the largest timeout of a broker counts. All but `in time` block read_committed consumers for good.
+    timeout); `forgotten` (the coordinator holds no such transaction open); `decided` (it completed it, the marker never
+    came here), decision (commit, abort; null: none is known). Without `transaction_state` the largest timeout of a
+    broker counts; its history is what decisions are known from. All but `in time` block read_committed consumers for
+    good.
     """
+    now = F.current_timestamp() if as_of is None else F.lit(as_of)
     opened = transactions.where(F.col("fate") == "open").select(
         *_LOG, "producerId", "producerEpoch", "firstOffset", "lastOffset", "records", "startTime"
     )
     if transaction_state is None:
         nothing = {"transactionalId": "string", "timeoutMs": "int", "state": "string", "began": "timestamp"}
         beside = opened.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()))
-        beside = beside.withColumn("holds", F.lit(True))
+        beside = beside.withColumn("holds", F.lit(True)).withColumn("decision", F.lit(None).cast("string"))
     else:
         beside = _beside_coordinator(opened, transaction_state)
-    now = F.current_timestamp() if as_of is None else F.lit(as_of)
+        beside = _with_undone(beside, transactions, transaction_state, now)
     age = F.unix_millis(now) - F.unix_millis(F.coalesce(F.when(F.col("holds"), F.col("began")), F.col("startTime")))
     limit = F.coalesce("timeoutMs", F.lit(LARGEST_TIMEOUT_MS)) + TIMEOUT_GRACE_MS
     verdict = (
-        F.when(~F.col("holds"), F.when(age <= SETTLED_MS, "in time").otherwise("forgotten"))
+        F.when(F.col("decision").isNotNull(), "decided")
+        .when(~F.col("holds"), F.when(age <= SETTLED_MS, "in time").otherwise("forgotten"))
         .when(age <= limit, "in time")
         .otherwise("overdue")
     )
     names = (*_PRODUCER, "producerEpoch", "transactionalId", "firstOffset", "lastOffset", "records")
-    return beside.select(*names, age.alias("ageMs"), "timeoutMs", "state", verdict.alias("verdict"))
+    return beside.select(*names, age.alias("ageMs"), "timeoutMs", "state", verdict.alias("verdict"), "decision")
 
 
 def _beside_coordinator(opened: "DataFrame", transaction_state: "DataFrame") -> "DataFrame":
@@ -133,6 +137,33 @@ def _beside_coordinator(opened: "DataFrame", transaction_state: "DataFrame") -> 
     )
     holds = F.coalesce(lists & (F.col("state").isin(*_PREPARED) | ongoing), F.lit(False))
     return opened.join(states, opened["producerId"] == states["knownAs"], "left").withColumn("holds", holds)
+
+
+def _with_undone(
+    beside: "DataFrame", transactions: "DataFrame", transaction_state: "DataFrame", now: "Column"
+) -> "DataFrame":
+    """`beside` with the decision that each lacks the marker of, where that is certain.
+
+    A decision with a newer epoch than the data can be on no other transaction; one with its epoch may be on the one
+    before, unless no marker came here since.
+    """
+    last = transactions.groupBy(*_PRODUCER).agg(F.max("endTime").alias("lastMarker"))
+    first = transactions.groupBy(*_LOG).agg(F.min("endTime").alias("firstMarker"))
+    decided = (
+        _decisions(transaction_state)
+        .where("completed")
+        .groupBy(*_PRODUCER)
+        .agg(F.max(F.struct("decidedAt", "epoch", "decision")).alias("newest"))
+    )
+    skew = F.expr(f"interval {SKEW_MS} milliseconds")
+    at, epoch = F.col("newest.decidedAt"), F.col("newest.epoch")
+    is_on_it = (epoch > F.col("producerEpoch")) | (
+        (epoch == F.col("producerEpoch")) & (at > F.coalesce("lastMarker", "firstMarker") + skew)
+    )
+    is_settled = F.unix_millis(now) - F.unix_millis(at) > SETTLED_MS
+    decision = F.when(~F.col("holds") & is_on_it & is_settled, F.col("newest.decision"))
+    joined = beside.join(decided, [*_PRODUCER], "left").join(last, [*_PRODUCER], "left").join(first, [*_LOG], "left")
+    return joined.withColumn("decision", decision).drop("newest", "lastMarker", "firstMarker")
 
 
 def torn(transactions: "DataFrame", transaction_state: "DataFrame") -> "DataFrame":

@@ -51,6 +51,47 @@ def test_each_alert_is_given_once_and_ends_once(alerts, write_log):
     assert alerts(write_log.root) == []
 
 
+def coordinate(log, *steps):
+    """Append states of order-1 (producer 7): (status, epoch, time in ms)."""
+    from ottla.protocol.batch import build_record_batch
+    from ottla.protocol.state_records import TransactionValue, encode_transaction_value, transaction_key
+
+    for status, epoch, now_ms in steps:
+        places = (("ledger", (0,)),) if status in (1, 2, 3) else ()
+        value = TransactionValue(7, epoch, 60_000, status, places, now_ms, now_ms)
+        log.append(build_record_batch(transaction_key("order-1"), encode_transaction_value(value), now_ms))
+
+
+def verdicts(root, now_ms):
+    from ottla.spark_jobs.options import read_options
+    from ottla.spark_jobs.stream.watch import Watch
+
+    options = read_options({"path": str(root), "view": "hanging"})
+    return [(str(one.verdict), one.decided) for one in Watch(options).look(now_ms)]
+
+
+def test_a_decision_of_another_epoch_than_the_data_is_certain(write_log):
+    write_log("ledger").data(1, producer_id=7, epoch=3, timestamp_ms=HOUR_MS)
+    coordinator = write_log("__transaction_state")
+    coordinate(coordinator, (1, 3, HOUR_MS), (2, 4, HOUR_MS + 10))
+    assert verdicts(write_log.root, 2 * HOUR_MS) == [("overdue", None)]
+    coordinate(coordinator, (4, 4, 2 * HOUR_MS))
+    assert verdicts(write_log.root, 2 * HOUR_MS + 5) == [("forgotten", None)]
+    assert verdicts(write_log.root, 3 * HOUR_MS) == [("decided", "COMMIT")]
+
+
+def test_a_decision_of_the_same_epoch_is_certain_if_no_marker_came_since(write_log):
+    ledger, coordinator = write_log("ledger"), write_log("__transaction_state")
+    coordinate(coordinator, (1, 3, HOUR_MS), (3, 3, HOUR_MS), (5, 3, HOUR_MS))
+    ledger.marker(7, commit=False, epoch=3, timestamp_ms=HOUR_MS + 2)
+    ledger.data(1, producer_id=7, epoch=3, timestamp_ms=HOUR_MS)
+    # Written late, behind the marker: the coordinator knows nothing of it.
+    assert verdicts(write_log.root, 2 * HOUR_MS) == [("forgotten", None)]
+    later_ms = HOUR_MS + 60_000
+    coordinate(coordinator, (1, 3, later_ms), (2, 3, later_ms), (4, 3, later_ms))
+    assert verdicts(write_log.root, 2 * HOUR_MS) == [("decided", "COMMIT")]
+
+
 def test_the_view_tells_what_hangs_now(spark, reference):
     rows = spark.read.format("ottla").option("view", "hanging").load(str(reference("unclean"))).collect()
     assert sorted({row.transactionalId for row in rows}) == ["hanging-01", "tv2-01"]

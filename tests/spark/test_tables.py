@@ -203,6 +203,35 @@ def test_hanging_knows_what_the_coordinator_knows(spark, reference):
     }
 
 
+def test_hanging_knows_a_decision_whose_marker_never_came(spark, reference):
+    from pyspark.sql import functions as F
+
+    from ottla.spark_jobs import hanging
+
+    root = reference("unclean")
+    found = frame_of(spark, root, "transactions")
+    history = frame_of(spark, root, "transaction_state", history="true")
+    ended = found.where("fate = 'committed' and firstOffset is not null")
+    # Of two versions: in V2 the marker has an epoch of its own, in V1 that of the transactions before.
+    chosen = [
+        ended.where("topic = 'ledger-tv2' and partition = 0").orderBy(F.desc("markerOffset")).first(),
+        ended.where("topic = 'audit-log' and partition = 1").orderBy(F.desc("markerOffset")).first(),
+    ]
+    is_it = F.lit(False)
+    for row in chosen:
+        place = (F.col("topic") == row.topic) & (F.col("partition") == row.partition)
+        is_it = is_it | (place & (F.col("markerOffset") == row.markerOffset))
+    is_it = is_it & F.col("firstOffset").isNotNull()
+    nothing = {name: F.lit(None).cast(found.schema[name].dataType) for name in ("markerOffset", "endTime")}
+    opened = found.where(is_it).withColumns({"fate": F.lit("open"), **nothing})
+    mutated = found.where(~F.coalesce(is_it, F.lit(False))).unionByName(opened)
+    rows = hanging(mutated, history, LATER).where("decision is not null or verdict = 'forgotten'").collect()
+    assert {(row.topic, row.firstOffset): (row.verdict, row.decision) for row in rows} == {
+        ("ledger-tv2", chosen[0].firstOffset): ("decided", "commit"),
+        ("audit-log", chosen[1].firstOffset): ("forgotten", None),
+    }
+
+
 def test_torn_finds_the_changed_the_missing_and_the_invented_marker(spark, reference):
     from pyspark.sql import functions as F
 

@@ -23,6 +23,7 @@ TOPIC = "__transaction_state"
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 PREPARED = (PREPARE_COMMIT, PREPARE_ABORT)
+COMPLETE = (COMPLETE_COMMIT, COMPLETE_ABORT)
 
 # Columns of a decision, one row for each of its partitions. PLACE and ID index the history's lists, KIND is the type of
 # the marker (0 abort, 1 commit), PENDING is 1 while the coordinator still awaits the answer to a marker, COORDINATOR is

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ottla.spark_jobs.scan import headers, states
+from ottla.spark_jobs.scan import events, headers, states
 from ottla.spark_jobs.scan.chunks import Piece, SegmentReader
 from ottla.spark_jobs.scan.damage import DamageLog
 from ottla.spark_jobs.scan.events import Follower
@@ -33,6 +33,9 @@ class Tail:
         self._position = 0
         self._aborted = _NONE
         self._open = states.empty().rows
+        # Times of markers that were read: the first, and the last of each producer.
+        self.first_marker_ms = -1
+        self.last_marker_ms: dict[int, int] = {}
 
     @property
     def high_watermark(self) -> int:
@@ -91,6 +94,7 @@ class Tail:
         self._follower = Follower(start, log.log_start, states.DEFAULT_EXPIRATION_MS, has_sequences=False)
         self._segment, self._position = (segments[0].base_offset if segments else log.log_start), 0
         self._aborted = _NONE
+        self.first_marker_ms, self.last_marker_ms = -1, {}
 
     def _read(self, segment: SegmentFile, recovery_point: int) -> None:
         follower = self._follower
@@ -103,9 +107,17 @@ class Tail:
         for chunk in self._reader.chunks(piece, follower.next_offset):
             ended, _, _ = follower.follow(chunk.rows, chunk.file_position, segment.base_offset)
             found.append(aborted_of(ended))
+            self._keep_times(ended)
             last = chunk.rows[-1]
             self._position = chunk.file_position + int(last[headers.POSITION] + last[headers.SIZE])
         self._aborted = np.concatenate(found)
+
+    def _keep_times(self, ended: Longs) -> None:
+        if len(ended):
+            if self.first_marker_ms < 0:
+                self.first_marker_ms = int(ended[0, events.ENDED_END_MS])
+            columns = [events.ENDED_PRODUCER_ID, events.ENDED_END_MS]
+            self.last_marker_ms.update(ended[:, columns].tolist())
 
 
 def _first_to_read(log: PartitionLog, offset: int) -> int:

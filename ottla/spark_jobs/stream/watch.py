@@ -1,17 +1,23 @@
 """Which transactions hang now: each look at a directory reads what was appended since the one before. shell"""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ottla.protocol.state_records import TransactionValue
 from ottla.spark_jobs import schemas
-from ottla.spark_jobs.checks import hanging
+from ottla.spark_jobs.checks import hanging, history
 from ottla.spark_jobs.checks.hanging import OpenFinding
-from ottla.spark_jobs.checks.history import DECISION_COLUMNS, TOPIC, History, HistoryDecoder
+from ottla.spark_jobs.checks.history import COMPLETE, DECISION_COLUMNS, TOPIC, History, HistoryDecoder
+from ottla.spark_jobs.checks.torn import SKEW_MS
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.scan.damage import REPORT, DamageLog
+from ottla.spark_jobs.scan.fates import OpenTransaction
+from ottla.spark_jobs.scan.kernels import Longs
 from ottla.spark_jobs.scan.listing import PartitionLog, list_partitions
 from ottla.spark_jobs.scan.plan import cut_partition
 from ottla.spark_jobs.scan.records import RecordScan, Wanted, uncommitted
+from ottla.spark_jobs.scan.tail import Tail
 from ottla.spark_jobs.stream.offsets import Place
 from ottla.spark_jobs.stream.partitions import Followed, newest_segments
 from ottla.spark_jobs.views.bounds import UNBOUNDED
@@ -29,6 +35,8 @@ class Watch:
         self._settled: dict[Place, int] = {}
         self._read_to: dict[int, int] = {}
         self._states: dict[str, TransactionValue] = {}
+        # The newest decision on each producer of each partition.
+        self._decided: dict[tuple[Place, int], Longs] = {}
 
     def look(self, now_ms: int) -> list[OpenFinding]:
         """The transactions that hang at `now_ms`, by topic, partition and offset. Raises UnreadableDirectory, OSError.
@@ -43,14 +51,36 @@ class Watch:
             self._settled[place] = tail.last_stable_offset
         known = self._history()
         judged = [
-            hanging.judge(place, one, known, {}, now_ms)
+            hanging.judge(place, one, known, self._undone(place, tail, one, known, now_ms), now_ms)
             for place, tail in sorted(self._followed.tails.items())
             for one in tail.open_transactions
         ]
         return [one for one in judged if one.is_hanging]
 
+    def _undone(
+        self, place: Place, tail: Tail, one: OpenTransaction, known: History, now_ms: int
+    ) -> Mapping[int, Longs]:
+        """The decision that an open transaction lacks the marker of, if that is certain, by producer id.
+
+        A decision with a newer epoch can be on no other transaction. One with the epoch of its data may be on the one
+        before, unless no marker came here since.
+        """
+        decision = self._decided.get((place, one.producer_id))
+        _, state = known.state_of(one.producer_id)
+        if decision is None or decision[history.EPOCH] < one.producer_epoch:
+            return {}
+        decided_ms = int(decision[history.UPDATED_MS])
+        completed_ms = state.last_update_ms if state is not None and state.status in COMPLETE else decided_ms
+        if max(decided_ms, completed_ms) > now_ms - hanging.SETTLED_MS:
+            return {}
+        if decision[history.EPOCH] == one.producer_epoch:
+            witness_ms = tail.last_marker_ms.get(one.producer_id, tail.first_marker_ms)
+            if witness_ms < 0 or decided_ms <= witness_ms + SKEW_MS:
+                return {}
+        return {one.producer_id: decision}
+
     def _history(self) -> History:
-        """The coordinators' last word on each transactional id; of their decisions nothing is kept."""
+        """The coordinators' last word on each transactional id."""
         logs = [log for log in list_partitions(self._options.path) if log.topic == TOPIC]
         for log in logs:
             self._read_states(log)
@@ -67,6 +97,8 @@ class Watch:
                 for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     decoder.add(*record)
         told = decoder.result()
+        for row in told.decisions:
+            self._decided[told.places[row[history.PLACE]], int(row[history.PRODUCER_ID])] = row
         self._read_to[log.partition] = max(wanted.first_offset, told.next_offset)
         for transactional_id, state in told.last.items():
             if state is None:
