@@ -11,6 +11,7 @@ from ottla.spark_jobs.checks.shape import Model, Shape
 from ottla.spark_jobs.scan.damage import Damage
 from ottla.spark_jobs.scan.kernels import Longs
 from ottla.spark_jobs.scan.listing import PartitionLog
+from ottla.spark_jobs.scan.storage import shown
 
 
 class Tally(NamedTuple):
@@ -66,6 +67,11 @@ class Audit(NamedTuple):
     shape: Shape
     model: Model | None
     names: Mapping[int, str]
+
+    @property
+    def title(self) -> str:
+        """What was audited, for people."""
+        return f"Audit of {', '.join(map(shown, self.directories))}"
 
     @property
     def open_transactions(self) -> list[OpenFinding]:

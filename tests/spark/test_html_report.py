@@ -104,9 +104,11 @@ def test_names_are_text_and_never_markup(write_log):
 
 
 def test_a_report_that_cannot_be_written_is_told(write_log, capsys):
-    write_log().data(1)
-    assert audit.main([str(write_log.root), "--report", str(write_log.root / "no" / "report.html")]) == 2
-    assert "--report" in capsys.readouterr().err
+    log = write_log()
+    log.data(1)
+    report = log.path / "report.html"
+    assert audit.main([str(write_log.root), "--report", str(report)]) == 2
+    assert capsys.readouterr().err == f"ottla audit: --report {report}: cannot be written: Not a directory\n"
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -249,6 +250,20 @@ def test_a_table_without_rows_has_its_columns(write_log, tmp_path):
     write_log().data(1)
     assert audit.main([str(write_log.root), "--topics", "ledger", "--output", str(tmp_path / "tables")]) == 0
     assert "producerId" in pq.read_table(tmp_path / "tables/transactions").column_names
+
+
+def test_a_report_shows_uris_without_their_options(reference, kept, capsys, tmp_path):
+    shutil.copytree(reference("clean"), tmp_path / "kept" / "logs")
+    path = tmp_path / "kept" / "logs" / "plain-0" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[300] ^= 1
+    path.write_bytes(content)
+    run = [f"{kept[0]}logs?region=eu-north-1", "--checks", "damage", "--report", f"{tmp_path}/report.html"]
+    assert audit.main(run) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("Audit of kept://disk/logs\n")
+    assert "in kept://disk/logs/plain-0/00000000000000000000.log position" in out
+    assert "eu-north-1" not in out + (tmp_path / "report.html").read_text()
 
 
 def test_a_closed_pipe_is_no_failure_of_the_audit(reference):

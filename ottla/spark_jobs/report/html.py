@@ -13,6 +13,7 @@ from ottla.spark_jobs.report import charts, timeline
 from ottla.spark_jobs.report.page import anchor, element, page, table
 from ottla.spark_jobs.report.text import size_words, verdict
 from ottla.spark_jobs.scan import events
+from ottla.spark_jobs.scan.storage import shown
 
 # Of findings, timelines and producers as many are shown; `--format json` and the tables have all.
 MOST_FINDINGS = 200
@@ -37,7 +38,7 @@ _HEADS = [
 def render(audit: Audit) -> str:
     """The whole document."""
     report = _Report(audit)
-    return page(f"Audit of {', '.join(audit.directories)}", report.parts())
+    return page(audit.title, report.parts())
 
 
 class _Report:
@@ -77,7 +78,7 @@ class _Report:
         if audit.as_of:
             when += f"; as of {audit.as_of}: what a read_committed consumer would have seen then"
         return (
-            element("h1", f"Audit of {escape(', '.join(audit.directories))}")
+            element("h1", escape(audit.title))
             + element("p", escape(text), class_=f"verdict {worst}")
             + element("p", escape(when), class_="soft")
             + element("ul", chips, class_="chips")
@@ -113,7 +114,7 @@ class _Report:
         ]
         if one.file is not None:
             position = "" if one.position is None else f", position {one.position:,}"
-            lines.append(element("p", f"{element('code', escape(one.file))}{position}", class_="soft"))
+            lines.append(element("p", f"{element('code', escape(shown(one.file)))}{position}", class_="soft"))
         return element("div", "".join(lines), class_=f"finding {one.severity}", id=f"f{at}")
 
     def _with_timelines(self) -> list[tuple[PartitionAudit, list[timeline.Span]]]:
@@ -234,5 +235,5 @@ class _Report:
             for one in shown
         )
         more = f"<p>{len(self._notes) - len(shown):,} more</p>" if len(shown) < len(self._notes) else ""
-        head = element("summary", f"{count(len(self._notes), 'note')} without a finding")
+        head = element("summary", f"{count(len(self._notes), 'note')} beside the findings")
         return element("details", head + lines + more)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.spark_jobs.audited import PartitionAudit
+from ottla.spark_jobs.scan.storage import shown
 
 BOLD, DIM, RED, YELLOW, GREEN, PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[33m", "\033[32m", "\033[0m"
 
@@ -59,7 +60,7 @@ def partition_table(rows: Sequence[PartitionAudit], replicated: set[str], style:
     lines: list[list[Cell]] = [_cells(one) for one in rows]
     for index, one in enumerate(rows):
         if one.name in replicated:
-            lines[index][_TOPIC] = f"{one.log.topic} ({one.directory})"
+            lines[index][_TOPIC] = f"{one.log.topic} ({shown(one.directory)})"
     if len(rows) > 1:
         sums: list[Cell] = [
             sum(int(line[at] or 0) for line in lines) if head.is_count else None for at, head in enumerate(_HEADS)

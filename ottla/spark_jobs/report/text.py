@@ -12,6 +12,7 @@ from ottla.spark_jobs.checks.hanging import OpenFinding, Verdict
 from ottla.spark_jobs.checks.shape import Model
 from ottla.spark_jobs.checks.words import count, duration
 from ottla.spark_jobs.report.tables import BOLD, DIM, GREEN, RED, YELLOW, Style, partition_table, plain_table
+from ottla.spark_jobs.scan.storage import shown as shown_path
 
 _COLOURS: dict[Severity, str] = {"error": RED, "warning": YELLOW, "info": DIM}
 # Of one check and severity as many are shown; JSON has all.
@@ -81,8 +82,7 @@ def _title(audit: Audit, style: Style, width: int) -> str:
     facts += count(batches, "batch", "batches")
     if audit.as_of:
         facts += f"; as of {audit.as_of}: what a read_committed consumer would have seen then"
-    title = f"Audit of {', '.join(audit.directories)}"
-    return f"{style(BOLD, title)}\n{style(DIM, _wrapped(facts, width, ''))}"
+    return f"{style(BOLD, audit.title)}\n{style(DIM, _wrapped(facts, width, ''))}"
 
 
 def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean"]]:
@@ -167,7 +167,7 @@ def _findings(findings: Sequence[Finding], style: Style, width: int) -> str:
         out.append(_wrapped(one.message, width, "  "))
         if one.file is not None:
             position = "" if one.position is None else f" position {one.position:,}"
-            out.append(style(DIM, f"  in {one.file}{position}"))
+            out.append(style(DIM, f"  in {shown_path(one.file)}{position}"))
         if one.severity != "info":
             out.append(_wrapped(f"→ {one.action}", width, "  "))
     for (check, severity), many in shown.items():
@@ -178,7 +178,7 @@ def _findings(findings: Sequence[Finding], style: Style, width: int) -> str:
 
 def _notes(notes: Counter[str]) -> str:
     parts = [f"{check} {notes[check]:,}" for check in CHECKS if notes[check]]
-    return f"{count(sum(notes.values()), 'note')} without a finding ({', '.join(parts)}); --all shows them"
+    return f"{count(sum(notes.values()), 'note')} beside the findings ({', '.join(parts)}); --all shows them"
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> str:
