@@ -155,6 +155,25 @@ def test_cut_at_offsets_shows_what_a_consumer_would_have_seen(run_audit, write_l
     assert "open then" in out
 
 
+def test_a_high_watermark_below_the_log_end_cuts_nothing(run_audit, write_log):
+    from tests.spark.views import read_view
+
+    log = write_log()
+    log.data(2, producer_id=7)
+    log.marker(7, commit=True)
+    (write_log.root / "replication-offset-checkpoint").write_text("0\n1\nledger 0 1\n")
+    assert len(read_view(write_log.root, "records", columns=("offset",))) == 2
+    (row,) = read_view(write_log.root, "partitions", columns=("highWatermark", "logEnd", "lastStableOffset"))
+    assert tuple(row.values()) == (1, 3, 3)
+    # The same as of an offset: the cut alone decides.
+    for arguments in ((), ("--as-of", "ledger:0:3")):
+        code, out, _ = run_audit(write_log.root, "--topics", "ledger", "--checks", "gaps,torn,hanging", *arguments)
+        assert code == 0
+        assert re.search(r"^ledger +0 │ +0 +3 +3 ", out, re.MULTILINE), out
+    (write_log.root / "replication-offset-checkpoint").write_text("0\n1\nledger 0 5\n")
+    assert run_audit(write_log.root, "--topics", "ledger", "--checks", "gaps")[0] == 1
+
+
 def test_since_leaves_out_segments_that_a_snapshot_stands_for(run_audit, write_log):
     from ottla.protocol.indexes import TimeEntry, pack_time_entry
     from ottla.protocol.snapshot import encode_snapshot
