@@ -115,6 +115,23 @@ def list_partitions(directory: str) -> list[PartitionLog]:
     return sorted(logs, key=lambda log: (log.topic, log.partition))
 
 
+def list_again(known: PartitionLog) -> PartitionLog:
+    """The partition as it was when its last segment and its last snapshot, those of `known`, were listed.
+
+    Raises OSError. What retention has taken from its start since is missing.
+    """
+    if storage.is_remote(known.path):
+        name = storage.name_of(known.path)
+        files = storage.files_below(storage.parent(known.path), [name])[name]
+    else:
+        files = _files_in(known.path) or []
+    now = _partition_log(known.path, (known.topic, known.partition), files, known.log_start, known.recovery_point)
+    last = known.segments[-1]
+    segments = tuple(segment._replace(is_last=False) for segment in now.segments if segment.path < last.path)
+    snapshots = tuple(path for path in now.snapshots if path <= max(known.snapshots, default=""))
+    return now._replace(log_start=known.log_start, segments=(*segments, last), snapshots=snapshots)
+
+
 def select_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> list[PartitionLog]:
     """The partitions whose topic matches a pattern; without patterns those of every user topic (not `__*`)."""
     if not patterns:

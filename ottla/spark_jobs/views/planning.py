@@ -7,18 +7,27 @@ positions of its `.index`, each held against the batch that stands there.
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
 from ottla.spark_jobs.needs import check_worker
 from ottla.spark_jobs.options import Options, check_places
-from ottla.spark_jobs.scan import storage
+from ottla.spark_jobs.scan import ahead, storage
 from ottla.spark_jobs.scan.damage import FAIL, REPORT, DamageLog
 from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile, list_partitions, select_topics, topic_patterns
 from ottla.spark_jobs.views.bounds import Bounds
+from ottla.spark_jobs.views.deciding import (
+    TASKS_OF_A_WALK,
+    Undecided,
+    are_for_tasks,
+    is_walked_whole,
+    seen_in,
+    undecided,
+)
 
 if TYPE_CHECKING:
     from ottla.spark_jobs.scan.chunks import Piece
@@ -29,6 +38,8 @@ if TYPE_CHECKING:
 LARGEST_TASK_BYTES = 256 * 1024 * 1024
 _SMALL_TASK_BYTES = 64 * 1024 * 1024
 _PARTITIONS_PER_TASK = 200
+# They wait more than they compute, but each may hold some ranges of a segment.
+REMOTE_THREADS = 8
 # Behind all offsets.
 NO_OFFSET = 2**63 - 1
 
@@ -50,10 +61,28 @@ class Reading(NamedTuple):
 class Task(InputPartition):
     """What one Spark task reads: ranges, or whole partitions."""
 
-    def __init__(self, readings: Sequence[Reading] = (), logs: Sequence[PartitionLog] = ()) -> None:
+    def __init__(
+        self,
+        readings: Sequence[Reading] = (),
+        logs: Sequence[PartitionLog] = (),
+        undecided: Mapping[int, Undecided] | None = None,
+    ) -> None:
+        """`undecided`: by `part.partition`, what the task must find out before it reads its ranges there."""
         super().__init__(None)
-        self.readings = tuple(readings)
         self.logs = tuple(logs)
+        self._readings = tuple(readings)
+        self._undecided = undecided or {}
+
+    @property
+    def readings(self) -> Iterator[Reading]:
+        """Each decided when it is its turn. Raises DamagedSegment in mode `fail`, OSError."""
+        for one in self._readings:
+            undecided = self._undecided.get(one.part.partition)
+            if undecided is None:
+                yield one
+            else:
+                visible, opened = undecided.seen_in(one.part)
+                yield one._replace(visible=visible, opened=opened)
 
 
 def selected_logs(options: Options, bounds: Bounds, topic: str = "") -> list[PartitionLog]:
@@ -105,30 +134,67 @@ def plan_readings(
 
     `undecided_too`: fates are needed behind the last stable offset as well.
     """
-    from ottla.spark_jobs.scan.plan import plan_tasks
-    from ottla.spark_jobs.scan.records import visibility, visible_in
-
     logs = selected_logs(options, bounds)
-    wanted = [wanted_of(log, options, bounds) for log in logs]
-    narrowed = [narrowed_log(log, mine, bounds) for log, mine in zip(logs, wanted, strict=True)]
+    wanted, narrowed = _wanted(logs, options, bounds)
     needed = [index for index, log in enumerate(narrowed) if log.segments]
-    fates = dict(zip(needed, fates_of([logs[index] for index in needed], options), strict=True)) if with_fates else {}
-    visible = {index: visibility(one, committed_only=True) for index, one in fates.items()}
-    if undecided_too:
-        visible = {index: one._replace(limit=fates[index].high_watermark) for index, one in visible.items()}
-    opened = {
-        index: tuple(sorted((each.producer_id, each.first_offset) for each in one.open_transactions))
-        for index, one in fates.items()
-    }
+    by_tasks = with_fates and are_for_tasks([logs[index] for index in needed], options)
+    fates: dict[int, PartitionFates] = {}
+    if with_fates and not by_tasks:
+        fates = dict(zip(needed, fates_of([logs[index] for index in needed], options), strict=True))
     tasks: list[InputPartition] = []
-    for parts in plan_tasks(narrowed, os.cpu_count() or 1, LARGEST_TASK_BYTES):
+    cut = _cut(narrowed, [log for log in logs if by_tasks and is_walked_whole(log, options)])
+    ranges = iter(_narrowed_ranges([part for parts in cut for part in parts], wanted))
+    for parts in cut:
         readings = []
-        for part in parts:
+        for part in islice(ranges, len(parts)):
             index = part.partition
-            seen = visible_in(visible[index], part, logs[index]) if with_fates else None
-            readings.append(Reading(narrowed_range(part, wanted[index]), wanted[index], seen, opened.get(index, ())))
-        tasks.append(Task(readings))
+            reading = Reading(part, wanted[index])
+            if index in fates:
+                visible, opened = seen_in(logs[index], fates[index], part, undecided_too=undecided_too)
+                reading = reading._replace(visible=visible, opened=opened)
+            readings.append(reading)
+        places = {part.partition for part in parts} if by_tasks else ()
+        left = {index: undecided(logs[index], options, undecided_too=undecided_too) for index in places}
+        tasks.append(Task(readings, undecided=left))
     return tasks
+
+
+def _wanted(
+    logs: Sequence[PartitionLog], options: Options, bounds: Bounds
+) -> "tuple[list[Wanted], list[PartitionLog]]":
+    """What is asked of each partition, and its segments that can hold it."""
+
+    def narrowed(log: PartitionLog) -> "tuple[Wanted, PartitionLog]":
+        wanted = wanted_of(log, options, bounds)
+        return wanted, narrowed_log(log, wanted, bounds)
+
+    # Times are looked up in files, for which a store lets one wait.
+    with ThreadPoolExecutor(REMOTE_THREADS if storage.is_remote(options.path) else 1) as threads:
+        found = list(threads.map(narrowed, logs))
+    return [wanted for wanted, _ in found], [log for _, log in found]
+
+
+def _cut(logs: Sequence[PartitionLog], walked: Sequence[PartitionLog]) -> "list[tuple[Range, ...]]":
+    """Ranges in tasks of about equal size; those that are `walked` by each of their tasks in few tasks."""
+    from ottla.spark_jobs.scan.plan import cut_partition, pack, plan_tasks
+
+    whole = {(log.topic, log.partition) for log in walked}
+    some = [log._replace(segments=()) if (log.topic, log.partition) in whole else log for log in logs]
+    tasks = plan_tasks(some, os.cpu_count() or 1, LARGEST_TASK_BYTES)
+    for index, log in enumerate(logs):
+        if (log.topic, log.partition) in whole:
+            target = max(LARGEST_TASK_BYTES, -(-log.size_bytes // TASKS_OF_A_WALK))
+            tasks += pack(cut_partition(index, log, target), target)
+    return tasks
+
+
+def _narrowed_ranges(parts: "Sequence[Range]", wanted: "Sequence[Wanted]") -> "list[Range]":
+    def narrowed(part: "Range") -> "Range":
+        return narrowed_range(part, wanted[part.partition])
+
+    # Of remote ones, many indexes are asked for at once.
+    is_remote = any(storage.is_remote(part.pieces[0].path) for part in parts)
+    return ahead.each(narrowed, parts) if is_remote else [narrowed(part) for part in parts]
 
 
 def plan_partitions(options: Options, bounds: Bounds) -> list[InputPartition]:
@@ -151,7 +217,7 @@ def fates_of(logs: Sequence[PartitionLog], options: Options, *, counted: bool = 
     check_worker()
     from ottla.spark_jobs.scan.partitions import visible_partitions
 
-    threads = min(os.cpu_count() or 1, 8)
+    threads = REMOTE_THREADS if storage.is_remote(options.path) else min(os.cpu_count() or 1, 8)
     return visible_partitions(logs, on_damage=options.on_damage, verify=options.verify or counted, threads=threads)
 
 

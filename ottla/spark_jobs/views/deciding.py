@@ -1,0 +1,99 @@
+"""Which batches a task may show, decided by the task itself where that would keep the driver for long. shell
+
+Spark asks for tasks in one Python process of the driver, without a context that could run any. What the indexes do not
+tell takes a walk over headers there, which is fine for a second or two; beyond that each task is told where its
+partition ends, and finds out. Tasks of one partition find the same: they list it again up to that end, and no further.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.spark_jobs.options import Options
+from ottla.spark_jobs.scan import storage
+from ottla.spark_jobs.scan.damage import REPORT
+from ottla.spark_jobs.scan.listing import PartitionLog, list_again
+
+if TYPE_CHECKING:
+    from ottla.spark_jobs.scan.fates import PartitionFates
+    from ottla.spark_jobs.scan.plan import Range
+    from ottla.spark_jobs.scan.records import Visibility
+
+# What the driver walks before tasks do: it takes a few seconds.
+DRIVER_BYTES = 4 * 1024 * 1024 * 1024
+REMOTE_DRIVER_BYTES = 256 * 1024 * 1024
+# A partition that has to be walked whole is walked by each of its tasks, so it has few of them.
+TASKS_OF_A_WALK = 4
+# A worker's tasks come in the order of their partitions.
+_KEPT_FATES = 4
+
+
+class Seen(NamedTuple):
+    """What of a range is visible, and the open transactions: (producer id, first offset), by producer id."""
+
+    visible: "Visibility"
+    opened: tuple[tuple[int, int], ...]
+
+
+class Undecided(NamedTuple):
+    """A partition whose fates its tasks find out. `known_end`: as it was listed, without the segments in between."""
+
+    known_end: PartitionLog
+    on_damage: str
+    verify: bool
+    undecided_too: bool
+
+    def seen_in(self, part: "Range") -> Seen:
+        """Raises DamagedSegment in mode `fail`, OSError."""
+        log, fates = _found(self.known_end, self.on_damage, self.verify)
+        return seen_in(log, fates, part, undecided_too=self.undecided_too)
+
+
+def undecided(log: PartitionLog, options: Options, *, undecided_too: bool) -> Undecided:
+    """`log` is all of the partition."""
+    end = log._replace(segments=log.segments[-1:], snapshots=log.snapshots[-1:])
+    return Undecided(end, options.on_damage, options.verify, undecided_too)
+
+
+def seen_in(log: PartitionLog, fates: "PartitionFates", part: "Range", *, undecided_too: bool) -> Seen:
+    """`undecided_too`: what lies behind the last stable offset as well."""
+    from ottla.spark_jobs.scan.records import visibility, visible_in
+
+    visible = visibility(fates, committed_only=True)
+    if undecided_too:
+        visible = visible._replace(limit=fates.high_watermark)
+    opened = tuple(sorted((one.producer_id, one.first_offset) for one in fates.open_transactions))
+    return Seen(visible_in(visible, part, log), opened)
+
+
+def is_walked_whole(log: PartitionLog, options: Options) -> bool:
+    """Whether the indexes cannot tell the fates, as far as the listing shows it."""
+    return options.verify or options.on_damage == REPORT or _indexed_below(log) is None
+
+
+def are_for_tasks(logs: Sequence[PartitionLog], options: Options) -> bool:
+    """Whether more has to be walked for the fates of all `logs` than the driver should."""
+    least = REMOTE_DRIVER_BYTES if storage.is_remote(options.path) else DRIVER_BYTES
+    return sum(_walked_bytes(log, options) for log in logs) > least
+
+
+def _walked_bytes(log: PartitionLog, options: Options) -> int:
+    below = None if is_walked_whole(log, options) else _indexed_below(log)
+    ends = [segment.base_offset for segment in log.segments[1:]] + [2**63 - 1]
+    return sum(one.size_bytes for one, end in zip(log.segments, ends, strict=True) if below is None or end > below)
+
+
+def _indexed_below(log: PartitionLog) -> int | None:
+    """The newest snapshot that a broker would rely on, as `indexes` does; None without one."""
+    offsets = [int(storage.stem_of(path)) for path in log.snapshots]
+    first = log.segments[0].base_offset if log.segments else 0
+    return max((offset for offset in offsets if first < offset <= log.recovery_point), default=None)
+
+
+@lru_cache(maxsize=_KEPT_FATES)
+def _found(known_end: PartitionLog, on_damage: str, verify: bool) -> "tuple[PartitionLog, PartitionFates]":
+    from ottla.spark_jobs.scan.partitions import visible_partitions
+
+    log = list_again(known_end)
+    (fates,) = visible_partitions([log], on_damage=on_damage, verify=verify, threads=1)
+    return log, fates
