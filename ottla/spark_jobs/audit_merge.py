@@ -50,8 +50,9 @@ def judge(
         }
         partitions.append(judged.audit())
         found += judged.findings if names[one.log.name] == 1 else told_apart(judged.findings, one.directory)
-        idle += [((one.log.topic, one.log.partition), part.idle) for part in facts[index]]
-    total = shape.merge(part.shape for parts in facts.values() for part in parts)
+        if reach.counts(index):
+            idle += [((one.log.topic, one.log.partition), part.idle) for part in facts[index]]
+    total = shape.merge(part.shape for index, parts in facts.items() if reach.counts(index) for part in parts)
     found += stale.findings(
         known.states, idle, request.now_ms, request.id_expiration_ms, request.producer_expiration_ms
     )

@@ -59,6 +59,10 @@ class Reach:
         newest = self._newest[self._listed[index].directory]
         return self._latest[index] if self._is_behind(index) else newest
 
+    def counts(self, index: int) -> bool:
+        """Whether the partition counts in what is told of all together: of several replicas the longest does."""
+        return self._longest[self._listed[index].log.name] == index
+
     def of(self, index: int) -> Reached:
         still_open = None
         if self._is_behind(index):

@@ -1,6 +1,6 @@
 """The audit from end to end: list, plan, let tasks read, merge what they know, and judge it. shell"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -114,8 +114,8 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
         request.output,
         min(MOST_RECENT, MOST_RECENT_OF_ALL // max(len(chosen), 1)),
     )
-    coordinators = _coordinators(logs)
-    copied_from = [index for index, log in enumerate(logs) if log.topic in copied_topics]
+    coordinators = {number: index for (_, number), index in _longest(logs, {history.TOPIC}).items()}
+    copied_from = [*_longest(logs, copied_topics).values()]
     needed = sorted({*chosen, *coordinators.values(), *copied_from})
     works = {index: _works(runner, index, listed[index], settings) for index in needed}
     limits = _limits(runner, request, listed, works)
@@ -135,7 +135,11 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
         assert isinstance(result.value, audit_work.RangeFacts)
         facts[result.partition].append(result.value)
     disputed = find_disputed(runner, ready, facts) if {"torn", "hanging"} & {*request.checks} else Disputed()
-    copied = find_copies(runner, request.copies, works) if "copies" in request.checks else []
+    copied = (
+        find_copies(runner, request.copies, {index: works[index] for index in copied_from})
+        if "copies" in request.checks
+        else []
+    )
     chosen_ones = {index: listed[index] for index in chosen}
     return judge(request, chosen_ones, facts, known, limits, copied, disputed)
 
@@ -196,15 +200,13 @@ def _latest_ms(path: str) -> int | None:
     return latest if latest > 0 else None
 
 
-def _coordinators(logs: Sequence[PartitionLog]) -> dict[int, int]:
-    """Partition of `__transaction_state` -> index in the listing: of several replicas the longest."""
-    found: dict[int, int] = {}
+def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[history.Place, int]:
+    """Partition of these topics -> index in the listing: of several replicas the longest."""
+    found: dict[history.Place, int] = {}
     for index, log in enumerate(logs):
-        if log.topic != history.TOPIC:
-            continue
-        other = found.get(log.partition)
-        if other is None or _length(log) > _length(logs[other]):
-            found[log.partition] = index
+        other = found.get((log.topic, log.partition))
+        if log.topic in topics and (other is None or _length(log) > _length(logs[other])):
+            found[log.topic, log.partition] = index
     return found
 
 

@@ -224,6 +224,22 @@ def test_replicas_are_audited_each_for_itself(run_audit, reference, tmp_path):
     assert len(re.findall(rf"^plain \({tmp_path}/(one|two)\) +0 │", out, re.MULTILINE)) == 2
 
 
+def test_replicas_are_no_copies_and_count_once(run_audit, write_log, tmp_path):
+    source, target = write_log("orders"), write_log("settlements")
+    source.data(4)
+    target.data(4, producer_id=7)
+    target.marker(7, commit=True)
+    # The replica of one side alone, and one that ends earlier.
+    replica = tmp_path / "replica"
+    shutil.copytree(write_log.root, replica, ignore=shutil.ignore_patterns("orders-0"))
+    target.data(1, producer_id=7, base_sequence=4, value=b"open")
+    arguments = ("--copies", "orders=settlements,key", "--format", "json", "--all")
+    both = run_audit(write_log.root, replica, *arguments, "--checks", "copies,shape,stale")
+    alone = run_audit(write_log.root, *arguments, "--checks", "copies,shape,stale")
+    assert both == alone
+    assert "4 committed records of orders compared with 4 of settlements" in both[1]
+
+
 @pytest.mark.parametrize("form", ["parquet", "json"])
 def test_tables_are_written_for_others_to_read(run_audit, reference, tmp_path, form):
     import pyarrow.json
