@@ -103,14 +103,28 @@ def ottla(
 
 
 @contextlib.contextmanager
-def apache_kafka(script: Path) -> Iterator[Broker]:
-    """Apache Kafka, one KRaft node; the format of its directory is not counted."""
+def apache_kafka(script: Path, data_dir: Path | None = None) -> Iterator[Broker]:
+    """Apache Kafka, one KRaft node; the format of its directory is not counted.
+
+    `data_dir`: it serves this one, which our broker has served before, and which `ottla graduate` prepares for it.
+    """
     port = _two_free_ports()
     with tempfile.TemporaryDirectory(prefix="kafka-benchmark-") as directory:
         command = ["bash", str(script), "format", directory, str(port)]
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if data_dir is not None:
+            _graduate(data_dir, Path(directory) / "server.properties")
         with _running(["bash", str(script), "start", directory], Path(directory) / "log") as (process, began):
             yield _answering("kafka", f"127.0.0.1:{port}", process, Path(directory) / "log", began)
+
+
+def _graduate(data_dir: Path, properties: Path) -> None:
+    # Of two lines with one name the last counts.
+    properties.write_text(f"{properties.read_text()}log.dirs={data_dir}\n")
+    command = [sys.executable, "-m", "ottla.cli.main", "graduate", str(data_dir), "--node-id", "1"]
+    done = subprocess.run([*command, "--config", str(properties)], capture_output=True, text=True, cwd=ROOT)
+    if done.returncode != 0:
+        raise SystemExit(f"Apache Kafka cannot serve {data_dir}:\n{done.stderr}")
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.cpu_time import cpu_of_tree  # noqa: E402
 from benchmarks.make_log import make_log  # noqa: E402
 
 ALL_COLUMNS = None
@@ -42,26 +43,6 @@ def start_spark(cores):
     )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
-
-
-def cpu_of_tree():
-    """CPU seconds of this process, the JVM and all workers so far; None where /proc is missing."""
-    if not Path("/proc/self/stat").exists():
-        return None
-    ticks, parents = {}, {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        pid = int(path.parent.name)
-        parents[pid] = int(fields[1])
-        # Own and reaped children's, user and system.
-        ticks[pid] = sum(map(int, fields[11:15]))
-    mine = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
-        mine |= more
-    return sum(ticks[pid] for pid in mine) / os.sysconf("SC_CLK_TCK")
 
 
 def best_of(rounds, run):

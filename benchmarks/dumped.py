@@ -1,0 +1,91 @@
+"""Segment files printed and judged, by `ottla dump`, `ottla audit` and this process, by kafka-dump-log. shell"""
+
+import hashlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from compared import Timing
+from cpu_time import cpu_of_ended_children
+from processes import KAFKA_SCRIPT, ROOT
+
+KAFKA_TOOL = ("bash", str(KAFKA_SCRIPT), "tool", "org.apache.kafka.tools.DumpLogSegments")
+OTTLA = (sys.executable, "-m", "ottla.cli.main")
+AUDIT_CODES = (0, 1)
+
+
+def linked(root: Path, place: Path, most_bytes: int | None = None) -> tuple[Path, int]:
+    """A directory of links to the segments alone, and their bytes; with `most_bytes` to the first few, one at least."""
+    size = 0
+    for path in sorted(root.glob("*-[0-9]*/*.log")):
+        if most_bytes is not None and size and size + path.stat().st_size > most_bytes:
+            break
+        (place / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (place / path.parent.name / path.name).symlink_to(path.resolve())
+        size += path.stat().st_size
+    return place, size
+
+
+def kafka_dump(links: Path, *options: str) -> list[str]:
+    """The command of Kafka's tool for all segments there, in one JVM."""
+    files = ",".join(str(path) for path in sorted(links.glob("*/*.log")))
+    return [*KAFKA_TOOL, "--files", files, *options]
+
+
+def ottla_dump(links: Path, *options: str) -> list[str]:
+    return [*OTTLA, "dump", str(links), *options]
+
+
+def ottla_audit(root: Path) -> list[str]:
+    return [*OTTLA, "audit", str(root)]
+
+
+def timed_process(command: Sequence[str], codes: Sequence[int] = (0,)) -> Callable[[], Timing]:
+    """A run of `command`, from its start to its end, whose output nobody keeps."""
+
+    def run() -> Timing:
+        began, before = time.perf_counter(), cpu_of_ended_children()
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        wall_s, cpu_s = time.perf_counter() - began, cpu_of_ended_children() - before
+        if done.returncode not in codes:
+            raise SystemExit(f"{' '.join(command[:5])} ... ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        return {"wall_s": wall_s, "cpu_s": cpu_s}
+
+    return run
+
+
+def timed_fates(root: Path, threads: int) -> Callable[[], Timing]:
+    """Headers, CRCs and fates of all partitions in this process, which stays warm from run to run."""
+    from ottla.spark_jobs.scan.listing import list_partitions
+    from ottla.spark_jobs.scan.partitions import scan_partitions
+
+    def run() -> Timing:
+        began, before = time.perf_counter(), time.process_time()
+        scan_partitions(list_partitions(str(root)), on_damage="fail", check_crc=True, threads=threads)
+        return {"wall_s": time.perf_counter() - began, "cpu_s": time.process_time() - before}
+
+    return run
+
+
+def check_same(links: Path, *, with_records: bool) -> None:
+    """Exit unless both tools print the same line for every batch and, `with_records`, one for each record."""
+    ours = _told(ottla_dump(links, *(("--records",) if with_records else ())))
+    theirs = _told(kafka_dump(links, *(("--print-data-log",) if with_records else ())))
+    if ours != theirs or not ours[0]:
+        raise SystemExit(f"ottla dump and kafka-dump-log do not agree (batches, digest, records): {ours}, {theirs}")
+
+
+def _told(command: Sequence[str]) -> tuple[int, str, int]:
+    """(batches, digest of their lines, records) that a tool printed."""
+    batches, records, digest = 0, 0, hashlib.sha256()
+    # A random value may hold line ends: a record is told by more than its first letter.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(b"baseOffset: "):
+                batches += 1
+                digest.update(line)
+            records += line.startswith(b"| offset: ")
+    return batches, digest.hexdigest()[:16], records

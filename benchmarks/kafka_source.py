@@ -1,0 +1,304 @@
+"""Our data source against Spark's own Kafka source, our dump against kafka-dump-log: one log, one run, ratios. shell
+
+    python benchmarks/kafka_source.py [--size-mib 2150] [--rounds 3] [--only WORDS] [--format json] [--same-spark]
+
+Needs Java 17 and Maven. The log is that of `make_log.py`. We read its files; Spark's Kafka source reads the same
+records from a broker that serves a copy of them: `ottla serve`, then Apache Kafka 4.3.1. Both give the same columns to
+a sink that keeps nothing, on as many cores, read_committed, and must first agree on every record, by sums over
+partitions. The contestants take turns. Rates are of the best round, CPU is the median: of Spark, its JVM and workers,
+and beside it the broker's. Spark's Kafka source runs on the Spark of its own version, in an environment that is made on
+the first run and kept in `--cache`; `--same-spark` puts it into ours.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import dumped  # noqa: E402
+import processes  # noqa: E402
+from compared import Timing, heading, line_of, row_of, turns  # noqa: E402
+from confluent_kafka import KafkaException  # noqa: E402
+from confluent_kafka.admin import AdminClient  # noqa: E402
+from connector import connector, need_java_and_maven  # noqa: E402
+from figures import machine  # noqa: E402
+from make_log import TOPIC, make_log  # noqa: E402
+
+COLUMNS = {
+    "offset and key": {"offset": "long", "key": "binary"},
+    "five columns": {
+        "key": "binary",
+        "value": "binary",
+        "partition": "int",
+        "offset": "long",
+        "timestamp": "timestamp",
+    },
+}
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 30
+
+
+class SparkReader:
+    """A process of `spark_reads.py`: `ask` a request, get its answer."""
+
+    def __init__(self, name: str, process: "subprocess.Popen[str]", log: Path) -> None:
+        self._name, self._process, self._log = name, process, log
+        self.version = self._answer()["spark"]
+
+    def ask(self, request: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"Spark with {self._name} failed:\n{self._log.read_text(errors='replace')[-3000:]}")
+        return json.loads(line)
+
+
+@contextlib.contextmanager
+def spark_reader(name: str, python: str, cores: int, jars: tuple[str, ...], scratch: Path) -> Iterator[SparkReader]:
+    """Spark in its own process. At the end of its input it stops, and the JVM with it."""
+    arguments = json.dumps({"cores": cores, "jars": list(jars)})
+    log = scratch / f"{name.replace(' ', '-')}.log"
+    environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYSPARK_PYTHON")}
+    # Workers import the package from here. The other environment has none of what it needs, and asks for none of it.
+    environment["PYTHONPATH"] = str(HERE.parent)
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [python, str(HERE / "spark_reads.py"), arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
+            # Ctrl-C is for us, who stop it.
+            start_new_session=True,
+        )
+    try:
+        yield SparkReader(name, process, log)
+    except BaseException:
+        # It may be waiting for a broker that is gone.
+        os.killpg(process.pid, signal.SIGTERM)
+        raise
+    finally:
+        _end(process)
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    """Wait until the process, at the end of its input, and its JVM are gone; kill what is not."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_TIMEOUT_S)
+    # The JVM is in the group of the process, which is its own.
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def ours_of(root: Path, columns: dict[str, str]) -> dict[str, Any]:
+    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    options = {"isolation.level": "read_committed"}
+    return {"format": "ottla", "options": options, "load": str(root), "schema": schema, "columns": [*columns]}
+
+
+def theirs_of(bootstrap: str, columns: dict[str, str]) -> dict[str, Any]:
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": TOPIC,
+        "startingOffsets": "earliest",
+        "kafka.isolation.level": "read_committed",
+    }
+    return {"format": "kafka", "options": options, "load": None, "schema": None, "columns": [*columns]}
+
+
+class Comparison:
+    """One log, and what is measured on it. Rows are handed to `show` as they come."""
+
+    def __init__(self, arguments: argparse.Namespace, scratch: Path, show: Callable[[dict[str, Any]], None]) -> None:
+        self._arguments, self._scratch, self._show = arguments, scratch, show
+        self.versions: dict[str, str] = {}
+        self._root = scratch / "log"
+        self.size, self.records, self._committed = make_log(self._root, arguments.size_mib * 2**20)
+
+    def _wanted(self, what: str) -> bool:
+        return self._arguments.only in what
+
+    def sources(self) -> None:
+        """Spark's Kafka source on `ottla serve` and on Apache Kafka, which take the same copy one after the other."""
+        names = [name for name in ("ottla serve", "Apache Kafka") if self._wanted(f"Kafka source on {name}")]
+        if not names:
+            return
+        source = connector(self._arguments.cache, self._arguments.connector, same_spark=self._arguments.same_spark)
+        copy = self._scratch / "served"
+        shutil.copytree(self._root, copy, copy_function=shutil.copyfile)
+        # It names no cluster: the broker draws one where there is none.
+        (copy / "meta.properties").unlink()
+        with contextlib.ExitStack() as running:
+            ours = running.enter_context(
+                spark_reader("our data source", sys.executable, self._arguments.cores, (), self._scratch)
+            )
+            theirs = running.enter_context(
+                spark_reader("its Kafka source", source.python, self._arguments.cores, source.jars, self._scratch)
+            )
+            self.versions = {
+                "our data source on Spark": ours.version,
+                "Spark's Kafka source": source.version,
+                "that on Spark": theirs.version,
+            }
+            checked = ours.ask({"do": "check", **ours_of(self._root, COLUMNS["five columns"])})
+            # Always served by ours first: it makes the metadata that a Kafka needs.
+            with processes.ottla(copy) as broker:
+                if "ottla serve" in names:
+                    self._against(broker, "ottla serve", ours, theirs, checked)
+            if "Apache Kafka" in names:
+                with processes.apache_kafka(processes.KAFKA_SCRIPT, copy) as broker:
+                    self._against(broker, "Apache Kafka", ours, theirs, checked)
+
+    def _against(
+        self, broker: processes.Broker, name: str, ours: SparkReader, theirs: SparkReader, checked: list[list[int]]
+    ) -> None:
+        _wait_for_leaders(broker.bootstrap)
+        _tell(f"checking what Spark's Kafka source reads from {name}")
+        found = theirs.ask({"do": "check", **theirs_of(broker.bootstrap, COLUMNS["five columns"])})
+        if found != checked or sum(row[1] for row in found) != self._committed:
+            raise SystemExit(f"the sources read different records; ours: {checked}, Kafka's from {name}: {found}")
+        for what, columns in COLUMNS.items():
+            _tell(f"reading {what}")
+
+            def our_run(columns: dict[str, str] = columns) -> Timing:
+                timing: Timing = ours.ask({"do": "read", **ours_of(self._root, columns)})
+                return timing
+
+            def their_run(columns: dict[str, str] = columns) -> Timing:
+                before = broker.cpu_s()
+                timing: Timing = theirs.ask({"do": "read", **theirs_of(broker.bootstrap, columns)})
+                after = broker.cpu_s()
+                return timing | {"broker_cpu_s": None if before is None or after is None else after - before}
+
+            timings = turns({"ours": our_run, "theirs": their_run}, self._arguments.rounds)
+            amount = self._committed / 1e6
+            self._show(
+                row_of(f"records, {what}", f"Kafka source on {name}", amount, "M", timings["ours"], timings["theirs"])
+            )
+
+    def dumps(self) -> None:
+        """Headers, records and audits of the segments against Kafka's tool, process against process."""
+        if not self._wanted("kafka-dump-log"):
+            return
+        headers, header_bytes = dumped.linked(self._root, self._scratch / "all-segments")
+        some, some_bytes = dumped.linked(self._root, self._scratch / "some-segments", self._arguments.dump_mib * 2**20)
+        _tell("checking what kafka-dump-log and ottla dump print")
+        dumped.check_same(headers, with_records=False)
+        dumped.check_same(some, with_records=True)
+        cores = self._arguments.cores
+        _tell("headers")
+        runs = {
+            "headers and CRCs, a line a batch": dumped.timed_process(dumped.ottla_dump(headers)),
+            "headers, CRCs, fates, in a warm process": dumped.timed_fates(self._root, cores),
+            "audit, every check": dumped.timed_process(dumped.ottla_audit(self._root), dumped.AUDIT_CODES),
+            "kafka-dump-log": dumped.timed_process(dumped.kafka_dump(headers)),
+        }
+        timings = turns(runs, self._arguments.rounds)
+        theirs = timings.pop("kafka-dump-log")
+        for what, ours in timings.items():
+            self._show(row_of(what, "kafka-dump-log", header_bytes / 2**30, "GiB", ours, theirs))
+        _tell("records")
+        timings = turns(
+            {
+                "ours": dumped.timed_process(dumped.ottla_dump(some, "--records")),
+                "theirs": dumped.timed_process(dumped.kafka_dump(some, "--print-data-log")),
+            },
+            self._arguments.rounds,
+        )
+        amount = some_bytes / 2**30
+        what = f"records, a line each, {amount:.2f} GiB of it"
+        self._show(row_of(what, "kafka-dump-log --print-data-log", amount, "GiB", timings["ours"], timings["theirs"]))
+
+
+def _wait_for_leaders(bootstrap: str) -> None:
+    """Kafka answers before it leads anything."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(KafkaException):
+            topic = admin.list_topics(timeout=10).topics.get(TOPIC)
+            if topic is not None and all(one.leader >= 0 for one in topic.partitions.values()):
+                return
+        time.sleep(0.1)
+    raise SystemExit(f"the broker at {bootstrap} leads no {TOPIC} after {START_TIMEOUT_S} s")
+
+
+def _tell(line: str) -> None:
+    print(f"{line} ...", file=sys.stderr, flush=True)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size-mib", type=int, default=2150)
+    parser.add_argument("--dump-mib", type=int, default=256, help="of segments whose records are printed")
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="what is compared with something that has this in its name")
+    parser.add_argument("--connector", metavar="VERSION", help="of Spark's Kafka source; default: the newest")
+    parser.add_argument("--same-spark", action="store_true", help="run it on our Spark, whatever its version")
+    cache = Path(tempfile.gettempdir()) / "ottla-spark-kafka"
+    parser.add_argument("--cache", type=Path, default=cache, help="for its jars and its Spark; default: %(default)s")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse()
+    need_java_and_maven()
+    # A SIGTERM stops what was started, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    stands_on = machine()
+    rows: list[dict[str, Any]] = []
+
+    def show(row: dict[str, Any]) -> None:
+        rows.append(row)
+        if arguments.format == "text":
+            print(line_of(row), flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="ottla-kafka-source-") as scratch:
+        compared = Comparison(arguments, Path(scratch), show)
+        told = f"{compared.size / 2**30:.2f} GiB, {compared.records:,} records, {arguments.cores} cores"
+        _tell(f"{told}, load {stands_on['load_1_min']:.1f}")
+        if arguments.format == "text":
+            print(heading())
+        compared.dumps()
+        compared.sources()
+    if arguments.format == "json":
+        size = {"size_bytes": compared.size, "records": compared.records}
+        print(json.dumps({"machine": stands_on, "versions": compared.versions, **size, "rows": rows}, indent=2))
+    elif compared.versions:
+        print(", ".join(f"{name} {version}" for name, version in compared.versions.items()))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
