@@ -6,18 +6,16 @@ content was flushed, and a snapshot taken there. What a machine's crash may have
 
 import numpy as np
 
-from ottla.protocol.errors import ProtocolError
-from ottla.protocol.indexes import AbortedTxn, iter_aborted
 from ottla.spark_jobs.scan import headers, states, storage
 from ottla.spark_jobs.scan.chunks import SegmentReader
 from ottla.spark_jobs.scan.damage import REPORT, DamageLog
-from ottla.spark_jobs.scan.fates import ABORTED_COLUMNS, PartitionFates, RangeFates, aborted_of, merge_ranges
-from ottla.spark_jobs.scan.index_files import batch_positions, snapshot_entries
+from ottla.spark_jobs.scan.fates import ABORTED_COLUMNS, PartitionFates, RangeFates, merge_ranges
+from ottla.spark_jobs.scan.index_files import aborted_entries, batch_positions, snapshot_entries
 from ottla.spark_jobs.scan.kernels import Longs
 from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile
 from ottla.spark_jobs.scan.plan import Range, cut_segment, is_batch_start
 from ottla.spark_jobs.scan.states import States
-from ottla.spark_jobs.scan.walk import Walk
+from ottla.spark_jobs.scan.walk import range_fates
 
 
 def fates_from_indexes(log: PartitionLog, *, on_damage: str) -> PartitionFates | None:
@@ -85,18 +83,15 @@ def _aborted_below(log: PartitionLog, offset: int) -> Longs | None:
     with_aborted = [segment for segment in segments if not segment.lacks(".txnindex")]
     contents = storage.each(storage.read_if_there, [storage.beside(one.path, ".txnindex") for one in with_aborted])
     ends = dict(zip(log.segments, log.segments[1:], strict=False))
-    found: list[AbortedTxn] = []
+    found: list[Longs] = [np.empty((0, ABORTED_COLUMNS), dtype=np.int64)]
     for segment, content in zip(with_aborted, contents, strict=True):
-        try:
-            entries = list(iter_aborted(content or b""))
-        except ProtocolError:
-            return None
+        entries = aborted_entries(content or b"")
+        markers = entries.rows[:, 0]
         end = ends[segment].base_offset if segment in ends else 2**63 - 1
-        if not all(segment.base_offset <= entry.last_offset < end for entry in entries):
+        if entries.fault or (markers < segment.base_offset).any() or (markers >= end).any():
             return None
-        found += [entry for entry in entries if entry.last_offset < offset]
-    rows = [(entry.producer_id, entry.first_offset, entry.last_offset) for entry in found]
-    return np.array(rows, dtype=np.int64).reshape(-1, ABORTED_COLUMNS)
+        found.append(entries.rows[markers < offset][:, [1, 2, 0]])
+    return np.concatenate(found)
 
 
 def has_index(segment: SegmentFile) -> bool:
@@ -118,11 +113,8 @@ def _walk_tail(log: PartitionLog, start: States, *, on_damage: str) -> RangeFate
     for one in log.segments[index:]:
         pieces += cut_segment(one, one.size_bytes + 1, log.recovery_point)
     pieces = [piece._replace(start=position) if piece.base_offset == segment.base_offset else piece for piece in pieces]
-    damage = DamageLog(on_damage)
-    walked = Walk(Range(0, 0, log.topic, log.partition, log.log_start, tuple(pieces)), start, damage, check_crc=False)
-    aborted: list[Longs] = [np.empty((0, ABORTED_COLUMNS), dtype=np.int64)]
-    aborted += [aborted_of(step.ended) for step in walked if len(step.ended)]
-    return RangeFates(walked.totals, np.concatenate(aborted), walked.leaving, tuple(damage.found), tuple(damage.torn))
+    tail = Range(0, 0, log.topic, log.partition, log.log_start, tuple(pieces))
+    return range_fates(tail, start, on_damage=on_damage, check_crc=False)
 
 
 def _position_of(segment: SegmentFile, offset: int, recovery_point: int) -> int | None:

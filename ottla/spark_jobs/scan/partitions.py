@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-
 from ottla.spark_jobs.scan import states
 from ottla.spark_jobs.scan.damage import REPORT, DamageLog
-from ottla.spark_jobs.scan.fates import ABORTED_COLUMNS, PartitionFates, RangeFates, aborted_of, merge_ranges
+from ottla.spark_jobs.scan.fates import PartitionFates, RangeFates, merge_ranges
 from ottla.spark_jobs.scan.indexes import fates_from_indexes, read_snapshot, snapshot_offset
-from ottla.spark_jobs.scan.kernels import Longs
 from ottla.spark_jobs.scan.listing import PartitionLog
 from ottla.spark_jobs.scan.plan import Range, cut_partition
 from ottla.spark_jobs.scan.states import States
-from ottla.spark_jobs.scan.walk import Walk
+from ottla.spark_jobs.scan.walk import Walk, range_fates
 
 
 def entering(log: PartitionLog) -> States:
@@ -47,11 +44,7 @@ def scan_range(part: Range, start: States | None = None, *, on_damage: str, chec
 
     Raises DamagedSegment in mode `fail`, OSError if a file cannot be read.
     """
-    log = DamageLog(on_damage)
-    walked = Walk(part, states.empty() if start is None else start, log, check_crc=check_crc)
-    aborted: list[Longs] = [np.empty((0, ABORTED_COLUMNS), dtype=np.int64)]
-    aborted += [found for step in walked if len(found := aborted_of(step.ended))]
-    return RangeFates(walked.totals, np.concatenate(aborted), walked.leaving, tuple(log.found), tuple(log.torn))
+    return range_fates(part, states.empty() if start is None else start, on_damage=on_damage, check_crc=check_crc)
 
 
 def merge_partition(log: PartitionLog, ranges: Sequence[RangeFates]) -> PartitionFates:

@@ -9,6 +9,7 @@ from ottla.spark_jobs.scan import headers
 from ottla.spark_jobs.scan.chunks import Piece, SegmentReader
 from ottla.spark_jobs.scan.damage import DamageLog
 from ottla.spark_jobs.scan.events import Follower
+from ottla.spark_jobs.scan.fates import ABORTED_COLUMNS, RangeFates, aborted_of
 from ottla.spark_jobs.scan.kernels import Bytes, Longs
 from ottla.spark_jobs.scan.plan import Range
 from ottla.spark_jobs.scan.states import DEFAULT_EXPIRATION_MS, States
@@ -85,3 +86,12 @@ class Walk:
     @property
     def totals(self) -> Longs:
         return self._follower.totals
+
+
+def range_fates(part: Range, start: States, *, on_damage: str, check_crc: bool) -> RangeFates:
+    """What a walk over all of `part` tells of its transactions. Raises what the walk raises."""
+    log = DamageLog(on_damage)
+    walked = Walk(part, start, log, check_crc=check_crc)
+    aborted: list[Longs] = [np.empty((0, ABORTED_COLUMNS), dtype=np.int64)]
+    aborted += [aborted_of(step.ended) for step in walked if len(step.ended)]
+    return RangeFates(walked.totals, np.concatenate(aborted), walked.leaving, tuple(log.found), tuple(log.torn))
