@@ -2,11 +2,13 @@
 
 Every kernel works on preallocated numpy arrays, releases the GIL and is cached on disk, so that only the first scan on
 a machine pays for the compiler. The cache notices a change of the file that a kernel stands in, not of what it calls.
-Who can write neither beside the sources nor below a home pays each time, unless NUMBA_CACHE_DIR names a folder.
+It is beside the sources if these are files and can be written beside, else where `kernel_cache` finds a place.
 """
 
 import contextlib
+import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -29,10 +31,21 @@ def kernel(function: F) -> F:
     of the 155 ns that a batch cost, for each slice and each argument of a helper is counted.
     """
     compiled = numba.njit(nogil=True, boundscheck=False, _nrt=False)(function)
-    # Numba finds no place: as in a container with a package of root's and a user without a home.
-    with contextlib.suppress(RuntimeError):
-        compiled.enable_caching()
+    _keep(compiled, function)
     return cast(F, compiled)
+
+
+def _keep(compiled: Any, function: Callable[..., Any]) -> None:
+    """Have `compiled` cached. Nowhere, if nothing can be written at all."""
+    with contextlib.suppress(RuntimeError):
+        if Path(inspect.getfile(function)).exists():
+            compiled.enable_caching()
+            return
+    # In an archive, or as in a container with a package of root's and a user without a home.
+    from ottla.spark_jobs.scan.kernel_cache import KernelCache
+
+    with contextlib.suppress(RuntimeError):
+        compiled._cache = KernelCache(function)
 
 
 def inlined(function: F) -> F:
