@@ -13,6 +13,7 @@ from ottla.spark_jobs.scan.kernels import Longs
 
 if TYPE_CHECKING:
     from ottla.spark_jobs.runner import Runner
+    from ottla.spark_jobs.scan.walk import Walk
 
 
 class Disputed(NamedTuple):
@@ -54,15 +55,21 @@ def look_up(work: Work) -> Result:
 
 
 def _look_up(work: Work, numbers: "Longs | None") -> list[Marker]:
+    assert numbers is not None
+    return [
+        marker for step in walk_again(work) for marker in across.looked_up(work.part.partition, step.ended, numbers)
+    ]
+
+
+def walk_again(work: Work) -> "Walk":
+    """A second walk over a range, on the headers alone."""
     from ottla.spark_jobs.scan.damage import REPORT, DamageLog
     from ottla.spark_jobs.scan.partitions import entering
     from ottla.spark_jobs.scan.walk import Walk
 
-    assert numbers is not None
     start = work.entering
     if start is None:
         assert work.log is not None
         start = entering(work.log)
     expiration_ms = work.settings.producer_expiration_ms
-    walked = Walk(work.part, start, DamageLog(REPORT), check_crc=False, limit=work.limit, expiration_ms=expiration_ms)
-    return [marker for step in walked for marker in across.looked_up(work.part.partition, step.ended, numbers)]
+    return Walk(work.part, start, DamageLog(REPORT), check_crc=False, limit=work.limit, expiration_ms=expiration_ms)

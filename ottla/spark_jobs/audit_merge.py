@@ -10,7 +10,7 @@ from ottla.spark_jobs.audit_across import Disputed
 from ottla.spark_jobs.audit_reach import Reach, end_of
 from ottla.spark_jobs.audit_work import RangeFacts
 from ottla.spark_jobs.audited import Audit, PartitionAudit, Tally
-from ottla.spark_jobs.checks import across, damage, gaps, hanging, sequence, shape, stale, torn, zombie
+from ottla.spark_jobs.checks import across, damage, gaps, hanging, history, sequence, shape, stale, torn, zombie
 from ottla.spark_jobs.checks.finding import Finding, in_order
 from ottla.spark_jobs.checks.history import NEVER, History
 from ottla.spark_jobs.checks.index import first_of_each_file
@@ -181,7 +181,7 @@ class _Partition:
             self._place,
             self._log.path,
             self._known_from_offset(),
-            next((one.first_batch_ms for one in self._parts if one.first_batch_ms >= 0), -1),
+            self._first_ms(found),
             {one.producer_id: one.first_offset for one in found},
             missing.lost > 0,
         )
@@ -193,6 +193,16 @@ class _Partition:
         open_now = tuple(self._judged_open(one, judged.undone) for one in found)
         self.findings += hanging.findings(open_now)
         return open_now
+
+    def _first_ms(self, opened: Sequence[OpenTransaction]) -> int:
+        """From when on the partition was there; an open transaction tells if a decision would have ended it in time."""
+        told = [one.first_batch_ms for one in self._parts if one.first_batch_ms >= 0][:1]
+        decisions = self._known.for_place(self._place)
+        for one in opened:
+            mine = decisions[decisions[:, history.PRODUCER_ID] == one.producer_id, history.UPDATED_MS]
+            if one.start_ms > 0 and np.any((mine >= one.start_ms) & (mine <= one.start_ms + torn.LARGEST_TIMEOUT_MS)):
+                told.append(one.start_ms)
+        return min(told, default=-1)
 
     def _judged_open(self, one: OpenTransaction, undone: Mapping[int, Longs]) -> hanging.OpenFinding:
         if self._reached.still_open is not None and (one.producer_id, one.first_offset) not in self._reached.still_open:

@@ -8,6 +8,7 @@ import numpy as np
 from ottla.protocol.indexes import TIME_ENTRY
 from ottla.spark_jobs import audit_work
 from ottla.spark_jobs.audit_across import Disputed, find_disputed
+from ottla.spark_jobs.audit_clocks import match_again
 from ottla.spark_jobs.audit_copies import find_copies
 from ottla.spark_jobs.audit_merge import judge
 from ottla.spark_jobs.audit_work import Result, Settings, Work
@@ -134,6 +135,7 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
     for result in results:
         assert isinstance(result.value, audit_work.RangeFacts)
         facts[result.partition].append(result.value)
+    facts = match_again(runner, ready, facts, known)
     disputed = find_disputed(runner, ready, facts) if {"torn", "hanging"} & {*request.checks} else Disputed()
     copied = (
         find_copies(runner, request.copies, {index: works[index] for index in copied_from})

@@ -70,8 +70,9 @@ class Work(NamedTuple):
 class RangeFacts(NamedTuple):
     """What one range tells an audit. Rows have the columns of `scan.events`.
 
-    `first_batch_ms` is -1 without batches. `latest_ms`: the latest time that a broker wrote itself, -1: none. `ends`:
-    the markers without a decision, by which partitions are compared.
+    `first_batch_ms`: of the first batch with a time to go by, -1 without one (`torn.first_ms`). `latest_ms`: the
+    latest time that a broker wrote itself, -1: none. `ends`: the markers without a decision, by which partitions are
+    compared.
     """
 
     totals: "Longs"
@@ -126,7 +127,9 @@ def cut(work: Work) -> Result:
     return told(work, lambda: _cut(work))
 
 
-def told(work: Work, read: "Callable[[], RangeFacts | RangeHistory | States | list[Marker] | int | None]") -> Result:
+def told(
+    work: Work, read: "Callable[[], RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None]"
+) -> Result:
     """What cannot be read is told, not raised: no traceback, no retries."""
     part = work.part
     try:
@@ -234,6 +237,7 @@ class _Collector:
         from ottla.spark_jobs.checks import history, shape, torn
 
         self._work = work
+        self._is_internal = work.part.topic.startswith("__")
         none = np.empty((0, history.DECISION_COLUMNS), dtype=np.int64)
         self._matcher = torn.MarkerMatcher(none if work.decisions is None else work.decisions, work.cleaned_below)
         self._shape = shape.empty()
@@ -250,8 +254,8 @@ class _Collector:
         from ottla.spark_jobs.scan import headers
 
         if self._first_batch_ms < 0 and len(step.rows):
-            self._first_batch_ms = int(step.rows[0, headers.MAX_TIMESTAMP])
-        if len(step.rows) and self._work.part.topic.startswith("__"):
+            self._first_batch_ms = torn.first_ms(step.rows, step.ended, is_internal=self._is_internal)
+        if len(step.rows) and self._is_internal:
             self._latest_ms = max(self._latest_ms, int(step.rows[:, headers.MAX_TIMESTAMP].max()))
         if len(step.ended):
             markers = torn.markers(step.ended)

@@ -192,7 +192,10 @@ def torn(transactions: "DataFrame", transaction_state: "DataFrame") -> "DataFram
         (F.col("decision") != F.col("marker"))
         | (F.col("decision").isNull() & (F.col("at") > F.col("knownSince")) & F.col("transactionalId").isNotNull())
     )
-    first_seen = transactions.groupBy(*_LOG).agg(F.min(F.coalesce("startTime", "endTime")).alias("firstSeen"))
+    # What producers say of the time may be anything: it counts where the transaction would have been in time.
+    in_time = F.col("durationMs").between(0, LARGEST_TIMEOUT_MS) | (F.col("fate") == "open")
+    began = F.when(in_time, F.col("startTime")).otherwise(F.col("endTime"))
+    first_seen = transactions.groupBy(*_LOG).agg(F.min(began).alias("firstSeen"))
     missing = (
         decisions.where("completed")
         .join(matched.select(*_KEYS, "decidedAt").distinct(), [*_KEYS, "decidedAt"], "left_anti")

@@ -316,6 +316,12 @@ def test_segment_that_a_broker_deletes_meanwhile_is_listed_anew(run_audit, write
         ([".", "--checks", "torn,tron"], "no check tron"),
         ([".", "--as-of", "yesterday"], "--as-of yesterday"),
         ([".", "--since", "yesterday"], "--since yesterday"),
+        (
+            [".", "--checks", "torn", "--copies", "a=b,key"],
+            "--copies is for the check copies, which --checks leaves out",
+        ),
+        ([".", "--output-format", "json"], "--output-format is for the tables that --output DIR writes"),
+        ([".", "--overwrite"], "--overwrite is for the tables"),
         ([".", "--since", "20261122"], "too early for milliseconds since 1970"),
         ([".", "--as-of", "1795253827"], "too early for milliseconds since 1970"),
         ([".", "--copies", "orders"], "--copies orders"),

@@ -7,7 +7,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 import numpy as np
 
 from ottla.protocol.state_records import TransactionValue, encode_transaction_value, transaction_key
-from ottla.spark_jobs.checks import history, torn
+from ottla.spark_jobs.checks import clocks, history, torn
 
 BEGAN_MS = 1_700_000_000_000
 NOW_MS = BEGAN_MS + 10_000_000
@@ -46,6 +46,10 @@ def judged(known, *markers, cut=(), open_from=None, known_from=0, first_batch_ms
         matcher = torn.MarkerMatcher(decisions, known_from)
         matcher.add(part)
         ranges.append(matcher.result())
+    if len(doubts := clocks.in_doubt(decisions, ranges)):
+        every = np.array(markers, dtype=np.int64).reshape(-1, torn.MARKER_COLUMNS)
+        chosen = every[np.isin(torn.keys(every[:, torn.PRODUCER_ID], every[:, torn.EPOCH]), doubts)]
+        ranges = clocks.matched_again(decisions, ranges, chosen)
     part = torn.Partition(PLACE, "/log/ledger-0", known_from, first_batch_ms, open_from or {}, lacks_offsets)
     return torn.judge(part, ranges, known, NOW_MS).findings
 
@@ -97,6 +101,25 @@ def test_marker_of_a_broker_whose_clock_is_behind_belongs_to_its_decision():
     assert judged(decided((COMMIT, 10_000)), marker(COMMIT, 9_000, 3)) == []
     behind = [marker(kind, ms - 5, offset) for offset, (kind, ms) in enumerate(ALTERNATING)]
     assert judged(decided(*ALTERNATING), *behind) == []
+
+
+@pytest.mark.parametrize("cut", [(), (1,), (500,), (3, 400, 1_999)])
+@pytest.mark.parametrize("behind_ms", [5, 900])
+def test_markers_of_a_clock_behind_are_those_of_a_long_row_of_commits(cut, behind_ms):
+    """Twenty seconds of commits: each marker seems to belong to the decision before its own."""
+    row = [(COMMIT, 10_000 + 10 * at) for at in range(2_000)]
+    markers = [marker(kind, ms - behind_ms, at) for at, (kind, ms) in enumerate(row)]
+    assert judged(decided(*row), *markers, cut=cut) == []
+    changing = [(COMMIT if at % 7 else ABORT, ms) for at, (_, ms) in enumerate(row)]
+    markers = [marker(kind, ms - behind_ms, at) for at, (kind, ms) in enumerate(changing)]
+    assert judged(decided(*changing), *markers, cut=cut) == []
+
+
+def test_one_marker_lost_from_a_long_row_is_missed_once():
+    row = [(COMMIT, 10_000 + 10 * at) for at in range(2_000)]
+    for behind_ms in (-1, 5):
+        markers = [marker(kind, ms - behind_ms, at) for at, (kind, ms) in enumerate(row) if at != 700]
+        assert [one.severity for one in judged(decided(*row), *markers)] == ["error"]
 
 
 def test_decision_that_is_pending_or_young_has_no_marker_yet():

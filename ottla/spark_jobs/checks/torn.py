@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ottla.protocol.batch_header import TIMESTAMP_TYPE
 from ottla.spark_jobs.checks import history
 from ottla.spark_jobs.checks.finding import Finding, Severity
 from ottla.spark_jobs.checks.history import History, Place
 from ottla.spark_jobs.checks.words import at_time, count, who
-from ottla.spark_jobs.scan import events
+from ottla.spark_jobs.scan import events, headers
 from ottla.spark_jobs.scan.kernels import Longs
 
 # Columns of a marker that is beside its decision or without one. DECISION indexes the decisions of the place, -1: none.
@@ -34,6 +35,8 @@ MARKER_COLUMNS = 9
 MOST_MARKERS = 10_000
 # Clocks of two brokers: as much may a marker seem older than its decision.
 SKEW_MS = 5_000
+# `transaction.max.timeout.ms`, the default: transactions in time take no longer.
+LARGEST_TIMEOUT_MS = 900_000
 # The files of a running broker are not read at one instant: what is younger is not judged.
 SETTLED_MS = 60_000
 
@@ -66,7 +69,7 @@ class MarkerMatcher:
     def __init__(self, decisions: Longs, cleaned_below: int) -> None:
         self._decisions = decisions
         self._cleaned_below = cleaned_below
-        self._keys = _keys(decisions[:, history.PRODUCER_ID], decisions[:, history.EPOCH])
+        self._keys = keys(decisions[:, history.PRODUCER_ID], decisions[:, history.EPOCH])
         self._groups, self._group_of = np.unique(self._keys, return_inverse=True)
         times = decisions[:, history.UPDATED_MS]
         self._earliest = int(times.min()) if len(times) else 0
@@ -105,11 +108,11 @@ class MarkerMatcher:
         none = np.full(len(markers), -1, dtype=np.int64)
         if not len(self._decisions):
             return none
-        keys = _keys(markers[:, PRODUCER_ID], markers[:, EPOCH])
-        group = np.minimum(np.searchsorted(self._groups, keys), len(self._groups) - 1)
+        wanted = keys(markers[:, PRODUCER_ID], markers[:, EPOCH])
+        group = np.minimum(np.searchsorted(self._groups, wanted), len(self._groups) - 1)
         after = np.clip(markers[:, END_MS] - self._earliest + 1, 0, self._span - 1)
         at = np.searchsorted(self._order, group * self._span + after, side="right") - 1
-        sound = (self._groups[group] == keys) & (at >= 0)
+        sound = (self._groups[group] == wanted) & (at >= 0)
         sound[sound] = self._group_of[at[sound]] == group[sound]
         return np.where(sound, at, none)
 
@@ -124,7 +127,7 @@ class Partition(NamedTuple):
     """A partition as this check sees it. `open_from`: first offset of the open transaction by producer id.
 
     `known_from_offset`: where all markers are still there: the log start, or the first dirty offset. `first_batch_ms`:
-    -1 without batches. `lacks_offsets`: offsets are lost or damaged.
+    from when on it was there, -1 if unknown. `lacks_offsets`: offsets are lost or damaged.
     """
 
     place: Place
@@ -353,9 +356,24 @@ class _Teller:
         )
 
 
-def _keys(producer_ids: Longs, epochs: Longs) -> Longs:
+def keys(producer_ids: Longs, epochs: Longs) -> Longs:
     """One number for producer id and epoch: ids are handed out in order and stay far below 2^47."""
     return (producer_ids << 16) | (epochs & 0xFFFF)
+
+
+def first_ms(rows: Longs, ended: Longs, *, is_internal: bool) -> int:
+    """From when on a partition is known to have been there, by the first rows of a walk that tell; -1 if none does.
+
+    What producers say may be anything, the time of an event for one. A broker's own time is good: of a marker, of a
+    batch with LogAppendTime, of an internal topic; and the start of a transaction that would have been in time.
+    """
+    own = is_internal | (rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL)
+    own |= (rows[:, headers.ATTRIBUTES] & TIMESTAMP_TYPE) != 0
+    found = rows[own][:1, headers.MAX_TIMESTAMP].tolist()
+    for start_ms, end_ms in ended[:1, [events.ENDED_START_MS, events.ENDED_END_MS]].tolist():
+        if start_ms > 0 and 0 <= end_ms - start_ms <= LARGEST_TIMEOUT_MS:
+            found.append(start_ms)
+    return min(found, default=-1)
 
 
 def markers(ended: Longs) -> Longs:
