@@ -39,8 +39,6 @@ COLUMNS = 15
 # CONTROL_TYPE of a data batch, and of a control batch that compaction left empty.
 NOT_CONTROL = -1
 EMPTY_CONTROL = -2
-# Of a type that no version of Kafka knows, whatever number it has (`ControlRecordType.UNKNOWN`).
-UNKNOWN_CONTROL = 32_767
 _BROKEN = -3
 NO_EPOCH = -1
 
@@ -86,7 +84,7 @@ SMALLEST_RECORD = 7
 def control_record(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
     """(type, coordinator epoch or -1 if it is no marker) of the control record at `at`; type -3 if it is malformed."""
     length, at = varint(buffer, at, end)
-    if at < 0 or length < 0 or at + length > end:
+    if at < 0 or length < 0 or length > end - at:
         return _BROKEN, NO_EPOCH
     at += 1
     for _ in range(2):
@@ -94,13 +92,13 @@ def control_record(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
         if at < 0:
             return _BROKEN, NO_EPOCH
     key_length, at = varint(buffer, at, end)
-    if at < 0 or key_length < 4 or at + key_length > end or int16(buffer, at) < 0:
+    if at < 0 or key_length < 4 or key_length > end - at or int16(buffer, at) < 0:
         return _BROKEN, NO_EPOCH
     kind = int16(buffer, at + 2)
     if kind != ABORT and kind != COMMIT:
-        return (kind if kind >= 0 else UNKNOWN_CONTROL), NO_EPOCH
+        return kind, NO_EPOCH
     value_length, value = varint(buffer, at + key_length, end)
-    if value < 0 or value_length < _MARKER_VALUE_SIZE or value + value_length > end:
+    if value < 0 or value_length < _MARKER_VALUE_SIZE or value_length > end - value:
         return _BROKEN, NO_EPOCH
     return kind, int32(buffer, value + 2)
 

@@ -1,17 +1,18 @@
 """The record scan: ranges of segments to Arrow record batches of what a consumer would be given. shell"""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ottla.protocol.batch_header import COMPRESSION_MASK, HEADER_SIZE
+from ottla.protocol.batch_header import COMPRESSION_MASK
 from ottla.protocol.errors import ProtocolError
 from ottla.spark_jobs.scan import frames, headers
 from ottla.spark_jobs.scan.chunks import ROWS_PER_CHUNK, Chunk, Piece, SegmentReader
 from ottla.spark_jobs.scan.codecs import Scratch
-from ottla.spark_jobs.scan.columns import BATCH_BYTES, ColumnBuilder, Records
+from ottla.spark_jobs.scan.columns import BATCH_BYTES, ColumnBuilder
 from ottla.spark_jobs.scan.damage import Damage, DamageLog
 from ottla.spark_jobs.scan.fates import PartitionFates
 from ottla.spark_jobs.scan.kernels import Bytes, Longs
@@ -60,6 +61,11 @@ class Wanted(NamedTuple):
     since_ms: int = -(2**63)
     producer_ids: tuple[int, ...] | None = None
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether nothing but offsets is asked for."""
+        return self.producer_ids is None and self.since_ms == EVERYTHING.since_ms
+
     def rows(self, rows: Longs) -> Longs:
         """The header rows of batches that can hold what is asked for."""
         keep = (rows[:, headers.BASE_OFFSET] < self.end_offset) & (rows[:, headers.LAST_OFFSET] >= self.first_offset)
@@ -76,87 +82,76 @@ class RecordScan:
     """Reads ranges one after the other, with the same buffers."""
 
     def __init__(self, schema: pa.Schema, log: DamageLog) -> None:
-        self._schema = schema
         self._log = log
         self._reader = SegmentReader(log, check_crc=True)
-        self._selected: Longs = np.empty(ROWS_PER_CHUNK, dtype=np.int64)
+        self._columns = ColumnBuilder(schema)
+        self._selected = headers.header_rows(ROWS_PER_CHUNK)
+        self._sections: Longs = np.empty((ROWS_PER_CHUNK, 2), dtype=np.int64)
         self._scratch = Scratch()
 
     def read(self, part: Range, visible: Visibility, wanted: Wanted = EVERYTHING) -> Iterator[pa.RecordBatch]:
         """The visible records of `part`, in offset order. Raises DamagedSegment in mode `fail`, OSError."""
-        builder = ColumnBuilder(self._schema, part.topic, part.number)
-        visible = visible._replace(log_start=max(visible.log_start, wanted.first_offset))
-        limit = min(visible.limit, wanted.end_offset)
+        first, limit = max(visible.log_start, wanted.first_offset), min(visible.limit, wanted.end_offset)
+        visible = visible._replace(log_start=first, limit=limit)
         next_offset = 0
         self._reader.expect(part.pieces)
         for piece in part.pieces:
             if limit <= piece.base_offset:
                 break
+            self._columns.start(part.topic, part.number, piece.base_offset)
             for chunk in self._reader.chunks(piece, next_offset):
                 next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
-                for records in self._decode(piece, chunk, visible, wanted):
-                    below = int(np.searchsorted(records.longs[frames.OFFSET], limit))
-                    yield from builder.batches(records.part(0, below), piece.base_offset)
+                yield from self._decode(piece, chunk, visible, wanted)
+            yield from self._columns.take()
 
-    def _decode(self, piece: Piece, chunk: Chunk, visible: Visibility, wanted: Wanted) -> Iterator[Records]:
-        count = frames.select_visible(
-            chunk.rows, visible.committed_only, visible.log_start, visible.limit, visible.aborted, self._selected
-        )
-        rows = wanted.rows(chunk.rows[self._selected[:count]])
-        codec = rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK
-        edges = np.flatnonzero(np.diff(codec != 0)) + 1
-        for run in np.split(np.arange(len(rows)), edges):
-            if len(run) == 0:
-                continue
-            batches = rows[run[0] : run[-1] + 1]
-            if codec[run[0]]:
-                yield from self._decompressed(piece, chunk, batches, visible.log_start)
+    def _decode(self, piece: Piece, chunk: Chunk, visible: Visibility, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+        """Decode the batches of a chunk that are wanted: those without compression together, as far as they go."""
+        rows = chunk.rows if wanted.takes_all else wanted.rows(chunk.rows)
+        count = frames.select_visible(rows, *visible, self._selected, self._sections)
+        rows, sections = self._selected[:count], self._sections[:count]
+        is_packed = (rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK) != 0
+        edges = (np.flatnonzero(is_packed[1:] != is_packed[:-1]) + 1).tolist() if is_packed.any() else []
+        for start, end in pairwise([0, *edges, count]):
+            batches = rows[start:end], sections[start:end]
+            if start < end and is_packed[start]:
+                yield from self._decompressed(piece, chunk, *batches, visible)
             else:
-                sections = np.empty((len(batches), 2), dtype=np.int64)
-                sections[:, 0] = batches[:, headers.POSITION] + HEADER_SIZE
-                sections[:, 1] = batches[:, headers.POSITION] + batches[:, headers.SIZE]
-                yield from self._frames(piece, chunk, chunk.buffer, batches, sections, visible.log_start)
+                yield from self._gathered(piece, chunk, chunk.buffer, *batches, visible)
 
-    def _decompressed(self, piece: Piece, chunk: Chunk, batches: Longs, log_start: int) -> Iterator[Records]:
+    def _decompressed(
+        self, piece: Piece, chunk: Chunk, rows: Longs, sections: Longs, visible: Visibility
+    ) -> Iterator[pa.RecordBatch]:
         """Decompress batch by batch into the scratch, and decode it whenever it holds a record batch's worth."""
         view = chunk.buffer.data
-        columns = batches[:, [headers.POSITION, headers.SIZE, headers.ATTRIBUTES]].tolist()
+        columns = np.column_stack([sections, rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK]).tolist()
         sound: list[int] = []
-        sections: list[tuple[int, int]] = []
+        places: list[tuple[int, int]] = []
         self._scratch.clear()
-        for index, (position, size, attributes) in enumerate(columns):
-            payload = view[position + HEADER_SIZE : position + size]
+        for index, (start, end, codec) in enumerate(columns):
             kept = self._scratch.filled
             try:
-                sections.append(self._scratch.add(attributes & COMPRESSION_MASK, payload))
+                places.append(self._scratch.add(codec, view[start:end]))
                 sound.append(index)
             except ProtocolError as error:
                 self._scratch.filled = kept
-                self._damaged(piece, chunk, batches[index], str(error))
-            if sections and (self._scratch.filled >= BATCH_BYTES or index == len(columns) - 1):
-                buffer = self._scratch.buffer
-                yield from self._frames(piece, chunk, buffer, batches[sound], np.array(sections), log_start)
-                sound, sections = [], []
+                self._damaged(piece, chunk, rows[index], str(error))
+            if places and (self._scratch.filled >= BATCH_BYTES or index == len(columns) - 1):
+                yield from self._gathered(piece, chunk, self._scratch.buffer, rows[sound], np.array(places), visible)
+                sound, places = [], []
                 self._scratch.clear()
 
-    def _frames(
-        self, piece: Piece, chunk: Chunk, payload: Bytes, batches: Longs, sections: Longs, log_start: int
-    ) -> Iterator[Records]:
-        """Decode `batches`; a malformed one is damage, and decoding goes on behind it."""
+    def _gathered(
+        self, piece: Piece, chunk: Chunk, payload: Bytes, rows: Longs, sections: Longs, visible: Visibility
+    ) -> Iterator[pa.RecordBatch]:
+        """Decode batches into the columns; a malformed one is damage, and decoding goes on behind it."""
         done = 0
-        while done < len(batches):
-            rows, parts = batches[done:], sections[done:]
-            # A record takes seven bytes at least, so a count that lies allocates nothing.
-            most = np.minimum(rows[:, headers.RECORD_COUNT], (parts[:, 1] - parts[:, 0]) // headers.SMALLEST_RECORD)
-            capacity = int(most.sum()) + 1
-            longs = np.empty((frames.LONG_COLUMNS, capacity), dtype=np.int64)
-            ints = np.empty((frames.INT_COLUMNS, capacity), dtype=np.int32)
-            count, decoded = frames.read_frames(payload, rows, parts, log_start, longs, ints)
-            if count:
-                yield Records(payload, rows, longs[:, :count], ints[:, :count])
+        while done < len(rows):
+            decoded, why = self._columns.add(payload, rows[done:], sections[done:], visible.log_start, visible.limit)
             done += decoded
-            if done < len(batches):
-                self._damaged(piece, chunk, batches[done], "the records do not parse")
+            if why == frames.NO_ROOM:
+                yield from self._columns.take()
+            elif why == frames.MALFORMED:
+                self._damaged(piece, chunk, rows[done], "the records do not parse")
                 done += 1
 
     def _damaged(self, piece: Piece, chunk: Chunk, row: Longs, reason: str) -> None:
