@@ -1,0 +1,112 @@
+"""How fast one core decodes records outside Spark: by columns and isolation, on a log that `make_log.py` writes. free
+
+    python benchmarks/decode.py [--size-mib 512] [--rounds 7] [--only WORDS] [--directory DIR] [--format json]
+
+CPU time of this process, the best of rounds that take turns, so that what else runs on the machine disturbs every case
+alike. A read of read_committed begins with the fates of the partitions, as a query does. `ratio` is its rate by that of
+read_uncommitted, per record returned; `wall` the CPU time of the whole read by that of the other.
+"""
+
+import argparse
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.make_log import make_log  # noqa: E402
+from ottla.spark_jobs import schemas  # noqa: E402
+from ottla.spark_jobs.needs import check_worker  # noqa: E402
+from ottla.spark_jobs.scan.damage import FAIL, DamageLog  # noqa: E402
+from ottla.spark_jobs.scan.listing import list_partitions  # noqa: E402
+
+COLUMNS = {
+    "offset": ("offset",),
+    "offset and key": ("offset", "key"),
+    "5 columns": ("key", "value", "partition", "offset", "timestamp"),
+    "all columns": tuple(schemas.VIEWS[schemas.RECORDS]),
+}
+ISOLATIONS = ("read_uncommitted", "read_committed")
+
+
+def read(root, columns, isolation):
+    """Decode the log in this thread; returns how many records it gave."""
+    from ottla.spark_jobs.scan.partitions import visible_partitions
+    from ottla.spark_jobs.scan.plan import cut_partition
+    from ottla.spark_jobs.scan.records import RecordScan, uncommitted, visibility, visible_in
+
+    logs = list_partitions(str(root))
+    visible = [uncommitted(log.log_start) for log in logs]
+    if isolation == "read_committed":
+        fates = visible_partitions(logs, on_damage=FAIL, verify=False, threads=1)
+        visible = [visibility(one, committed_only=True) for one in fates]
+    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in columns]), DamageLog(FAIL))
+    records = 0
+    for index, log in enumerate(logs):
+        for part in cut_partition(index, log, 256 * 2**20):
+            for batch in scan.read(part, visible_in(visible[index], part, log)):
+                records += len(batch)
+    return records
+
+
+def measured(cases, root, rounds):
+    """case -> [records, least CPU seconds, fewest page faults], the cases taking turns."""
+    found = {}
+    for turn in range(rounds + 1):
+        for case in cases:
+            before, start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.process_time()
+            records = read(root, COLUMNS[case[0]], case[1])
+            seconds = time.process_time() - start
+            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+            # The first round compiles and warms up.
+            if turn == 1:
+                found[case] = [records, seconds, faults]
+            elif turn > 1:
+                found[case][1:] = min(found[case][1], seconds), min(found[case][2], faults)
+    return found
+
+
+def rows_of(found):
+    for columns in dict.fromkeys(name for name, _ in found):
+        (all_, slow, faults), (some, fast, _) = (found[columns, isolation] for isolation in ISOLATIONS)
+        yield {
+            "columns": columns,
+            "read_uncommitted": round(all_ / slow / 1e6, 2),
+            "read_committed": round(some / fast / 1e6, 2),
+            "ratio": round(some / fast / (all_ / slow), 3),
+            "wall": round(fast / slow, 3),
+            "faults_per_1000": round(faults / all_ * 1000, 1),
+        }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0].removesuffix(" free"))
+    parser.add_argument("--size-mib", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", default="", help="the column sets whose name has this in it")
+    parser.add_argument("--directory", help="keep the log here, and use it if it is there; default: a temporary one")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    arguments = parser.parse_args()
+    check_worker()
+    cases = [(name, isolation) for name in COLUMNS if arguments.only in name for isolation in ISOLATIONS]
+    with tempfile.TemporaryDirectory(prefix="ottla-decode-") as scratch:
+        root = Path(arguments.directory or scratch) / "log"
+        if not root.exists():
+            make_log(root, arguments.size_mib * 2**20)
+        found = measured(cases, root, arguments.rounds)
+    if arguments.format == "text":
+        print(f"{'M records/s of CPU':18} {'uncommitted':>12} {'committed':>10} {'ratio':>6} {'wall':>6}  faults/1000")
+    for row in rows_of(found):
+        columns, *numbers = row.values()
+        text = (
+            f"{columns:18} {numbers[0]:12.2f} {numbers[1]:10.2f} {numbers[2]:6.3f} {numbers[3]:6.3f} {numbers[4]:12.1f}"
+        )
+        print(json.dumps(row) if arguments.format == "json" else text)
+
+
+if __name__ == "__main__":
+    main()
