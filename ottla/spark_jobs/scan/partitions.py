@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ottla.spark_jobs.scan import states
+import numpy as np
+
+from ottla.spark_jobs.scan import states, storage
 from ottla.spark_jobs.scan.damage import REPORT, DamageLog
 from ottla.spark_jobs.scan.fates import PartitionFates, RangeFates, merge_ranges
 from ottla.spark_jobs.scan.indexes import fates_from_indexes, read_snapshot, snapshot_offset
-from ottla.spark_jobs.scan.listing import PartitionLog
+from ottla.spark_jobs.scan.kernels import Longs
+from ottla.spark_jobs.scan.listing import CLEANER_CHECKPOINT, PartitionLog, read_checkpoint
 from ottla.spark_jobs.scan.plan import Range, cut_partition
 from ottla.spark_jobs.scan.states import States
 from ottla.spark_jobs.scan.walk import Walk, range_fates
@@ -22,12 +25,37 @@ def entering(log: PartitionLog) -> States:
     first = log.segments[0].base_offset if log.segments else log.log_start
     at_first = [path for path in log.snapshots if snapshot_offset(path) == first]
     if at_first and (entries := read_snapshot(at_first[0])) is not None:
-        return states.from_snapshot(entries, first)
+        return states.from_snapshot(_without_cleaned(log, entries, first), first)
     for path in reversed(log.snapshots):
         if (entries := read_snapshot(path)) is not None:
             begins = entries[:, states.FIRST_OFFSET]
             return states.from_snapshot(entries[(begins >= 0) & (begins < first)], first)
     return states.empty(first)
+
+
+def _without_cleaned(log: PartitionLog, entries: Longs, first: int) -> Longs:
+    """`entries` without what was open at `first` and is not any more, in a partition that was compacted.
+
+    A transaction whose data is gone loses its marker too, so that nothing in the log would end it.
+    """
+    opened = entries[:, states.FIRST_OFFSET] >= 0
+    if not opened.any() or not _was_compacted(log):
+        return entries
+    later = (read_snapshot(path) for path in reversed(log.snapshots) if snapshot_offset(path) > first)
+    newest = next((rows for rows in later if rows is not None), None)
+    if newest is None:
+        return entries
+    key = [states.PRODUCER_ID, states.FIRST_OFFSET]
+    still = set(map(tuple, newest[:, key].tolist()))
+    ended = np.array([tuple(row) not in still for row in entries[:, key].tolist()])
+    kept = entries.copy()
+    kept[opened & ended, states.FIRST_OFFSET] = -1
+    return kept
+
+
+def _was_compacted(log: PartitionLog) -> bool:
+    cleaned = read_checkpoint(storage.join(storage.parent(log.path), CLEANER_CHECKPOINT))
+    return (log.topic, log.partition) in cleaned
 
 
 def entering_ranges(log: PartitionLog, parts: Sequence[Range], *, on_damage: str) -> list[States]:
