@@ -135,8 +135,10 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
     for result in results:
         assert isinstance(result.value, audit_work.RangeFacts)
         facts[result.partition].append(result.value)
-    facts = match_again(runner, ready, facts, known)
-    disputed = find_disputed(runner, ready, facts) if {"torn", "hanging"} & {*request.checks} else Disputed()
+    disputed = Disputed()
+    if {"torn", "hanging"} & {*request.checks}:
+        facts = match_again(runner, ready, facts, known)
+        disputed = find_disputed(runner, ready, facts)
     copied = (
         find_copies(runner, request.copies, {index: works[index] for index in copied_from})
         if "copies" in request.checks

@@ -97,6 +97,18 @@ def test_repeated_marker_is_what_a_restarted_coordinator_sends():
     assert judged(decided((COMMIT, 10_000)), marker(COMMIT, 10_001, 3), marker(COMMIT, 10_900, 4, first=-1)) == []
 
 
+def test_marker_that_came_late_and_ended_the_next_transaction_is_torn():
+    late = marker(COMMIT, 10_900, 6, first=4)
+    (finding,) = judged(
+        decided((COMMIT, 10_000), (ABORT, 30_000)), marker(COMMIT, 10_001, 3), late, marker(ABORT, 30_001, 9)
+    )
+    assert (finding.severity, finding.offset, finding.position) == ("error", 6, 600)
+    assert "COMMIT for order-1 (producer 7, epoch 0) again" in finding.message
+    assert "from offset 4 on" in finding.message
+    (by_hand,) = judged(decided((ABORT, 10_000)), marker(ABORT, 10_001, 3), marker(ABORT, 99_000, 6, first=4))
+    assert by_hand.severity == "warning"
+
+
 def test_marker_of_a_broker_whose_clock_is_behind_belongs_to_its_decision():
     assert judged(decided((COMMIT, 10_000)), marker(COMMIT, 9_000, 3)) == []
     behind = [marker(kind, ms - 5, offset) for offset, (kind, ms) in enumerate(ALTERNATING)]

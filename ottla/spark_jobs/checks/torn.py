@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ottla.protocol.batch_header import TIMESTAMP_TYPE
 from ottla.spark_jobs.checks import history
@@ -96,12 +97,29 @@ class MarkerMatcher:
         agrees[found] = self._decisions[decision[found], history.KIND] == markers[found, FATE]
         np.add.at(self._carried_out, decision[agrees], 1)
         ended = agrees & (markers[:, FIRST_OFFSET] >= 0)
+        again = self._again(markers, decision, ended)
         np.minimum.at(self._first_offsets, decision[ended], markers[ended, FIRST_OFFSET])
-        others = markers[~agrees]
+        others = markers[~agrees | again]
         self._count += len(others)
         if len(others) and self._kept < MOST_MARKERS:
             self._others.append(others[: MOST_MARKERS - self._kept].copy())
             self._kept += len(self._others[-1])
+
+    def _again(self, markers: Longs, decision: Longs, ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which markers ended something though one before them did so for the same decision."""
+        again = ended.copy()
+        at = np.flatnonzero(ended)
+        mine = decision[at]
+        first = np.zeros(len(at), dtype=bool)
+        first[np.unique(mine, return_index=True)[1]] = True
+        again[at[first & (self._first_offsets[mine] == _NOWHERE)]] = False
+        at = np.flatnonzero(again)
+        following = np.minimum(decision[at] + 1, len(self._decisions) - 1)
+        # It may be that of the next decision, from a broker whose clock is behind.
+        is_next = (self._keys[following] == self._keys[decision[at]]) & (following > decision[at])
+        is_next &= self._decisions[following, history.UPDATED_MS] <= markers[at, END_MS] + SKEW_MS
+        again[at[is_next]] = False
+        return again
 
     def _newest(self, markers: Longs) -> Longs:
         """The newest decision with producer id and epoch of each marker, not later than it; -1 if there is none."""
@@ -184,6 +202,8 @@ def judge(
     missing = [int(index) for index in np.flatnonzero((carried_out == 0) & settled)]
     _pair_across_clocks(missing, others, decisions)
     undone: list[int] = []
+    again = [row for row in others if _agrees(row, decisions)]
+    others = [row for row in others if not _agrees(row, decisions)]
     contradicted = {int(row[DECISION]): row for row in reversed(others) if row[DECISION] >= 0}
     for index in missing:
         decision = decisions[index]
@@ -201,6 +221,9 @@ def judge(
     for row in others:
         if row[END_MS] <= now_ms - SETTLED_MS:
             told.without_decision(row, reached.decided_until_ms)
+    for row in again:
+        if row[END_MS] <= now_ms - SETTLED_MS:
+            told.came_again(row, decisions[row[DECISION]], reached.decided_until_ms)
     told.unverifiable["markers"] += sum(one.others_count - len(one.others) for one in ranges)
     return Judged(told.findings + told.summary(), {one: decisions[index] for one, index in last.items()})
 
@@ -226,6 +249,10 @@ def _pair_across_clocks(missing: list[int], others: list[Longs], decisions: Long
                 missing.remove(index)
                 others[:] = [one for one in others if one is not row]
                 break
+
+
+def _agrees(row: Longs, decisions: Longs) -> bool:
+    return bool(row[DECISION] >= 0 and decisions[row[DECISION], history.KIND] == row[FATE])
 
 
 class _Teller:
@@ -324,6 +351,25 @@ class _Teller:
             "if an administrator aborted a transaction here (kafka-transactions.sh abort), nothing is wrong"
             if not marker[FATE]
             else "find out who wrote it: only a coordinator commits",
+        )
+
+    def came_again(self, marker: Longs, decision: Longs, until_ms: int) -> None:
+        if marker[END_MS] > until_ms:
+            self.unverifiable["markers"] += 1
+            return
+        producer_id, kind = int(marker[PRODUCER_ID]), _KINDS[marker[FATE]]
+        name = self._known.name_of(producer_id)
+        self._add(
+            "error" if marker[FATE] else "warning",
+            marker,
+            name,
+            f"torn: {kind} for {who(name, producer_id, int(marker[EPOCH]))} again: the one that was decided "
+            f"{at_time(int(decision[history.UPDATED_MS]))} was here before, and this one ended what was written behind "
+            f"it, from offset {int(marker[FIRST_OFFSET]):,} on",
+            "if an administrator aborted a transaction here (kafka-transactions.sh abort), nothing is wrong"
+            if not marker[FATE]
+            else "a marker that came late ended the next transaction before it was decided (KIP-890), or its decision "
+            "is lost: compare with the other partitions of that transaction",
         )
 
     def summary(self) -> list[Finding]:
