@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_jobs.audit_arguments import BadArgument
 from ottla.spark_jobs.needs import cannot_run
-from ottla.spark_jobs.start import COULD_NOT_RUN, run_job
+from ottla.spark_jobs.start import COULD_NOT_RUN, NobodyReads, run_job, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,9 +141,10 @@ def _watch(spark: "SparkSession", arguments: argparse.Namespace, checkpoint: str
 
 def _printer(style: str) -> "Callable[[DataFrame, int], None]":
     def print_batch(alerts: "DataFrame", _: int) -> None:
-        for row in alerts.orderBy("topic", "partition", "firstOffset").collect():
-            sys.stdout.write(_json(row.asDict()) if style == "json" else _text(row.asDict()))
-        sys.stdout.flush()
+        rows = alerts.orderBy("topic", "partition", "firstOffset").collect()
+        if not show("".join(_json(row.asDict()) if style == "json" else _text(row.asDict()) for row in rows)):
+            # What was not told must not count as told: the checkpoint stays behind it.
+            raise NobodyReads("stdout is closed: nobody reads the alerts")
 
     return print_batch
 

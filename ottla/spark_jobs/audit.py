@@ -47,16 +47,16 @@ def _audit(arguments: argparse.Namespace) -> int:
     from ottla.spark_jobs import outputs
     from ottla.spark_jobs.audit_output import write_tables
     from ottla.spark_jobs.audit_scan import AuditFailed, list_everything
-    from ottla.spark_jobs.report.html import render
     from ottla.spark_jobs.scan.listing import UnreadableDirectory
     from ottla.spark_jobs.session import NoSpark
 
     try:
+        form = audit_arguments.output_format(arguments)
         request = _request(arguments)
         listed = list_everything(request)
         _topics_exist(request, listed)
         report = outputs.absolute(arguments.report) if arguments.report else ""
-        with _tables(arguments) as tables:
+        with _tables(arguments, form) as tables:
             if report:
                 outputs.check_file(report, f"--report {arguments.report}")
             with _runner(arguments) as runner:
@@ -64,6 +64,8 @@ def _audit(arguments: argparse.Namespace) -> int:
             if tables is not None:
                 write_tables(found, tables)
             if report:
+                from ottla.spark_jobs.report.html import render
+
                 outputs.write(report, render(found).encode())
     except (BadArgument, UnreadableDirectory, AuditFailed, outputs.OutputFailed, NoSpark) as error:
         return _failed(str(error))
@@ -72,14 +74,14 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _tables(arguments: argparse.Namespace) -> "Iterator[Tables | None]":
+def _tables(arguments: argparse.Namespace, form: str) -> "Iterator[Tables | None]":
     """Where the tables go, begun before the scan: what cannot be written is told at once. Raises OutputFailed."""
     from ottla.spark_jobs.audit_output import writing
 
     if not arguments.output:
         yield None
         return
-    with writing(arguments.output, arguments.output_format, overwrite=arguments.overwrite) as tables:
+    with writing(arguments.output, form, overwrite=arguments.overwrite) as tables:
         yield tables
 
 

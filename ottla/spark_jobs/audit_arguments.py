@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
         "--output", metavar="DIR", help="write the tables findings, transactions and partitions there; may be a URI"
     )
     told.add_argument(
-        "--output-format", choices=FORMATS, default=PARQUET, help="default: parquet; delta needs ottla[delta]"
+        "--output-format", choices=FORMATS, help="of the tables; default: parquet; delta needs ottla[delta]"
     )
     told.add_argument("--overwrite", action="store_true", help="replace the tables of an earlier run in --output")
     made.add_argument(
@@ -104,7 +104,17 @@ def checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
         raise BadArgument(f"no check {', '.join(unknown)}; there are {', '.join(CHECKS)}")
     if _COPIES in names and not has_copies:
         raise BadArgument("--checks copies: --copies INPUT=OUTPUT,key says which topics to compare")
+    if names and has_copies and _COPIES not in names:
+        raise BadArgument(f"--copies is for the check {_COPIES}, which --checks leaves out")
     return tuple(one for one in CHECKS if one in names or (not names and (one != _COPIES or has_copies)))
+
+
+def output_format(arguments: argparse.Namespace) -> str:
+    """The format of the tables. Raises BadArgument if there is nothing that it would be the format of."""
+    for name, given in (("--output-format", arguments.output_format), ("--overwrite", arguments.overwrite)):
+        if given and not arguments.output:
+            raise BadArgument(f"{name} is for the tables that --output DIR writes; --format is that of what is printed")
+    return str(arguments.output_format or PARQUET)
 
 
 def time_ms(given: str, option: str) -> int:

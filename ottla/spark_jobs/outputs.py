@@ -124,9 +124,9 @@ def holds_files(path: str) -> bool:
 
 @contextmanager
 def new_file(path: str) -> Iterator[Any]:
-    """An Arrow stream to write to. The file is there when the block has ended, and never if that fails.
+    """An Arrow stream to write to. The file is there when the block has ended, and not if that fails.
 
-    Raises OutputFailed; what the block writes itself, it does with `telling`.
+    Arrow cannot give up an object that it has begun: one that fails is closed and deleted at once. Raises OutputFailed.
     """
     with _telling(storage.shown(path)):
         filesystem, place = storage.located(path)
@@ -218,10 +218,12 @@ class TableFile:
             return
         try:
             if self._writer is not None:
+                # Also if the file is given up: a writer that is left open would close itself later, and complain.
                 _write(self._path, self._writer.close)
         except OutputFailed as failed:
-            self._file.__exit__(type(failed), failed, failed.__traceback__)
-            raise
+            if error is None:
+                self._file.__exit__(type(failed), failed, failed.__traceback__)
+                raise
         self._file.__exit__(kind, error, trace)
 
 

@@ -9,6 +9,10 @@ from pathlib import Path
 COULD_NOT_RUN, INTERRUPTED = 2, 130
 
 
+class NobodyReads(Exception):
+    """Stdout is a closed pipe; the text is one line."""
+
+
 def mend_path() -> None:
     """Python puts the folder of a script first on its path, where modules of ours would shadow others."""
     ours = Path(__file__).resolve().parent

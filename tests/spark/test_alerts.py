@@ -98,6 +98,18 @@ def test_the_view_tells_what_hangs_now(spark, reference):
     assert {row.verdict for row in rows} == {"overdue"}
 
 
+def test_alerts_that_nobody_reads_are_told_again_at_the_next_start(spark, reference, tmp_path, monkeypatch, capsys):
+    from ottla.spark_jobs import alert
+
+    run = [str(reference("unclean")), "--once", "--format", "json", "--checkpoint", str(tmp_path / "told")]
+    monkeypatch.setattr(alert, "show", lambda text: False)
+    assert alert.main(run) == 2
+    assert capsys.readouterr().err == "ottla alert: stdout is closed: nobody reads the alerts\n"
+    monkeypatch.undo()
+    assert alert.main(run) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
 def test_the_job_prints_a_line_for_each(spark, reference, capsys):
     from ottla.spark_jobs import alert
 
