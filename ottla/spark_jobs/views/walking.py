@@ -46,12 +46,13 @@ def plan_walks(options: Options, bounds: Bounds) -> list[InputPartition]:
             stretches += [whole(log)] if is_cleaned else cut_at_snapshots(log, STRETCH_BYTES)
     tasks: list[InputPartition] = []
     together: list[Stretch] = []
+    size = 0
     for stretch in stretches:
         together.append(stretch)
-        size = sum(one.alone.size_bytes for one in together)
+        size += stretch.alone.size_bytes
         if size >= SMALL_TASK_BYTES or len(together) >= STRETCHES_PER_TASK:
             tasks.append(StretchTask(together))
-            together = []
+            together, size = [], 0
     return [*tasks, StretchTask(together)] if together else tasks
 
 
