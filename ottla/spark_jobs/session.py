@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ def under_spark_submit() -> bool:
 @contextmanager
 def session(app_name: str) -> "Iterator[SparkSession]":
     """The running session, else that of spark-submit, else a local one on all cores; what was started is stopped."""
+    # Below spark-submit what Python warns of goes to stdout, between the findings. Nothing here uses pandas.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()

@@ -1,0 +1,125 @@
+"""Audits and reads of a log directory behind an S3 server that answers late: requests, and seconds. free
+
+    python benchmarks/remote.py DIR [--delay-ms 30] [--repeats 3]
+
+DIR is one of `benchmarks/make_log.py`. A moto server (extra `conformance`) in a process of its own gets a copy, waits
+before each answer as a far store does, and counts what it is asked. Seconds are the best of the repeats. What moto
+takes for the bytes is in them, so compare lines of one run only.
+"""
+
+import argparse
+import collections
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+def serve(delay_ms, log):
+    """Never returns; prints its port."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
+
+    store = DomainDispatcherApplication(create_backend_app)
+
+    def late(environ, start_response):
+        method = environ["REQUEST_METHOD"]
+        if method in ("GET", "HEAD"):
+            time.sleep(delay_ms / 1000)
+            log.write("LIST\n" if "list-type" in environ.get("QUERY_STRING", "") else f"{method}\n")
+        return store(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, late, threaded=True, request_handler=MotoRequestHandler)
+    print(server.server_address[1], flush=True)
+    server.serve_forever()
+
+
+@contextlib.contextmanager
+def late_store(directory, delay_ms):
+    """Yields (URI of a copy of `directory`, function that counts requests since it was called last)."""
+    from pyarrow import fs
+
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "requests"
+        command = [sys.executable, __file__, str(directory), "--delay-ms", str(delay_ms), "--serve", str(log)]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            query = f"?endpoint_override=127.0.0.1:{int(server.stdout.readline())}&scheme=http&region=us-east-1"
+            store, _ = fs.FileSystem.from_uri(f"s3://bucket/{query}&allow_bucket_creation=true")
+            store.create_dir("bucket")
+            fs.copy_files(str(directory), "bucket/logs", fs.LocalFileSystem(), store)
+            seen = 0
+
+            def requests():
+                nonlocal seen
+                lines = log.read_text().split()
+                new, seen = lines[seen:], len(lines)
+                return collections.Counter(new)
+
+            yield f"s3://bucket/logs{query}", requests
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def audited(place, *arguments):
+    from ottla.spark_jobs.audit import main
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        assert main([str(place), *arguments]) in (0, 1)
+
+
+def read(place, view, columns, **options):
+    from tests.spark.views import reader_of
+
+    reader = reader_of(place, view, columns, **options)
+    return sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
+
+
+def works(place):
+    offset_key_value = ["offset", "key", "value"]
+    yield "audit", lambda: audited(place)
+    yield "audit --checks hanging", lambda: audited(place, "--checks", "hanging")
+    yield "records, committed", lambda: read(place, "records", offset_key_value)
+    yield "records, uncommitted", lambda: read(place, "records", offset_key_value, isolation_level="read_uncommitted")
+    yield "batches", lambda: read(place, "batches", ["baseOffset"])
+    yield "segments", lambda: read(place, "segments", ["path", "indexEntries", "abortedTransactions"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--delay-ms", type=float, default=30)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        with arguments.serve.open("w", buffering=1) as log:
+            serve(arguments.delay_ms, log)
+    os.environ.update(KEYS)
+    for _, work in works(arguments.directory):
+        work()  # compiles
+    with late_store(arguments.directory, arguments.delay_ms) as (uri, requests):
+        print(f"{'':24} {'seconds':>8} {'LIST':>5} {'HEAD':>5} {'GET':>5}")
+        for name, work in works(uri):
+            seconds = []
+            for _ in range(arguments.repeats):
+                requests()
+                start = time.perf_counter()
+                work()
+                seconds.append(time.perf_counter() - start)
+                asked = requests()
+            print(f"{name:24} {min(seconds):8.2f} {asked['LIST']:5} {asked['HEAD']:5} {asked['GET']:5}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
