@@ -129,6 +129,17 @@ def test_transaction_over_all_stretches_is_told_once_with_all_of_its_records(lon
     assert (rows[8]["firstOffset"], rows[8]["records"], rows[8]["fate"]) == (2, 3, "open")
 
 
+def test_task_is_told_of_its_own_segments_alone(long_log, cut):
+    cut(1)
+    first, *others = (task.stretches[0] for task in reader_of(long_log, "transactions").partitions())
+    assert len(first.log.segments) == 1
+    for stretch in others:
+        assert (len(stretch.log.segments), len(stretch.log.snapshots)) == (1, 1)
+        assert [segment.path for segment in stretch.up_to_here().segments] == [
+            str(path) for path in sorted(long_log.glob("ledger-0/*.log")) if str(path) <= stretch.log.segments[0].path
+        ]
+
+
 def test_reading_back_stops_behind_the_last_batch_of_one_that_hangs(long_log, cut):
     """8 wrote in the first segment alone, so the last task, which tells of it, reads no segment in between."""
     cut(1)
@@ -139,7 +150,7 @@ def test_reading_back_stops_behind_the_last_batch_of_one_that_hangs(long_log, cu
     with pytest.raises(DamagedSegment):  # 7 wrote there
         list(reader.read(last))
     (stretch,) = last.stretches
-    snapshot = Path(stretch.log.segments[3].path).with_suffix(".snapshot")
+    snapshot = Path(stretch.log.segments[0].path).with_suffix(".snapshot")
     entries = [entry for entry in decode_snapshot(snapshot.read_bytes()) if entry.producer_id != 7]
     snapshot.write_bytes(encode_snapshot(entries))
     rows = [row for batch in reader.read(last) for row in batch.to_pylist()]

@@ -7,6 +7,7 @@ walk is held against the snapshot there, with which the next one began, so that 
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from ottla.spark_jobs.scan import states, storage
 from ottla.spark_jobs.scan.damage import DamagedSegment, DamageLog
 from ottla.spark_jobs.scan.indexes import read_snapshot, snapshot_offset
 from ottla.spark_jobs.scan.kernels import Longs
-from ottla.spark_jobs.scan.listing import PartitionLog
+from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile, list_again
 from ottla.spark_jobs.scan.partitions import entering
 from ottla.spark_jobs.scan.plan import cut_partition
 from ottla.spark_jobs.scan.records import Wanted
@@ -29,25 +30,29 @@ _KEY = [states.PRODUCER_ID, states.FIRST_OFFSET]
 
 
 class Stretch(NamedTuple):
-    """Segments [first, end) of a partition."""
+    """Consecutive segments of a partition: `log` has these alone, `behind` is the segment that follows, if one does.
+
+    Tasks of a partition of many segments would be large if each were told of all; who needs them lists them again.
+    """
 
     log: PartitionLog
-    first: int
-    end: int
+    behind: SegmentFile | None = None
+    begins_the_log: bool = True
 
-    @property
-    def alone(self) -> PartitionLog:
-        """The partition as if it had these segments only."""
-        return self.log._replace(segments=self.log.segments[self.first : self.end])
+    def up_to_here(self) -> PartitionLog:
+        """The partition up to the end of the stretch, without what retention has taken since. Raises OSError."""
+        below = () if self.begins_the_log else self.below().segments
+        return self.log._replace(segments=below + self.log.segments)
 
-    @property
-    def reaches_the_end(self) -> bool:
-        return self.end == len(self.log.segments)
+    def below(self) -> PartitionLog:
+        """The partition below the stretch. Raises OSError."""
+        listed = _listed_up_to(self.log._replace(segments=self.log.segments[:1]))
+        return listed._replace(segments=listed.segments[:-1])
 
 
-def whole(log: PartitionLog) -> Stretch:
-    """All of a partition."""
-    return Stretch(log, 0, len(log.segments))
+@lru_cache(maxsize=1)
+def _listed_up_to(known: PartitionLog) -> PartitionLog:
+    return list_again(known)
 
 
 def cut_at_snapshots(log: PartitionLog, target_bytes: int) -> list[Stretch]:
@@ -63,7 +68,12 @@ def cut_at_snapshots(log: PartitionLog, target_bytes: int) -> list[Stretch]:
             cuts.append(index)
             size = 0
         size += segment.size_bytes
-    return [Stretch(log, first, end) for first, end in pairwise([*cuts, len(log.segments)])]
+    stretches = []
+    for first, end in pairwise([*cuts, len(log.segments)]):
+        own = log._replace(segments=log.segments[first:end], snapshots=log.snapshots[-1:] if first else log.snapshots)
+        behind = log.segments[end] if end < len(log.segments) else None
+        stretches.append(Stretch(own, behind, begins_the_log=first == 0))
+    return stretches
 
 
 def entering_stretch(stretch: Stretch, damage: DamageLog, *, counted: bool) -> States:
@@ -71,46 +81,45 @@ def entering_stretch(stretch: Stretch, damage: DamageLog, *, counted: bool) -> S
 
     With a snapshot only those of open transactions; if they are to be `counted`, those that end in the stretch are.
     """
-    log, first, end = stretch
-    if first == 0:
-        return entering(log)
-    opened = _opened_at(log, first)
+    if stretch.begins_the_log:
+        return entering(stretch.log)
+    first = stretch.log.segments[0]
+    opened = _opened_at(first)
     if opened is None:
-        below = Stretch(log, 0, first).alone
-        return _walk(below, entering(log), damage)
+        below = stretch.below()
+        return _walk(below, entering(below), damage)
     if counted:
-        later = None if stretch.reaches_the_end else _opened_at(log, end)
+        later = None if stretch.behind is None else _opened_at(stretch.behind)
         ending = np.ones(len(opened), dtype=bool) if later is None else ~_among(opened, later)
         if ending.any():
-            opened[ending] = _counted_back(log, first, opened[ending], damage)
-    return States(opened, next_offset=log.segments[first].base_offset)
+            opened[ending] = _counted_back(stretch, opened[ending], damage)
+    return States(opened, next_offset=first.base_offset)
 
 
 def check_leaving(stretch: Stretch, leaving: States) -> None:
     """Raises DamagedSegment if what is open at the end is not what the next stretch is entered with."""
-    if stretch.reaches_the_end:
+    if stretch.behind is None:
         return
-    told = _opened_at(stretch.log, stretch.end)
+    told = _opened_at(stretch.behind)
     found = leaving.open_rows
     if told is not None and not (len(told) == len(found) and _among(told, found).all()):
-        raise _disagrees(stretch.log, stretch.end)
+        raise _disagrees(stretch.behind)
 
 
-def _disagrees(log: PartitionLog, index: int) -> DamagedSegment:
-    path = storage.beside(log.segments[index].path, ".snapshot")
+def _disagrees(segment: SegmentFile) -> DamagedSegment:
+    path = storage.beside(segment.path, ".snapshot")
     return DamagedSegment(
         f"{path}: the open transactions in it are not those of the segments below; "
         'option("verify", "true") reads without it, ottla audit --checks index tells what differs'
     )
 
 
-def _opened_at(log: PartitionLog, index: int) -> Longs | None:
+def _opened_at(segment: SegmentFile) -> Longs | None:
     """The states of what is open below a segment as its snapshot tells, by first offset; None without a sound one."""
-    base = log.segments[index].base_offset
-    rows = read_snapshot(storage.beside(log.segments[index].path, ".snapshot"))
-    if rows is None or (rows[:, [states.LAST_OFFSET, states.FIRST_OFFSET]] >= base).any():
+    rows = read_snapshot(storage.beside(segment.path, ".snapshot"))
+    if rows is None or (rows[:, [states.LAST_OFFSET, states.FIRST_OFFSET]] >= segment.base_offset).any():
         return None
-    return states.from_snapshot(rows, base).open_rows
+    return states.from_snapshot(rows, segment.base_offset).open_rows
 
 
 def _among(rows: Longs, others: Longs) -> npt.NDArray[np.bool_]:
@@ -119,19 +128,21 @@ def _among(rows: Longs, others: Longs) -> npt.NDArray[np.bool_]:
     return np.fromiter((tuple(key) in known for key in rows[:, _KEY].tolist()), dtype=bool, count=len(rows))
 
 
-def _counted_back(log: PartitionLog, first: int, rows: Longs, damage: DamageLog) -> Longs:
-    """`rows`, by first offset, with what the log below segment `first` has of their transactions."""
+def _counted_back(stretch: Stretch, rows: Longs, damage: DamageLog) -> Longs:
+    """`rows`, by first offset, with what the log below the stretch has of their transactions."""
     counted = rows.copy()
-    bases = np.array([segment.base_offset for segment in log.segments[:first]], dtype=np.int64)
+    log = stretch.below()
+    bases = np.array([segment.base_offset for segment in log.segments], dtype=np.int64)
     for members, begin, behind in _spans(bases, rows):
         at, end = (int(place) for place in np.searchsorted(bases, (begin, behind - 1), side="right"))
         start = states.empty() if at else entering(log)
-        left = _walk(Stretch(log, max(at - 1, 0), end).alone, start, damage, begin, behind).open_rows
+        part = log._replace(segments=log.segments[max(at - 1, 0) : end])
+        left = _walk(part, start, damage, begin, behind).open_rows
         left = left[np.argsort(left[:, states.PRODUCER_ID], kind="stable")]
         found = left[np.isin(left[:, states.PRODUCER_ID], rows[members, states.PRODUCER_ID])]
         order = np.argsort(rows[members, states.PRODUCER_ID], kind="stable")
         if not np.array_equal(found[:, _KEY], rows[members[order]][:, _KEY]):
-            raise _disagrees(log, first)
+            raise _disagrees(stretch.log.segments[0])
         counted[members[order], states.FIRST_OFFSET : states.OPEN_EPOCH + 1] = found[
             :, states.FIRST_OFFSET : states.OPEN_EPOCH + 1
         ]

@@ -50,6 +50,6 @@ class TransactionReader(ViewReader):
                 if len(ended):
                     yield to_arrow(self.arrow_schema(), place, of_ended(ended))
             opened = walked.leaving.open_rows
-            if len(opened) and stretch.reaches_the_end:
-                yield to_arrow(self.arrow_schema(), place, of_open(opened, partial(segment_of, log)))
+            if len(opened) and stretch.behind is None:
+                yield to_arrow(self.arrow_schema(), place, of_open(opened, partial(segment_of, stretch.up_to_here())))
         told_damage(damage)

@@ -15,7 +15,7 @@ from ottla.spark_jobs.scan.states import States
 from ottla.spark_jobs.scan.walk import Step, Walk
 from ottla.spark_jobs.views.bounds import Bounds
 from ottla.spark_jobs.views.planning import Task, selected_logs
-from ottla.spark_jobs.views.stretches import Stretch, check_leaving, cut_at_snapshots, entering_stretch, whole
+from ottla.spark_jobs.views.stretches import Stretch, check_leaving, cut_at_snapshots, entering_stretch
 
 STRETCH_BYTES = 256 * 1024 * 1024
 SMALL_TASK_BYTES = 64 * 1024 * 1024
@@ -37,19 +37,19 @@ def plan_walks(options: Options, bounds: Bounds) -> list[InputPartition]:
     damage is skipped, or with `verify`, which relies on nothing but the batches.
     """
     logs = selected_logs(options, bounds)
-    stretches = [whole(log) for log in logs]
+    stretches = [Stretch(log) for log in logs]
     if options.on_damage == FAIL and not options.verify:
         cleaned = read_checkpoint(storage.join(storage_path(options.path), CLEANER_CHECKPOINT))
         stretches = []
         for log in logs:
             is_cleaned = (log.topic, log.partition) in cleaned
-            stretches += [whole(log)] if is_cleaned else cut_at_snapshots(log, STRETCH_BYTES)
+            stretches += [Stretch(log)] if is_cleaned else cut_at_snapshots(log, STRETCH_BYTES)
     tasks: list[InputPartition] = []
     together: list[Stretch] = []
     size = 0
     for stretch in stretches:
         together.append(stretch)
-        size += stretch.alone.size_bytes
+        size += stretch.log.size_bytes
         if size >= SMALL_TASK_BYTES or len(together) >= STRETCHES_PER_TASK:
             tasks.append(StretchTask(together))
             together, size = [], 0
@@ -71,7 +71,7 @@ class StretchWalk:
         self.leaving: States = entering_stretch(stretch, damage, counted=counted)
 
     def __iter__(self) -> Iterator[Step]:
-        log = self._stretch.alone
+        log = self._stretch.log
         for part in cut_partition(0, log, log.size_bytes + 1):
             walked = Walk(part, self.leaving, self._damage, check_crc=self._damage.mode == REPORT)
             yield from walked
@@ -83,7 +83,7 @@ class PartitionWalk(StretchWalk):
     """A walk over a whole partition, whose `leaving` has every producer."""
 
     def __init__(self, log: PartitionLog, damage: DamageLog) -> None:
-        super().__init__(whole(log), damage)
+        super().__init__(Stretch(log), damage)
 
     def finish(self) -> "PartitionWalk":
         """Take all steps."""
