@@ -30,8 +30,8 @@ sys.path.insert(0, str(HERE.parent))
 import dumped  # noqa: E402
 import processes  # noqa: E402
 from compared import Timing, heading, line_of, row_of, turns  # noqa: E402
-from confluent_kafka import KafkaException  # noqa: E402
-from confluent_kafka.admin import AdminClient  # noqa: E402
+from confluent_kafka import KafkaException, TopicPartition  # noqa: E402
+from confluent_kafka.admin import AdminClient, OffsetSpec  # noqa: E402
 from connector import connector, need_java_and_maven  # noqa: E402
 from figures import machine  # noqa: E402
 from make_log import TOPIC, make_log  # noqa: E402
@@ -238,13 +238,16 @@ class Comparison:
 
 
 def _wait_for_leaders(bootstrap: str) -> None:
-    """Kafka answers before it leads anything."""
+    """Kafka answers before it leads anything, and names itself as leader before it tells where a partition ends."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         with contextlib.suppress(KafkaException):
             topic = admin.list_topics(timeout=10).topics.get(TOPIC)
-            if topic is not None and all(one.leader >= 0 for one in topic.partitions.values()):
+            places = [TopicPartition(TOPIC, number) for number in topic.partitions] if topic is not None else []
+            if places:
+                for end in admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest())).values():
+                    end.result()
                 return
         time.sleep(0.1)
     raise SystemExit(f"the broker at {bootstrap} leads no {TOPIC} after {START_TIMEOUT_S} s")
