@@ -28,7 +28,11 @@ def spark_cluster(folder):
         "PYSPARK_PYTHON": str(python_without_us(folder)),
         "PYSPARK_DRIVER_PYTHON": str(python_without_us(folder)),
         "TZ": "UTC",
+        # As in a container whose user has no home: what is to outlive an application goes to the temporary folder.
+        "HOME": os.devnull,
+        "TMPDIR": str(folder),
     }
+    environment.pop("XDG_CACHE_HOME", None)
     with ExitStack() as running:
 
         def start(name, *arguments):

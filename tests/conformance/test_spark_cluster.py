@@ -49,6 +49,21 @@ spark.stop()
 """
 
 
+KERNELS = """
+import json
+from pyspark.sql import SparkSession
+def compiled(_):
+    import numpy as np, time
+    from ottla.spark_jobs.scan.kernels import varint
+    varint(np.array([2], dtype=np.uint8), 0, 1)
+    time.sleep(1)
+    yield sum(varint.stats.cache_hits.values()), sum(varint.stats.cache_misses.values())
+spark = SparkSession.builder.getOrCreate()
+print(json.dumps(spark.sparkContext.parallelize(range(4), 4).mapPartitions(compiled).collect()))
+spark.stop()
+"""
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kafka-4.3.1")
@@ -122,3 +137,14 @@ def test_data_source_reads_on_both_workers_with_what_was_shipped(submit, place, 
     code, out, err = submit(script, place)
     assert code == 0, err[-3000:]
     assert json.loads(out.splitlines()[-1]) == [[3988, 4996, 2], ["worker-0", "worker-1"], ["ottla.zip"]]
+
+
+def test_kernels_that_one_application_compiled_are_there_for_the_next(submit, tmp_path):
+    script = tmp_path / "kernels.py"
+    script.write_text(KERNELS, encoding="utf-8")
+    for _ in range(2):
+        code, out, err = submit(script)
+        assert code == 0, err[-3000:]
+    found = json.loads(out.splitlines()[-1])
+    assert all(hits >= 1 and misses == 0 for hits, misses in found)
+    assert len(found) == 4
