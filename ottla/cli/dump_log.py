@@ -235,8 +235,19 @@ def _text(content: bytes | None) -> str | None:
     return None if content is None else printable(content.decode(errors="replace"))
 
 
+class _Escapes(dict[int, str]):
+    """What stands for a code point, worked out when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        shown = character if character.isprintable() else character.encode("unicode_escape").decode()
+        self[code] = shown
+        return shown
+
+
+_ESCAPES: Final = _Escapes()
+
+
 def printable(text: str) -> str:
     """Control characters as escapes: a record must not move anybody's cursor."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return text if text.isprintable() else text.translate(_ESCAPES)
