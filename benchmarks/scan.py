@@ -74,7 +74,8 @@ class Case(NamedTuple):
 def cases(spark, root, size, records, committed):
     """Everything that is measured, in order. Figures with `here` run in threads of this process."""
     from ottla.spark_jobs import export
-    from ottla.spark_jobs.audit_scan import Request, audit
+    from ottla.spark_jobs.auditing.pipeline import audit
+    from ottla.spark_jobs.auditing.request import Request
     from ottla.spark_jobs.runner import HereRunner, SparkRunner
     from ottla.spark_jobs.scan.listing import list_partitions
     from ottla.spark_jobs.scan.partitions import scan_partitions

@@ -21,7 +21,7 @@ import tempfile
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ottla.spark_jobs.audit_arguments import BadArgument
+from ottla.spark_jobs.auditing.command_line import BadArgument
 from ottla.spark_jobs.needs import cannot_run
 from ottla.spark_jobs.start import COULD_NOT_RUN, NobodyReads, run_job, show
 

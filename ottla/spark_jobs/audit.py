@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ottla.spark_jobs import audit_arguments
-from ottla.spark_jobs.audit_arguments import BadArgument
+from ottla.spark_jobs.auditing import command_line
+from ottla.spark_jobs.auditing.command_line import BadArgument
 from ottla.spark_jobs.needs import cannot_run
 from ottla.spark_jobs.start import COULD_NOT_RUN, run_job, show
 
 if TYPE_CHECKING:
-    from ottla.spark_jobs.audit_scan import Listed, Request
-    from ottla.spark_jobs.audited import Audit
+    from ottla.spark_jobs.auditing.audited import Audit
+    from ottla.spark_jobs.auditing.request import Listed, Request
     from ottla.spark_jobs.outputs import Tables
     from ottla.spark_jobs.runner import Runner
 
@@ -38,20 +38,21 @@ MOST_TRIES = 3
 
 def main(argv: list[str] | None = None) -> int:
     """Audit as `argv` (without the program's name) says; returns the exit code."""
-    return run_job(audit_arguments.parser(), argv, _audit)
+    return run_job(command_line.parser(), argv, _audit)
 
 
 def _audit(arguments: argparse.Namespace) -> int:
     if missing := cannot_run("the audit on Spark", on_spark=_on_spark(arguments)):
         return _failed(missing)
     from ottla.spark_jobs import outputs
-    from ottla.spark_jobs.audit_output import write_tables
-    from ottla.spark_jobs.audit_scan import AuditFailed, list_everything
+    from ottla.spark_jobs.auditing.output import write_tables
+    from ottla.spark_jobs.auditing.request import list_everything
+    from ottla.spark_jobs.auditing.running import AuditFailed
     from ottla.spark_jobs.scan.listing import UnreadableDirectory
     from ottla.spark_jobs.session import NoSpark
 
     try:
-        form = audit_arguments.output_format(arguments)
+        form = command_line.output_format(arguments)
         request = _request(arguments)
         listed = list_everything(request)
         _topics_exist(request, listed)
@@ -76,7 +77,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _tables(arguments: argparse.Namespace, form: str) -> "Iterator[Tables | None]":
     """Where the tables go, begun before the scan: what cannot be written is told at once. Raises OutputFailed."""
-    from ottla.spark_jobs.audit_output import writing
+    from ottla.spark_jobs.auditing.output import writing
 
     if not arguments.output:
         yield None
@@ -87,8 +88,10 @@ def _tables(arguments: argparse.Namespace, form: str) -> "Iterator[Tables | None
 
 def _audit_anew(runner: "Runner", request: "Request", listed: "list[Listed]") -> "Audit":
     """The audit; listed again when the broker deleted what was to be read."""
-    from ottla.spark_jobs.audit_output import clear
-    from ottla.spark_jobs.audit_scan import FilesVanished, audit_listed, list_everything
+    from ottla.spark_jobs.auditing.output import clear
+    from ottla.spark_jobs.auditing.pipeline import audit_listed
+    from ottla.spark_jobs.auditing.request import list_everything
+    from ottla.spark_jobs.auditing.running import FilesVanished
 
     for _ in range(MOST_TRIES - 1):
         try:
@@ -102,25 +105,25 @@ def _audit_anew(runner: "Runner", request: "Request", listed: "list[Listed]") ->
 
 def _request(arguments: argparse.Namespace) -> "Request":
     """What is asked for. Raises BadArgument."""
-    from ottla.spark_jobs.audit_scan import Request
+    from ottla.spark_jobs.auditing.request import Request
     from ottla.spark_jobs.checks import copies
     from ottla.spark_jobs.scan.listing import topic_patterns
 
-    until_ms, until_offsets = audit_arguments.as_of(arguments.as_of)
+    until_ms, until_offsets = command_line.as_of(arguments.as_of)
     try:
         pairs = tuple(copies.parse(one) for one in arguments.copies)
     except ValueError as error:
         raise BadArgument(str(error)) from error
-    checks = audit_arguments.checks(arguments.checks, has_copies=bool(pairs))
+    checks = command_line.checks(arguments.checks, has_copies=bool(pairs))
     return Request(
-        audit_arguments.directories(arguments.directories),
+        command_line.directories(arguments.directories),
         topic_patterns(arguments.topics),
         time.time_ns() // 1_000_000 if until_ms is None else until_ms,
         checks,
         arguments.as_of,
         until_ms,
         until_offsets,
-        audit_arguments.time_ms(arguments.since, "--since") if arguments.since else None,
+        command_line.time_ms(arguments.since, "--since") if arguments.since else None,
         arguments.transactional_id_expiration_ms,
         arguments.producer_id_expiration_ms,
         copies=pairs,

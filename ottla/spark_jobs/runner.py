@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 
-from ottla.spark_jobs.audit_work import Result, Work
+from ottla.spark_jobs.auditing.tasks import Result, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

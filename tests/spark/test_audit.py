@@ -283,7 +283,7 @@ def test_copies_are_compared_by_key_and_by_header(run_audit, write_log):
 def test_segment_that_a_broker_deletes_meanwhile_is_listed_anew(run_audit, write_log, monkeypatch, tmp_path):
     import pyarrow.parquet
 
-    from ottla.spark_jobs import audit_scan, audit_work
+    from ottla.spark_jobs.auditing import pipeline, tasks
 
     log = write_log()
     log.data(2, producer_id=7)
@@ -297,9 +297,9 @@ def test_segment_that_a_broker_deletes_meanwhile_is_listed_anew(run_audit, write
         if not seen:
             first.unlink()
         seen.append(work)
-        return audit_work.scan(work)
+        return tasks.scan(work)
 
-    monkeypatch.setattr(audit_scan, "audit_work", SimpleNamespace(**{**vars(audit_work), "scan": scan}))
+    monkeypatch.setattr(pipeline, "tasks", SimpleNamespace(**{**vars(tasks), "scan": scan}))
     output = tmp_path / "tables"
     code, out, err = run_audit(write_log.root, "--topics", "ledger", "--checks", "damage", "--output", output)
     assert (code, err, len(seen)) == (0, "", 2)
@@ -346,7 +346,7 @@ def test_usage_exits_with_2(capsys):
 
 def test_executor_says_in_one_line_what_it_lacks(monkeypatch):
     from ottla.spark_jobs import needs
-    from ottla.spark_jobs.audit_work import Settings, Work, scan
+    from ottla.spark_jobs.auditing.tasks import Settings, Work, scan
     from ottla.spark_jobs.scan.plan import Range
 
     monkeypatch.setattr(needs, "MODULES", {**needs.MODULES, "no_such_module": "no-such-thing"})
@@ -400,7 +400,8 @@ def test_what_is_shipped_works_alone(tmp_path, reference):
 import sys
 sys.path.insert(0, {str(packed(tmp_path))!r})
 import ottla, pyspark_ottla
-from ottla.spark_jobs.audit_scan import Request, audit
+from ottla.spark_jobs.auditing.pipeline import audit
+from ottla.spark_jobs.auditing.request import Request
 from ottla.spark_jobs.runner import HereRunner
 assert "ottla.zip" in ottla.__file__ and "ottla.zip" in pyspark_ottla.__file__
 found = audit(HereRunner(1), Request(({str(reference("clean"))!r},), (), 1795253827000))

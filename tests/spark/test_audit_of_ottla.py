@@ -14,7 +14,8 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from ottla.spark_jobs.audit_scan import Request, audit
+from ottla.spark_jobs.auditing.pipeline import audit
+from ottla.spark_jobs.auditing.request import Request
 from ottla.spark_jobs.runner import HereRunner
 
 TOPICS = {"orders": {}, "settlements": {"segment.ms": "100"}, "balances": {"cleanup.policy": "compact"}}

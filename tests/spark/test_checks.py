@@ -7,8 +7,8 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 import numpy as np
 
 from ottla.protocol.state_records import TransactionValue
-from ottla.spark_jobs import audit_arguments
-from ottla.spark_jobs.audit_arguments import BadArgument
+from ottla.spark_jobs.auditing import command_line
+from ottla.spark_jobs.auditing.command_line import BadArgument
 from ottla.spark_jobs.checks import copies, shape, stale
 from ottla.spark_jobs.checks.finding import CHECKS
 from ottla.spark_jobs.scan import events, headers, states
@@ -79,7 +79,7 @@ def test_transactional_ids_that_no_transaction_keeps_expire(status, idle_days, s
 def test_hashes_tell_names_apart_and_are_the_same_in_every_process():
     import pyarrow as pa
 
-    from ottla.spark_jobs.audit_copies import _hashes
+    from ottla.spark_jobs.auditing.copies import _hashes
 
     names = pa.array([b"", b"a", b"b", b"ab", b"ba", b"a", b"\0", b"\0\0"], pa.binary())
     found = _hashes(names).tolist()
@@ -111,21 +111,21 @@ def test_copies_that_cannot_be_meant_are_refused(given):
 
 
 def test_times_and_offsets_are_told_apart():
-    assert audit_arguments.as_of("") == (None, {})
-    assert audit_arguments.as_of("1700000000000") == (1_700_000_000_000, {})
-    assert audit_arguments.as_of("2023-11-14T22:13:20") == (1_700_000_000_000, {})
-    assert audit_arguments.as_of("2023-11-14T23:13:20+01:00") == (1_700_000_000_000, {})
-    assert audit_arguments.as_of("ledger:0:898, audit.log:1:12") == (None, {("ledger", 0): 898, ("audit.log", 1): 12})
+    assert command_line.as_of("") == (None, {})
+    assert command_line.as_of("1700000000000") == (1_700_000_000_000, {})
+    assert command_line.as_of("2023-11-14T22:13:20") == (1_700_000_000_000, {})
+    assert command_line.as_of("2023-11-14T23:13:20+01:00") == (1_700_000_000_000, {})
+    assert command_line.as_of("ledger:0:898, audit.log:1:12") == (None, {("ledger", 0): 898, ("audit.log", 1): 12})
     for one in ("ledger:0", "ledger:0:-5", "ledger:0:x", "²", "99999999999999999999", "0001-01-01T00:00+14:00"):
         with pytest.raises(BadArgument, match=r"^--as-of "):
-            audit_arguments.as_of(one)
+            command_line.as_of(one)
     with pytest.raises(BadArgument, match="TOPIC:PARTITION:OFFSET"):
-        audit_arguments.as_of("ledger:0:-5")
+        command_line.as_of("ledger:0:-5")
 
 
 def test_checks_are_named_in_the_order_of_reports():
-    assert audit_arguments.checks("torn,damage", has_copies=False) == ("damage", "torn")
-    assert audit_arguments.checks("", has_copies=True) == CHECKS
-    assert audit_arguments.checks("", has_copies=False) == tuple(one for one in CHECKS if one != "copies")
+    assert command_line.checks("torn,damage", has_copies=False) == ("damage", "torn")
+    assert command_line.checks("", has_copies=True) == CHECKS
+    assert command_line.checks("", has_copies=False) == tuple(one for one in CHECKS if one != "copies")
     with pytest.raises(BadArgument, match="no check tron"):
-        audit_arguments.checks("tron", has_copies=False)
+        command_line.checks("tron", has_copies=False)

@@ -9,7 +9,8 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 import numpy as np
 
-from ottla.spark_jobs.audit_scan import Request, audit
+from ottla.spark_jobs.auditing.pipeline import audit
+from ottla.spark_jobs.auditing.request import Request
 from ottla.spark_jobs.checks import across
 from ottla.spark_jobs.runner import HereRunner
 from ottla.spark_jobs.scan.fates import OpenTransaction

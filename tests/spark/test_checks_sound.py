@@ -8,7 +8,8 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.batch import build_record_batch
 from ottla.protocol.state_records import TransactionValue, encode_transaction_value, transaction_key
-from ottla.spark_jobs.audit_scan import Request, audit
+from ottla.spark_jobs.auditing.pipeline import audit
+from ottla.spark_jobs.auditing.request import Request
 from ottla.spark_jobs.runner import HereRunner
 from tests.spark.conftest import LogWriter
 

@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.spark_jobs.audit_scan import Request, audit
+from ottla.spark_jobs.auditing.pipeline import audit
+from ottla.spark_jobs.auditing.request import Request
 from ottla.spark_jobs.runner import HereRunner
 from tests.spark.mutations_of_files import MUTATIONS
 
@@ -59,7 +60,7 @@ def test_there_are_thirty_and_more_and_the_docs_list_each():
     "name", ["", "commit_turned_into_abort", "marker_removed", "batch_twice", "aborted_entry_stable"]
 )
 def test_partitions_cut_into_ranges_are_found_the_same_in(reference, tmp_path, monkeypatch, name):
-    from ottla.spark_jobs import audit_scan
+    from ottla.spark_jobs.auditing import pipeline
 
     root = tmp_path / "log"
     shutil.copytree(reference("clean"), root)
@@ -69,8 +70,8 @@ def test_partitions_cut_into_ranges_are_found_the_same_in(reference, tmp_path, m
     request = Request((str(root),), (), NOW_MS)
     whole = audit(HereRunner(2), request)
     works = []
-    monkeypatch.setattr(audit_scan, "LARGEST_CUT_BYTES", 30_000)
-    monkeypatch.setattr(audit_scan.audit_work, "scan", recording(audit_scan.audit_work.scan, works))
+    monkeypatch.setattr(pipeline, "LARGEST_CUT_BYTES", 30_000)
+    monkeypatch.setattr(pipeline.tasks, "scan", recording(pipeline.tasks.scan, works))
     cut = audit(HereRunner(2), request)
     assert len(works) > len(whole.partitions) + 15
     # Of a file with many differences the first are shown, and the order in a chunk is not that of offsets.

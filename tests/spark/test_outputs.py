@@ -16,7 +16,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from ottla.spark_jobs import audit, audit_scan, audit_work, export, outputs
+from ottla.spark_jobs import audit, export, outputs
+from ottla.spark_jobs.auditing import pipeline, tasks
 from ottla.spark_jobs.outputs import SUCCESS, UNFINISHED, Folder, OutputFailed
 from ottla.spark_jobs.scan import storage
 from tests.spark.s3_server import s3_server
@@ -77,12 +78,12 @@ def failing(monkeypatch, error, at=2):
 
     def scan(work):
         seen.append(work)
-        result = audit_work.scan(work)
+        result = tasks.scan(work)
         if len(seen) == at:
             raise error
         return result
 
-    monkeypatch.setattr(audit_scan, "audit_work", SimpleNamespace(**{**vars(audit_work), "scan": scan}))
+    monkeypatch.setattr(pipeline, "tasks", SimpleNamespace(**{**vars(tasks), "scan": scan}))
 
 
 def test_an_audit_writes_the_same_everywhere(reference, place, tmp_path, capsys):
@@ -182,7 +183,7 @@ def test_what_a_killed_run_left_is_told_from_what_is_whole(write_log, place, cap
 
 def test_where_nothing_can_be_written_is_told_before_anything_is_read(write_log, tmp_path, capsys, monkeypatch):
     write_log().data(1)
-    monkeypatch.setattr(audit_scan, "audit_listed", refuse_to_scan)
+    monkeypatch.setattr(pipeline, "audit_listed", refuse_to_scan)
     monkeypatch.setattr(export, "_write_range", refuse_to_scan)
     (tmp_path / "file").touch()
     path = f"{tmp_path}/file/below"
@@ -198,7 +199,7 @@ def test_where_nothing_can_be_written_is_told_before_anything_is_read(write_log,
 
 def test_a_bucket_that_is_not_there_and_a_secret_are_told_before_anything_is_read(write_log, s3, capsys, monkeypatch):
     write_log().data(1)
-    monkeypatch.setattr(audit_scan, "audit_listed", refuse_to_scan)
+    monkeypatch.setattr(pipeline, "audit_listed", refuse_to_scan)
     query = s3[1]
     assert audit.main([str(write_log.root), "--output", f"s3://no-such/tables{query}"]) == 2
     assert capsys.readouterr().err == ("ottla audit: --output s3://no-such/tables: cannot be written: no such bucket\n")
@@ -235,9 +236,9 @@ def test_tasks_find_out_that_the_folder_is_not_the_drivers(write_log, tmp_path, 
 
     def elsewhere(work):
         (folder / UNFINISHED).write_text("another run\n")
-        return audit_work.scan(work)
+        return tasks.scan(work)
 
-    monkeypatch.setattr(audit_scan, "audit_work", SimpleNamespace(**{**vars(audit_work), "scan": elsewhere}))
+    monkeypatch.setattr(pipeline, "tasks", SimpleNamespace(**{**vars(tasks), "scan": elsewhere}))
     assert audit.main([str(write_log.root), "--output", str(folder)]) == 2
     told = capsys.readouterr().err
     assert f"{folder} on {platform.node()} is not the folder that the driver began" in told

@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.spark_jobs.audit_scan import Request, audit
+from ottla.spark_jobs.auditing.pipeline import audit
+from ottla.spark_jobs.auditing.request import Request
 from ottla.spark_jobs.checks import shape
 from ottla.spark_jobs.checks.finding import Finding, in_order
 from ottla.spark_jobs.checks.words import at_time, duration

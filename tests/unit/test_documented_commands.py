@@ -14,9 +14,10 @@ import yaml
 
 from ottla.broker.config import from_environment, from_flags, load_config
 from ottla.cli.main import main
-from ottla.spark_jobs import alert, audit_arguments, export
+from ottla.spark_jobs import alert, export
+from ottla.spark_jobs.auditing import command_line
 
-JOBS = {"audit": audit_arguments.parser, "alert": alert.parser, "export": export.parser}
+JOBS = {"audit": command_line.parser, "alert": alert.parser, "export": export.parser}
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))

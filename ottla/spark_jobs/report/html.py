@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from ottla.protocol.batch import COMMIT
-from ottla.spark_jobs.audited import Audit, PartitionAudit, names_with_findings
+from ottla.spark_jobs.auditing.audited import Audit, PartitionAudit, names_with_findings
 from ottla.spark_jobs.checks.finding import CHECKS, Finding
 from ottla.spark_jobs.checks.words import count, duration
 from ottla.spark_jobs.report import charts, timeline

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ottla.spark_jobs.audited import Audit, PartitionAudit
+from ottla.spark_jobs.auditing.audited import Audit, PartitionAudit
 from ottla.spark_jobs.checks.finding import Finding
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.spark_jobs.audited import PartitionAudit
+from ottla.spark_jobs.auditing.audited import PartitionAudit
 from ottla.spark_jobs.scan.storage import shown
 
 BOLD, DIM, RED, YELLOW, GREEN, PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[33m", "\033[32m", "\033[0m"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from ottla.spark_jobs.audited import Audit, names_with_findings
+from ottla.spark_jobs.auditing.audited import Audit, names_with_findings
 from ottla.spark_jobs.checks.finding import CHECKS, Finding, Severity
 from ottla.spark_jobs.checks.hanging import OpenFinding, Verdict
 from ottla.spark_jobs.checks.shape import Model

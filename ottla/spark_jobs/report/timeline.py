@@ -6,7 +6,7 @@ from html import escape
 from typing import NamedTuple
 
 from ottla.protocol.batch import COMMIT
-from ottla.spark_jobs.audited import PartitionAudit
+from ottla.spark_jobs.auditing.audited import PartitionAudit
 from ottla.spark_jobs.checks.words import count, duration
 from ottla.spark_jobs.scan import events
 

@@ -7,14 +7,14 @@ before the others. What it lacks is not lost.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.spark_jobs.audit_work import RangeFacts
+from ottla.spark_jobs.auditing.tasks import RangeFacts
 from ottla.spark_jobs.checks import history
 from ottla.spark_jobs.checks.history import NEVER, History
 from ottla.spark_jobs.checks.torn import Reached
 from ottla.spark_jobs.scan import states
 
 if TYPE_CHECKING:
-    from ottla.spark_jobs.audit_scan import Listed, Request
+    from ottla.spark_jobs.auditing.request import Listed, Request
 
 
 def end_of(one: "Listed", parts: Sequence[RangeFacts]) -> int:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ottla.spark_jobs.audit_across import Disputed
-from ottla.spark_jobs.audit_reach import Reach, end_of
-from ottla.spark_jobs.audit_work import RangeFacts
-from ottla.spark_jobs.audited import Audit, PartitionAudit, Tally
+from ottla.spark_jobs.auditing.across import Disputed
+from ottla.spark_jobs.auditing.audited import Audit, PartitionAudit, Tally
+from ottla.spark_jobs.auditing.reach import Reach, end_of
+from ottla.spark_jobs.auditing.tasks import RangeFacts
 from ottla.spark_jobs.checks import across, damage, gaps, hanging, history, sequence, shape, stale, torn, zombie
 from ottla.spark_jobs.checks.finding import Finding, in_order
 from ottla.spark_jobs.checks.history import NEVER, History
@@ -20,7 +20,7 @@ from ottla.spark_jobs.scan.fates import OpenTransaction, open_of
 from ottla.spark_jobs.scan.kernels import Longs
 
 if TYPE_CHECKING:
-    from ottla.spark_jobs.audit_scan import Listed, Request
+    from ottla.spark_jobs.auditing.request import Listed, Request
 
 
 def judge(

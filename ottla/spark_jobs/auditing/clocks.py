@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ottla.spark_jobs.audit_across import walk_again
-from ottla.spark_jobs.audit_work import RangeFacts, Result, Work, told
+from ottla.spark_jobs.auditing.across import walk_again
+from ottla.spark_jobs.auditing.running import run
+from ottla.spark_jobs.auditing.tasks import RangeFacts, Result, Work, told
 from ottla.spark_jobs.checks import clocks, torn
 from ottla.spark_jobs.checks.history import History
 from ottla.spark_jobs.scan.kernels import Longs
@@ -19,8 +20,6 @@ def match_again(
     runner: "Runner", works: Sequence[Work], facts: Mapping[int, Sequence[RangeFacts]], known: History
 ) -> dict[int, list[RangeFacts]]:
     """`facts` with the markers matched anew where clocks may explain what does not fit. Raises AuditFailed."""
-    from ottla.spark_jobs.audit_scan import run
-
     found = {index: list(parts) for index, parts in facts.items()}
     decisions, doubts = {}, {}
     for work in works:

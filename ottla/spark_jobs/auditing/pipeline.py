@@ -1,37 +1,24 @@
 """The audit from end to end: list, plan, let tasks read, merge what they know, and judge it. shell"""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from ottla.protocol.indexes import TIME_ENTRY
-from ottla.spark_jobs import audit_work
-from ottla.spark_jobs.audit_across import Disputed, find_disputed
-from ottla.spark_jobs.audit_clocks import match_again
-from ottla.spark_jobs.audit_copies import find_copies
-from ottla.spark_jobs.audit_merge import judge
-from ottla.spark_jobs.audit_work import Result, Settings, Work
-from ottla.spark_jobs.audited import Audit
+from ottla.spark_jobs.auditing import tasks
+from ottla.spark_jobs.auditing.across import Disputed, find_disputed
+from ottla.spark_jobs.auditing.audited import Audit
+from ottla.spark_jobs.auditing.clocks import match_again
+from ottla.spark_jobs.auditing.copies import find_copies
+from ottla.spark_jobs.auditing.merge import judge
+from ottla.spark_jobs.auditing.request import Listed, Request, list_everything
+from ottla.spark_jobs.auditing.running import AuditFailed, run
+from ottla.spark_jobs.auditing.tasks import Settings, Work
 from ottla.spark_jobs.checks import history
-from ottla.spark_jobs.checks.copies import Pair
-from ottla.spark_jobs.checks.finding import CHECKS
-from ottla.spark_jobs.checks.stale import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS
-from ottla.spark_jobs.outputs import Tables
-from ottla.spark_jobs.runner import TASK_BYTES, Function, Runner
-from ottla.spark_jobs.scan import states, storage
-from ottla.spark_jobs.scan.listing import (
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    PartitionLog,
-    find_checkpoint,
-    list_partitions,
-    read_checkpoint,
-    select_topics,
-    storage_path,
-)
+from ottla.spark_jobs.runner import TASK_BYTES, Runner
+from ottla.spark_jobs.scan import states
+from ottla.spark_jobs.scan.listing import PartitionLog, select_topics
 from ottla.spark_jobs.scan.plan import cut_partition
-from ottla.spark_jobs.topics import METADATA, read_topics
+from ottla.spark_jobs.topics import METADATA
 
 # A partition is cut for several cores only if it is worth reading its headers twice.
 LEAST_CUT_BYTES = TASK_BYTES
@@ -43,57 +30,9 @@ MOST_RECENT_OF_ALL = 200_000
 LARGEST_CUT_BYTES = 1024 * 1024 * 1024
 
 
-class AuditFailed(Exception):
-    """The directory could not be read through; the text is one line."""
-
-
-class FilesVanished(AuditFailed):
-    """A file that was listed is gone: the broker deleted or compacted meanwhile. Listed anew, the audit may succeed."""
-
-
-class Request(NamedTuple):
-    """What to audit.
-
-    `topics`: globs (none: all). `until_ms` or `until_offsets` ((topic, partition) -> offset) is `--as-of`, `as_of` its
-    text. `since_ms`: segments that hold nothing later are left out where a snapshot allows it. `output`: where the
-    tables go, of which tasks write the transactions. `copies`: topics of which one holds each record of the other.
-    """
-
-    directories: tuple[str, ...]
-    topics: tuple[str, ...]
-    now_ms: int
-    checks: tuple[str, ...] = CHECKS
-    as_of: str = ""
-    until_ms: int | None = None
-    until_offsets: Mapping[history.Place, int] = {}
-    since_ms: int | None = None
-    id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS
-    producer_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
-    output: Tables | None = None
-    copies: tuple[Pair, ...] = ()
-
-
-class Listed(NamedTuple):
-    """A partition of a directory. `cleaned_below`: its first dirty offset, None if nothing tells."""
-
-    directory: str
-    log: PartitionLog
-    cleaned_below: int | None
-    high_watermark: int
-
-
 def audit(runner: Runner, request: Request) -> Audit:
     """Audit as `request` says. Raises UnreadableDirectory, or AuditFailed if a task could not read its files."""
     return audit_listed(runner, request, list_everything(request))
-
-
-def list_everything(request: Request) -> list[Listed]:
-    """The partitions of all directories, as far back as `--since` asks. Raises UnreadableDirectory."""
-    listed = [one for directory in request.directories for one in list_all(directory)]
-    if request.since_ms is None:
-        return listed
-    since_ms = request.since_ms
-    return [one._replace(log=later_than(one.log, since_ms)) for one in listed]
 
 
 def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
@@ -130,10 +69,10 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
         # Tasks need no more of the columns, and every range of a partition is sent all rows.
         sent = np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1])
         ready.append(one._replace(decisions=sent, names=names))
-    results = run(runner, audit_work.scan, ready, "reading segments")
-    facts: dict[int, list[audit_work.RangeFacts]] = {index: [] for index in chosen}
+    results = run(runner, tasks.scan, ready, "reading segments")
+    facts: dict[int, list[tasks.RangeFacts]] = {index: [] for index in chosen}
     for result in results:
-        assert isinstance(result.value, audit_work.RangeFacts)
+        assert isinstance(result.value, tasks.RangeFacts)
         facts[result.partition].append(result.value)
     disputed = Disputed()
     if {"torn", "hanging"} & {*request.checks}:
@@ -146,62 +85,6 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
     )
     chosen_ones = {index: listed[index] for index in chosen}
     return judge(request, chosen_ones, facts, known, limits, copied, disputed)
-
-
-def list_all(directory: str) -> list[Listed]:
-    """All partitions of a directory with what its checkpoints say of them, which are read before the sizes."""
-    root = storage_path(directory)
-    cleaned = find_checkpoint(storage.join(root, CLEANER_CHECKPOINT))
-    topics = read_topics(root)
-    watermarks = read_checkpoint(storage.join(root, HIGH_WATERMARK_CHECKPOINT))
-    return [
-        Listed(
-            directory,
-            log,
-            topics.cleaned_below(cleaned, log.topic, log.partition),
-            watermarks.get((log.topic, log.partition), 0),
-        )
-        for log in list_partitions(directory)
-    ]
-
-
-def later_than(log: PartitionLog, since_ms: int) -> PartitionLog:
-    """The log without the segments at its start that hold nothing later, if a snapshot tells the producers' states."""
-    names = {storage.stem_of(path) for path in log.snapshots}
-    first = 0
-    for index, segment in enumerate(log.segments[:-1]):
-        latest_ms = _latest_ms(storage.beside(segment.path, ".timeindex"))
-        if latest_ms is None or latest_ms >= since_ms:
-            break
-        if f"{log.segments[index + 1].base_offset:020d}" in names:
-            first = index + 1
-    kept = log.segments[first:]
-    return log._replace(segments=kept, log_start=max(log.log_start, kept[0].base_offset)) if first else log
-
-
-def run(runner: Runner, function: Function, works: Sequence[Work], label: str) -> list[Result]:
-    """The results in order of partition and range. Raises AuditFailed with the first reason that there is."""
-    results = sorted(runner.run(function, works, label), key=lambda one: (one.partition, one.ordinal))
-    raise_first_error(results)
-    return results
-
-
-def raise_first_error(results: Sequence[Result]) -> None:
-    """Raises FilesVanished if that is all that went wrong, else AuditFailed with the first other reason."""
-    for result in sorted((one for one in results if one.error), key=lambda one: one.has_vanished):
-        raise (FilesVanished if result.has_vanished else AuditFailed)(result.error)
-
-
-def _latest_ms(path: str) -> int | None:
-    """The last entry, which a roll writes for the largest timestamp of the segment; None if there is none."""
-    try:
-        content = storage.read(path)
-    except OSError:
-        return None
-    if len(content) < TIME_ENTRY.size or len(content) % TIME_ENTRY.size:
-        return None
-    latest: int = TIME_ENTRY.unpack_from(content, len(content) - TIME_ENTRY.size)[0]
-    return latest if latest > 0 else None
 
 
 def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[history.Place, int]:
@@ -244,7 +127,7 @@ def _limits(
             limits[index] = request.until_offsets[log.topic, log.partition]
     if request.until_ms is not None:
         everything = [one for parts in works.values() for one in parts]
-        for result in run(runner, audit_work.cut, everything, "finding the time"):
+        for result in run(runner, tasks.cut, everything, "finding the time"):
             if isinstance(result.value, int):
                 limits[result.partition] = min(result.value, limits.get(result.partition, result.value))
     return limits
@@ -258,7 +141,7 @@ def _history(
 ) -> history.History:
     todo = [one for index in coordinators.values() for one in works[index]]
     parts = []
-    for result in run(runner, audit_work.read_history, todo, "reading the coordinators' log") if todo else []:
+    for result in run(runner, tasks.read_history, todo, "reading the coordinators' log") if todo else []:
         assert isinstance(result.value, history.RangeHistory)
         parts.append(result.value)
     cleaned = {number: listed[index].cleaned_below for number, index in coordinators.items()}
@@ -281,7 +164,7 @@ def _entered(runner: Runner, works: Mapping[int, Sequence[Work]]) -> list[Work]:
         return ready
     todo = [one for parts in cut.values() for one in parts[:-1]]
     left: dict[int, list[states.States]] = {}
-    for result in run(runner, audit_work.leaving, todo, "following producers"):
+    for result in run(runner, tasks.leaving, todo, "following producers"):
         assert isinstance(result.value, states.States)
         left.setdefault(result.partition, []).append(result.value)
     for index, parts in cut.items():

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ottla.protocol.errors import ProtocolError
-from ottla.spark_jobs.audit_work import Result, Work, failed
+from ottla.spark_jobs.auditing.running import raise_first_error
+from ottla.spark_jobs.auditing.tasks import Result, Work, failed
 from ottla.spark_jobs.checks import copies
 from ottla.spark_jobs.checks.copies import INPUT, OUTPUT, Pair, Tally
 from ottla.spark_jobs.checks.finding import Finding
@@ -29,8 +30,6 @@ def find_copies(runner: "Runner", pairs: Sequence[Pair], works: Mapping[int, Seq
 
 
 def _compared(runner: "Runner", pair: Pair, works: Mapping[int, Sequence[Work]]) -> list[Finding]:
-    from ottla.spark_jobs.audit_scan import raise_first_error
-
     sides = {
         index: INPUT if parts[0].part.topic == pair.source else OUTPUT
         for index, parts in works.items()

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.spark_jobs.audit_work import RangeFacts, Result, Work, told
+from ottla.spark_jobs.auditing.running import run
+from ottla.spark_jobs.auditing.tasks import RangeFacts, Result, Work, told
 from ottla.spark_jobs.checks import across
 from ottla.spark_jobs.checks.across import Marker
 from ottla.spark_jobs.checks.finding import Finding
@@ -26,8 +27,6 @@ class Disputed(NamedTuple):
 def find_disputed(runner: "Runner", works: Sequence[Work], facts: Mapping[int, Sequence[RangeFacts]]) -> Disputed:
     """What partitions say of each other's transactions where no decision tells. Raises AuditFailed."""
     import numpy as np
-
-    from ottla.spark_jobs.audit_scan import run
 
     opened = [open_of(row) for parts in facts.values() if parts for row in parts[-1].open_rows]
     numbers, left_out = across.disputed((part.ends for parts in facts.values() for part in parts), opened)

@@ -147,7 +147,7 @@ def failed(work: Work, error: Exception) -> Result:
 
 
 def _scan(work: Work) -> RangeFacts:
-    from ottla.spark_jobs.audit_output import transactions_of
+    from ottla.spark_jobs.auditing.output import transactions_of
     from ottla.spark_jobs.checks.index import IndexCheck
     from ottla.spark_jobs.scan.partitions import entering
     from ottla.spark_jobs.scan.walk import Walk

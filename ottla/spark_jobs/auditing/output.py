@@ -15,8 +15,8 @@ from ottla.spark_jobs.report.json import partition_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ottla.spark_jobs.audit_work import Work
-    from ottla.spark_jobs.audited import Audit
+    from ottla.spark_jobs.auditing.audited import Audit
+    from ottla.spark_jobs.auditing.tasks import Work
     from ottla.spark_jobs.scan.kernels import Longs
     from ottla.spark_jobs.scan.states import States
     from ottla.spark_jobs.scan.walk import Step
