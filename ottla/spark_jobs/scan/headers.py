@@ -39,6 +39,8 @@ COLUMNS = 15
 # CONTROL_TYPE of a data batch, and of a control batch that compaction left empty.
 NOT_CONTROL = -1
 EMPTY_CONTROL = -2
+# Of a type that no version of Kafka knows, whatever number it has (`ControlRecordType.UNKNOWN`).
+UNKNOWN_CONTROL = 32_767
 _BROKEN = -3
 NO_EPOCH = -1
 
@@ -96,7 +98,7 @@ def control_record(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
         return _BROKEN, NO_EPOCH
     kind = int16(buffer, at + 2)
     if kind != ABORT and kind != COMMIT:
-        return kind, NO_EPOCH
+        return (kind if kind >= 0 else UNKNOWN_CONTROL), NO_EPOCH
     value_length, value = varint(buffer, at + key_length, end)
     if value < 0 or value_length < _MARKER_VALUE_SIZE or value_length > end - value:
         return _BROKEN, NO_EPOCH
