@@ -1,4 +1,4 @@
-"""What the cluster's own metadata log says of topics, where a directory has one: replicas, and what is compacted. shell
+"""What the cluster's metadata log says of topics, if a directory has one: replicas, age, what is compacted. shell
 
 `__cluster_metadata-0` is on controllers; a broker that is none has no copy, and then nothing is known.
 """
@@ -25,10 +25,14 @@ _ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group
 
 
 class Topics(NamedTuple):
-    """`alone`: partitions that never had a second replica. `compacted`: topics that are or were compacted."""
+    """`alone`: partitions that never had a second replica. `compacted`: topics that are or were compacted.
+
+    `created_ms`: when a partition came to be, or its topic came back after a deletion, where segments still tell.
+    """
 
     alone: frozenset[tuple[str, int]]
     compacted: frozenset[str]
+    created_ms: Mapping[tuple[str, int], int] = {}
 
     def cleaned_below(self, cleaned: Mapping[tuple[str, int], int] | None, topic: str, partition: int) -> int | None:
         """The first dirty offset of a partition; None if missing offsets may have been compacted anywhere.
@@ -49,6 +53,7 @@ def read_topics(directory: str) -> Topics:
     names: dict[bytes, str] = {}
     replicas: dict[tuple[bytes, int], int] = {}
     compacted: set[str] = set()
+    created: dict[tuple[str, int], int] = {}
     for path, position in _files(storage.join(directory, f"{METADATA}-0")):
         try:
             content = storage.read(path)
@@ -56,11 +61,14 @@ def read_topics(directory: str) -> Topics:
                 if header.is_control:
                     continue
                 for record in iter_records(content, header, at):
-                    _take(record.value, names, replicas, compacted)
+                    new = _take(record.value, names, replicas, compacted)
+                    # A batch of a snapshot has the time of the snapshot.
+                    if new is not None and new[0] in names and path.endswith(".log"):
+                        created[names[new[0]], new[1]] = header.max_timestamp
         except (OSError, ProtocolError):
             continue
     alone = {(names[topic], number) for (topic, number), most in replicas.items() if most == 1 and topic in names}
-    return Topics(frozenset(alone), frozenset(compacted))
+    return Topics(frozenset(alone), frozenset(compacted), created)
 
 
 def _files(folder: str) -> list[tuple[str, int]]:
@@ -99,13 +107,15 @@ def _take(
     names: dict[bytes, str],
     replicas: dict[tuple[bytes, int], int],
     compacted: set[str],
-) -> None:
+) -> tuple[bytes, int] | None:
+    """Add what a record tells; the partition that it creates, None if it creates none."""
     record = None if value is None else decode_metadata_record(value)
     if isinstance(record, TopicRecord):
         names[record.topic_id] = record.name
     elif isinstance(record, PartitionRecord):
         key = record.topic_id, record.partition_id
         replicas[key] = max(replicas.get(key, 0), len({*record.replicas, *record.adding_replicas}))
+        return key
     elif isinstance(record, PartitionChangeRecord) and (record.replicas or record.adding_replicas):
         # Moved at least once: what it has now came from another replica.
         replicas[record.topic_id, record.partition_id] = 2
@@ -115,3 +125,4 @@ def _take(
         and "compact" in (record.value or "")
     ):
         compacted.add(record.resource_name)
+    return None

@@ -38,7 +38,9 @@ def marker(kind, ms, offset, epoch=0, producer_id=7, first=0):
     return row
 
 
-def judged(known, *markers, cut=(), open_from=None, known_from=0, first_batch_ms=BEGAN_MS, lacks_offsets=False):
+def judged(
+    known, *markers, cut=(), open_from=None, known_from=0, first_batch_ms=BEGAN_MS, lacks_offsets=False, created_ms=-1
+):
     """The findings; `cut` splits the markers into ranges."""
     decisions = known.for_place(PLACE)
     ranges = []
@@ -50,7 +52,8 @@ def judged(known, *markers, cut=(), open_from=None, known_from=0, first_batch_ms
         every = np.array(markers, dtype=np.int64).reshape(-1, torn.MARKER_COLUMNS)
         chosen = every[np.isin(torn.keys(every[:, torn.PRODUCER_ID], every[:, torn.EPOCH]), doubts)]
         ranges = clocks.matched_again(decisions, ranges, chosen)
-    part = torn.Partition(PLACE, "/log/ledger-0", known_from, first_batch_ms, open_from or {}, lacks_offsets)
+    more = open_from or {}, lacks_offsets, created_ms
+    part = torn.Partition(PLACE, "/log/ledger-0", known_from, first_batch_ms, *more)
     return torn.judge(part, ranges, known, NOW_MS).findings
 
 
@@ -174,6 +177,11 @@ def test_what_retention_took_of_the_partition_is_unverifiable():
 def test_decision_on_a_topic_that_was_created_later_is_unverifiable():
     (finding,) = judged(decided((COMMIT, 10_000)), first_batch_ms=BEGAN_MS + 60_000)
     assert finding.severity == "info"
+
+
+def test_decision_on_a_topic_that_was_deleted_and_created_again_at_once_is_unverifiable():
+    found = judged(decided((COMMIT, 10_000), (COMMIT, 10_020)), SOUND[2], created_ms=BEGAN_MS + 10_010)
+    assert [(one.severity, "1 decision " in one.message) for one in found] == [("info", True)]
 
 
 def test_without_the_coordinators_log_every_marker_is_unverifiable():

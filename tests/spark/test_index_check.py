@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.protocol.snapshot import decode_snapshot, encode_snapshot
+from ottla.protocol.snapshot import ProducerEntry, decode_snapshot, encode_snapshot
 from ottla.spark_jobs.checks.index import IndexCheck
 from ottla.spark_jobs.scan import states
 from ottla.spark_jobs.scan.damage import DamageLog
@@ -110,7 +110,8 @@ def test_a_transaction_index_entry_that_is_missing(sound):
     path.write_bytes(content[: 5 * 34] + content[6 * 34 :])
     found = only(check(sound))
     assert found.offset == marker
-    assert "has no entry" in found.message
+    assert found.message.endswith("has no entry")
+    assert found.action.startswith("ottla repair")
 
 
 def test_a_transaction_index_entry_too_many(sound):
@@ -129,6 +130,31 @@ def test_a_transaction_index_that_is_gone(sound):
     entries = len(path.read_bytes()) // 34
     path.unlink()
     assert len(check(sound)) == min(entries, 21)
+
+
+def test_what_was_rebuilt_from_the_log_start_lacks_what_is_below_it(write_log):
+    log = write_log()
+    log.marker(8, commit=True)
+    log.data(2, producer_id=7)
+    log.marker(7, commit=False)
+    log.data(1, producer_id=8)
+    log.roll()
+    log.data(1, producer_id=8, base_sequence=1)
+    rebuilt = ProducerEntry(8, 0, 0, 4, 0, 1_000, -1, 4)
+    snapshot = log.folder / f"{5:020d}.snapshot"
+    snapshot.write_bytes(encode_snapshot([rebuilt]))
+    os.utime(snapshot, (3, 3))  # nobody was forgotten by then
+    for name in ("index", "timeindex"):
+        (log.folder / f"{0:020d}.{name}").touch()
+    checkpoint = write_log.root / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n1\nledger 0 4\n")
+    assert [one.message for one in check(write_log.root) if one.severity == "error"] == []
+    checkpoint.write_text("0\n0\n")
+    assert [one.message.partition(": ")[2] for one in check(write_log.root) if one.severity == "error"] == [
+        "the transaction aborted at offset 3 (first offset 1) has no entry",
+        "producer id 8: coordinator epoch -1, the log says 0",
+        "lacks producer id 7, last at offset 2",
+    ]
 
 
 @pytest.mark.parametrize("column", range(1, 8))

@@ -184,6 +184,7 @@ class _Partition:
             self._first_ms(found),
             {one.producer_id: one.first_offset for one in found},
             missing.lost > 0,
+            self._one.created_ms,
         )
         matched = [one.matched for one in self._parts]
         judged = torn.judge(

@@ -45,12 +45,16 @@ class Request(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A partition of a directory. `cleaned_below`: its first dirty offset, None if nothing tells."""
+    """A partition of a directory. `cleaned_below`: its first dirty offset, None if nothing tells.
+
+    `created_ms`: since when it is there under this name, -1 if the cluster's metadata are not at hand.
+    """
 
     directory: str
     log: PartitionLog
     cleaned_below: int | None
     high_watermark: int
+    created_ms: int = -1
 
 
 def list_everything(request: Request) -> list[Listed]:
@@ -74,6 +78,7 @@ def list_all(directory: str) -> list[Listed]:
             log,
             topics.cleaned_below(cleaned, log.topic, log.partition),
             watermarks.get((log.topic, log.partition), 0),
+            topics.created_ms.get((log.topic, log.partition), -1),
         )
         for log in list_partitions(directory)
     ]

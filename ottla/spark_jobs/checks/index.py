@@ -2,7 +2,8 @@
 
 A broker trusts these files after a clean stop: a wrong `.txnindex` shows aborted records, a wrong `.index` hides
 records, a wrong `.snapshot` accepts a duplicate. What the log at hand cannot prove is passed over: entries about what
-retention or compaction took, and producers that a broker has forgotten since.
+retention or compaction took, what is below the log start, which a start after a crash does not follow again, and
+producers that a broker has forgotten since.
 """
 
 from collections import Counter
@@ -174,11 +175,12 @@ class IndexCheck:
             entry = mine.pop(marker, None)
             if entry is not None:
                 self._compare_entry(step.piece, row, entry, places[marker])
-            elif first >= 0 and not (self._aborted.fault and marker > _last(entries)):
+            elif first >= self._part.log_start and not (self._aborted.fault and marker > _last(entries)):
                 text = f"the transaction aborted at offset {marker} (first offset {first}) has no entry"
                 # Ottla writes the entries of the segment in use with a flush; a start rebuilds what is above it.
                 is_due = not step.piece.is_last or marker < max(step.piece.recovery_point, _last(entries))
                 severity: Severity = "error" if is_due else "info"
+                text += "" if is_due else " yet; it is written with the next flush"
                 self._add(step.piece, ".txnindex", severity, marker, row[events.ENDED_PRODUCER_ID], None, text)
         for marker, producer_id, _, _ in mine.values():
             text = f"an entry for the abort at offset {marker}, where the log has no ABORT marker"
@@ -198,8 +200,13 @@ class IndexCheck:
             self._add(piece, ".txnindex", "error", marker, producer_id, at, text)
 
     def _unprovable(self, stored: int, computed: int) -> bool:
-        """Whether batches that are gone explain why a transaction seems to begin later than a file says."""
-        return (computed < 0 or stored < computed) and (stored < self._first_offset or self._holes)
+        """Whether batches that are gone explain why a transaction seems to begin later than a file says.
+
+        Or earlier, as a broker that rebuilds the file begins at the log start.
+        """
+        if 0 <= computed < stored:
+            return computed < self._part.log_start
+        return stored < self._first_offset or self._holes
 
     def _end_piece(self, step: Step, walked: Walk) -> None:
         piece = step.piece
@@ -238,24 +245,28 @@ class IndexCheck:
         if np.array_equal(stored, computed):
             return
         mine = {row[0]: row for row in computed.tolist()}
+        marked = dict(now.rows[:, [states.PRODUCER_ID, states.LAST_MARKER_OFFSET]].tolist())
         for row in stored.tolist():
             other = mine.pop(row[0], None)
             if other is None:
                 if not (self._holes or row[states.LAST_OFFSET] < self._first_offset):
                     yield "error", row[0], f"names producer id {row[0]}, of which the log has nothing"
-            elif row != other and (text := self._difference(row, other)):
+            elif row != other and (text := self._difference(row, other, marked[row[0]])):
                 yield "error", row[0], f"producer id {row[0]}: {text}"
         clock_ms = max(now.clock_ms, storage.status(path).modified_ms)
         for row in mine.values():
             idle_ms = clock_ms - row[states.LAST_TIMESTAMP]
-            if row[states.FIRST_OFFSET] >= 0 or idle_ms < self._expiration_ms:
+            is_held = row[states.FIRST_OFFSET] >= 0 or idle_ms < self._expiration_ms
+            if is_held and max(row[states.LAST_OFFSET], marked[row[0]]) >= self._part.log_start:
                 yield "error", row[0], f"lacks producer id {row[0]}, last at offset {row[states.LAST_OFFSET]}"
 
-    def _difference(self, stored: list[int], computed: list[int]) -> str:
-        """The first column that differs and that the log can prove."""
+    def _difference(self, stored: list[int], computed: list[int], marker: int) -> str:
+        """The first column that differs and that the log can prove; `marker`: offset of the producer's last one."""
         for column, word in enumerate(_SNAPSHOT_WORDS):
             said, found = stored[column], computed[column]
             if said == found:
+                continue
+            if column == states.COORDINATOR_EPOCH and marker < self._part.log_start and said == -1:
                 continue
             if column == states.FIRST_OFFSET and self._unprovable(said, found) and said >= 0:
                 continue
@@ -293,7 +304,7 @@ class IndexCheck:
                 producer_id,
                 None,
                 f"{storage.name_of(file)}: {text}",
-                REPAIR,
+                "nothing to do" if severity == "info" else REPAIR,
                 file,
                 position,
             )

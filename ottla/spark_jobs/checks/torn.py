@@ -145,7 +145,8 @@ class Partition(NamedTuple):
     """A partition as this check sees it. `open_from`: first offset of the open transaction by producer id.
 
     `known_from_offset`: where all markers are still there: the log start, or the first dirty offset. `first_batch_ms`:
-    from when on it was there, -1 if unknown. `lacks_offsets`: offsets are lost or damaged.
+    from when on it was there, -1 if unknown. `lacks_offsets`: offsets are lost or damaged. `created_ms`: when its topic
+    was created, -1 if unknown: decisions before it are on one of the same name that was deleted.
     """
 
     place: Place
@@ -154,6 +155,7 @@ class Partition(NamedTuple):
     first_batch_ms: int
     open_from: dict[int, int]
     lacks_offsets: bool = False
+    created_ms: int = -1
 
 
 class Reached(NamedTuple):
@@ -232,7 +234,7 @@ def _known_from_ms(part: Partition, first_marker_ms: int) -> int:
     """Decisions up to then may have had a marker here that is gone, or may name a topic that is gone."""
     if part.known_from_offset > 0:
         return history.NEVER if first_marker_ms < 0 else first_marker_ms + SKEW_MS
-    return history.NEVER if part.first_batch_ms < 0 else part.first_batch_ms - SKEW_MS
+    return history.NEVER if part.first_batch_ms < 0 else max(part.first_batch_ms - SKEW_MS, part.created_ms)
 
 
 def _pair_across_clocks(missing: list[int], others: list[Longs], decisions: Longs) -> None:
