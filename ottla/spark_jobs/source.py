@@ -64,10 +64,10 @@ class OttlaSource(DataSource):
 
     def _options(self) -> Options:
         """Spark asks for the schema of a batch read and of a stream alike, without saying which."""
-        from ottla.spark_jobs.stream.options import names_stream, stream_options
+        from ottla.spark_jobs.stream.options import named_for_streams, stream_options
 
         given = dict(self.options)
-        return stream_options(given).read if names_stream(given) else read_options(given)
+        return stream_options(given).read if named_for_streams(given) else read_options(given)
 
 
 def _takes_filters(options: Options) -> bool:

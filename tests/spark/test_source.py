@@ -130,6 +130,14 @@ def test_filter_and_limit_work_though_nothing_is_pushed_down(read, reference):
         ({"isolation_levle": "read_committed"}, "no option"),
         ({"subscribePattern": "ledger.*"}, "option topics takes globs"),
         ({"failOnDataLoss": "false"}, "spark.readStream has it"),
+        (
+            {"startingOffsets": '{"ledger": {"0": -1}}', "endingOffsets": "latest"},
+            "endingOffsets is for spark.read and -1 in startingOffsets for spark.readStream",
+        ),
+        (
+            {"failOnDataLoss": "true", "endingOffsets": "latest"},
+            "endingOffsets is for spark.read and failOnDataLoss for spark.readStream",
+        ),
         ({"startingOffsets": '{"ledgre": {"0": 1}}'}, "startingOffsets names ledgre-0, not among"),
         ({"endingOffsets": '{"ledger": {"99": 1}}'}, "endingOffsets names ledger-99, not among"),
         ({"view": "nothing"}, "view is one of records, batches, "),

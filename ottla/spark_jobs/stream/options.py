@@ -19,7 +19,9 @@ _STARTING = "startingoffsets"
 _TIME = "startingtimestamp"
 _LOSS = "failondataloss"
 _MOST = "maxoffsetspertrigger"
-_BATCH_ONLY = ("endingoffsets", "endingtimestamp", "producerids", "history", "pushdown", "verify")
+_BATCH_ONLY = {
+    name.lower(): name for name in ("endingOffsets", "endingTimestamp", "producerIds", "history", "pushdown", "verify")
+}
 _OF_RECORDS = (_STARTING, _TIME, _LOSS, _MOST)
 _FORM = 'earliest, latest or JSON such as {"ledger": {"0": 23, "1": -2, "2": -1}} (-2 is earliest, -1 latest)'
 
@@ -35,18 +37,20 @@ class StreamOptions(NamedTuple):
     max_offsets: int | None
 
 
-def names_stream(given: dict[str, str]) -> bool:
-    """Whether there is an option, or a value of one, that only a stream has."""
+def named_for_streams(given: dict[str, str]) -> str:
+    """The option, with its value if that is why, which only a stream has; empty if there is none."""
     lower = {name.lower(): value for name, value in given.items()}
-    if _LOSS in lower or _MOST in lower:
-        return True
+    if _LOSS in lower:
+        return "failOnDataLoss"
+    if _MOST in lower:
+        return "maxOffsetsPerTrigger"
     starting = lower.get(_STARTING, EARLIEST).strip()
     if starting in (EARLIEST, LATEST):
-        return starting == LATEST
+        return "startingOffsets latest" if starting == LATEST else ""
     try:
-        return LATEST_OFFSET in _offsets(starting).values()
+        return "-1 in startingOffsets" if LATEST_OFFSET in _offsets(starting).values() else ""
     except OptionError:
-        return False
+        return ""
 
 
 def stream_options(given: dict[str, str]) -> StreamOptions:
@@ -55,7 +59,10 @@ def stream_options(given: dict[str, str]) -> StreamOptions:
     view = lower.get("view", ("", schemas.RECORDS))[1]
     for key, (name, _) in lower.items():
         if key in _BATCH_ONLY:
-            raise OptionError(f"option {name} is for spark.read; a stream reads on from where it stands")
+            # Spark does not say whether it is a stream whose schema it asks for.
+            stream = named_for_streams(given)
+            why = f"{stream} for spark.readStream: not both" if stream else "a stream reads on from where it stands"
+            raise OptionError(f"option {_BATCH_ONLY[key]} is for spark.read{' and' if stream else ';'} {why}")
         if key in _OF_RECORDS and view == schemas.HANGING:
             raise OptionError(f"option {name} is for the view {schemas.RECORDS}; {view} tells what hangs now")
     starting = lower.get(_STARTING, ("", LATEST))[1].strip()
