@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 
 from ottla.spark_jobs.auditing.tasks import Result, Work
@@ -58,6 +59,26 @@ class Progress:
             self._stream.flush()
             self._width = 0
 
+    @contextmanager
+    def telling_of_compiling(self) -> Iterator[None]:
+        """Say when kernels are compiled, as once on a machine: nothing else moves for some seconds."""
+        if not self._watched:
+            yield
+            return
+        from numba.core import event
+
+        show = self.show
+
+        class Told(event.Listener):
+            def on_start(self, event: event.Event) -> None:
+                show("compiling, which the first run on a machine does: some seconds")
+
+            def on_end(self, event: event.Event) -> None:
+                pass
+
+        with event.install_listener("numba:compile", Told()):
+            yield
+
 
 class HereRunner:
     """Threads of this process: the kernels, CRCs and reads release the GIL."""
@@ -81,17 +102,20 @@ class HereRunner:
 
     def _run(self, function: Callable[[Work], T], works: Sequence[Work], label: str) -> list[T]:
         total = sum(work.part.cost_bytes for work in works)
+        size_mib = sum(piece.end - piece.start for work in works for piece in work.part.pieces) / 2**20
+        size = f" of {size_mib:,.0f} MiB" if size_mib >= 1 else ""
         done = 0
         results: list[T] = []
         # The largest first, so that none is left alone at the end.
         ordered = sorted(works, key=lambda work: -work.part.cost_bytes)
-        with ThreadPoolExecutor(self._threads) as pool:
+        with self._progress.telling_of_compiling(), ThreadPoolExecutor(self._threads) as pool:
+            self._progress.show(f"{label}: 0%{size}")
             running = {pool.submit(function, work): work for work in ordered}
             try:
                 for future in as_completed(running):
                     results.append(future.result())
                     done += running[future].part.cost_bytes
-                    self._progress.show(f"{label}: {done / max(total, 1):.0%} of {total / 2**20:,.0f} MiB")
+                    self._progress.show(f"{label}: {done / max(total, 1):.0%}{size}")
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise

@@ -156,3 +156,25 @@ def test_progress_is_shown_to_people_only():
         progress.clear()
         assert ("50%" in terminal.written) == watched
         assert not watched or terminal.written.endswith("\r")
+
+
+def test_progress_says_that_kernels_are_compiled():
+    import numba
+
+    terminal, silent = Terminal(True), Terminal(False)
+    for stream in (terminal, silent):
+        with Progress(stream).telling_of_compiling():
+            assert numba.njit(lambda one: one + 1)(1) == 2
+    assert "compiling" in terminal.written
+    assert not silent.written
+    written = terminal.written
+    assert numba.njit(lambda one: one + 2)(1) == 3
+    assert terminal.written == written
+
+
+def test_progress_tells_the_size_of_what_is_read(write_log):
+    write_log().data(1)
+    terminal = Terminal(True)
+    audit(HereRunner(1, terminal), Request((str(write_log.root),), (), 10_000))
+    assert "reading segments: 0%" in terminal.written
+    assert "MiB" not in terminal.written
