@@ -54,6 +54,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     try:
         form = command_line.output_format(arguments)
         request = _request(arguments)
+        for told in command_line.ahead(request.until_ms, request.since_ms, time.time_ns() // 1_000_000):
+            _tell(told)
         listed = list_everything(request)
         _topics_exist(request, listed)
         report = outputs.absolute(arguments.report) if arguments.report else ""
@@ -174,8 +176,12 @@ def _runner(arguments: argparse.Namespace) -> "Iterator[Runner]":
         yield HereRunner(os.cpu_count() or 1)
 
 
+def _tell(what: str) -> None:
+    sys.stderr.write(f"ottla audit: {what}\n")
+
+
 def _failed(reason: str) -> int:
-    sys.stderr.write(f"ottla audit: {reason}\n")
+    _tell(reason)
     return COULD_NOT_RUN
 
 

@@ -334,6 +334,33 @@ def test_what_could_not_run_exits_with_2_and_one_line(run_audit, tmp_path, argum
     assert said in err
 
 
+def test_what_consumers_are_not_given_is_counted_out_of_the_offsets_at_hand(run_audit, write_log):
+    log = write_log()
+    log.data(5)
+    log.data(2, producer_id=7)
+    log.marker(7, commit=True)
+    (told,) = lines(run_audit(write_log.root, "--checks", "gaps", "--format", "json")[1])
+    assert told["message"] == "of offsets 0 to 7, without a record for consumers: 1 control"
+
+
+def test_times_that_have_not_come_are_told_beside_the_answer(run_audit, write_log):
+    write_log().data(1)
+    code, out, err = run_audit(write_log.root, "--as-of", "9999-12-31", "--format", "json")
+    assert (code, err) == (
+        0,
+        "ottla audit: --as-of is in the future: ages are those of then, all else is what the files hold now\n",
+    )
+    code, out, err = run_audit(write_log.root, "--since", "9999-12-31")
+    assert (code, err) == (0, "ottla audit: --since is in the future: what is read is what cannot be left out\n")
+    assert out.startswith("Audit of ")
+    assert run_audit(write_log.root, "--as-of", "1980-01-01", "--since", "1979-01-01")[2] == ""
+
+
+def test_a_file_for_a_directory_is_told_by_its_name(run_audit, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert run_audit(tmp_path / "file") == (2, "", f"ottla audit: {tmp_path / 'file'}: Not a directory\n")
+
+
 def test_usage_exits_with_2(capsys):
     from ottla.spark_jobs.audit import main
 

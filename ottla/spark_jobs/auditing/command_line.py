@@ -146,6 +146,16 @@ def as_of(given: str) -> tuple[int | None, dict[tuple[str, int], int]]:
     return time_ms(given, "--as-of"), {}
 
 
+def ahead(as_of_ms: int | None, since_ms: int | None, now_ms: int) -> list[str]:
+    """What is to be told of times that have not come: the answer is another one than it may seem."""
+    told = []
+    if as_of_ms is not None and as_of_ms > now_ms:
+        told.append("--as-of is in the future: ages are those of then, all else is what the files hold now")
+    if since_ms is not None and since_ms > now_ms:
+        told.append("--since is in the future: what is read is what cannot be left out")
+    return told
+
+
 def _is_number(given: str) -> bool:
     return given.isascii() and given.isdigit()
 

@@ -84,7 +84,9 @@ def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> t
         lost=lost,
     )
     if missing.told:
-        message = f"offsets {part.log_start:,} to {part.log_end:,} without a record for consumers: {missing.told}"
+        # An end that a checkpoint promises may be above that of the log.
+        last = max(part.log_end, promised) - 1
+        message = f"of offsets {part.log_start:,} to {last:,}, without a record for consumers: {missing.told}"
         found.append(Finding("gaps", "info", *part.place, part.log_start, None, None, message, "nothing to do"))
     return missing, found
 

@@ -198,7 +198,7 @@ def find_checkpoint(path: str) -> Checkpoint | None:
     """Offsets by topic and partition; None if there is no such file."""
     try:
         lines = storage.read(path).decode().split("\n")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise UnreadableDirectory(f"{storage.shown(path)}: {error.strerror}") from error
