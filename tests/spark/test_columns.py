@@ -163,6 +163,30 @@ def test_broken_record_bytes_are_damage_or_what_the_scanner_reads(write_log, see
     assert 10 < len(broken) < 120
 
 
+def test_header_key_that_is_no_utf8_is_read_with_replacement_characters(write_log):
+    log = write_log()
+    batch = build_batch([(b"k", b"v", [("key", b"\xff")] * 2, 1_000)], timestamp_ms=1_000)
+    at = batch.index(b"key")
+    batch[at + 1] = 0xFF
+    seal(batch)
+    log.append(batch)
+    batches, _ = read(write_log.root, ("headers",))
+    assert rows_of(batches) == [{"headers": [{"key": key, "value": b"\xff"} for key in ("k\ufffdy", "key")]}]
+
+
+def test_lz4_frame_that_states_an_impossible_size_is_damage(write_log):
+    log = write_log()
+    batch = build_batch([(b"k", b"v")], timestamp_ms=1_000, compression=3)
+    # 100 times x; the size is 2^62, and the checksum of the flags is right.
+    batch[HEADER_SIZE:] = b'\x04"M\x18h@' + (2**62).to_bytes(8, "little") + b"\n\x0b\0\0\0\x1fx\1\0KPxxxxx" + bytes(4)
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    seal(batch)
+    log.append(batch)
+    log.data(1)
+    batches, (damage,) = read(write_log.root, ("offset",), on_damage="report")
+    assert (rows_of(batches), damage.position) == ([{"offset": 1}], 0)
+
+
 LARGEST = b"\xfe" + b"\xff" * 8 + b"\x01"  # 2^63-1 as a varint: added to a position it would be negative
 
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from ottla.protocol.batch_header import ATTRIBUTES_OFFSET, HEADER_SIZE, LOG_OVERHEAD
+from ottla.protocol.batch_header import ATTRIBUTES_OFFSET, HEADER_SIZE, read_header
 from ottla.spark_jobs.scan import headers, storage
 from ottla.spark_jobs.scan.damage import Damage, DamageLog
-from ottla.spark_jobs.scan.kernels import Bytes, Longs, int32
+from ottla.spark_jobs.scan.kernels import Bytes, Longs
 
 # With what is decoded from it, a chunk should stay in the cache.
 CHUNK_BYTES = 2 * 1024 * 1024
@@ -165,7 +165,7 @@ class SegmentReader:
         left = self._filled - at
         needed = 0
         if left >= HEADER_SIZE:
-            needed = int(int32(self._buffer, at + 8)) + LOG_OVERHEAD
+            needed = read_header(self._buffer.data, at).size_bytes
         buffer = self._buffer
         if needed > len(buffer):
             self._buffer = np.empty(needed, dtype=np.uint8)
@@ -257,7 +257,6 @@ class SegmentReader:
             return False
         if headers.check_header(head, 0, room, next_offset, piece.offset_limit) != headers.CUT:
             return False
-        size = int(int32(head, 8)) + LOG_OVERHEAD
-        batch = self._file.read(size, position)
-        stated = int.from_bytes(batch[17:21], "big")
-        return len(batch) == size and bool(crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]) == stated)
+        header = read_header(head.data)
+        batch = self._file.read(header.size_bytes, position)
+        return len(batch) == header.size_bytes and bool(crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]) == header.crc)

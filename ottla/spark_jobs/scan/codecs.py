@@ -19,6 +19,8 @@ LIMIT_BYTES = 1024 * 1024 * 1024
 _FIRST_BYTES = 8 * 1024 * 1024
 # An LZ4 block cannot shrink its content more than this.
 _LZ4_LARGEST_RATIO = 255
+# Of the flags: the frame states its content's size, in eight bytes, of which lz4.frame believes all.
+_LZ4_FLAGS_AT, _LZ4_STATES_SIZE, _LZ4_STATED_SIZE = 4, 0x08, slice(6, 14)
 
 
 class Scratch:
@@ -85,7 +87,10 @@ def _gzip(payload: memoryview) -> bytes:
 def _lz4(payload: memoryview) -> bytes:
     import lz4.frame
 
-    if len(payload) * _LZ4_LARGEST_RATIO > LIMIT_BYTES:
+    stated = 0
+    if len(payload) >= _LZ4_STATED_SIZE.stop and payload[_LZ4_FLAGS_AT] & _LZ4_STATES_SIZE:
+        stated = int.from_bytes(payload[_LZ4_STATED_SIZE], "little")
+    if max(stated, len(payload) * _LZ4_LARGEST_RATIO) > LIMIT_BYTES:
         return decompress(payload, LZ4, limit_bytes=LIMIT_BYTES)
     try:
         return cast(bytes, lz4.frame.decompress(payload))

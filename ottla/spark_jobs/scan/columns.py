@@ -158,8 +158,8 @@ class ColumnBuilder:
         places = np.empty((2, 2, total), dtype=np.int64)
         frames.read_headers(raw, *places)
         fields = [kind.value_type.field(index) for index in range(2)]
-        parts = [_gathered(field.type, raw, *places[:, index]) for index, field in enumerate(fields)]
-        pairs = pa.StructArray.from_buffers(kind.value_type, total, [None], children=parts)
+        keys, values = (_gathered(field.type, raw, *places[:, index]) for index, field in enumerate(fields))
+        pairs = pa.StructArray.from_buffers(kind.value_type, total, [None], children=[_text(keys), values])
         return pa.ListArray.from_buffers(kind, rows, [validity, ends], null_count=nulls, children=[pairs])
 
 
@@ -170,3 +170,12 @@ def _gathered(kind: pa.DataType, payload: Bytes, starts: Longs, lengths: Longs) 
     nulls = frames.gather(payload, starts, lengths, 0, ends, bits, data)
     buffers = [pa.py_buffer(bits) if nulls else None, pa.py_buffer(ends), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(lengths), buffers, null_count=nulls)
+
+
+def _text(keys: pa.Array) -> pa.Array:
+    """Strings with U+FFFD for what is no UTF-8, as Kafka's clients give them; others may write any bytes."""
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([key.decode(errors="replace") for key in keys.cast(pa.binary()).to_pylist()], keys.type)
+    return keys
