@@ -21,11 +21,8 @@ MODES = [{}, {"verify": "true"}, {"on_damage": "report"}]
 @pytest.fixture
 def by_tasks(monkeypatch):
     """Let the driver walk nothing."""
-    deciding._found.cache_clear()
     monkeypatch.setattr(deciding, "DRIVER_BYTES", -1)
     monkeypatch.setattr(planning, "fates_of", None)
-    yield
-    deciding._found.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
@@ -83,6 +80,20 @@ def test_tasks_see_the_log_as_it_was_planned(write_log, by_tasks):
     log.marker(2, commit=True)
     log.roll().data(2)
     assert [row for task in tasks for batch in reader.read(task) for row in batch["offset"].to_pylist()] == [0, 1]
+
+
+def test_a_worker_does_not_tell_a_query_what_it_found_for_another(write_log, by_tasks):
+    log = write_log()
+    log.data(2, producer_id=1)
+    log.marker(1, commit=True)
+    assert [row["offset"] for row in read_view(write_log.root, "records", ["offset"])] == [0, 1]
+    size = log.path.stat().st_size
+    log.path.write_bytes(b"")
+    log.next_offset = 0
+    log.data(2, producer_id=1)
+    log.marker(1, commit=False)
+    assert log.path.stat().st_size == size
+    assert read_view(write_log.root, "records", ["offset"]) == []
 
 
 def test_a_partition_listed_again_is_the_one_that_was_planned(reference):

@@ -36,8 +36,12 @@ class Seen(NamedTuple):
 
 
 class Undecided(NamedTuple):
-    """A partition whose fates its tasks find out. `known_end`: as it was listed, without the segments in between."""
+    """A partition whose fates its tasks find out. `known_end`: as it was listed, without the segments in between.
 
+    `query` is different for each: what one found is not told to the next, for files may be others by then.
+    """
+
+    query: str
     known_end: PartitionLog
     on_damage: str
     verify: bool
@@ -45,14 +49,14 @@ class Undecided(NamedTuple):
 
     def seen_in(self, part: "Range") -> Seen:
         """Raises DamagedSegment in mode `fail`, OSError."""
-        log, fates = _found(self.known_end, self.on_damage, self.verify)
+        log, fates = _found(self.query, self.known_end, self.on_damage, self.verify)
         return seen_in(log, fates, part, undecided_too=self.undecided_too)
 
 
-def undecided(log: PartitionLog, options: Options, *, undecided_too: bool) -> Undecided:
+def undecided(query: str, log: PartitionLog, options: Options, *, undecided_too: bool) -> Undecided:
     """`log` is all of the partition."""
     end = log._replace(segments=log.segments[-1:], snapshots=log.snapshots[-1:])
-    return Undecided(end, options.on_damage, options.verify, undecided_too)
+    return Undecided(query, end, options.on_damage, options.verify, undecided_too)
 
 
 def seen_in(log: PartitionLog, fates: "PartitionFates", part: "Range", *, undecided_too: bool) -> Seen:
@@ -91,9 +95,10 @@ def _indexed_below(log: PartitionLog) -> int | None:
 
 
 @lru_cache(maxsize=_KEPT_FATES)
-def _found(known_end: PartitionLog, on_damage: str, verify: bool) -> "tuple[PartitionLog, PartitionFates]":
+def _found(query: str, known_end: PartitionLog, on_damage: str, verify: bool) -> "tuple[PartitionLog, PartitionFates]":
     from ottla.spark_jobs.scan.partitions import visible_partitions
 
+    del query
     log = list_again(known_end)
     (fates,) = visible_partitions([log], on_damage=on_damage, verify=verify, threads=1)
     return log, fates

@@ -7,6 +7,7 @@ positions of its `.index`, each held against the batch that stands there.
 
 import logging
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, pairwise
@@ -142,6 +143,7 @@ def plan_readings(
     if with_fates and not by_tasks:
         fates = dict(zip(needed, fates_of([logs[index] for index in needed], options), strict=True))
     tasks: list[InputPartition] = []
+    query = uuid.uuid4().hex
     cut = _cut(narrowed, [log for log in logs if by_tasks and is_walked_whole(log, options)])
     ranges = iter(_narrowed_ranges([part for parts in cut for part in parts], wanted))
     for parts in cut:
@@ -154,7 +156,7 @@ def plan_readings(
                 reading = reading._replace(visible=visible, opened=opened)
             readings.append(reading)
         places = {part.partition for part in parts} if by_tasks else ()
-        left = {index: undecided(logs[index], options, undecided_too=undecided_too) for index in places}
+        left = {index: undecided(query, logs[index], options, undecided_too=undecided_too) for index in places}
         tasks.append(Task(readings, undecided=left))
     return tasks
 

@@ -7,7 +7,6 @@ walk is held against the snapshot there, with which the next one began, so that 
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -46,13 +45,8 @@ class Stretch(NamedTuple):
 
     def below(self) -> PartitionLog:
         """The partition below the stretch. Raises OSError."""
-        listed = _listed_up_to(self.log._replace(segments=self.log.segments[:1]))
+        listed = list_again(self.log._replace(segments=self.log.segments[:1]))
         return listed._replace(segments=listed.segments[:-1])
-
-
-@lru_cache(maxsize=1)
-def _listed_up_to(known: PartitionLog) -> PartitionLog:
-    return list_again(known)
 
 
 def cut_at_snapshots(log: PartitionLog, target_bytes: int) -> list[Stretch]:
