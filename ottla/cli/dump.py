@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +9,9 @@ import click
 
 if TYPE_CHECKING:
     from ottla.cli.dump_decode import Decoder
-    from ottla.cli.dump_log import LogDump
 
 SOUND, DAMAGED, UNREADABLE = 0, 1, 2
-LINES_AT_ONCE = 1_000
+REPORT_EVERY_BYTES = 64 << 20
 
 
 @click.command()
@@ -41,6 +39,8 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
     for file in _files(path):
         try:
             sound = printer.print_file(file)
+        except BrokenPipeError:
+            raise  # nobody reads on: `| head`
         except OSError as error:
             click.echo(f"ottla: {file}: {error.strerror or error}", err=True)
             code = UNREADABLE
@@ -96,25 +96,11 @@ class _Printer:
             click.echo(_snapshot_head(path.name))
 
     def _print_log(self, path: Path) -> tuple[str, str | None]:
-        from ottla.cli.dump_file import ReadOnlyFile
-        from ottla.cli.dump_log import LogDump
+        from ottla.cli.dump_spread import Wanted, print_log
 
-        with ReadOnlyFile(str(path)) as file:
-            found = LogDump(
-                file,
-                _base_offset(path),
-                records=self._records,
-                as_json=self._as_json,
-                decoder=self._decoder_for(path),
-                progress=self._progress_of(path, file.size_bytes),
-            )
-            self._write(found)
+        wanted = Wanted(str(path), self._records, self._as_json, self._decoder_for(path))
+        found = print_log(wanted, _base_offset(path), _write, self._progress_of(path))
         return found.summary, found.damage
-
-    def _write(self, found: "LogDump") -> None:
-        lines = found.lines()
-        while chunk := list(islice(lines, LINES_AT_ONCE)):
-            click.echo("\n".join(chunk))
 
     def _decoder_for(self, path: Path) -> "Decoder | None":
         from ottla.cli.dump_decode import METADATA, decoder_for
@@ -163,10 +149,22 @@ class _Printer:
 
         click.echo(json.dumps(fields))
 
-    def _progress_of(self, path: Path, size_bytes: int) -> Callable[[int], None] | None:
+    def _progress_of(self, path: Path) -> Callable[[int, int], None] | None:
         if not self._progress:
             return None
-        return lambda position: click.echo(f"ottla: {path}: {100 * position // max(1, size_bytes)} %", err=True)
+        reported = 0
+
+        def tell(position: int, size_bytes: int) -> None:
+            nonlocal reported
+            if position - reported >= REPORT_EVERY_BYTES:
+                click.echo(f"ottla: {path}: {100 * position // size_bytes} %", err=True)
+                reported = position
+
+        return tell
+
+
+def _write(text: bytes) -> None:
+    click.echo(text, nl=False)
 
 
 def _snapshot_head(name: str) -> str:

@@ -6,71 +6,87 @@ The text is that of Kafka's `DumpLogSegments`, field by field, with what a termi
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.broker.log.batches import BadBatch, iter_file
 from ottla.broker.ports.disk import File
 from ottla.cli.dump_decode import Decoder, decode_control
+from ottla.cli.dump_plain import escaped, plain_text
 from ottla.protocol.batch import ABORT, COMMIT, LEADER_CHANGE, BatchHeader, Record, crc_is_valid, iter_records
+from ottla.protocol.batch_header import CONTROL, DELETE_HORIZON, TIMESTAMP_TYPE, TRANSACTIONAL
 from ottla.protocol.compression import NAMES
 from ottla.protocol.errors import ProtocolError
 
 _MARKERS: Final = {ABORT: "ABORT", COMMIT: "COMMIT"}
 _CONTROL_KEY_SIZE: Final = 4
 _MARKER_VALUE_SIZE: Final = 6
-_REPORT_EVERY_BYTES: Final = 64 << 20
+_CHUNK_BYTES: Final = 1 << 16
+
+
+class Stretch(NamedTuple):
+    """Bytes of a file where batches stand one behind the other, with offsets from `least_offset` on."""
+
+    position: int
+    end: int
+    least_offset: int
 
 
 class LogDump:
-    """One walk over a `.log` file: iterate `lines()` to its end, then the rest is known."""
+    """One walk over a stretch of a `.log` file: iterate `chunks()` to its end, then the rest is known."""
 
-    def __init__(
-        self,
-        file: File,
-        base_offset: int,
-        *,
-        records: bool,
-        as_json: bool,
-        decoder: Decoder | None,
-        progress: Callable[[int], None] | None = None,
-    ) -> None:
+    def __init__(self, file: File, *, records: bool, as_json: bool, decoder: Decoder | None) -> None:
         self.batch_count = 0
         self.record_count = 0
         self.damage: str | None = None
         self._file = file
-        self._base_offset = base_offset
         self._records = records
         self._as_json = as_json
         self._decoder = decoder
-        self._progress = progress
 
-    @property
-    def summary(self) -> str:
-        return f"{self.batch_count} batches, {self.record_count} records, {self._file.size_bytes} bytes"
+    def chunks(self, stretch: Stretch, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
+        """A line for each batch and, if asked for, for each record, in UTF-8, with its line end; many lines at once.
 
-    def lines(self) -> Iterator[str]:
-        """A line for each batch and, if asked for, for each record. Ends where the batches stop making sense."""
+        Ends where the batches stop making sense. `progress` is told the position now and then.
+        """
+        held: list[bytes] = []
+        size_bytes = 0
+        for position, piece in self._pieces(stretch):
+            held.append(piece)
+            size_bytes += len(piece)
+            if size_bytes >= _CHUNK_BYTES:
+                yield b"".join(held)
+                held, size_bytes = [], 0
+                if progress is not None:
+                    progress(position)
+        yield b"".join(held)
+
+    def _pieces(self, stretch: Stretch) -> Iterator[tuple[int, bytes]]:
+        """(position of a batch, lines of it)."""
         show = _batch_json if self._as_json else _batch_text
-        reported = 0
+        begin, end, least_offset = stretch
         try:
-            for position, header, batch in iter_file(
-                self._file, 0, self._file.size_bytes, least_offset=self._base_offset
-            ):
+            for position, header, batch in iter_file(self._file, begin, end, least_offset=least_offset):
                 valid = crc_is_valid(batch, header)
                 self.batch_count += 1
                 self.record_count += header.record_count
-                yield show(header, position, valid)
+                yield position, show(header, position, valid).encode() + b"\n"
                 if not valid:
                     self._note(f"wrong CRC at position {position}")
                 elif self._records:
-                    yield from self._record_lines(header, batch, position)
-                if self._progress is not None and position - reported >= _REPORT_EVERY_BYTES:
-                    self._progress(position)
-                    reported = position
+                    for piece in self._record_lines(header, batch, position):
+                        yield position, piece
         except BadBatch as bad:
             self._note(str(bad))
 
-    def _record_lines(self, header: BatchHeader, batch: memoryview, position: int) -> Iterator[str]:
+    def _record_lines(self, header: BatchHeader, batch: memoryview, position: int) -> Iterator[bytes]:
+        plain = None
+        if not (header.is_control or self._as_json or self._decoder):
+            plain = plain_text(header, batch)
+        if plain is not None:
+            return plain
+        return (line.encode() + b"\n" for line in self._record_by_record(header, batch, position))
+
+    def _record_by_record(self, header: BatchHeader, batch: memoryview, position: int) -> Iterator[str]:
         try:
             for record in iter_records(batch, header):
                 if self._as_json:
@@ -85,17 +101,18 @@ class LogDump:
 
 
 def _batch_text(header: BatchHeader, position: int, valid: bool) -> str:
-    attributes = header.attributes
-    horizon = f"[{header.base_timestamp}]" if attributes & 0x40 else ".empty"
+    base_offset, _, epoch, magic, crc, attributes, delta, base_ms, max_ms, producer, producer_epoch, sequence, count = (
+        header
+    )
     return (
-        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
-        f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} "
-        f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch} "
-        f"partitionLeaderEpoch: {header.partition_leader_epoch} "
-        f"isTransactional: {'true' if attributes & 0x10 else 'false'} "
-        f"isControl: {'true' if attributes & 0x20 else 'false'} deleteHorizonMs: OptionalLong{horizon} "
-        f"position: {position} {'LogAppendTime' if attributes & 0x08 else 'CreateTime'}: {header.max_timestamp} "
-        f"size: {header.size_bytes} magic: {header.magic} compresscodec: {_codec(header)} crc: {header.crc} "
+        f"baseOffset: {base_offset} lastOffset: {base_offset + delta} count: {count} "
+        f"baseSequence: {sequence} lastSequence: {header.last_sequence} "
+        f"producerId: {producer} producerEpoch: {producer_epoch} partitionLeaderEpoch: {epoch} "
+        f"isTransactional: {'true' if attributes & TRANSACTIONAL else 'false'} "
+        f"isControl: {'true' if attributes & CONTROL else 'false'} "
+        f"deleteHorizonMs: OptionalLong{f'[{base_ms}]' if attributes & DELETE_HORIZON else '.empty'} "
+        f"position: {position} {'LogAppendTime' if attributes & TIMESTAMP_TYPE else 'CreateTime'}: {max_ms} "
+        f"size: {header.size_bytes} magic: {magic} compresscodec: {_codec(header)} crc: {crc} "
         f"isvalid: {'true' if valid else 'false'}"
     )
 
@@ -239,9 +256,7 @@ class _Escapes(dict[int, str]):
     """What stands for a code point, worked out when it is first met."""
 
     def __missing__(self, code: int) -> str:
-        character = chr(code)
-        shown = character if character.isprintable() else character.encode("unicode_escape").decode()
-        self[code] = shown
+        shown = self[code] = escaped(chr(code))
         return shown
 
 
