@@ -21,18 +21,23 @@ from ottla.spark_jobs.scan.plan import Range
 
 
 class Visibility(NamedTuple):
-    """What of a partition is visible: offsets in [log_start, limit), but not batches in `aborted` ranges."""
+    """What of a partition is visible: offsets in [log_start, limit), but not batches in `aborted` ranges.
+
+    Nor what was `unread` by the walk that found these: its fate is not known, though it may be readable where another
+    range of the log begins.
+    """
 
     committed_only: bool
     log_start: int
     limit: int
     aborted: Longs
+    unread: tuple[Damage, ...] = ()
 
 
 def visibility(fates: PartitionFates, *, committed_only: bool) -> Visibility:
     """read_committed ends at the last stable offset, read_uncommitted at the high watermark."""
     if committed_only:
-        return Visibility(True, fates.log_start, fates.last_stable_offset, fates.aborted_ranges)
+        return Visibility(True, fates.log_start, fates.last_stable_offset, fates.aborted_ranges, fates.damage)
     return Visibility(False, fates.log_start, fates.high_watermark, fates.aborted_ranges[:0])
 
 
@@ -42,12 +47,14 @@ def uncommitted(log_start: int) -> Visibility:
 
 
 def visible_in(visible: Visibility, part: Range, log: PartitionLog) -> Visibility:
-    """`visible` with the aborted ranges that can concern `part` alone."""
+    """`visible` with the aborted ranges and the damage that can concern `part` alone."""
     first = part.pieces[0].base_offset
     last_base = part.pieces[-1].base_offset
     behind = min((one.base_offset for one in log.segments if one.base_offset > last_base), default=visible.limit)
     aborted = visible.aborted
-    return visible._replace(aborted=aborted[(aborted[:, 2] >= first) & (aborted[:, 1] < behind)])
+    paths = {piece.path for piece in part.pieces}
+    unread = tuple(damage for damage in visible.unread if damage.path in paths)
+    return visible._replace(aborted=aborted[(aborted[:, 2] >= first) & (aborted[:, 1] < behind)], unread=unread)
 
 
 class Wanted(NamedTuple):
@@ -107,7 +114,9 @@ class RecordScan:
     def _decode(self, piece: Piece, chunk: Chunk, visible: Visibility, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """Decode the batches of a chunk that are wanted: those without compression together, as far as they go."""
         rows = chunk.rows if wanted.takes_all else wanted.rows(chunk.rows)
-        count = frames.select_visible(rows, *visible, self._selected, self._sections)
+        if visible.unread:
+            rows = self._read_by_the_walk(piece, chunk, rows, visible.unread)
+        count = frames.select_visible(rows, *visible[:4], self._selected, self._sections)
         rows, sections = self._selected[:count], self._sections[:count]
         is_packed = (rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK) != 0
         edges = (np.flatnonzero(is_packed[1:] != is_packed[:-1]) + 1).tolist() if is_packed.any() else []
@@ -117,6 +126,16 @@ class RecordScan:
                 yield from self._decompressed(piece, chunk, *batches, visible)
             else:
                 yield from self._gathered(piece, chunk, chunk.buffer, *batches, visible)
+
+    def _read_by_the_walk(self, piece: Piece, chunk: Chunk, rows: Longs, unread: tuple[Damage, ...]) -> Longs:
+        for damage in unread:
+            positions = chunk.file_position + rows[:, headers.POSITION]
+            within = (positions >= damage.position) & (positions < damage.end_position)
+            if damage.path == piece.path and within.any():
+                rows = rows[~within]
+                if damage not in self._log.found:
+                    self._log.add(damage)
+        return rows
 
     def _decompressed(
         self, piece: Piece, chunk: Chunk, rows: Longs, sections: Longs, visible: Visibility
