@@ -86,7 +86,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _seconds(given: str) -> float:
-    seconds = float(given)
+    try:
+        seconds = float(given)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{given}: not a number of seconds") from None
     if not 0 <= seconds <= MOST_SECONDS:
         raise argparse.ArgumentTypeError(f"{given}: not from 0 to {MOST_SECONDS}")
     return seconds

@@ -79,11 +79,13 @@ def _audit(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _tables(arguments: argparse.Namespace, form: str) -> "Iterator[Tables | None]":
     """Where the tables go, begun before the scan: what cannot be written is told at once. Raises OutputFailed."""
+    from ottla.spark_jobs import outputs
     from ottla.spark_jobs.auditing.output import writing
 
     if not arguments.output:
         yield None
         return
+    outputs.check_outside(arguments.output, "--output ", arguments.directories)
     with writing(arguments.output, form, overwrite=arguments.overwrite) as tables:
         yield tables
 

@@ -143,6 +143,7 @@ def _export(arguments: argparse.Namespace) -> Written:
     )
     columns = _columns(arguments.columns)
     _topics_exist(options)
+    outputs.check_outside(arguments.output, "", [arguments.directory])
     if arguments.format == DELTA:
         delta.check(outputs.absolute(arguments.output))
     tasks = _tasks(options)

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -95,6 +95,16 @@ def writing(
         raise
     with suppress(OSError):
         _delete(folder.below(UNFINISHED), is_directory=False)
+
+
+def check_outside(given: str, what: str, log_directories: Iterable[str]) -> None:
+    """A folder in a log directory would be taken for a partition: Kafka does not start on it. Raises OutputFailed."""
+    path = absolute(given)
+    for directory in map(absolute, log_directories):
+        if storage.is_remote(path) or storage.is_remote(directory):
+            continue
+        if Path(path).resolve().is_relative_to(Path(directory).resolve()):
+            raise OutputFailed(f"{what}{path} is in the log directory {directory}, which is the broker's: name another")
 
 
 def check_here(folder: Folder) -> None:

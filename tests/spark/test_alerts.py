@@ -134,7 +134,11 @@ def test_a_query_that_fails_is_told_in_one_line(spark, reference, tmp_path, caps
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(("--interval", "-1"), "--interval: -1"), (("--checkpoint", "file"), "--checkpoint file: Not a directory")],
+    [
+        (("--interval", "-1"), "--interval: -1"),
+        (("--interval", "often"), "--interval: often: not a number of seconds"),
+        (("--checkpoint", "file"), "--checkpoint file: Not a directory"),
+    ],
 )
 def test_what_cannot_be_meant_is_refused_before_spark_starts(reference, tmp_path, capsys, monkeypatch, arguments, said):
     from ottla.spark_jobs import alert

@@ -50,6 +50,22 @@ def test_spark_reads_what_spark_tasks_wrote(spark, reference, tmp_path):
     assert table.count() == mine.count()
 
 
+@pytest.mark.parametrize("folder", [".", "out", "ledger-0/out"])
+def test_nothing_is_written_into_a_log_directory(write_log, monkeypatch, capsys, folder):
+    from ottla.spark_jobs import audit
+
+    write_log().data(1)
+    before = sorted(write_log.root.rglob("*"))
+    monkeypatch.chdir(write_log.root.parent)
+    assert export.main(["log", f"log/{folder}", "--overwrite"]) == 2
+    assert audit.main(["log", "--output", f"log/{folder}", "--overwrite"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count(f"is in the log directory {write_log.root}") == 2
+    assert sorted(write_log.root.rglob("*")) == before
+    assert audit.main(["log", "--output", "logs"]) == 0
+
+
 def test_a_folder_that_is_not_empty_is_left_alone(write_log, tmp_path, capsys):
     write_log().data(1)
     (tmp_path / "out").mkdir()
