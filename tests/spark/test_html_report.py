@@ -78,6 +78,22 @@ def test_verdict_findings_and_spans(report, reference):
     assert sum(float(one["height"]) == 8 and float(one.get("y", 0)) > 0 for one in page.shapes("open")) == 4
 
 
+def test_many_findings_of_a_check_are_folded_and_all_there(report, write_log):
+    log = write_log()
+    for number in range(20):
+        log.data(1, producer_id=7, base_sequence=10 * number, transactional=False)
+    content = report(write_log.root).read_text()
+    page = Page(content)
+    assert "14 more of sequence" in page.words
+    assert [f"f{at}" for at in range(19)] == [one for one in page.ids if one.startswith("f")]
+    assert content.index('id="f4"') < content.index("<summary>14 more") < content.index('id="f5"')
+
+
+def test_a_command_to_type_stands_out(report, reference):
+    content = report(reference("unclean")).read_text()
+    assert content.count("<code>kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic ") == 2
+
+
 def test_a_clean_directory_is_told_as_clean(report, write_log):
     log = write_log()
     log.data(2, producer_id=7)
@@ -124,7 +140,8 @@ def browser():
     return run
 
 
-def test_a_browser_draws_it(report, reference, browser, tmp_path):
+@pytest.mark.parametrize("size", ["1160,1600", "500,900"], ids=["desk", "narrow"])
+def test_a_browser_draws_it(report, reference, browser, tmp_path, size):
     path = report(reference("unclean"))
     probe = tmp_path / "probe.html"
     measure = (
@@ -134,11 +151,11 @@ def test_a_browser_draws_it(report, reference, browser, tmp_path):
         " document.title = [width('svg rect.open'), width('.by-time svg'), fits].join(' '); });</script>"
     )
     probe.write_text(path.read_text().replace("</body>", f"{measure}</body>"))
-    drawn = browser("--window-size=1160,1600", "--dump-dom", probe.as_uri())
+    drawn = browser(f"--window-size={size}", "--dump-dom", probe.as_uri())
     open_width, hidden_width, fits = drawn.stdout.partition("<title>")[2].partition("</title>")[0].split()
     assert int(open_width) > 0, "the open transaction is drawn"
     assert hidden_width == "0", "what is over time is hidden at first"
     assert fits == "true", "nothing sticks out to the right"
     shot = tmp_path / "report.png"
-    browser("--window-size=1160,1600", f"--screenshot={shot}", path.as_uri())
+    browser(f"--window-size={size}", f"--screenshot={shot}", path.as_uri())
     assert shot.stat().st_size > 50_000

@@ -17,6 +17,8 @@ from ottla.spark_jobs.scan.storage import shown
 
 # Of findings, timelines and producers as many are shown; `--format json` and the tables have all.
 MOST_FINDINGS = 200
+# As many of one check stand open, the others are one click away.
+MOST_OPEN = 5
 MOST_TIMELINES = 40
 MOST_PRODUCERS = 12
 
@@ -91,13 +93,21 @@ class _Report:
         chips = "".join(
             element("li", f'<a href="#{check}">{check} <b>{many[check]}</b></a>') for check in CHECKS if many[check]
         )
-        parts = [element("h2", "Findings"), element("ul", chips, class_="chips")]
-        seen: set[str] = set()
-        for at, one in enumerate(self._findings):
-            if one.check not in seen:
-                seen.add(one.check)
-                parts.append(element("h3", one.check, id=one.check))
-            parts.append(self._finding(at, one))
+        parts = [element("h2", "Findings")]
+        if len(many) > 1:
+            parts.append(element("ul", chips, class_="chips"))
+        told = [(one.check, self._finding(at, one)) for at, one in enumerate(self._findings)]
+        for check in CHECKS:
+            mine = [text for name, text in told if name == check]
+            if not mine:
+                continue
+            number = element("span", f"{many[check]:,}", class_="many")
+            # A single one is not worth a click.
+            open_ones = MOST_OPEN if len(mine) > MOST_OPEN + 1 else len(mine)
+            parts += [element("h3", f"{check} {number}", id=check), *mine[:open_ones]]
+            if mine[open_ones:]:
+                more = element("summary", f"{len(mine) - open_ones:,} more of {check}")
+                parts.append(element("details", more + "\n".join(mine[open_ones:])))
         if self._left_out:
             parts.append(element("p", f"{count(self._left_out, 'more finding')}: --format json has all", class_="soft"))
         return "\n".join(parts)
@@ -108,9 +118,9 @@ class _Report:
         if name in self._anchors:
             place = f'<a href="#{anchor(name)}">{place}</a>'
         lines = [
-            element("p", f'<span class="label">{one.severity}</span> {place}'),
+            element("p", f'<span class="label">{one.severity}</span> <span class="place">{place}</span>'),
             element("p", escape(one.message)),
-            element("p", f"→ {escape(one.action)}"),
+            element("p", f"→ {_with_command(one.action)}", class_="action"),
         ]
         if one.file is not None:
             position = "" if one.position is None else f", position {one.position:,}"
@@ -136,13 +146,14 @@ class _Report:
         legend = "".join(
             f'<span><i style="background:var(--{fate})"></i>{fate}</span>' for fate in ("committed", "aborted", "open")
         )
+        legend += '<span><i class="waits"></i>readers wait</span><span><b>▾</b>finding</span>'
         switch = (
             '<div class="switch"><label><input type="radio" name="axis" id="offset" checked> over offsets</label>'
             '<label><input type="radio" name="axis" id="time"> over time</label></div>'
         )
         about = (
             "A bar is a transaction in one partition, from first record to marker. Readers of committed records "
-            "wait at the dashed line; a triangle leads to a finding."
+            "wait at the dashed line; a triangle leads to its finding."
         )
         parts = [element("h2", "Timelines"), element("p", about, class_="soft"), switch]
         parts.append(element("div", legend, class_="legend"))
@@ -164,12 +175,13 @@ class _Report:
             who = held.transactional_id or f"producer {held.producer_id}"
             facts += f"; {who} open since offset {held.first_offset:,} ({duration(held.age_ms)}, {held.verdict})"
         by_time = timeline.over_time(one, spans, self._audit.now_ms)
-        return (
-            element("h3", escape(one.name), id=anchor(one.name))
-            + element("p", escape(facts), class_="soft")
+        head = element("h3", escape(one.name), id=anchor(one.name)) + element("p", escape(facts), class_="soft")
+        drawn = (
+            element("div", head, class_="line")
             + element("div", timeline.over_offsets(one, spans, marks), class_="by-offset")
             + element("div", by_time or "<p class='soft'>Start times are not known.</p>", class_="by-time")
         )
+        return element("div", drawn, class_="drawn")
 
     def _name(self, producer_id: int) -> str:
         return self._audit.names.get(producer_id, f"producer {producer_id}")
@@ -215,7 +227,7 @@ class _Report:
             topic = f'<a href="#{anchor(one.name)}">{topic}</a>'
         held = "held" if one.last_stable_offset < one.log_end else ""
         return [
-            element("td", topic, class_="left"),
+            element("td", topic, class_="left name"),
             element("td", str(one.log.partition)),
             element("td", f"{one.log_start:,}"),
             element("td", f"{one.log_end:,}"),
@@ -237,3 +249,9 @@ class _Report:
         more = f"<p>{len(self._notes) - len(shown):,} more</p>" if len(shown) < len(self._notes) else ""
         head = element("summary", f"{count(len(self._notes), 'note')} beside the findings")
         return element("details", head + lines + more)
+
+
+def _with_command(action: str) -> str:
+    """An action as markup; what is to be typed stands out."""
+    said, tool, rest = action.partition("kafka-transactions.sh ")
+    return escape(said) + element("code", escape(tool + rest)) if tool and "(" not in said else escape(action)

@@ -9,10 +9,10 @@ from html import escape
 STYLE = """
 :root { color-scheme: light dark; --text: #1d2530; --soft: #5d6876; --faint: #d8dde4; --page: #ffffff; --card:
   #f6f8fa;
-  --good: #1a7f4b; --bad: #c93a3a; --warn: #a86400; --committed: #4477aa; --aborted: #d1495b; --open: #e8a317;
+  --good: #1a7f4b; --bad: #c93a3a; --warn: #a86400; --committed: #4477aa; --aborted: #b07aa1; --open: #e8a317;
   --line: #c93a3a; }
 @media (prefers-color-scheme: dark) { :root { --text: #e4e8ee; --soft: #9aa5b4; --faint: #343c48; --page: #14181e;
-  --card: #1c222b; --good: #4cc38a; --bad: #ff7b7b; --warn: #e3b341; --committed: #6ea8dc; --aborted: #f0718a;
+  --card: #1c222b; --good: #4cc38a; --bad: #ff7b7b; --warn: #e3b341; --committed: #6ea8dc; --aborted: #cf9ac2;
   --open: #f0b429; --line: #ff7b7b; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1120px; padding: 32px 24px 64px; background: var(--page); color: var(--text);
@@ -27,22 +27,31 @@ p { margin: 4px 0; } .soft { color: var(--soft); font-size: 13px; } a { color: i
 .chips li { background: var(--card); border: 1px solid var(--faint); border-radius: 999px; padding: 2px 12px;
   font-size: 13px; }
 .chips b { font-variant-numeric: tabular-nums; }
-.wide { overflow-x: auto; }
+.by-offset, .by-time, .wide { max-width: 100%; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; margin-top: 10px; font-variant-numeric:
   tabular-nums; }
 th { text-align: right; font-weight: 500; color: var(--soft); border-bottom: 1px solid var(--faint); padding: 4px
-  8px; white-space: nowrap; }
-td { text-align: right; border-bottom: 1px solid var(--faint); padding: 5px 8px; vertical-align: top; }
-th.left, td.left { text-align: left; } td.zero { color: var(--soft); } td.held { color: var(--bad); font-weight:
+  8px; white-space: nowrap; position: sticky; top: 0; background: var(--page); }
+td { text-align: right; border-bottom: 1px solid var(--faint); padding: 5px 8px; vertical-align: top;
+  white-space: nowrap; }
+th.left, td.left { text-align: left; }
+td.name { white-space: normal; overflow-wrap: anywhere; min-width: 150px; }
+td.zero { color: var(--soft); } td.held { color: var(--bad); font-weight:
   600; }
-.finding { border-left: 4px solid var(--faint); padding: 8px 14px; margin: 12px 0; background: var(--card);
-  scroll-margin-top: 16px; }
+.finding { border-left: 4px solid var(--faint); padding: 8px 14px 10px; margin: 10px 0; background: var(--card);
+  border-radius: 0 6px 6px 0; scroll-margin-top: 16px; }
 .finding.error { border-color: var(--bad); color: inherit; } .finding.warning { border-color: var(--warn); color:
   inherit; }
 .finding:target, h3:target { outline: 2px solid var(--committed); outline-offset: 3px; }
-.finding p { overflow-wrap: anywhere; } .label { font-weight: 600; } .finding.error .label { color: var(--bad); }
-.finding.warning .label { color: var(--warn); } code { font: 12px ui-monospace, "SF Mono", Menlo, Consolas,
-  monospace; overflow-wrap: anywhere; }
+.finding p { overflow-wrap: anywhere; } .finding .place { font-weight: 600; }
+.label { font-size: 12px; font-weight: 650; margin-right: 6px; } .finding.error .label { color: var(--bad); }
+.finding.warning .label { color: var(--warn); }
+code { font: 12.5px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
+.action code { background: var(--page); border: 1px solid var(--faint); border-radius: 4px; padding: 1px 6px;
+  box-decoration-break: clone; -webkit-box-decoration-break: clone; }
+.line { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 12px; margin: 26px 0 0; }
+.line h3, .line p { margin: 0; overflow-wrap: anywhere; }
+.many { font-weight: 400; color: var(--soft); }
 svg { display: block; width: 100%; height: auto; margin-top: 6px; } svg text { fill: var(--soft); font: 11px
   system-ui, sans-serif; }
 svg .grid { stroke: var(--faint); } svg .committed { fill: var(--committed); } svg .aborted { fill: var(--aborted); }
@@ -53,11 +62,22 @@ svg .beyond { fill: var(--open); opacity: .08; } svg .mark { fill: var(--bad); }
   var(--faint); }
 .legend { display: flex; flex-wrap: wrap; gap: 16px; font-size: 13px; color: var(--soft); margin-top: 8px; }
 .legend i { display: inline-block; width: 14px; height: 10px; border-radius: 2px; margin-right: 6px; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 8px 32px; }
+.legend i.waits { width: 0; height: 12px; border-left: 1.5px dashed var(--line); vertical-align: -2px; }
+.legend b { color: var(--bad); margin-right: 4px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); gap: 8px 32px; }
 .switch { display: inline-flex; gap: 14px; font-size: 13px; margin-top: 8px; } .by-time { display: none; }
 body:has(#time:checked) .by-time { display: block; } body:has(#time:checked) .by-offset { display: none; }
 details { margin-top: 10px; } summary { cursor: pointer; color: var(--soft); font-size: 13px; }
-@media print { body { max-width: none; padding: 0; } .switch { display: none; } .finding { break-inside: avoid; } }
+@media (max-width: 760px) { body { padding: 20px 16px 48px; } .verdict { font-size: 22px; } h2 { margin-top: 34px; }
+  .by-offset, .by-time, .wide { overflow-x: auto; } .by-offset svg, .by-time svg { min-width: 720px; direction: ltr; }
+  .by-offset, .by-time { direction: rtl; }
+  .wide table { min-width: 820px; } th { position: static; } }
+@media print { :root { color-scheme: light; --text: #1d2530; --soft: #5d6876; --faint: #d8dde4; --page: #ffffff;
+  --card: #f6f8fa; --good: #1a7f4b; --bad: #c93a3a; --warn: #a86400; --committed: #4477aa; --aborted: #b07aa1;
+  --open: #e8a317; --line: #c93a3a; }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } body { max-width: none; padding: 0; }
+  .switch { display: none; } .finding, .drawn, svg, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
+  th { position: static; } }
 """
 
 

@@ -10,7 +10,7 @@ from ottla.spark_jobs.auditing.audited import PartitionAudit
 from ottla.spark_jobs.checks.words import count, duration
 from ottla.spark_jobs.scan import events
 
-WIDTH, LEFT, RIGHT = 1040, 8, 8
+WIDTH, LEFT, RIGHT = 1040, 0, 8
 LANE, BAR = 11, 8
 TOP, BOTTOM = 22, 22
 MOST_SPANS = 300
@@ -145,12 +145,16 @@ class _Picture:
             x = self._axis.x(stable[0])
             side = "end" if x > WIDTH * 0.7 else "start"
             parts.append(f'<line class="stable" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8}" y2="{bottom}"/>')
-            text = f'<text class="stable-label" x="{x:.1f}" y="{TOP - 11}" text-anchor="{side}">'
+            # Beside the triangle of a finding there.
+            beside = x - 8 if side == "end" else x + 8
+            text = f'<text class="stable-label" x="{beside:.1f}" y="{TOP - 11}" text-anchor="{side}">'
             parts.append(f"{text}{escape(stable[1])}</text>")
         if self._left_out:
             text = f"{count(self._left_out, 'transaction')} more at once than there are lanes"
             parts.append(f'<text x="{WIDTH - RIGHT}" y="{bottom - 2}" text-anchor="end">{text}</text>')
-        view = f"0 0 {WIDTH} {bottom + BOTTOM}"
+        # What stands above the lanes is drawn where there is anything to point at.
+        top = 0 if stable is not None or more else TOP - 6
+        view = f"0 {top} {WIDTH} {bottom + BOTTOM - top}"
         return f'<svg viewBox="{view}" role="img" aria-label="{escape(label)}">{"".join([*parts, *more])}</svg>'
 
 
