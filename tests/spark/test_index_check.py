@@ -132,6 +132,17 @@ def test_a_transaction_index_that_is_gone(sound):
     assert len(check(sound)) == min(entries, 21)
 
 
+def test_an_entry_that_the_next_flush_writes_is_nothing_to_repair(write_log):
+    log = write_log()
+    log.data(2, producer_id=7)
+    log.marker(7, commit=False)
+    for name in ("index", "timeindex", "txnindex"):
+        (log.folder / f"{0:020d}.{name}").touch()
+    found = only(check(write_log.root))
+    assert (found.severity, found.offset, found.action) == ("info", 2, "nothing to do")
+    assert found.message.endswith("has no entry yet; it is written with the next flush")
+
+
 def test_what_was_rebuilt_from_the_log_start_lacks_what_is_below_it(write_log):
     log = write_log()
     log.marker(8, commit=True)
