@@ -23,7 +23,11 @@ T = TypeVar("T")
 
 _SEGMENT = re.compile(r"(\d{20})\.log\Z")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot\Z")
-_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)\Z")
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
+# What a copy named by its date has behind the last dash is no number of a partition.
+_PARTITIONS = 2**31
+# A segment spans 2^31 offsets, all of them below 2^63.
+_LAST_BASE_OFFSET = 2**63 - 1 - 2**31
 
 
 class UnreadableDirectory(Exception):
@@ -94,7 +98,8 @@ def list_partitions(directory: str) -> list[PartitionLog]:
     """All partitions under `directory`, internal ones too, by topic and partition."""
     root = storage_path(directory)
     names = _told(root, lambda: storage.entries(root))
-    matches = [match for entry in names if entry.is_directory and (match := _PARTITION.match(entry.name))]
+    found = (_PARTITION.match(entry.name) for entry in names if entry.is_directory)
+    matches = [match for match in found if match and int(match["partition"]) < _PARTITIONS]
     if not matches and all(entry.name != "meta.properties" for entry in names):
         is_partition = any(_SEGMENT.match(entry.name) for entry in names)
         why = "the folder of one partition; name the one above it" if is_partition else "no <topic>-<partition> in it"
@@ -173,7 +178,8 @@ def _files_in(folder: str) -> list[storage.Entry] | None:
 def _partition_log(
     folder: str, place: tuple[str, int], files: list[storage.Entry], log_start: int, recovery_point: int
 ) -> PartitionLog:
-    found = sorted((int(match[1]), entry) for entry in files if (match := _SEGMENT.match(entry.name)))
+    named = ((int(match[1]), entry) for entry in files if (match := _SEGMENT.match(entry.name)))
+    found = sorted(one for one in named if one[0] <= _LAST_BASE_OFFSET)
     names = {entry.name for entry in files} if storage.is_remote(folder) else None
     segments = tuple(
         SegmentFile(
