@@ -96,7 +96,7 @@ class _Printer:
             click.echo(_snapshot_head(path.name))
 
     def _print_log(self, path: Path) -> tuple[str, str | None]:
-        from ottla.cli.dump_spread import Wanted, print_log
+        from ottla.cli.dump_print import Wanted, print_log
 
         wanted = Wanted(str(path), self._records, self._as_json, self._decoder_for(path))
         found = print_log(wanted, _base_offset(path), _write, self._progress_of(path))

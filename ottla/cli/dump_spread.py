@@ -17,44 +17,15 @@ from multiprocessing import get_context
 from typing import Final, NamedTuple
 
 from ottla.broker.log.batches import iter_runs
-from ottla.broker.ports.side_by_side import processors
-from ottla.cli.dump_decode import Decoder
 from ottla.cli.dump_file import ReadOnlyFile
-from ottla.cli.dump_log import LogDump, Stretch
+from ottla.cli.dump_log import Stretch
+from ottla.cli.dump_print import Found, Wanted
 from ottla.protocol.batch import BatchHeader
 
-SPREAD_FROM_BYTES: Final = 16 << 20
 _MAX_OFFSET: Final = 2**63 - 1
-# One process prints what the others make; more of them would wait for it.
-_MOST_PROCESSES: Final = 8
 _WAITING: Final = 1
 _MOST_TEXT_BYTES: Final = 32 << 20
 _LOOK_SECONDS: Final = 0.1
-
-
-class Found(NamedTuple):
-    """What stood in a file: batches, records, its size, and what is wrong with it."""
-
-    batch_count: int
-    record_count: int
-    size_bytes: int
-    damage: str | None
-
-    @property
-    def summary(self) -> str:
-        return f"{self.batch_count} batches, {self.record_count} records, {self.size_bytes} bytes"
-
-
-class Wanted(NamedTuple):
-    """What is to be printed of which file. It is sent to other processes."""
-
-    path: str
-    records: bool
-    as_json: bool
-    decoder: Decoder | None
-
-    def of(self, file: ReadOnlyFile) -> LogDump:
-        return LogDump(file, records=self.records, as_json=self.as_json, decoder=self.decoder)
 
 
 class _Told(NamedTuple):
@@ -66,31 +37,7 @@ class _Told(NamedTuple):
     damage: str | None
 
 
-def print_log(
-    wanted: Wanted,
-    base_offset: int,
-    write: Callable[[bytes], None],
-    progress: Callable[[int, int], None] | None = None,
-    *,
-    spread_from_bytes: int = SPREAD_FROM_BYTES,
-) -> Found:
-    """Hand the text of the file to `write`; by several processes where records are wanted of many bytes.
-
-    `progress` is told (position, size of the file). Raises OSError if the file cannot be read.
-    """
-    with ReadOnlyFile(wanted.path) as file:
-        size = file.size_bytes
-        tell = None if progress is None else lambda position: progress(position, size)
-        count = min(processors(), _MOST_PROCESSES)
-        if wanted.records and count > 1 and size >= spread_from_bytes:
-            return _print_spread(wanted, file, base_offset, write, tell, count)
-        dump = wanted.of(file)
-        for chunk in dump.chunks(Stretch(0, size, base_offset), tell):
-            write(chunk)
-        return Found(dump.batch_count, dump.record_count, size, dump.damage)
-
-
-def _print_spread(
+def print_spread(
     wanted: Wanted,
     file: ReadOnlyFile,
     base_offset: int,
@@ -98,6 +45,7 @@ def _print_spread(
     progress: Callable[[int], None] | None,
     count: int,
 ) -> Found:
+    """Hand the text of the file to `write`, as `count` processes make it. Raises OSError, also when one is killed."""
     batches = records = 0
     damage = None
     for stretch, told in _side_by_side(wanted, _stretches(file, base_offset), count):

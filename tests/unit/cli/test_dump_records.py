@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.cli.dump_log import printable
 from ottla.cli.dump_plain import plain_text
-from ottla.cli.dump_spread import SPREAD_FROM_BYTES, Wanted, print_log
+from ottla.cli.dump_print import SPREAD_FROM_BYTES, Wanted, print_log
 from ottla.protocol.batch import NewRecord, assign_offsets, build_batch, iter_records, read_header, set_append_time
 from ottla.protocol.compression import ZSTD
 from ottla.protocol.errors import ProtocolError
