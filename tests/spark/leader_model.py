@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 DAY_MS = 86_400_000
 T0 = 1_700_000_000_000
 SEQUENCE_GAP, SEQUENCE_DUPLICATE, SEQUENCE_RESTART, ZOMBIE_EPOCH, ZOMBIE_AFTER_MARKER, ZOMBIE_MARKER = range(6)
-COORDINATOR_EPOCH_BACK, PLAIN_IN_TRANSACTION = 6, 7
+COORDINATOR_EPOCH_BACK, PLAIN_IN_TRANSACTION, EPOCH_IN_TRANSACTION = 6, 7, 8
 
 
 @dataclass
@@ -118,6 +118,8 @@ class Model:
             self.note(kind, batch, producer.highest, batch.epoch)
             return
         if batch.epoch > producer.highest:
+            if batch.transactional and producer.opened:
+                self.note(EPOCH_IN_TRANSACTION, batch, producer.highest, batch.epoch)
             self.raise_epoch(producer, batch.epoch)
         if batch.seq < 0 or not self.has_sequences:
             return

@@ -325,6 +325,17 @@ def last_marker_removed_alone(root):
     return place
 
 
+@mutation("torn", "a marker removed, the offsets behind it closed up, V2, `__transaction_state` not at hand")
+def marker_removed_alone(root):
+    forget_the_coordinator(root)
+    log = Log(root, "ledger-tv2-0")
+    index = log.markers(COMMIT)[7]
+    producer_id = log.header(index).producer_id
+    del log.batches[index]
+    log.close_up().save()
+    return log.place(next(at for at in log.data(producer_id) if at >= index))
+
+
 # Sequences and zombies
 
 

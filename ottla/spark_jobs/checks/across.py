@@ -4,17 +4,19 @@ A transaction whose marker has the epoch behind that of its data (transactions V
 aborted by fencing) is told apart by producer id and marker epoch: no other has these two. So a COMMIT in one partition
 and an ABORT in another are torn for sure, and one that is open where others have its marker lacks the marker. Where
 marker and data have the same epoch (V1) many transactions share it, and nothing can be proved: they stay unverifiable.
+And where data of a newer epoch stand in an open transaction, the marker of what was before is not here.
 """
 
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, overload
 
 import numpy as np
 
-from ottla.spark_jobs.checks.finding import Finding
+from ottla.spark_jobs.checks.finding import Finding, Severity
 from ottla.spark_jobs.checks.history import History, Place
+from ottla.spark_jobs.checks.sequence import told
 from ottla.spark_jobs.checks.words import at_time, count, who
 from ottla.spark_jobs.scan import events
 from ottla.spark_jobs.scan.fates import OpenTransaction
@@ -26,6 +28,15 @@ MOST_TOLD = 1_000
 MOST_AT_ONCE = 8_000_000
 _KINDS = ("ABORT", "COMMIT")
 _NONE = np.empty(0, dtype=np.int64)
+_SAID: dict[int, tuple[Severity, str, str]] = {
+    events.EPOCH_IN_TRANSACTION: (
+        "error",
+        "torn: data of epoch {found} while the transaction of epoch {expected} is open: its marker is not here, and "
+        "its records end with this one",
+        "restore this partition from a replica, or see how the transaction before ended in its other partitions and "
+        "correct by hand what consumers were given",
+    ),
+}
 
 
 class Ends(NamedTuple):
@@ -85,6 +96,11 @@ def disputed(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> tuple[
     torn = np.concatenate(both)
     told = torn[:MOST_TOLD]
     return np.unique(np.concatenate([told, told | 1, *ended])), len(torn) - len(told)
+
+
+def swallowed(place: Place, folder: str, anomalies: Longs, left_out: Counter[int], known: History) -> list[Finding]:
+    """Findings on transactions that have no marker, by the epoch of what follows; V2 (KIP-890) and after fencing."""
+    return told("torn", _SAID, place, folder, anomalies, left_out, known)
 
 
 class Marker(NamedTuple):

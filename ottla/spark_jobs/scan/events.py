@@ -49,6 +49,7 @@ ZOMBIE_AFTER_MARKER = 4  # data of an older epoch than a marker that fenced it
 ZOMBIE_MARKER = 5  # a marker of an older epoch than seen before
 COORDINATOR_EPOCH_BACK = 6  # a marker of an older coordinator than the marker before it
 PLAIN_IN_TRANSACTION = 7  # not transactional, though the producer has a transaction open
+EPOCH_IN_TRANSACTION = 8  # transactional data of a newer epoch, though no marker ended what is open
 KINDS = (
     "sequence gap",
     "duplicate sequence",
@@ -58,6 +59,7 @@ KINDS = (
     "zombie marker",
     "coordinator epoch went back",
     "plain batch in a transaction",
+    "newer epoch in a transaction",
 )
 
 # Columns of `gaps`: offsets [FROM, TO) are missing before the first batch of SEGMENT behind them.
@@ -273,6 +275,8 @@ def _judge_batch(row: Longs, state: Longs, where: Longs, facts: Longs, totals: L
         _note(ZOMBIE_AFTER_MARKER if after_marker else ZOMBIE_EPOCH, highest, epoch, row, where, facts, anomalies)
         return
     if epoch > highest:
+        if row[headers.ATTRIBUTES] & TRANSACTIONAL and state[states.OPEN_BATCHES] > 0:
+            _note(EPOCH_IN_TRANSACTION, highest, epoch, row, where, facts, anomalies)
         _raise_epoch(state, epoch)
     sequence, expected = row[headers.BASE_SEQUENCE], state[states.EXPECTED_SEQUENCE]
     if sequence < 0 or not where[_HAS_SEQUENCES]:
