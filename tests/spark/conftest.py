@@ -1,6 +1,5 @@
 """Log directories of a real Apache Kafka 4.3.1, unpacked once per run, and builders of small ones."""
 
-import contextlib
 import gzip
 import io
 import json
@@ -12,19 +11,6 @@ from pathlib import Path
 import pytest
 
 REFERENCE = Path(__file__).parents[1] / "data" / "kafka-4.3.1"
-PACKAGE = Path(__file__).parents[2] / "ottla" / "spark_jobs"
-
-
-def forget_stale_kernels():
-    """numba's cache does not notice that a function called by a kernel changed in another file."""
-    newest = max(path.stat().st_mtime for path in PACKAGE.rglob("*.py"))
-    for path in PACKAGE.rglob("*.nb[ic]"):
-        with contextlib.suppress(FileNotFoundError):  # another run of the tests may do the same
-            if path.stat().st_mtime < newest:
-                path.unlink()
-
-
-forget_stale_kernels()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
+from ottla.spark_jobs.scan import headers
 from ottla.spark_jobs.session import packed
 
 # (where our code is, where the kernel is kept, hits, misses)
@@ -68,6 +70,16 @@ def test_kernels_of_another_version_are_not_taken(compiled, tmp_path):
     _, now, hits, misses = compiled(archive)
     assert now != kept
     assert (hits, misses) == (0, 1)
+
+
+def test_kernels_are_compiled_anew_when_a_constant_of_another_file_changed(compiled, tmp_path):
+    package = Path(headers.__file__).parents[2]
+    shutil.copytree(package, tmp_path / "source" / "ottla", ignore=shutil.ignore_patterns("__pycache__"))
+    assert compiled(tmp_path / "source")[2:] == [0, 1]
+    assert compiled(tmp_path / "source")[2:] == [1, 0]
+    with (tmp_path / "source/ottla/protocol/batch_header.py").open("a") as source:
+        source.write("MAGIC = 3\n")
+    assert compiled(tmp_path / "source")[2:] == [0, 1]
 
 
 def test_a_folder_can_be_named(compiled, tmp_path):

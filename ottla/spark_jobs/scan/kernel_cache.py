@@ -17,6 +17,7 @@ from typing import Any
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
 _PACKAGE = Path(__file__).parents[2]
+_SOURCES = ("spark_jobs", "protocol")
 
 
 class _Locator(_CacheLocator):
@@ -37,7 +38,7 @@ class _Locator(_CacheLocator):
         return str(self._folder)
 
     def get_source_stamp(self) -> str:
-        return _content()
+        return content()
 
     def get_disambiguator(self) -> str:
         return str(self._line)
@@ -60,7 +61,7 @@ class KernelCache(FunctionCache):
 def _folder() -> Path:
     """Ours alone, for what is read from there is run. Raises OSError."""
     for parent in _parents():
-        folder = parent / _content()
+        folder = parent / content()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
@@ -84,10 +85,11 @@ def _parents() -> Iterator[Path]:
 
 
 @functools.cache
-def _content() -> str:
-    """A hash of all that a kernel can be made of: the archive, or the sources."""
+def content() -> str:
+    """A hash of all that a kernel can be made of: the archive, or the sources of kernels and of their constants."""
     archive = next((one for one in (_PACKAGE, *_PACKAGE.parents) if one.is_file()), None)
     digest = hashlib.sha256()
-    for path in [archive] if archive else sorted(_PACKAGE.rglob("*.py")):
+    sources = (path for folder in _SOURCES for path in sorted((_PACKAGE / folder).rglob("*.py")))
+    for path in [archive] if archive else sources:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:20]

@@ -1,8 +1,8 @@
 """Compiled building blocks of the scan: the decorator, big-endian integers and varints over uint8 arrays. pure
 
 Every kernel works on preallocated numpy arrays, releases the GIL and is cached on disk, so that only the first scan on
-a machine pays for the compiler. The cache notices a change of the file that a kernel stands in, not of what it calls.
-It is beside the sources if these are files and can be written beside, else where `kernel_cache` finds a place.
+a machine pays for the compiler. The cache is beside the sources if these are files and can be written beside, else
+where `kernel_cache` finds a place. What was compiled of other sources is not taken, whichever of them changed.
 """
 
 import contextlib
@@ -37,13 +37,16 @@ def kernel(function: F) -> F:
 
 def _keep(compiled: Any, function: Callable[..., Any]) -> None:
     """Have `compiled` cached. Nowhere, if nothing can be written at all."""
+    from ottla.spark_jobs.scan.kernel_cache import KernelCache, content
+
     with contextlib.suppress(RuntimeError):
         if Path(inspect.getfile(function)).exists():
             compiled.enable_caching()
+            # Numba looks at the file of the kernel alone, not at those of its constants and of what it calls.
+            index = compiled._cache._cache_file
+            index._source_stamp = index._source_stamp, content()
             return
     # In an archive, or as in a container with a package of root's and a user without a home.
-    from ottla.spark_jobs.scan.kernel_cache import KernelCache
-
     with contextlib.suppress(RuntimeError):
         compiled._cache = KernelCache(function)
 
