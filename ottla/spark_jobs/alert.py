@@ -17,7 +17,10 @@ import argparse
 import json
 import os
 import re
+import signal
 import tempfile
+import threading
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +29,14 @@ from ottla.spark_jobs.needs import cannot_run
 from ottla.spark_jobs.start import COULD_NOT_RUN, NobodyReads, run_job, show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
 ENDED = 0
 MOST_SECONDS = 86_400
+# How soon Ctrl-C is answered.
+ANSWER_SECONDS = 1
 # The last line of a Python traceback of ours.
 _RAISED = re.compile(r"ottla[\w.]*: ")
 
@@ -136,10 +141,26 @@ def _watch(spark: "SparkSession", arguments: argparse.Namespace, checkpoint: str
         .trigger(**trigger)
         .start()
     )
+    with _interrupted() as is_interrupted:
+        try:
+            while not query.awaitTermination(ANSWER_SECONDS) and not is_interrupted.is_set():
+                pass
+        finally:
+            query.stop()
+
+
+@contextmanager
+def _interrupted() -> "Iterator[threading.Event]":
+    """Set by Ctrl-C. PySpark's own handler calls the JVM in the middle of another call, which ends in tracebacks."""
+    pressed = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: pressed.set())
     try:
-        query.awaitTermination()
+        yield pressed
     finally:
-        query.stop()
+        signal.signal(signal.SIGINT, before)
 
 
 def _printer(style: str) -> "Callable[[DataFrame, int], None]":

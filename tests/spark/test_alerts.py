@@ -1,7 +1,9 @@
 """The stream of alerts and its job: each transaction that hangs is told once, and once when it hangs no more."""
 
 import json
+import os
 import shutil
+import signal
 
 import pytest
 
@@ -154,3 +156,21 @@ def test_a_directory_that_is_not_there_is_told_in_one_line(tmp_path, capsys):
 
     assert alert.main([str(tmp_path / "nowhere")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_ctrl_c_ends_the_alert_without_a_word(spark, reference, monkeypatch, capfd):
+    from ottla.spark_jobs import alert
+
+    told = []
+
+    def show(text):
+        told.append(text)
+        os.kill(os.getpid(), signal.SIGINT)
+        return True
+
+    monkeypatch.setattr(alert, "show", show)
+    before = signal.getsignal(signal.SIGINT)
+    assert alert.main([str(reference("clean"))]) == 0
+    assert "hanging-01" in told[0]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "Traceback" not in capfd.readouterr().err
