@@ -68,10 +68,15 @@ def test_markers_behind_their_decisions_are_sound_in_any_ranges(cut):
 
 @pytest.mark.parametrize("cut", [(), (1,), (2,)])
 def test_one_lost_marker_is_one_finding_and_does_not_shift_the_others(cut):
-    (finding,) = judged(decided(*ALTERNATING), SOUND[0], SOUND[2], SOUND[3], cut=cut, open_from={7: 2})
+    (finding,) = judged(decided(*ALTERNATING), SOUND[0], SOUND[2], SOUND[3], cut=cut)
     assert (finding.check, finding.severity, finding.topic, finding.partition) == ("torn", "error", "ledger", 0)
     assert "decided ABORT for order-1 (producer 7, epoch 0)" in finding.message
-    assert "abort --topic ledger --partition 0 --start-offset 2" in finding.action
+
+
+def test_what_lacks_its_last_marker_is_to_be_ended_as_decided():
+    (finding,) = judged(decided(*ALTERNATING), *SOUND[:3], open_from={7: 6})
+    assert finding.offset == 6
+    assert "abort --topic ledger --partition 0 --start-offset 6" in finding.action
 
 
 def test_lost_commit_must_not_be_aborted_by_hand():
@@ -172,6 +177,14 @@ def test_what_retention_took_of_the_partition_is_unverifiable():
     found = judged(decided(*ALTERNATING), *SOUND[2:], known_from=2)
     assert [one.severity for one in found] == ["info"]
     assert "2 decisions" in found[0].message
+
+
+def test_lost_marker_does_not_keep_open_what_began_behind_a_later_one():
+    known = decided((COMMIT, 10_000), (COMMIT, 10_020), (COMMIT, 10_040))
+    markers = [marker(COMMIT, 10_001, 0), marker(COMMIT, 10_041, 5, first=2)]
+    (finding,) = judged(known, *markers, open_from={7: 6})
+    assert finding.offset == 2
+    assert "ended with the transaction behind them, as COMMIT" in finding.message
 
 
 def test_decision_on_a_topic_that_was_created_later_is_unverifiable():

@@ -102,7 +102,7 @@ class _Partition:
     ) -> None:
         self.findings: list[Finding] = []
         self.ended_elsewhere: Mapping[OpenTransaction, bool] = {}
-        self._undone: Mapping[int, Longs] = {}
+        self._lacking: frozenset[int] = frozenset()
         self._reached = reached
         self._request = request
         self._one = one
@@ -192,7 +192,7 @@ class _Partition:
             part, matched, self._known, self._request.now_ms, self._request.since_ms or 0, self._reached
         )
         self.findings += judged.findings
-        self._undone = judged.undone
+        self._lacking = judged.lacking
         open_now = tuple(self._judged_open(one, judged.undone) for one in found)
         self.findings += hanging.findings(open_now)
         return open_now
@@ -231,5 +231,5 @@ class _Partition:
         for check in (sequence, zombie):
             self.findings += check.findings(self._place, self._log.path, every, left_out, self._known)
         # Where the decision without marker is told, so is this.
-        others = every[~np.isin(every[:, events.ANOMALY_PRODUCER_ID], [*self._undone])]
+        others = every[~np.isin(every[:, events.ANOMALY_PRODUCER_ID], [*self._lacking])]
         self.findings += across.swallowed(self._place, self._log.path, others, left_out, self._known)

@@ -174,10 +174,14 @@ EVERYTHING = Reached()
 
 
 class Judged(NamedTuple):
-    """`undone`: decision -> its row, of those whose marker is missing for sure; by producer id."""
+    """`undone`: by producer id its last decision, if the marker is missing for sure, so that what it ended is open.
+
+    `lacking`: all producers that lack a marker.
+    """
 
     findings: list[Finding]
     undone: dict[int, Longs]
+    lacking: frozenset[int] = frozenset()
 
 
 def judge(
@@ -218,7 +222,11 @@ def judge(
             told.unverifiable["decisions"] += 1
         else:
             undone.append(index)
-    last = {int(decisions[index, history.PRODUCER_ID]): index for index in undone}
+    producers = decisions[:, history.PRODUCER_ID]
+    last = {int(producers[index]): index for index in undone}
+    lacking = frozenset(last)
+    # Where a later decision was carried out, what is open began behind it.
+    last = {one: at for one, at in last.items() if not carried_out[at:][producers[at:] == one].any()}
     told.all_missing(undone, set(last.values()), first_offsets)
     for row in others:
         if row[END_MS] <= now_ms - SETTLED_MS:
@@ -227,7 +235,7 @@ def judge(
         if row[END_MS] <= now_ms - SETTLED_MS:
             told.came_again(row, decisions[row[DECISION]], reached.decided_until_ms)
     told.unverifiable["markers"] += sum(one.others_count - len(one.others) for one in ranges)
-    return Judged(told.findings + told.summary(), {one: decisions[index] for one, index in last.items()})
+    return Judged(told.findings + told.summary(), {one: decisions[index] for one, index in last.items()}, lacking)
 
 
 def _known_from_ms(part: Partition, first_marker_ms: int) -> int:
