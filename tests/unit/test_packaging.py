@@ -43,8 +43,9 @@ def test_the_core_imports_what_a_plain_install_brings(folder):
 
 
 @pytest.mark.parametrize("folder", ["ottla/spark_jobs", "ottla/testkit"])
-def test_spark_jobs_and_testkit_import_what_the_spark_extra_brings(folder):
-    allowed = names([*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["spark"], "pytest"])
+def test_spark_jobs_and_testkit_import_what_their_extras_bring(folder):
+    extras = PROJECT["optional-dependencies"]
+    allowed = names([*PROJECT["dependencies"], *extras["spark"], *extras["delta"], "pytest"])
     assert foreign_imports(folder) - allowed == set()
 
 

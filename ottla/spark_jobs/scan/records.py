@@ -85,6 +85,18 @@ class Wanted(NamedTuple):
 EVERYTHING = Wanted()
 
 
+def read_by_the_walk(piece: Piece, chunk: Chunk, rows: Longs, unread: tuple[Damage, ...], log: DamageLog) -> Longs:
+    """The rows whose fates are known; what the others are left out for is told."""
+    for damage in unread:
+        positions = chunk.file_position + rows[:, headers.POSITION]
+        within = (positions >= damage.position) & (positions < damage.end_position)
+        if damage.path == piece.path and within.any():
+            rows = rows[~within]
+            if damage not in log.found:
+                log.add(damage)
+    return rows
+
+
 class RecordScan:
     """Reads ranges one after the other, with the same buffers."""
 
@@ -115,7 +127,7 @@ class RecordScan:
         """Decode the batches of a chunk that are wanted: those without compression together, as far as they go."""
         rows = chunk.rows if wanted.takes_all else wanted.rows(chunk.rows)
         if visible.unread:
-            rows = self._read_by_the_walk(piece, chunk, rows, visible.unread)
+            rows = read_by_the_walk(piece, chunk, rows, visible.unread, self._log)
         count = frames.select_visible(rows, *visible[:4], self._selected, self._sections)
         rows, sections = self._selected[:count], self._sections[:count]
         is_packed = (rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK) != 0
@@ -126,16 +138,6 @@ class RecordScan:
                 yield from self._decompressed(piece, chunk, *batches, visible)
             else:
                 yield from self._gathered(piece, chunk, chunk.buffer, *batches, visible)
-
-    def _read_by_the_walk(self, piece: Piece, chunk: Chunk, rows: Longs, unread: tuple[Damage, ...]) -> Longs:
-        for damage in unread:
-            positions = chunk.file_position + rows[:, headers.POSITION]
-            within = (positions >= damage.position) & (positions < damage.end_position)
-            if damage.path == piece.path and within.any():
-                rows = rows[~within]
-                if damage not in self._log.found:
-                    self._log.add(damage)
-        return rows
 
     def _decompressed(
         self, piece: Piece, chunk: Chunk, rows: Longs, sections: Longs, visible: Visibility

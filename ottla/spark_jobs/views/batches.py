@@ -51,6 +51,7 @@ class BatchReader(ViewReader):
     def rows_or_batches(self, task: Task) -> Iterator[Any]:
         from ottla.spark_jobs.scan import headers
         from ottla.spark_jobs.scan.chunks import SegmentReader
+        from ottla.spark_jobs.scan.records import read_by_the_walk
 
         schema = self.arrow_schema()
         log = DamageLog(self.options.on_damage)
@@ -64,6 +65,8 @@ class BatchReader(ViewReader):
                 for chunk in reader.chunks(piece, next_offset):
                     next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
                     rows = wanted.rows(chunk.rows)
+                    if reading.visible is not None:
+                        rows = read_by_the_walk(piece, chunk, rows, reading.visible.unread, log)
                     if len(rows):
                         columns = _Columns(reading, piece, chunk, rows)
                         yield record_batch(schema, {name: columns.make(name) for name in schema.names})
