@@ -15,7 +15,7 @@ from ottla.spark_jobs.scan import chunks, codecs, columns, plan, records
 from ottla.spark_jobs.views import deciding, planning
 from ottla.testkit.scanner import scan_content, scan_partition
 from tests.spark.test_against_scanner import expected_rows, write_random_log
-from tests.spark.views import reader_of
+from tests.spark.views import read_view, reader_of
 
 ALL = list(schemas.VIEWS[schemas.RECORDS])
 LISTS = ["key", "value", "headers"]
@@ -148,3 +148,6 @@ def test_what_the_walk_for_fates_could_not_read_is_not_shown_as_committed(write_
     found = {row["offset"] for row in read(write_log.root, ["offset", "timestamp"], on_damage="report")}
     assert {0, 1} <= found
     assert not found & {4, 5}
+    batches = read_view(write_log.root, "batches", ["baseOffset", "fate"], on_damage="report")
+    assert {"baseOffset": 0, "fate": "none"} in batches
+    assert not {row["baseOffset"] for row in batches} & {4, 6}
