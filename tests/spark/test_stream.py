@@ -72,6 +72,23 @@ def test_a_transaction_that_spans_segments_and_batches_is_aborted_as_a_whole(str
     assert [row[3] for row in stream(write_log.root)] == [b"plain"]
 
 
+def test_what_was_not_followed_is_not_shown_as_committed(stream, write_log):
+    """An offset that jumps, which no CRC covers, hides the segment behind it from what follows the log."""
+    log = write_log()
+    log.data(2, value=b"plain")
+    position, path = log.data(2, value=b"damaged"), log.path
+    log.roll()
+    log.data(2, producer_id=1, value=b"aborted")
+    log.marker(1, commit=False)
+    log.roll().data(2, value=b"end")
+    content = bytearray(path.read_bytes())
+    content[position + 4] ^= 0x40
+    path.write_bytes(content)
+    values = [row[3] for row in stream(write_log.root, on_damage="report")]
+    assert values[:2] == [b"plain", b"plain"]
+    assert b"aborted" not in values
+
+
 def test_new_partitions_are_read_from_their_start(stream, write_log):
     write_log().data(1, value=b"first")
     assert len(stream(write_log.root)) == 1

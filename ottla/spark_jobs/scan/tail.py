@@ -10,7 +10,7 @@ import numpy as np
 
 from ottla.spark_jobs.scan import events, headers, states
 from ottla.spark_jobs.scan.chunks import Piece, SegmentReader
-from ottla.spark_jobs.scan.damage import DamageLog
+from ottla.spark_jobs.scan.damage import Damage, DamageLog
 from ottla.spark_jobs.scan.events import Follower
 from ottla.spark_jobs.scan.fates import ABORTED_COLUMNS, OpenTransaction, aborted_of, open_of
 from ottla.spark_jobs.scan.indexes import read_snapshot, snapshot_offset
@@ -27,7 +27,8 @@ class Tail:
     def __init__(self, from_offset: int, on_damage: str) -> None:
         self.log_start = 0
         self._from = from_offset
-        self._reader = SegmentReader(DamageLog(on_damage), check_crc=True)
+        self._damage = DamageLog(on_damage)
+        self._reader = SegmentReader(self._damage, check_crc=True)
         self._follower: Follower | None = None
         self._segment = -1
         self._position = 0
@@ -53,6 +54,11 @@ class Tail:
     def open_transactions(self) -> list[OpenTransaction]:
         """By first offset."""
         return [open_of(row) for row in self._open]
+
+    @property
+    def unread(self) -> tuple[Damage, ...]:
+        """What could not be read, and so is not known to be aborted or not."""
+        return tuple(self._damage.found)
 
     def aborted(self, first_offset: int, end_offset: int) -> Longs:
         """(producer id, first offset, marker offset) of what is aborted in [first_offset, end_offset), sorted."""

@@ -192,8 +192,9 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from ottla.spark_jobs.scan.records import Visibility
 
         committed = self._options.read.isolation_level == READ_COMMITTED
-        aborted = followed.tails[log.topic, log.partition].aborted(first, end if committed else 0)
-        return Visibility(committed, max(first, log.log_start), end, aborted)
+        tail = followed.tails[log.topic, log.partition]
+        aborted = tail.aborted(first, end if committed else 0)
+        return Visibility(committed, max(first, log.log_start), end, aborted, tail.unread if committed else ())
 
     def _ids(self, logs: "list[PartitionLog]") -> dict[str, str]:
         from ottla.spark_jobs.stream.partitions import topic_ids
