@@ -72,8 +72,13 @@ def test_a_transaction_that_spans_segments_and_batches_is_aborted_as_a_whole(str
     assert [row[3] for row in stream(write_log.root)] == [b"plain"]
 
 
-def test_what_was_not_followed_is_not_shown_as_committed(stream, write_log):
-    """An offset that jumps, which no CRC covers, hides the segment behind it from what follows the log."""
+@pytest.mark.parametrize("largest_task", [1, 1 << 40])
+def test_what_was_not_followed_is_not_shown_as_committed(write_log, monkeypatch, largest_task):
+    """An offset that jumps, which no CRC covers, hides the segment behind it from the walk, not from a task there."""
+    from ottla.spark_jobs.scan import plan
+    from ottla.spark_jobs.stream import records
+    from ottla.spark_jobs.stream.options import stream_options
+
     log = write_log()
     log.data(2, value=b"plain")
     position, path = log.data(2, value=b"damaged"), log.path
@@ -84,7 +89,13 @@ def test_what_was_not_followed_is_not_shown_as_committed(stream, write_log):
     content = bytearray(path.read_bytes())
     content[position + 4] ^= 0x40
     path.write_bytes(content)
-    values = [row[3] for row in stream(write_log.root, on_damage="report")]
+    monkeypatch.setattr(plan, "SMALLEST_TASK_BYTES", 1)
+    monkeypatch.setattr(records, "LARGEST_TASK_BYTES", largest_task)
+    given = {"path": str(write_log.root), "on.damage": "report", "startingOffsets": "earliest"}
+    stream = records.RecordStream(stream_options(given), [("value", True)])
+    start = stream.initialOffset()
+    tasks = stream.partitions(start, stream.latestOffset(start, stream.getDefaultReadLimit()))
+    values = [value for task in tasks for batch in stream.read(task) for value in batch.column("value").to_pylist()]
     assert values[:2] == [b"plain", b"plain"]
     assert b"aborted" not in values
 
