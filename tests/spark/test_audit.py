@@ -308,6 +308,31 @@ def test_segment_that_a_broker_deletes_meanwhile_is_listed_anew(run_audit, write
     assert pyarrow.parquet.read_table(output / "transactions/part-0.parquet").num_rows == 0
 
 
+@pytest.mark.parametrize("meanwhile", [True, False])
+def test_what_a_broker_compacts_meanwhile_is_not_lost(run_audit, write_log, monkeypatch, meanwhile):
+    from ottla.spark_jobs.auditing import pipeline, request, tasks
+    from ottla.spark_jobs.topics import Topics
+
+    log = write_log()
+    log.data(2)
+    log.next_offset += 3
+    log.data(2)
+    checkpoint = write_log.root / "cleaner-offset-checkpoint"
+    checkpoint.write_text("0\n1\nledger 0 1\n")
+    (write_log.root / "replication-offset-checkpoint").write_text("0\n1\nledger 0 7\n")
+
+    def scan(work):
+        if meanwhile:
+            checkpoint.write_text("0\n1\nledger 0 6\n")
+        return tasks.scan(work)
+
+    monkeypatch.setattr(pipeline, "tasks", SimpleNamespace(**{**vars(tasks), "scan": scan}))
+    monkeypatch.setattr(request, "read_topics", lambda _: Topics(frozenset({("ledger", 0)}), frozenset({"ledger"})))
+    code, out, _ = run_audit(write_log.root, "--checks", "gaps", "--format", "json")
+    assert code == (0 if meanwhile else 1)
+    assert ("3 compacted" if meanwhile else "3 lost") in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

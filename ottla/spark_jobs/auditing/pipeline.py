@@ -10,7 +10,7 @@ from ottla.spark_jobs.auditing.audited import Audit
 from ottla.spark_jobs.auditing.clocks import match_again
 from ottla.spark_jobs.auditing.copies import find_copies
 from ottla.spark_jobs.auditing.merge import judge
-from ottla.spark_jobs.auditing.request import Listed, Request, list_everything
+from ottla.spark_jobs.auditing.request import Listed, Request, compacted_meanwhile, list_everything
 from ottla.spark_jobs.auditing.running import AuditFailed, run
 from ottla.spark_jobs.auditing.tasks import Settings, Work
 from ottla.spark_jobs.checks import history
@@ -83,7 +83,7 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
         if "copies" in request.checks
         else []
     )
-    chosen_ones = {index: listed[index] for index in chosen}
+    chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
     return judge(request, chosen_ones, facts, known, limits, copied, disputed)
 
 

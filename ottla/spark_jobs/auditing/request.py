@@ -84,6 +84,19 @@ def list_all(directory: str) -> list[Listed]:
     ]
 
 
+def compacted_meanwhile(listed: Mapping[int, Listed]) -> dict[int, Listed]:
+    """`listed` with the first dirty offsets of now: a broker may have compacted segments before they were read."""
+    directories = {one.directory for one in listed.values()}
+    now = {each: find_checkpoint(storage.join(storage_path(each), CLEANER_CHECKPOINT)) or {} for each in directories}
+    found = {}
+    for index, one in listed.items():
+        cleaned_below = one.cleaned_below
+        if cleaned_below is not None:
+            cleaned_below = max(cleaned_below, now[one.directory].get((one.log.topic, one.log.partition), 0))
+        found[index] = one._replace(cleaned_below=cleaned_below)
+    return found
+
+
 def later_than(log: PartitionLog, since_ms: int) -> PartitionLog:
     """The log without the segments at its start that hold nothing later, if a snapshot tells the producers' states."""
     names = {storage.stem_of(path) for path in log.snapshots}
