@@ -62,13 +62,7 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
     works = {index: [one._replace(limit=limits.get(index)) for one in parts] for index, parts in works.items()}
     known = _history(runner, listed, coordinators, works)
     entered = _entered(runner, {index: works[index] for index in chosen})
-    ready = []
-    for one in entered:
-        decisions = known.for_place((one.part.topic, one.part.number))
-        names = known.names_in(decisions) if request.output else None
-        # Tasks need no more of the columns, and every range of a partition is sent all rows.
-        sent = np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1])
-        ready.append(one._replace(decisions=sent, names=names))
+    ready = [_told_decisions(one, known) for one in entered]
     results = run(runner, tasks.scan, ready, "reading segments")
     facts: dict[int, list[tasks.RangeFacts]] = {index: [] for index in chosen}
     for result in results:
@@ -85,6 +79,13 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
     )
     chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
     return judge(request, chosen_ones, facts, known, limits, copied, disputed)
+
+
+def _told_decisions(one: Work, known: history.History) -> Work:
+    decisions = known.for_place((one.part.topic, one.part.number))
+    names = known.names_in(decisions) if one.settings.output else None
+    # Tasks need no more of the columns, and every range of a partition is sent all rows.
+    return one._replace(decisions=np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1]), names=names)
 
 
 def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[history.Place, int]:
