@@ -52,6 +52,21 @@ class Reader(Process):
         self.places = places
         self.committed = committed
 
+    def look(self, place: Place, offset: int) -> Script:
+        """One Fetch: what has a `next_offset`, or None if nothing came."""
+        raise NotImplementedError
+
+    def read_all(self) -> Script:
+        """From the first offset to the end of each partition."""
+        for place in self.places:
+            offset, before = 0, -1
+            while offset != before:
+                seen = yield from self.look(place, offset)
+                if seen is None:
+                    yield from self.sleep(50)
+                else:
+                    offset, before = seen.next_offset, offset
+
 
 class Consumer(Reader):
     """Reads its partitions to their ends, again and again, until the world comes to rest."""
@@ -67,17 +82,8 @@ class Consumer(Reader):
                 positions[place] = seen.next_offset
             yield from self.sleep(20 + self.random.random() * 200)
 
-    def read_all(self) -> Script:
-        """From the first offset to the end of each partition."""
-        for place in self.places:
-            offset, before = 0, -1
-            while offset != before:
-                before = offset
-                seen = yield from poll(self, place, offset, self.committed)
-                offset = before + 0 if seen is None else seen.next_offset
-                if seen is None:
-                    yield from self.sleep(50)
-                    before = -1
+    def look(self, place: Place, offset: int) -> Script:
+        return (yield from poll(self, place, offset, self.committed))
 
 
 class KeyReader(Reader):
@@ -93,17 +99,6 @@ class KeyReader(Reader):
             if seen is not None:
                 positions[place] = seen.next_offset
             yield from self.sleep(20 + self.random.random() * 200)
-
-    def read_all(self) -> Script:
-        """From the first offset to the end of each partition."""
-        for place in self.places:
-            offset, before = 0, -1
-            while offset != before:
-                seen = yield from self.look(place, offset)
-                if seen is None:
-                    yield from self.sleep(50)
-                else:
-                    offset, before = seen.next_offset, offset
 
     def look(self, place: Place, offset: int) -> Script:
         """One Fetch; from the start where the log does not reach back that far."""
