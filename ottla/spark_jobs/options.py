@@ -12,7 +12,6 @@ from ottla.spark_jobs.scan.damage import FAIL, MODES
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
-AUTO = "auto"
 _FLAGS = ("false", "true")
 
 # Option -> (default, values; none means any).
@@ -29,7 +28,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "producerIds": ("", ()),
     "history": ("false", _FLAGS),
     "verify": ("false", _FLAGS),
-    "pushdown": (AUTO, (AUTO, *_FLAGS)),
+    "pushdown": ("false", _FLAGS),
 }
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 # What Spark itself adds.
@@ -69,7 +68,7 @@ class Options(NamedTuple):
     producer_ids: tuple[int, ...] | None = None
     history: bool = False
     verify: bool = False
-    pushdown: str = AUTO
+    pushdown: bool = False
 
 
 def read_options(given: dict[str, str]) -> Options:
@@ -107,7 +106,7 @@ def read_options(given: dict[str, str]) -> Options:
         producer_ids=_integers("producerIds", values["producerIds"]),
         history=values["history"] == "true",
         verify=values["verify"] == "true",
-        pushdown=values["pushdown"],
+        pushdown=values["pushdown"] == "true",
     )
 
 

@@ -3,16 +3,11 @@
 Light on purpose: Spark imports this in every first lookup of a data source, so numba, numpy and Arrow come later.
 """
 
-import sys
-
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from ottla.spark_jobs import schemas
-from ottla.spark_jobs.options import AUTO, Options, read_options
-
-# The worker that Spark asks for a reader when it pushes filters down.
-_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+from ottla.spark_jobs.options import Options, read_options
 
 
 class OttlaSource(DataSource):
@@ -29,7 +24,7 @@ class OttlaSource(DataSource):
     | history | false | of transaction_state and group_offsets: true for all records instead of the last of each key |
     | verify | false | true: fates from every batch header, not from the indexes |
     | on.damage | fail | report: read what is sound, log what is not (view `damage` lists it) |
-    | pushdown | auto | false: ignore Spark's filters; true: take them (fails where Spark does not push them down) |
+    | pushdown | false | true: take Spark's filters; then a load() is good for one query (docs/decisions/filters.md) |
 
     Views: records, batches, transactions, producers, partitions, transaction_state, group_offsets, segments, damage,
     hanging. `.schema("offset bigint, key binary")` reads these columns only: what is not named is not decoded.
@@ -49,7 +44,7 @@ class OttlaSource(DataSource):
         from ottla.spark_jobs.views.registry import view_reader
 
         reader = view_reader(options, [(field.name, field.nullable) for field in schema.fields])
-        return PushedReader(reader) if _takes_filters(options) else reader
+        return PushedReader(reader) if options.pushdown else reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from ottla.spark_jobs.stream.alerts import AlertStream
@@ -68,14 +63,3 @@ class OttlaSource(DataSource):
 
         given = dict(self.options)
         return stream_options(given).read if named_for_streams(given) else read_options(given)
-
-
-def _takes_filters(options: Options) -> bool:
-    """Whether to hand out a reader that takes filters.
-
-    Where `spark.sql.python.filterPushdown.enabled` is off (the default), such a reader fails the query. Spark asks for
-    a reader in a worker of its own when it is on, which is what `auto` goes by.
-    """
-    if options.pushdown == AUTO:
-        return _PUSHING_WORKER in sys.modules or _PUSHING_WORKER in sys.argv
-    return options.pushdown == "true"

@@ -228,7 +228,7 @@ def test_producers_are_bounded_by_an_option(rolled):
         ({"view": "transactions", "startingOffsets": '{"ledger": {"0": 1}}'}, "not transactions"),
         ({"startingOffsets": '{"ledger": {"0": -1}}'}, r"-2 is earliest"),
         ({"paths": '["a", "b"]'}, "reads one log directory"),
-        ({"pushdown": "yes"}, "pushdown is one of auto, false, true"),
+        ({"pushdown": "yes"}, "pushdown is one of false, true"),
     ],
 )
 def test_bound_that_cannot_be_is_told(options, message):

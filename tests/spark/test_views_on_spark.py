@@ -56,22 +56,50 @@ def half_damaged(write_log):
     return write_log.root
 
 
-def test_filters_are_pushed_down_where_spark_does_so_and_fail_nothing_where_not(spark, load, half_damaged):
+@pytest.fixture
+def pushing(spark):
+    spark.conf.set(PUSHDOWN, "true")
+    yield
+    spark.conf.unset(PUSHDOWN)
+
+
+def test_filters_are_pushed_down_where_the_read_and_spark_ask_for_it(load, half_damaged, pushing):
     def some(**options):
         frame = load(half_damaged, **{"isolation.level": "read_uncommitted", **options})
         return sorted(row.offset for row in frame.where("partition = 0 and offset between 7 and 12").collect())
 
     expected = list(range(7, 13))
-    assert some(partitions="0") == expected  # off, as by default: Spark filters
+    assert some(partitions="0") == expected
+    assert some(pushdown="true") == expected
     with pytest.raises(Exception, match="CRC mismatch"):
         some()
-    spark.conf.set(PUSHDOWN, "true")
-    try:
-        assert some() == expected
-        with pytest.raises(Exception, match="CRC mismatch"):
-            some(pushdown="false")
-    finally:
-        spark.conf.unset(PUSHDOWN)
+
+
+def test_filters_that_spark_does_not_push_fail_a_read_that_asks_for_them(load, half_damaged):
+    assert load(half_damaged, partitions="0").where("offset < 3").count() == 3
+    with pytest.raises(Exception, match=PUSHDOWN):
+        load(half_damaged, pushdown="true").where("offset < 3").count()
+
+
+@pytest.mark.parametrize("view", ["records", "batches", "segments"])
+def test_one_frame_filtered_twice_has_the_rows_of_both_filters(load, write_log, pushing, view):
+    """Spark keeps the tasks of the last filters that were pushed for every use of a frame."""
+    for partition in (0, 1):
+        log = write_log(partition=partition)
+        for _ in range(3 + partition):
+            log.data(10)
+    frame = load(write_log.root, view=view, **{"isolation.level": "read_uncommitted"})
+    rows = read_view(write_log.root, view, isolation_level="read_uncommitted")
+    of = {partition: sum(row["partition"] == partition for row in rows) for partition in (0, 1)}
+    first, second = (frame.where(f"partition = {partition}") for partition in (0, 1))
+
+    assert first.union(second).count() == len(rows)
+    pairs = first.alias("one").join(second.alias("other"), "topic").count()
+    assert pairs == of[0] * of[1] > 0
+    assert [first.count(), frame.count(), second.count(), first.count()] == [of[0], len(rows), of[1], of[0]]
+    frame.createOrReplaceTempView("pushed_twice")
+    counts = "select (select count(*) from pushed_twice where partition = 0), (select count(*) from pushed_twice)"
+    assert tuple(frame.sparkSession.sql(counts).first()) == (of[0], len(rows))
 
 
 def run_apart(code, *arguments, **environment):

@@ -23,7 +23,8 @@ ROWS_PER_BATCH = 16_384
 class ViewReader(DataSourceReader):
     """Reads one view. `fields`: (name, nullable) of the columns asked for, any subset in any order.
 
-    pushFilters is not overridden: with Spark's default settings a reader that does fails every query.
+    pushFilters is not overridden: with Spark's default settings a reader that does fails every query, and with filter
+    push-down on, Spark gives what it plans to every other use of the DataFrame (docs/decisions/filters.md).
     """
 
     view: ClassVar[str]
@@ -76,7 +77,10 @@ class ViewReader(DataSourceReader):
 
 
 class PushedReader(DataSourceReader):
-    """A view's reader where Spark pushes filters down: they narrow its bounds, and Spark applies them again."""
+    """A view's reader that takes filters: they narrow its bounds, and Spark applies them again.
+
+    The rows are right as long as nothing else reads the DataFrame: Spark keeps the tasks of the last filters for all.
+    """
 
     def __init__(self, inner: ViewReader) -> None:
         self.inner = inner
