@@ -2,11 +2,12 @@
 
 import errno
 import os
+import resource
 from contextlib import suppress
 
 import pytest
 
-from ottla.broker.ports.descriptors import Descriptors, default_limit
+from ottla.broker.ports.descriptors import Descriptors, allowed, connection_share, log_share
 from ottla.broker.ports.disk import RealDisk
 
 
@@ -76,9 +77,19 @@ def test_when_all_are_in_use_the_one_opened_first_rests():
     assert [file.resting for file in files] == [True, False, False, False]
 
 
-def test_without_a_cap_the_system_s_limit_leaves_room_for_connections():
-    import resource
+@pytest.mark.parametrize("limit", [64, 256, 1024, 20_000, 1 << 20])
+def test_logs_and_connections_together_leave_room_for_files_of_one_call(limit):
+    others = limit - log_share(limit) - connection_share(limit)
+    assert others == min(96, limit // 8)
+    assert connection_share(limit) > limit // 4
 
-    assert 16 <= default_limit() <= max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2) or (
-        resource.getrlimit(resource.RLIMIT_NOFILE)[0] == resource.RLIM_INFINITY
-    )
+
+def test_logs_that_were_given_more_leave_less_to_connections():
+    assert connection_share(1024, 800) == 1024 - 800 - 96
+    assert connection_share(1024, 5000) == 1
+
+
+def test_without_a_limit_of_the_system_there_is_a_share_all_the_same(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert log_share(allowed()) == 65_536
+    assert connection_share(allowed()) > 900_000
