@@ -3,11 +3,20 @@
 Light on purpose: Spark imports this in every first lookup of a data source, so numba, numpy and Arrow come later.
 """
 
+from typing import NoReturn
+
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from ottla.spark_jobs import schemas
-from ottla.spark_jobs.options import Options, read_options
+from ottla.spark_jobs.options import OptionError, Options, read_options
+
+# A log has one writer, the broker that leads it.
+_READ_ONLY = (
+    "the ottla source only reads: the broker writes the log directory. To send records to it, write with format kafka "
+    "and kafka.bootstrap.servers (the package spark-sql-kafka-0-10); to keep what was read, write with format parquet "
+    "or delta"
+)
 
 
 class OttlaSource(DataSource):
@@ -56,6 +65,12 @@ class OttlaSource(DataSource):
         schemas.check_schema(view, [(field.name, field.dataType.simpleString()) for field in schema.fields])
         stream = AlertStream if view == schemas.HANGING else RecordStream
         return stream(options, [(field.name, field.nullable) for field in schema.fields])
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise OptionError(_READ_ONLY)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise OptionError(_READ_ONLY)
 
     def _options(self) -> Options:
         """Spark asks for the schema of a batch read and of a stream alike, without saying which."""

@@ -202,3 +202,13 @@ def test_batch_that_does_not_decompress_is_damage(read, write_log):
     assert sorted(row.offset for row in rows) == [1, 3, 5, 7]
     with pytest.raises(Exception, match=f"{log.path}: position 0 .*gzip does not decompress"):
         read(write_log.root).collect()
+
+
+def test_write_is_told_what_writes_instead(spark, tmp_path):
+    for mode in ("append", "overwrite"):
+        with pytest.raises(Exception, match=r"only reads.*format kafka.*format parquet"):
+            spark.range(3).write.format("ottla").mode(mode).save(str(tmp_path))
+    frame = spark.readStream.format("rate").load()
+    stream = frame.writeStream.format("ottla").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(Exception, match=r"only reads.*format kafka"):
+        stream.start(str(tmp_path)).processAllAvailable()
