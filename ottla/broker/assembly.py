@@ -49,6 +49,7 @@ class Assembly:
         self.connections: set[Connection] = set()
         self._clock = clock
         self._turns = turns
+        disk.charge = turns.charge
 
         def new_uuid() -> UUID:
             return UUID(bytes=disk.random_id(), version=4)

@@ -25,8 +25,8 @@ log = logging.getLogger("ottla.connection")
 MAX_HELD_BYTES = 1024 * 1024
 """A client that pipelines more than this behind a request that waits is not read until the reply is queued."""
 
-REQUESTS_PER_TURN = 32
-"""Of one connection; what it has pipelined beyond them is served in the next turn."""
+LARGE_BYTES = 64 * 1024
+"""A request of this size costs enough to be put off when the turn's share is spent."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -155,15 +155,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Start requests until one waits, the input ends, too much is unsent, or it is the turn of others."""
-        served = 0
+        served = False
         while not self._busy and not self._broken and not self._paused_writing:
             if self.draining:
                 self._turns.at_end(self.close)
                 return
-            if served == REQUESTS_PER_TURN or self._unsent_bytes > self._max_unsent_bytes:
+            if self._unsent_bytes > self._max_unsent_bytes or (
+                self._turns.over and (served or self._inbox.buffered_bytes > LARGE_BYTES)
+            ):
                 self._serve_later()
                 return
-            served += 1
+            served = True
             try:
                 frame = self._inbox.next_frame()
             except ProtocolError as error:
@@ -184,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         """Go on when this turn's replies are written and others were served."""
         if not self._put_off:
             self._put_off = True
-            self._turns.next_turn(self._take_up)
+            self._turns.rest(self._take_up)
 
     def _take_up(self) -> None:
         self._put_off = False

@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Any, Final
 
 from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request
+from ottla.broker.costs import COPY_BYTE_US, REPLY_BYTE_US, REQUEST_BYTE_US, REQUEST_US
 from ottla.broker.turns import Activity, Handler
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -61,6 +62,9 @@ class Dispatcher:
                 refuse(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
             return None
 
+        turns = self._broker.turns
+        turns.charged_us += REQUEST_US + len(body) * (COPY_BYTE_US if key == PRODUCE else REQUEST_BYTE_US)
+
         def bug(error: Exception) -> None:
             if not isinstance(error, OSError):  # failed IO has been reported by the log directory
                 log.error("%s v%d from %s failed", api.name, version, peer, exc_info=error)
@@ -84,15 +88,16 @@ class Dispatcher:
 
         def finish(reply: Reply) -> None:
             try:
-                _finish(reply, request, send, refuse)
+                turns.charged_us += _finish(reply, request, send, refuse)
             except Exception as error:
                 bug(error)
 
         coroutine: Handler[Any] = api.handle(self._broker, request)
-        return self._broker.turns.start(coroutine, finish, bug)
+        return turns.start(coroutine, finish, bug)
 
 
-def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
+def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> float:
+    """Send the reply; returns what encoding it has cost."""
     if isinstance(reply, Encoded):
         send(reply.buffers)
     elif reply is NO_REPLY:
@@ -103,7 +108,10 @@ def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
         if getattr(reply, "error_code", 0) in _MISUSE:
             error = ErrorCode(reply.error_code).name
             log.warning("Refused %s v%d of %s: %s", _title(request.api_key), request.api_version, request.peer, error)
-        send([codec.encode_response(reply, request.api_key, request.api_version, request.correlation_id)])
+        encoded = codec.encode_response(reply, request.api_key, request.api_version, request.correlation_id)
+        send([encoded])
+        return len(encoded) * REPLY_BYTE_US
+    return 0.0
 
 
 def _title(api_key: int) -> str:

@@ -10,11 +10,18 @@ Rules
 4. `Wait.wake` never resumes its handler inline: the continuation is queued, so the waker finishes its own step first.
 5. A handler whose connection is gone is discarded. It does no work while it is discarded; what it registered
    elsewhere is taken back by `Wait.on_discard`.
+6. Nobody holds the broker. Work whose size a client or the state decides is charged to one ledger (`charge`, at the
+   costs of `costs.py`) and asks after each piece whether others are due (`await share()`). Whoever finds the share
+   spent rests in one queue for the whole broker, which gets one share per pass of the event loop: requests that have
+   arrived meanwhile go ahead, and a thousand long requests take no more of a pass than one does.
 """
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+SHARE_US: Final = 2_000.0
+"""What may be charged between two looks at the sockets before long work must rest."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -143,7 +150,17 @@ class Turns:
     gets exceptions of queued work: they are bugs or failed IO, never a client's doing.
     """
 
-    __slots__ = ("_at_end", "_next_turn", "_on_bug", "_ready", "_running")
+    __slots__ = (
+        "_at_end",
+        "_next_turn",
+        "_on_bug",
+        "_ready",
+        "_renewing",
+        "_resting",
+        "_running",
+        "_share_began_us",
+        "charged_us",
+    )
 
     def __init__(self, next_turn: Callable[[Callable[[], None]], None], on_bug: Callable[[Exception], None]) -> None:
         self._next_turn = next_turn
@@ -151,6 +168,20 @@ class Turns:
         self._ready: deque[Callable[[], None]] = deque()
         self._at_end: list[Callable[[], None]] = []
         self._running = False
+        self._resting: deque[Callable[[], None]] = deque()
+        self._renewing = False
+        self._share_began_us = 0.0
+        self.charged_us = 0.0
+        """Microseconds of work charged since the start. Who cannot afford a call adds to it directly."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the share is spent: only what has just arrived may begin, nothing long goes on."""
+        return self.charged_us - self._share_began_us >= SHARE_US
+
+    def charge(self, cost_us: float) -> None:
+        """Enter work of so many microseconds of CPU (see `costs.py`), done or about to be done, into the ledger."""
+        self.charged_us += cost_us
 
     def event(self, work: Callable[[], None]) -> None:
         """Run one event to completion. An event raised inside a turn (a transport that calls back) joins it."""
@@ -202,11 +233,45 @@ class Turns:
             return None
         return Activity(coroutine, wait, on_result, on_bug)
 
+    async def share(self, on_discard: Callable[[], None] | None = None) -> None:
+        """Go on at once while the share lasts, in a later turn when it is spent.
+
+        Every loop over what a client or the state can make long charges for an item and awaits this.
+        """
+        if self.charged_us - self._share_began_us >= SHARE_US:
+            await self.pause(on_discard)
+
     async def pause(self, on_discard: Callable[[], None] | None = None) -> None:
-        """Let other events run: the handler goes on in a later turn (long work is cut into slices by this)."""
+        """Let other events run: the handler goes on in a later turn, in its order among those who rest."""
         wait: Wait[None] = Wait(self, on_discard)
-        self._next_turn(lambda: wait.wake(None))
+        self.rest(lambda: wait.wake(None))
         await wait
+
+    def rest(self, work: Callable[[], None]) -> None:
+        """Run `work` in a later turn, in its order among those who rest."""
+        self._resting.append(work)
+        self._renew()
+
+    def _renew(self) -> None:
+        """Begin a new share when the event loop has looked at the sockets."""
+        if not self._renewing:
+            self._renewing = True
+            self._next_turn(self._begin_share)
+
+    def _begin_share(self) -> None:
+        self._renewing = False
+        self._share_began_us = self.charged_us
+        self._go_on(len(self._resting))
+
+    def _go_on(self, most: int) -> None:
+        """Run one who rests and what that wakes, then the next: `most` of them, and only while the share lasts."""
+        if not self._resting:
+            return
+        if most == 0 or self.over:
+            self._renew()
+            return
+        self._guarded(self._resting.popleft())
+        self._ready.append(lambda: self._go_on(most - 1))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from ottla.broker.ports.disk import Buffer, Disk, File, Lock, RealDisk, SyncJob, Volume
+from ottla.broker.ports.disk import Buffer, Disk, File, Lock, RealDisk, SyncJob, Volume, charge_nobody
 from ottla.cli.dump_file import ReadOnlyFile
 
 T = TypeVar("T")
@@ -28,6 +28,7 @@ class OverlayDisk:
     """
 
     def __init__(self) -> None:
+        self.charge: Callable[[float], None] = charge_nobody
         self.written: dict[str, bytearray] = {}
         self.removed: set[str] = set()
         self.truncated: dict[str, int] = {}

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US
 from ottla.broker.ports.descriptors import Descriptors
 from ottla.broker.ports.side_by_side import processors, spread
 from ottla.broker.ports.syncs import Syncs, ThreadSyncJob, sync_descriptor
@@ -81,7 +82,13 @@ class SyncJob(Protocol):
 
 
 class Disk(Protocol):
-    """All that the broker knows of files. Paths are strings; failed IO raises OSError."""
+    """All that the broker knows of files. Paths are strings; failed IO raises OSError.
+
+    Calls for names and whole files, and syncs that the caller waits for, are entered with `charge` (microseconds); what
+    is done with an open file is charged by whoever knows how much of it a request can ask for.
+    """
+
+    charge: Callable[[float], None]
 
     def open(self, path: str, create: bool = False) -> File: ...
 
@@ -229,6 +236,8 @@ class RealFile:
         self.size_bytes = size_bytes
 
     def sync(self) -> None:
+        if self._disk is not None:
+            self._disk.charge(SYNC_US)
         sync_descriptor(self._ready())
 
     def close(self) -> None:
@@ -262,19 +271,25 @@ class RealLock:
             os.close(descriptor)
 
 
+def charge_nobody(cost_us: float) -> None:
+    """Nobody waits for the loop: a tool, or a broker that is being put together."""
+
+
 class RealDisk:
     """The file system of the machine."""
 
-    __slots__ = ("__weakref__", "_files", "descriptors", "syncs")
+    __slots__ = ("__weakref__", "_files", "charge", "descriptors", "syncs")
 
     def __init__(self, open_files_max: int = 0) -> None:
         """At most `open_files_max` files that `open` gave are open at once (0: what `descriptors.py` finds fit)."""
         self.descriptors = Descriptors(open_files_max)
         self.syncs = Syncs()
+        self.charge: Callable[[float], None] = charge_nobody
         self._files: dict[str, RealFile] = {}
         weakref.finalize(self, self.syncs.stop)
 
     def open(self, path: str, create: bool = False) -> RealFile:
+        self.charge(FILE_CALL_US)
         file = self._files[path] = RealFile(path, create, self)
         return file
 
@@ -295,27 +310,34 @@ class RealDisk:
         return _stat(path).st_size
 
     def list(self, path: str) -> list[str]:
-        return sorted(_list(path))
+        names = sorted(_list(path))
+        self.charge(FILE_CALL_US + len(names))
+        return names
 
     def make_dir(self, path: str) -> None:
+        self.charge(FILE_CALL_US)
         _mkdir(path)
 
     def make_dirs(self, path: str) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
+        self.charge(FILE_CALL_US)
         _rename(old, new)
 
     def remove(self, path: str) -> None:
+        self.charge(FILE_CALL_US)
         _unlink(path)
 
     def remove_tree(self, path: str) -> None:
+        self.charge(10 * FILE_CALL_US)
         shutil.rmtree(path)
 
     def read(self, path: str) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size_bytes = os.fstat(descriptor).st_size
+            self.charge(FILE_CALL_US + size_bytes * COPY_BYTE_US)
             content = os.read(descriptor, size_bytes + 1)
             while len(content) < size_bytes and (more := os.read(descriptor, size_bytes - len(content))):
                 content += more  # one call gives 2 GiB at most
@@ -338,6 +360,7 @@ class RealDisk:
             _stat(path)
         if not paths:
             return
+        self.charge(SYNC_US)
         ended = threading.Event()
         job = self.syncs.start([], [*paths], ended.set)
         ended.wait()
@@ -356,6 +379,7 @@ class RealDisk:
         return self.syncs.start(descriptors, others, on_end)
 
     def sync_dir(self, path: str) -> None:
+        self.charge(SYNC_US)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -384,6 +408,7 @@ class RealDisk:
         return spread(lambda item: work(RealDisk(), item), items, sizes)
 
     def _write(self, path: str, data: Buffer, sync: bool) -> None:
+        self.charge(FILE_CALL_US + len(data) * COPY_BYTE_US + (SYNC_US if sync else 0.0))
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             written = 0

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, TypeVar
 
-from ottla.broker.ports.disk import Buffer, Disk, Volume
+from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US
+from ottla.broker.ports.disk import Buffer, Disk, Volume, charge_nobody
 from ottla.testkit.simulation.disk_errors import DiskErrors
 from ottla.testkit.simulation.ports import Killed, PortCalls
 from ottla.testkit.simulation.power import PowerLoss, left_by_pages, left_in_order
@@ -106,6 +107,7 @@ class MemoryDisk:
         self.errors = DiskErrors(self.met)
         self.under_way: tuple[Inode, Sequence[Buffer]] | None = None
         """An append that has been asked for and has written nothing yet."""
+        self.charge: Callable[[float], None] = charge_nobody
         self._defer = defer
         self._tree = Tree()
         self._syncs: dict[MemorySyncJob, Callable[[], None]] = {}
@@ -115,6 +117,7 @@ class MemoryDisk:
     # --- the port
 
     def open(self, path: str, create: bool = False) -> MemoryFile:
+        self.charge(FILE_CALL_US)
         self.errors.call("open")
         node = self._tree.find(path)
         if isinstance(node, Directory):
@@ -136,6 +139,7 @@ class MemoryDisk:
         node = self._tree.find(path)
         if not isinstance(node, Directory):
             raise FileNotFoundError(path) if node is None else NotADirectoryError(path)
+        self.charge(FILE_CALL_US + len(node.entries))
         return sorted(node.entries)
 
     def make_dir(self, path: str) -> None:
@@ -157,6 +161,7 @@ class MemoryDisk:
         (directory, gone), (target, name) = self._tree.parent(old), self._tree.parent(new)
         if directory is not target:
             raise NotImplementedError("a rename to another directory")
+        self.charge(FILE_CALL_US)
         self.errors.call("rename")
         self.ports.call("rename")
         self._tree.change(directory, {gone: None, name: node})
@@ -177,9 +182,12 @@ class MemoryDisk:
 
     def read(self, path: str) -> bytes:
         self.errors.call("read")
-        return bytes(self._file(path).data)
+        data = self._file(path).data
+        self.charge(FILE_CALL_US + len(data) * COPY_BYTE_US)
+        return bytes(data)
 
     def write(self, path: str, data: Buffer) -> None:
+        self.charge(FILE_CALL_US + len(data) * COPY_BYTE_US)
         self.errors.call("write")
         node = self._tree.find(path)
         inode = node if isinstance(node, Inode) else self._create(path)
@@ -243,6 +251,7 @@ class MemoryDisk:
             end()
 
     def sync_dir(self, path: str) -> None:
+        self.charge(SYNC_US)
         self.errors.call("sync_dir")
         self.ports.call("sync_dir")
         self._tree.journal.clear()
@@ -297,6 +306,7 @@ class MemoryDisk:
 
     def sync_inodes(self, inodes: Sequence[Inode]) -> None:
         """Settle files."""
+        self.charge(SYNC_US)
         self.errors.call("sync")
         self.ports.call("sync")
         for inode in inodes:
@@ -354,6 +364,7 @@ class MemoryDisk:
     def _change(self, what: str, path: str, node: Inode | Directory | None) -> None:
         """A name leads to something from now on, or to nothing."""
         directory, name = self._tree.parent(path)
+        self.charge(FILE_CALL_US)
         self.errors.call(what)
         self.ports.call(what)
         self._tree.change(directory, {name: node})

@@ -15,12 +15,12 @@ from typing import Any, Final
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.log.manager import LogDirectoryError
-from ottla.broker.turns import Turns
 from ottla.broker.txn.states import PREPARED
 from ottla.protocol.errors import ProtocolError
 from ottla.testkit.scanner import ScannedPartition, scan_contents
 from ottla.testkit.simulation import faults
 from ottla.testkit.simulation.causes import Causes, Generations
+from ottla.testkit.simulation.charged import ChargedTurns
 from ottla.testkit.simulation.consumers import Consumer, Copier, KeyReader
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.faults import Fault, Profile
@@ -101,7 +101,7 @@ class World:
         self._most_steps = steps
         self._life = 0
         self._clock: VirtualClock
-        self._turns: Turns
+        self._turns: ChargedTurns
         self.peer: PeerLink
         self._links: list[Link] = []
         self._processes: list[Process] = []
@@ -360,7 +360,7 @@ class World:
 
     def _open(self) -> None:
         clock = VirtualClock(self.schedule, self.ports, self._call_ms, self.guarded)
-        turns = Turns(clock.next_turn, self._bug)
+        turns = ChargedTurns(clock.next_turn, self._bug, self._exceeded)
         clock.enter = turns.event
         self._clock, self._turns = clock, turns
         self.disk.failed_syncs = 0
@@ -475,6 +475,9 @@ class World:
         """A sync takes as long as the profile says, mostly little of it."""
         least_ms, most_ms = self.profile.flush_ms or SYNC_MS
         self.schedule.after(least_ms + (most_ms - least_ms) * self.random.random() ** 2, work)
+
+    def _exceeded(self, what: str, cost_us: float) -> None:
+        self.violations.append(f"held: {what} was charged {cost_us / 1000:.1f} ms in one turn")
 
     def _bug(self, error: Exception) -> None:
         self.violations.append(f"bug: {error!r}")

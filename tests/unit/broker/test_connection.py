@@ -6,11 +6,13 @@ import pytest
 
 from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded
 from ottla.broker.config import Config
-from ottla.broker.connection import REQUESTS_PER_TURN, Connection
+from ottla.broker.connection import LARGE_BYTES, Connection
+from ottla.broker.costs import REQUEST_US
 from ottla.broker.dispatch import PRODUCE, Dispatcher
-from ottla.broker.turns import Turns, Wait
+from ottla.broker.turns import SHARE_US, Turns, Wait
 
 HEARTBEAT = 12
+REQUESTS_PER_SHARE = int(SHARE_US / REQUEST_US)
 
 
 class Transport:
@@ -178,7 +180,7 @@ class Served:
 
 def test_a_producer_without_acks_may_hang_up_at_once():
     served = Served()
-    count = 3 * REQUESTS_PER_TURN
+    count = 3 * REQUESTS_PER_SHARE
     served.peer.receive(b"".join(map(produce, range(count))) + produce(count)[:-1])
     assert served.peer.connection.eof_received()
     served.go_on()
@@ -194,12 +196,12 @@ def test_what_is_put_off_is_served_when_the_peer_has_hung_up():
         return NO_REPLY
 
     peer = Peer(handle)
-    peer.receive(b"".join(map(produce, range(2 * REQUESTS_PER_TURN))))
-    assert len(ids) == REQUESTS_PER_TURN
+    peer.receive(b"".join(map(produce, range(2 * REQUESTS_PER_SHARE))))
+    assert len(ids) == REQUESTS_PER_SHARE
     assert peer.connection.eof_received()
     while peer.next_turn():
         pass
-    assert ids == list(range(2 * REQUESTS_PER_TURN))
+    assert ids == list(range(2 * REQUESTS_PER_SHARE))
     assert peer.transport.closed
 
 
@@ -362,14 +364,27 @@ def test_idle_connection_is_closed_after_its_sweeps():
 
 def test_many_pipelined_requests_are_served_over_several_turns():
     peer = Peer(echo)
-    count = 3 * REQUESTS_PER_TURN
+    count = 3 * REQUESTS_PER_SHARE
     peer.receive(b"".join(heartbeat(n) for n in range(count)))
-    assert peer.transport.written == [struct.pack(f">{REQUESTS_PER_TURN}i", *range(REQUESTS_PER_TURN))]
+    assert peer.transport.written == [struct.pack(f">{REQUESTS_PER_SHARE}i", *range(REQUESTS_PER_SHARE))]
     peer.receive(heartbeat(count))
     assert len(peer.transport.written) == 1 and len(peer.later) == 1
     while peer.next_turn():
         pass
     assert peer.sent == struct.pack(f">{count + 1}i", *range(count + 1))
+
+
+def test_a_fresh_request_goes_ahead_when_the_share_is_spent_unless_it_is_large():
+    peer = Peer(echo)
+    peer.turns.charge(SHARE_US)
+    peer.receive(heartbeat(1))
+    assert peer.sent == struct.pack(">i", 1)
+    large = bytes(LARGE_BYTES // 3)  # three of them are: what has arrived counts, not only the next request
+    peer.receive(b"".join(heartbeat(n, group=large) for n in (2, 3, 4)))
+    assert peer.sent == struct.pack(">i", 1)
+    while peer.next_turn():
+        pass
+    assert peer.sent == struct.pack(">4i", 1, 2, 3, 4)
 
 
 def test_replies_to_pipelined_requests_do_not_pile_up():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.turns import Gate, Turns, Wait
+from ottla.broker.turns import SHARE_US, Gate, Turns, Wait
 
 
 class Loop:
@@ -191,3 +191,83 @@ def test_gate_lets_one_in_at_a_time_in_order_even_when_one_is_discarded():
         turns.event(later.pop(0))
     assert trace == ["a in", "d in", "d out"]
     assert not gate.taken and not bugs and fourth is not None
+
+
+def long_work(loop, name, seen, pieces):
+    """A handler that spends half a share on each piece."""
+
+    async def handler():
+        for piece in range(pieces):
+            seen.append(f"{name}{piece}")
+            loop.turns.charge(SHARE_US / 2)
+            await loop.turns.share()
+
+    loop.turns.event(lambda: loop.turns.start(handler(), lambda _: None, loop.bugs.append))
+
+
+def test_long_work_goes_on_at_once_while_the_share_lasts(loop):
+    seen = []
+    long_work(loop, "a", seen, 3)
+    assert seen == ["a0", "a1"]
+    loop.run()
+    assert seen == ["a0", "a1", "a2"]
+
+
+def test_all_who_rest_have_one_share_in_a_pass_of_the_loop(loop):
+    seen = []
+    for name in "abc":
+        long_work(loop, name, seen, 3)
+    assert seen == ["a0", "a1", "b0", "c0"]  # b and c begin, because they have just arrived
+    passes = []
+    while loop.queue:
+        seen.clear()
+        loop.turns.event(loop.queue.pop(0))
+        passes.append(list(seen))
+    assert passes == [["a2", "b1"], ["c1", "c2"], ["b2"]]
+
+
+def test_what_arrives_goes_ahead_of_those_who_rest(loop):
+    seen = []
+    long_work(loop, "a", seen, 3)
+    loop.turns.event(lambda: seen.append("fresh"))
+    loop.run()
+    assert seen == ["a0", "a1", "fresh", "a2"]
+
+
+def test_who_is_discarded_while_resting_costs_the_others_nothing(loop):
+    seen = []
+
+    async def handler():
+        await loop.turns.pause()
+        seen.append("went on")
+
+    activity = loop.turns.start(handler(), lambda _: None, loop.bugs.append)
+    loop.turns.rest(lambda: seen.append("next"))
+    activity.discard()
+    loop.run()
+    assert seen == ["next"]
+
+
+def test_a_bug_in_one_who_rests_does_not_stop_the_others(loop):
+    seen = []
+
+    def broken():
+        raise ValueError("broken")
+
+    loop.turns.rest(broken)
+    loop.turns.rest(lambda: seen.append("next"))
+    loop.run()
+    assert seen == ["next"] and [str(bug) for bug in loop.bugs] == ["broken"]
+
+
+def test_who_gives_way_without_a_charge_comes_back_in_the_next_pass(loop):
+    async def handler():
+        for _ in range(3):
+            await loop.turns.pause()
+
+    loop.turns.event(lambda: loop.turns.start(handler(), lambda _: None, loop.bugs.append))
+    passes = 0
+    while loop.queue:
+        loop.turns.event(loop.queue.pop(0))
+        passes += 1
+    assert passes == 3

@@ -1,0 +1,32 @@
+"""What work on the event loop costs, in microseconds of CPU, for the ledger of `turns.py`. pure
+
+The figures are rounded up from one core of 2024; they need to be right within a factor of three, because a share is a
+tenth of what a client may be made to wait. What is small and happens once in a request is in `REQUEST_US`.
+`python benchmarks/others.py --walk` compares what was charged with what it took.
+"""
+
+from typing import Final
+
+REQUEST_US: Final = 40.0
+"""One request of any kind: frame, header, handler, reply, its part of the system calls."""
+
+REQUEST_BYTE_US: Final = 0.02
+"""One byte of a request's body, decoded into objects (about 0.3 us for each entry of 16 bytes)."""
+
+REPLY_BYTE_US: Final = 0.02
+"""One byte of a reply that was written from values."""
+
+COPY_BYTE_US: Final = 0.0005
+"""One byte that is copied, sent, checked by CRC, or read from the page cache."""
+
+ROW_US: Final = 2.0
+"""One row that is looked up, filtered or built, if nothing below says more."""
+
+RECORD_US: Final = 1.0
+"""One record whose frame is walked."""
+
+FILE_CALL_US: Final = 20.0
+"""One call for a file or a name that only touches memory: open, rename, remove, list, make a directory."""
+
+SYNC_US: Final = 1_000.0
+"""One sync of a file or a directory for which the event loop waits."""

@@ -1,0 +1,44 @@
+"""The simulation sees what virtual time hides: an event that is charged too much."""
+
+from ottla.testkit.simulation.charged import MOST_EVENT_US, ChargedTurns
+from ottla.testkit.simulation.world import World
+
+
+def turns(found):
+    return ChargedTurns([].append, [].append, lambda what, cost_us: found.append(cost_us))
+
+
+def test_an_event_that_holds_the_others_is_told():
+    found = []
+    charged = turns(found)
+    charged.event(lambda: charged.charge(MOST_EVENT_US))
+    assert found == []
+    charged.event(lambda: charged.charge(MOST_EVENT_US + 1))
+    assert found == [MOST_EVENT_US + 1] and charged.most_us == MOST_EVENT_US + 1
+
+
+def test_work_that_an_event_wakes_is_part_of_it():
+    found = []
+    charged = turns(found)
+
+    def work():
+        charged.charge(MOST_EVENT_US)
+        charged.later(lambda: charged.event(lambda: charged.charge(1)))
+
+    charged.event(work)
+    assert found == [MOST_EVENT_US + 1]
+
+
+def test_a_run_whose_broker_forgets_to_rest_fails(monkeypatch):
+    from ottla.broker.dispatch import Dispatcher
+
+    start = Dispatcher.start
+
+    def slow_start(self, frame, peer, send, refuse):
+        self._broker.turns.charge(2 * MOST_EVENT_US)
+        return start(self, frame, peer, send, refuse)
+
+    monkeypatch.setattr(Dispatcher, "start", slow_start)
+    world = World(1)
+    world.run()
+    assert any(line.startswith("held: ") for line in world.violations)
