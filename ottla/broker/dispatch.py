@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, REPLY_BYTE_US, REQUEST_BYTE_US, REQUEST_US
+from ottla.broker.memory import TooLarge
 from ottla.broker.turns import Activity, Handler
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -66,6 +67,9 @@ class Dispatcher:
         turns.charged_us += REQUEST_US + len(body) * (COPY_BYTE_US if key == PRODUCE else REQUEST_BYTE_US)
 
         def bug(error: Exception) -> None:
+            if isinstance(error, TooLarge):
+                refuse(f"{api.name} v{version}: {error}")
+                return
             if not isinstance(error, OSError):  # failed IO has been reported by the log directory
                 log.error("%s v%d from %s failed", api.name, version, peer, exc_info=error)
             refuse(f"{api.name} v{version} failed: {error!r}")

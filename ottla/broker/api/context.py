@@ -1,9 +1,10 @@
 """What a handler gets and what it may answer. pure"""
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.broker.memory import Memory, Room
 from ottla.broker.turns import Gate, Wait
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ class Broker:
     port: int
     large_batches: Gate = field(default_factory=Gate)
     """One batch that grew large when decompressed is checked at a time."""
+    memory_bytes: InitVar[int] = 256 * 1024 * 1024
+    memory: Memory = field(init=False)
+    """What clients may make the broker hold, `memory_bytes` in all."""
+
+    def __post_init__(self, memory_bytes: int) -> None:
+        self.memory = Memory(self.turns, memory_bytes)
 
 
 class Request:
@@ -54,9 +61,13 @@ ROWS_PER_TURN: Final = 500
 
 
 class Encoded(NamedTuple):
-    """A reply that its handler encoded itself: buffers of one frame, in order, size prefix included."""
+    """A reply that its handler encoded itself: buffers of one frame, in order, size prefix included.
+
+    `room` is what the buffers hold, if they may be large: it goes when they are sent.
+    """
 
     buffers: Sequence[bytes | bytearray | memoryview]
+    room: Room | None = None
 
 
 class Close(NamedTuple):

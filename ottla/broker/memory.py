@@ -1,0 +1,226 @@
+"""One budget for the memory that clients make the broker hold; beyond it they wait, in order. pure
+
+Half of the budget is for requests (`RequestMemory`), half for replies (`ReplyMemory`). What holds no more than
+`FREE_BYTES` is neither counted nor waits, so whoever is small never feels who is large; the memory of all is bounded by
+the budget and `FREE_BYTES` twice for each connection. What is sent from files holds nothing.
+
+A request claims its whole size before more of it than `FREE_BYTES` is read. Until then its connection is not read.
+A reply holds what was built of it, and when it is built, what was not sent. Replies grow freely while all of them hold
+no more than half of their memory. Beyond that one grows at a time, and waits until there is room.
+
+Nobody waits for ever:
+
+1. A request that was let in has all that it claimed: it waits for its client, then for its handler. A handler may wait
+   for the memory of replies, never for that of requests; a parked Fetch gives way when somebody waits (`lend`).
+2. Replies under construction that were not chosen as the one that grows hold at most half, because what they hold was
+   granted while all replies together held no more. The one that grows needs at most the other half (`TooLarge`), so it
+   waits for replies that are built and not sent, for nothing else.
+3. Those wait for their clients. A client that moves nothing while others wait for what it holds is disconnected
+   (`Connection.relieve`), so that neither a half-sent request nor an unread reply is held at the expense of others.
+
+Requests wait for replies, replies for clients, and clients for nobody that waits here: there is no circle.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.turns import Gate, Turns, Wait
+
+FREE_BYTES: Final = 65_536
+"""A request, a reply or a parked Fetch that takes no more than this is not counted."""
+
+_STEP_BYTES: Final = 65_536
+
+
+class TooLarge(Exception):
+    """A reply for which there will never be room."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"its reply takes more than {limit_bytes} bytes ({size_bytes} so far); ask for less at once, "
+            "or raise queued.max.request.bytes"
+        )
+
+
+class Claim:
+    """What one request holds, or waits for, until `release`."""
+
+    __slots__ = ("_memory", "_on_change", "granted", "size_bytes")
+
+    def __init__(self, memory: "RequestMemory", size_bytes: int, on_change: Callable[[], None]) -> None:
+        self._memory = memory
+        self._on_change = on_change
+        self.size_bytes = size_bytes
+        self.granted = False
+
+    def release(self) -> None:
+        """Hold nothing any more, or give up waiting."""
+        self._memory.released(self)
+        self.size_bytes = 0
+
+    def tell(self) -> None:
+        """Tell the owner: it was granted what it waited for, or it is asked to give back what it was lent."""
+        self._on_change()
+
+
+class RequestMemory:
+    """What requests hold that are received or handled. Callbacks are queued in the turn, never called inline."""
+
+    __slots__ = ("_lent", "_turns", "_waiting", "held_bytes", "limit_bytes")
+
+    def __init__(self, turns: Turns, limit_bytes: int) -> None:
+        self._turns = turns
+        self._waiting: deque[Claim] = deque()
+        self._lent: dict[Claim, None] = {}
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+
+    @property
+    def short(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
+    def claim(self, size_bytes: int, on_grant: Callable[[], None]) -> Claim:
+        """Memory for a request; unless it is `granted` at once, `on_grant` is called when there is room.
+
+        A request that is larger than all the memory is let in when no other holds any, as Kafka's memory pool does.
+        """
+        claim = Claim(self, size_bytes, on_grant)
+        if not self._waiting and self._fits(size_bytes):
+            self._grant(claim)
+        else:
+            self._waiting.append(claim)
+            for lent in self._lent:
+                self._turns.later(lent.tell)
+            self._lent.clear()
+        return claim
+
+    def lend(self, size_bytes: int, on_recall: Callable[[], None]) -> Claim | None:
+        """Memory for who can give it back at any time (a parked Fetch): half of all at most, None if there is none.
+
+        `on_recall` is called when a request waits for memory.
+        """
+        if self._waiting or self.held_bytes + size_bytes > self.limit_bytes // 2:
+            return None
+        claim = Claim(self, size_bytes, on_recall)
+        self._grant(claim)
+        self._lent[claim] = None
+        return claim
+
+    def released(self, claim: Claim) -> None:
+        """A claim is given up."""
+        if claim.granted:
+            claim.granted = False
+            self.held_bytes -= claim.size_bytes
+            self._lent.pop(claim, None)
+        elif claim in self._waiting:
+            self._waiting.remove(claim)
+        while self._waiting and self._fits(self._waiting[0].size_bytes):
+            granted = self._waiting.popleft()
+            self._grant(granted)
+            self._turns.later(granted.tell)
+
+    def _fits(self, size_bytes: int) -> bool:
+        return not self.held_bytes or self.held_bytes + size_bytes <= self.limit_bytes
+
+    def _grant(self, claim: Claim) -> None:
+        claim.granted = True
+        self.held_bytes += claim.size_bytes
+
+
+class Room:
+    """What one reply holds: it goes with the reply, and whoever has sent all of that says `built(0)`.
+
+    A handler that is discarded, or fails, gives its room back by being gone.
+    """
+
+    __slots__ = ("_alone", "_memory", "held_bytes")
+
+    def __init__(self, memory: "ReplyMemory") -> None:
+        self._memory = memory
+        self._alone = False
+        self.held_bytes = 0
+
+    async def grow(self, size_bytes: int) -> None:
+        """Hold `size_bytes` in all, before so much is built. Suspends while there is no room; raises TooLarge."""
+        if size_bytes <= FREE_BYTES or size_bytes <= self.held_bytes:
+            return
+        memory = self._memory
+        if size_bytes > memory.limit_bytes // 2:
+            raise TooLarge(size_bytes, memory.limit_bytes // 2)
+        wanted = min(-(-size_bytes // _STEP_BYTES) * _STEP_BYTES, memory.limit_bytes // 2)
+        if not self._alone and memory.held_bytes + wanted - self.held_bytes > memory.limit_bytes // 2:
+            await memory.gate.enter(memory.turns)
+            self._alone = True
+        while memory.held_bytes + wanted - self.held_bytes > memory.limit_bytes:
+            await memory.wait()
+        self.hold(wanted)
+
+    def hold(self, size_bytes: int) -> None:
+        """Hold so much, whether there is room or not: it is there already."""
+        self._memory.change(size_bytes - self.held_bytes)
+        self.held_bytes = size_bytes
+
+    def built(self, size_bytes: int) -> None:
+        """The reply is complete and takes so much: another may grow."""
+        self.hold(size_bytes if size_bytes > FREE_BYTES else 0)
+        if self._alone:
+            self._alone = False
+            self._memory.gate.leave()
+
+    def __del__(self) -> None:
+        self.built(0)
+
+
+class ReplyMemory:
+    """What replies hold that are built or not sent."""
+
+    __slots__ = ("_waiting", "gate", "held_bytes", "limit_bytes", "turns")
+
+    def __init__(self, turns: Turns, limit_bytes: int) -> None:
+        self._waiting: Wait[None] | None = None
+        self.turns = turns
+        self.gate = Gate()
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+
+    @property
+    def short(self) -> bool:
+        """Whether the one that grows waits for those that are not sent."""
+        return self._waiting is not None
+
+    def room(self) -> Room:
+        """For one reply that may become large."""
+        return Room(self)
+
+    def change(self, more_bytes: int) -> None:
+        """So much more is held, or less."""
+        self.held_bytes += more_bytes
+        if more_bytes < 0 and self._waiting is not None:
+            self._waiting.wake(None)
+            self._waiting = None
+
+    async def wait(self) -> None:
+        """Until less is held; for the one that grows."""
+        wait: Wait[None] = Wait(self.turns, self._forget)
+        self._waiting = wait
+        await wait
+
+    def _forget(self) -> None:
+        self._waiting = None
+
+
+class Memory:
+    """The budget of one broker, `limit_bytes` in all."""
+
+    __slots__ = ("replies", "requests")
+
+    def __init__(self, turns: Turns, limit_bytes: int) -> None:
+        self.requests = RequestMemory(turns, limit_bytes // 2)
+        self.replies = ReplyMemory(turns, limit_bytes - limit_bytes // 2)
+
+    @property
+    def short(self) -> bool:
+        """Whether somebody waits for what others hold."""
+        return self.requests.short or self.replies.short
