@@ -1,0 +1,205 @@
+"""A client that asks small things, one after another, and says how long it waited. shell
+
+    python benchmarks/pinger.py HOST:PORT TOPIC PID        a program of its own, so that it imports nothing of ours
+
+It prints `ready`, begins to count at the line `go`, and ends at the line `end` with its figures as JSON. A wait has
+two lengths: on the clock, and in CPU time that the broker's process (and its first thread, where its event loop runs)
+used meanwhile. The second does not depend on what else the machine does. With `Pinger` another program runs one.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+PAUSE_S = 0.001
+ANSWER_TIMEOUT_S = 120.0
+RECONNECT_S = 0.05
+RECONNECTS = 200
+LIST_OFFSETS = "ListOffsets"
+
+
+class Pinger:
+    """The program beside whatever its caller does; `figures` are there when the `with` has ended."""
+
+    def __init__(self, bootstrap: str, topic: str, pid: int | None) -> None:
+        command = [sys.executable, str(Path(__file__).resolve()), bootstrap, topic, str(pid or 0)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.figures: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "ready\n":
+            raise SystemExit("the pinger did not get ready")
+        self._say("go")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._say("end")
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.figures = json.loads(line) if line else {}
+
+    def _say(self, word: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(f"{word}\n")
+            self._process.stdin.flush()
+
+
+class Spent:
+    """CPU time of the broker so far, in ns: of its process, and of its first thread."""
+
+    def __init__(self, pid: int) -> None:
+        self._clock = (~pid << 3) | 2
+        self._of_thread = -1
+        if pid:
+            with contextlib.suppress(OSError):
+                time.clock_gettime_ns(self._clock)
+                self._of_thread = os.open(f"/proc/{pid}/task/{pid}/schedstat", os.O_RDONLY)
+
+    def read(self) -> tuple[int, int]:
+        """Zeros where the system does not tell, or the broker has ended."""
+        if self._of_thread < 0:
+            return 0, 0
+        try:
+            return time.clock_gettime_ns(self._clock), int(os.pread(self._of_thread, 64, 0).split()[0])
+        except OSError:
+            return 0, 0
+
+
+def questions(topic: str) -> list[tuple[str, bytes]]:
+    """(name, frame) of ApiVersions 0, and Metadata 1 and ListOffsets 1 of one partition."""
+    name = struct.pack(">h", len(topic)) + topic.encode()
+    bodies = {
+        "ApiVersions": (18, 0, b""),
+        "Metadata": (3, 1, struct.pack(">i", 1) + name),
+        LIST_OFFSETS: (2, 1, struct.pack(">ii", -1, 1) + name + struct.pack(">iiq", 1, 0, -1)),
+    }
+    asked = []
+    for title, (key, version, body) in bodies.items():
+        frame = struct.pack(">hhih", key, version, 7, -1) + body
+        asked.append((title, struct.pack(">i", len(frame)) + frame))
+    return asked
+
+
+class Waits:
+    """What was waited for so far, and the longest of it."""
+
+    def __init__(self) -> None:
+        self.ms: list[float] = []
+        self.cpu_ms = 0.0
+        self.loop_ms = 0.0
+        self.longest_for = ""
+        self.errors = 0
+        self.lost = 0
+
+    def add(self, name: str, ms: float, cpu_ms: float, loop_ms: float) -> None:
+        self.ms.append(ms)
+        if cpu_ms >= self.cpu_ms:
+            self.longest_for = name
+        self.cpu_ms = max(self.cpu_ms, cpu_ms)
+        self.loop_ms = max(self.loop_ms, loop_ms)
+
+    def figures(self) -> dict[str, Any]:
+        waits = sorted(self.ms) or [0.0]
+        return {
+            "pings": len(self.ms),
+            "p50_ms": waits[len(waits) // 2],
+            "p99_ms": waits[len(waits) * 99 // 100],
+            "longest_ms": waits[-1],
+            "longest_cpu_ms": self.cpu_ms,
+            "longest_loop_ms": self.loop_ms,
+            "longest_for": self.longest_for,
+            "errors": self.errors,
+            "lost": self.lost,
+        }
+
+
+def connect(bootstrap: str) -> socket.socket:
+    host, _, port = bootstrap.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=ANSWER_TIMEOUT_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def reconnect(bootstrap: str) -> socket.socket:
+    for _ in range(RECONNECTS):
+        with contextlib.suppress(OSError):
+            return connect(bootstrap)
+        time.sleep(RECONNECT_S)
+    raise SystemExit("the broker takes no connections")
+
+
+def answer_of(connection: socket.socket, frame: bytes) -> bytes:
+    connection.sendall(frame)
+    return exactly(connection, int.from_bytes(exactly(connection, 4), "big"))
+
+
+def exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        piece = connection.recv(count - len(data))
+        if not piece:
+            raise ConnectionError("closed by the broker")
+        data += piece
+    return data
+
+
+def is_error(name: str, topic: str, answer: bytes) -> bool:
+    """Whether the partition's log could not be asked."""
+    return name == LIST_OFFSETS and answer[18 + len(topic) : 20 + len(topic)] != b"\0\0"
+
+
+def first_in_line() -> None:
+    """Be run as soon as an answer is there: what the broker does after it is not waited for."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        return
+    with contextlib.suppress(OSError):
+        os.nice(-15)
+
+
+def ping(bootstrap: str, topic: str, pid: int) -> None:
+    spent, waits = Spent(pid), Waits()
+    connection = connect(bootstrap)
+    asked = questions(topic)
+    for _, frame in asked:
+        answer_of(connection, frame)
+    first_in_line()
+    print("ready", flush=True)
+    for name, frame in itertools.cycle(asked):
+        if select.select([sys.stdin], [], [], PAUSE_S)[0]:
+            if sys.stdin.readline() != "go\n":
+                break
+            waits = Waits()
+        (cpu_ns, loop_ns), began = spent.read(), time.perf_counter()
+        try:
+            waits.errors += is_error(name, topic, answer_of(connection, frame))
+        except OSError:
+            waits.lost += 1
+            connection.close()
+            connection = reconnect(bootstrap)
+        ms, (cpu_end_ns, loop_end_ns) = (time.perf_counter() - began) * 1000, spent.read()
+        waits.add(name, ms, (cpu_end_ns - cpu_ns) / 1e6, (loop_end_ns - loop_ns) / 1e6)
+    print(json.dumps(waits.figures()), flush=True)
+
+
+if __name__ == "__main__":
+    ping(sys.argv[1], sys.argv[2], int(sys.argv[3]))
