@@ -19,9 +19,9 @@ from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.manager import LogDirectoryError, LogManager
 from ottla.broker.log.retention import Retention
 from ottla.broker.log.settings import LogSettings, PartitionSettings
-from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
-from ottla.broker.turns import Turns
+from ottla.broker.turns import Activity, Handler, Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
 
@@ -50,6 +50,9 @@ class Assembly:
         self._clock = clock
         self._turns = turns
         disk.charge = turns.charge
+        # What comes again and again, and what of it is under way, by name.
+        self._timers: dict[str, Timer] = {}
+        self._under_way: dict[str, Activity[None]] = {}
 
         def new_uuid() -> UUID:
             return UUID(bytes=disk.random_id(), version=4)
@@ -87,15 +90,16 @@ class Assembly:
     def start_housekeeping(self) -> None:
         """Checkpoints, expiry of producers and idle connections, at their intervals."""
         config = self.config
-        self._every(config.replica_high_watermark_checkpoint_interval_ms, self.broker.logs.checkpoint)
-        self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        self._every("checkpoint", config.replica_high_watermark_checkpoint_interval_ms, self.broker.logs.checkpoint)
+        self._every("expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self.broker.cluster.open_rest()
         interval_ms = config.log_retention_check_interval_ms
-        self._every(interval_ms, self._delete_old_segments, first_ms=min(interval_ms, FIRST_RETENTION_MS))
+        first_ms = min(interval_ms, FIRST_RETENTION_MS)
+        self._every("retention", interval_ms, self._delete_old_segments, first_ms=first_ms)
         if config.log_cleaner_enable:
-            self._every(config.log_cleaner_backoff_ms, self._cleaner.start)
+            self._every("cleaner", config.log_cleaner_backoff_ms, self._cleaner.start)
         if config.connections_max_idle_ms > 0:
-            self._every(config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
+            self._every("idle", config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
 
     def accept(self) -> Connection:
         """The protocol object for one more accepted socket."""
@@ -103,23 +107,45 @@ class Assembly:
 
     def close(self) -> None:
         """Stop timers and work in progress, and close the logs cleanly."""
+        for timer in self._timers.values():
+            timer.cancel()
+        for activity in self._under_way.values():
+            activity.discard()
+        self._timers.clear()
+        self._under_way.clear()
+        self.broker.cluster.stop()
         self._turns.event(self.broker.transactions.stop)
         self._turns.event(self.broker.groups.stop)
         self._cleaner.stop()
         self.broker.logs.close()
 
-    def _every(self, interval_ms: float, work: Callable[[], None], *, first_ms: float | None = None) -> None:
+    def _every(self, name: str, interval_ms: float, work: Callable[[], None], *, first_ms: float | None = None) -> None:
         def run() -> None:
-            self._clock.call_later(interval_ms, run)
+            self._timers[name] = self._clock.call_later(interval_ms, run)
             work()
 
-        self._clock.call_later(interval_ms if first_ms is None else first_ms, run)
+        self._timers[name] = self._clock.call_later(interval_ms if first_ms is None else first_ms, run)
+
+    def _start(self, name: str, work: Callable[[], Handler[None]]) -> None:
+        """Begin work of many turns, unless it is still under way since the last time."""
+
+        def ended(result: None) -> None:
+            self._under_way.pop(name, None)
+
+        def broke(error: Exception) -> None:
+            ended(None)
+            log_bug(error)
+
+        if name not in self._under_way:
+            activity = self._turns.start(work(), ended, broke)
+            if activity is not None:
+                self._under_way[name] = activity
 
     def _delete_old_segments(self) -> None:
-        self._turns.start(self._retention.run(), _ignore, log_bug)
+        self._start("retention", self._retention.run)
 
     def _expire_producers(self) -> None:
-        self._turns.start(self._expire_in_slices(), _ignore, log_bug)
+        self._start("expiry", self._expire_in_slices)
 
     async def _expire_in_slices(self) -> None:
         now_ms = self._clock.now_ms()
@@ -133,10 +159,6 @@ class Assembly:
     def _sweep_connections(self) -> None:
         for connection in list(self.connections):
             connection.sweep(IDLE_SWEEPS)
-
-
-def _ignore(result: None) -> None:
-    """Nobody waits for the end of an expiry or a retention."""
 
 
 def log_bug(error: Exception) -> None:

@@ -103,7 +103,8 @@ class Server:
 def run(config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
-    Prints `ready PLAINTEXT://host:port` to stdout (and into `ready_file`) when clients can connect. 0 after a clean
+    Prints `ready PLAINTEXT://host:port` to stdout (and into `ready_file`, which is removed when they can no more, and
+    before anything else at a start) when clients can connect. 0 after a clean
     stop, 1 when the directory or the port cannot be had or the storage failed.
     """
     _raise_file_limit()
@@ -121,6 +122,7 @@ async def _serve(server: Server, ready_file: str | None) -> int:
     def on_signal() -> None:
         if stopping.is_set():
             log.warning("Second signal: leaving without a clean shutdown")
+            _unsay_ready(ready_file)
             os._exit(1)
         stopping.set()
 
@@ -128,8 +130,7 @@ async def _serve(server: Server, ready_file: str | None) -> int:
     heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
     for number in heard:
         signal.signal(number, lambda _number, _frame: on_signal())
-    if ready_file is not None:
-        Path(ready_file).unlink(missing_ok=True)  # an earlier run's: who waits for it must not take that for ours
+    _unsay_ready(ready_file)  # an earlier run's: who waits for it must not take that for ours
     address = await server.start()
     loop = asyncio.get_running_loop()
     for number in heard:
@@ -140,6 +141,7 @@ async def _serve(server: Server, ready_file: str | None) -> int:
         await stopping.wait()
     finally:
         log.info("Stopping")
+        _unsay_ready(ready_file)
         await server.stop()
         log.info("Stopped")
     return 0 if server.broker.logs.offline is None else 1
@@ -151,6 +153,13 @@ def _say_ready(address: str, ready_file: str | None) -> None:
         Path(ready_file).write_text(line)
     sys.stdout.write(line)
     sys.stdout.flush()
+
+
+def _unsay_ready(ready_file: str | None) -> None:
+    """Whoever looks for the file finds none from now on; one that cannot be removed cannot be written either."""
+    if ready_file is not None:
+        with contextlib.suppress(OSError):
+            Path(ready_file).unlink()
 
 
 def _raise_file_limit() -> None:

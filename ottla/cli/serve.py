@@ -3,6 +3,8 @@
 import logging
 import re
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import click
 
@@ -21,7 +23,7 @@ def _partitions(context: click.Context, parameter: click.Parameter, names: tuple
 
 @click.command()
 @takes_settings
-@click.option("--ready-file", metavar="FILE", help="Gets the `ready` line, when the broker serves.")
+@click.option("--ready-file", metavar="FILE", help="Holds the `ready` line while the broker serves.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--truncate-damaged",
@@ -44,6 +46,10 @@ def serve(
     Prints `ready PLAINTEXT://HOST:PORT` when it serves; logs go to stderr. SIGTERM, SIGINT and SIGHUP drain and stop
     it, a second signal forces. Flags go before the environment (KAFKA_LOG_SEGMENT_BYTES), that before the file.
     """
+    if ready_file is not None:
+        # At once: the imports and the logs take their time, and an earlier run that was killed has left its file.
+        with suppress(OSError):  # what is wrong with the file is told when it is written
+            Path(ready_file).unlink()
     loaded = load_or_exit(properties, data_dir, listen, override)
     log_to_stderr(log_format)
     for note in loaded.notes():

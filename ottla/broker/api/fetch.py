@@ -3,8 +3,8 @@
 Version notes: 4 isolation level, last stable offset and aborted list; 5 log start offset; 7 sessions (answered as "no
 session": every fetch is full, KIP-227); 9 leader epoch; 10 zstd; 11 rack; 12 flexible. Topic ids (13) are not served.
 
-A fetch that finds less than `min_bytes` is parked on its partitions and woken when a high watermark or a last stable
-offset moves, or when `max_wait_ms` has passed.
+A fetch that finds less than `min_bytes` is parked on its partitions and woken when a high watermark, a last stable
+offset or a log start moves, or when `max_wait_ms` has passed. Below the log start it is out of range.
 """
 
 from collections.abc import Sequence
@@ -78,6 +78,8 @@ def _enough(asks: Asks, limit: Limit, min_bytes: int) -> bool:
     for _topic, rows in asks:
         for ask in rows:
             if ask.error or ask.partition is None or ask.partition.offline is not None:
+                return True
+            if ask.offset < ask.partition.log_start_offset:  # raised since by DeleteRecords or retention
                 return True
             missing -= ask.partition.bytes_available(ask.offset, limit, missing)
             if missing <= 0:

@@ -16,7 +16,7 @@ from ottla.broker.cluster.names import collision_key, topic_name_problem
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import PartitionSettings
-from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.clock import Clock, Timer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
     TOPIC_RESOURCE,
@@ -115,6 +115,8 @@ class Cluster:
         self._internal_topics = internal_topics
         self._partitions: dict[str, list[Partition | None]] = {}
         self._unopened: list[tuple[str, int]] = []
+        self._opening: Timer | None = None
+        self._stopped = False
         self._free_producer_ids = iter(range(0))
         self._log = MetadataLog(store, clock, node_id, self.image)
         self._absent: set[tuple[str, int]] = set()
@@ -376,10 +378,16 @@ class Cluster:
             for name, index in closed:
                 self.partition(name, index)
                 if self._clock.monotonic_ms() > deadline:
-                    self._clock.call_later(OPEN_REST_PAUSE_MS, open_some)
+                    self._opening = self._clock.call_later(OPEN_REST_PAUSE_MS, open_some)
                     return
 
-        self._clock.call_later(OPEN_REST_PAUSE_MS, open_some)
+        self._opening = self._clock.call_later(OPEN_REST_PAUSE_MS, open_some)
+
+    def stop(self) -> None:
+        """Open nothing more that nobody asks for."""
+        self._stopped = True
+        if self._opening is not None:
+            self._opening.cancel()
 
     def _count(self, name: str) -> int:
         """How many partitions a topic has; 0 when it was deleted."""
@@ -388,9 +396,9 @@ class Cluster:
     def _open_more(self) -> None:
         """Create directories of new topics for a few milliseconds, the rest in the next turn."""
         deadline = self._clock.monotonic_ms() + OPEN_BUDGET_MS
-        while self._unopened:
+        while self._unopened and not self._stopped:
             self.partition(*self._unopened.pop())
             if self._clock.monotonic_ms() > deadline:
                 break
-        if self._unopened:
+        if self._unopened and not self._stopped:
             self._clock.next_turn(self._open_more)

@@ -113,8 +113,9 @@ class Config:
         "Ottla's own: how many log files are open at once; one not used for long is closed and opened again when it "
         "is. 0: half of what the system allows the process.",
     )
-    log_flush_offset_checkpoint_interval_ms: int = int32(60000, "How often recovery points are written down.")
-    replica_high_watermark_checkpoint_interval_ms: int = int64(5000, "How often high watermarks are written down.")
+    replica_high_watermark_checkpoint_interval_ms: int = int64(
+        5000, "How often high watermarks are written down, and with them recovery points and log starts."
+    )
 
     # Compaction.
     log_cleanup_policy: str = text(

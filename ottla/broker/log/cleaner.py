@@ -249,6 +249,7 @@ class LogCleaner:
             self._check_there(partition, group)
             modified_ms = self._disk.modified_ms(group[-1].log_path)
             await self._sync(partition, output.finish(this_round.transactions.kept, modified_ms))
+            output.close()
             self._check_there(partition, group)
         except (_Interrupted, ProtocolError):
             output.discard()
@@ -378,12 +379,11 @@ class _Output:
         return [f"{self.path}.log{CLEANED}"]
 
     def finish(self, aborted: list[AbortedTxn], modified_ms: int) -> list[str]:
-        """Write the rest, and the indexes; what must be synced for all of it.
+        """Write the rest, and the indexes; what must be synced for all of it, before it is closed.
 
         Where no record has a time, retention goes by when the file was written: its records were, at `modified_ms`.
         """
         self._write()
-        self._file.close()
         self._index.add_time_entry()
         contents = {"index": self._index.offset_file(), "timeindex": self._index.time_file()}
         if aborted:
@@ -395,6 +395,10 @@ class _Output:
         for path in paths:
             self._disk.set_modified_ms(path, modified_ms)
         return [*paths, self._directory]
+
+    def close(self) -> None:
+        """All of it is on the device."""
+        self._file.close()
 
     def discard(self) -> None:
         """Remove what was written."""

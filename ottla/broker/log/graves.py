@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from logging import getLogger
 
-from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
 
 _log = getLogger(__name__)
@@ -26,13 +26,23 @@ class Graves:
         self._disk = disk
         self._clock = clock
         self._paths: deque[str] = deque()
+        self._timers: dict[int, Timer] = {}
+        self._buried = 0
         self._closed = False
 
     def bury(self, paths: Iterable[str], delay_ms: float) -> None:
         """Remove files and directories after `delay_ms`."""
         later = list(paths)
-        if later:
-            self._clock.call_later(delay_ms, lambda: self.remove(later))
+        if not later:
+            return
+        self._buried += 1
+        number = self._buried
+
+        def remove() -> None:
+            del self._timers[number]
+            self.remove(later)
+
+        self._timers[number] = self._clock.call_later(delay_ms, remove)
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files and directories, from now on."""
@@ -44,6 +54,9 @@ class Graves:
     def close(self) -> None:
         """Remove nothing more."""
         self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
         self._paths.clear()
 
     def _remove_some(self) -> None:

@@ -72,11 +72,16 @@ class LogManager:
         except LockHeld as held:
             raise LogDirectoryError(str(held)) from None
         try:
-            self._identify()
-            self._read_checkpoints()
-        except LogDirectoryError:
+            self._begin()
+        except (LogDirectoryError, OSError):
             self._unlock()
             raise
+
+    def _begin(self) -> None:
+        """The steps of `open` that need the lock."""
+        disk = self._disk
+        self._identify()
+        self._read_checkpoints()
         marker = self._path(checkpoints.CLEAN_SHUTDOWN)
         self.clean_start = disk.exists(marker)
         if self.clean_start:

@@ -418,7 +418,7 @@ class Partition(ReadableLog):
 
     def rest(self) -> None:
         """Give back what sealed segments hold and nobody uses."""
-        self._segments.rest()
+        self._segments.rest(frozenset(self.unsynced))
 
     def close(self) -> None:
         """Close the files for good; `save` comes before if the partition is to be found as it is."""

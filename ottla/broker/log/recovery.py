@@ -128,7 +128,7 @@ class _Loader:
             if name.endswith((".deleted", ".tmp")):
                 self.disk.remove(f"{self.directory}/{name}")
         files = [(int(found[1]), found[2]) for name in names if (found := _FILE.fullmatch(name))]
-        bases = [base for base, suffix in files if suffix == "log"]
+        bases = dict.fromkeys(base for base, suffix in files if suffix == "log")  # in their order
         for base, suffix in files:
             if suffix in _INDEX_SUFFIXES and base not in bases:
                 self.disk.remove(f"{self.directory}/{base:020d}.{suffix}")

@@ -252,9 +252,12 @@ class Segment:
         self._index = index
         return index
 
-    def rest(self) -> None:
-        """Give back descriptor and memory of a sealed segment that nobody used since the last call."""
-        if not self._used and self.indexes_saved:
+    def rest(self, *, unsynced: bool) -> None:
+        """Give back descriptor and memory of a sealed segment that nobody used since the last call.
+
+        One that is to be synced yet keeps the descriptor that it was written with.
+        """
+        if not self._used and self.indexes_saved and not unsynced:
             self.close()
             self._index = None
             self._aborted = None if self.has_aborted_file else []

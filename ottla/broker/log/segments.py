@@ -1,7 +1,7 @@
 """The segments of one partition in order: appending at the end, reading anywhere. shell"""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -244,10 +244,10 @@ class Segments:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def rest(self) -> None:
-        """Let idle sealed segments give back descriptors and memory."""
+    def rest(self, unsynced: Container[str]) -> None:
+        """Let idle sealed segments give back descriptors and memory, unless the sync of their path is to come."""
         for segment in self._segments[:-1]:
-            segment.rest()
+            segment.rest(unsynced=segment.log_path in unsynced)
 
     def close(self) -> None:
         for segment in self._segments:

@@ -1,7 +1,6 @@
 """The disk port: every file that the broker touches, and the ids and names it draws at random. shell"""
 
 import errno
-import fcntl
 import os
 import secrets
 import shutil
@@ -14,6 +13,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US
 from ottla.broker.ports.descriptors import Descriptors
+from ottla.broker.ports.locks import LockHeld, RealLock
 from ottla.broker.ports.side_by_side import processors, spread
 from ottla.broker.ports.syncs import Syncs, ThreadSyncJob, sync_descriptor
 
@@ -26,16 +26,10 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 T = TypeVar("T")
 R = TypeVar("R")
 
+__all__ = ["Buffer", "Disk", "File", "Lock", "LockHeld", "RealDisk", "RealFile", "SyncJob", "Volume"]
+
 # More buffers than this in one writev are refused by Linux (IOV_MAX).
 _IOV_MAX = 1024
-
-
-class LockHeld(Exception):
-    """Another process (or another broker of this one) holds the lock; `pid` is None if it left no number."""
-
-    def __init__(self, path: str, pid: int | None) -> None:
-        super().__init__(f"{path} is locked by {'another process' if pid is None else f'process {pid}'}")
-        self.pid = pid
 
 
 class Volume(NamedTuple):
@@ -158,12 +152,13 @@ class RealFile:
     or removed.
     """
 
-    __slots__ = ("_descriptor", "_disk", "_path", "size_bytes", "used")
+    __slots__ = ("_descriptor", "_disk", "_path", "_written", "size_bytes", "used")
 
     def __init__(self, path: str, create: bool, disk: "RealDisk | None" = None) -> None:
         self._path = path
         self._disk = disk
         self._descriptor = _NONE
+        self._written = False
         self.used = True
         self.size_bytes: int = os.fstat(self._open(os.O_CREAT if create else 0)).st_size
 
@@ -180,6 +175,15 @@ class RealFile:
         """The descriptor, for a use of the file."""
         self.used = True
         return self._open() if self._descriptor == _NONE else self._descriptor
+
+    def _ready_to_write(self) -> int:
+        """The descriptor, which has to be the one that is asked whether the write was lost."""
+        descriptor = self._ready()
+        if not self._written:
+            self._written = True
+            if self._disk is not None:
+                self._disk.writes(self, self._path)
+        return descriptor
 
     @property
     def descriptor(self) -> int | None:
@@ -198,7 +202,7 @@ class RealFile:
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         position = self.size_bytes
-        descriptor = self._ready()
+        descriptor = self._ready() if self._written else self._ready_to_write()
         try:
             if len(buffers) == 1:
                 end = position + len(buffers[0])
@@ -229,10 +233,10 @@ class RealFile:
     def overwrite(self, position: int, data: Buffer) -> None:
         written = 0
         while written < len(data):
-            written += os.pwrite(self._ready(), memoryview(data)[written:], position + written)
+            written += os.pwrite(self._ready_to_write(), memoryview(data)[written:], position + written)
 
     def truncate(self, size_bytes: int) -> None:
-        os.ftruncate(self._ready(), size_bytes)
+        os.ftruncate(self._ready_to_write(), size_bytes)
         self.size_bytes = size_bytes
 
     def sync(self) -> None:
@@ -247,28 +251,6 @@ class RealFile:
         self._path = ""
 
 
-class RealLock:
-    """Both kinds of lock: flock keeps out other brokers of this process, the POSIX lock keeps out Apache Kafka."""
-
-    __slots__ = ("_descriptor",)
-
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            pid = os.pread(self._descriptor, 20, 0).strip()
-            os.close(self._descriptor)
-            raise LockHeld(path, int(pid) if pid.isdigit() else None) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
-
-    def release(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.ftruncate(descriptor, 0)
-            os.close(descriptor)
 
 
 def charge_nobody(cost_us: float) -> None:
@@ -278,26 +260,35 @@ def charge_nobody(cost_us: float) -> None:
 class RealDisk:
     """The file system of the machine."""
 
-    __slots__ = ("__weakref__", "_files", "charge", "descriptors", "syncs")
+    __slots__ = ("__weakref__", "_writers", "charge", "descriptors", "syncs")
 
     def __init__(self, open_files_max: int = 0) -> None:
         """At most `open_files_max` files that `open` gave are open at once (0: what `descriptors.py` finds fit)."""
         self.descriptors = Descriptors(open_files_max)
         self.syncs = Syncs()
         self.charge: Callable[[float], None] = charge_nobody
-        self._files: dict[str, RealFile] = {}
+        # By path, the open files that were written: a file is often opened once more, to be read.
+        self._writers: dict[str, tuple[RealFile, ...]] = {}
         weakref.finalize(self, self.syncs.stop)
 
     def open(self, path: str, create: bool = False) -> RealFile:
         self.charge(FILE_CALL_US)
-        file = self._files[path] = RealFile(path, create, self)
-        return file
+        return RealFile(path, create, self)
+
+    def writes(self, file: RealFile, path: str) -> None:
+        """A file is written for the first time since it was opened: a sync of its path goes to its descriptor."""
+        self._writers[path] = (*self._writers.get(path, ()), file)
 
     def closed(self, file: RealFile, path: str) -> None:
         """A file is not used any more."""
         self.descriptors.closed(file)
-        if self._files.get(path) is file:
-            del self._files[path]
+        writers = self._writers.get(path, ())
+        if file in writers:
+            others = tuple(each for each in writers if each is not file)
+            if others:
+                self._writers[path] = others
+            else:
+                del self._writers[path]
 
     def exists(self, path: str) -> bool:
         try:
@@ -362,7 +353,7 @@ class RealDisk:
             return
         self.charge(SYNC_US)
         ended = threading.Event()
-        job = self.syncs.start([], [*paths], ended.set)
+        job = self.start_sync(paths, ended.set)
         ended.wait()
         if job.error is not None:
             raise job.error
@@ -370,12 +361,11 @@ class RealDisk:
     def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> ThreadSyncJob:
         descriptors, others = [], []
         for path in paths:
-            file = self._files.get(path)
-            descriptor = None if file is None else file.descriptor
-            if descriptor is None:
+            written = [file.descriptor for file in self._writers.get(path, ())]
+            known = [descriptor for descriptor in written if descriptor is not None]
+            descriptors += known
+            if not known or len(known) < len(written):
                 others.append(path)
-            else:
-                descriptors.append(descriptor)
         return self.syncs.start(descriptors, others, on_end)
 
     def sync_dir(self, path: str) -> None:

@@ -93,6 +93,34 @@ def test_ready_line_is_printed_and_written(serve):
     assert served.ready_file.read_text() == served.line
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 0)])
+def test_ready_file_is_gone_behind_a_stop(serve, number, code):
+    served = serve().ready()
+    assert served.end(number) == code
+    assert not served.ready_file.exists()
+
+
+BEFORE_THE_IMPORTS = """
+import sys
+from ottla.cli import serve
+
+def load(*flags):
+    sys.exit("the ready file is there" if serve.Path(sys.argv[-1]).exists() else "it is gone")
+
+serve.load_or_exit = load
+serve.serve.main(["--ready-file", sys.argv[-1]])
+"""
+
+
+def test_ready_file_of_a_broker_that_was_killed_goes_before_anything_else_is_done(serve):
+    served = serve().ready()
+    served.end(signal.SIGKILL)
+    assert served.ready_file.exists()
+    command = [sys.executable, "-c", BEFORE_THE_IMPORTS, str(served.ready_file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.stderr.strip() == "it is gone"
+
+
 def test_second_broker_on_the_directory_is_refused_with_the_holders_pid(serve):
     first = serve().ready()
     second = serve()

@@ -1,6 +1,8 @@
 """The log directory as a whole."""
 
 import errno
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -294,6 +296,39 @@ def test_an_open_partition_is_the_same_object(broker):
     assert [partition.name for partition in broker.manager] == ["t-0"]
 
 
+def test_a_sealed_segment_keeps_the_descriptor_that_wrote_it_until_it_is_synced(broker, produce):
+    partition = broker.partition(segment_bytes=300)
+    broker.disk.held = []
+    for _ in range(10):
+        produce(partition)
+    broker.manager.checkpoint()  # a sync of the first segments is under way and takes long
+    for _ in range(10):
+        produce(partition)
+    written = list(partition.segments)[-2]
+    for _ in range(3):
+        broker.manager.checkpoint()
+        assert written.log_path in partition.unsynced
+        assert is_open(written)
+    broker.disk.held.pop(0).end()
+    for _ in range(2):
+        broker.manager.checkpoint()
+    assert not is_open(written)
+
+
+def test_a_directory_that_cannot_be_read_is_let_go_of(broker, monkeypatch):
+    broker.stop()
+
+    def fails(path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    for call in ("read", "remove", "sync_dir", "list"):
+        with monkeypatch.context() as patch:
+            patch.setattr(type(broker.disk), call, lambda disk, path: fails(path))
+            with pytest.raises(OSError, match="Input/output"):
+                broker.start()
+    broker.start()
+
+
 def test_idle_segments_give_back_their_descriptors(broker, produce):
     partition = broker.partition(segment_bytes=300)
     for _ in range(31):
@@ -308,16 +343,20 @@ def test_idle_segments_give_back_their_descriptors(broker, produce):
     assert partition.read(3, 1).error is ErrorCode.NONE
 
 
-def open_files(broker):
-    from pathlib import Path
-
+def open_links():
     links = []
     for link in Path("/proc/self/fd").iterdir():
-        try:
+        with suppress(FileNotFoundError):
             links.append(str(link.readlink()))
-        except FileNotFoundError:
-            continue
-    return sum(1 for link in links if link.startswith(str(broker.path())))
+    return links
+
+
+def open_files(broker):
+    return sum(1 for link in open_links() if link.startswith(str(broker.path())))
+
+
+def is_open(segment):
+    return segment.log_path in open_links()
 
 
 def test_defaults_are_kafka_s():

@@ -197,6 +197,44 @@ def test_a_lock_keeps_out_this_process_and_others(disk, tmp_path):
     disk.lock(path).release()
 
 
+KAFKAS_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "r+") as file:
+    try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError: sys.exit("held")
+"""
+
+
+def kafka_is_kept_out(path):
+    """Whether another process cannot have the POSIX lock."""
+    run = subprocess.run([sys.executable, "-c", KAFKAS_LOCK, path], capture_output=True, text=True)
+    assert run.stderr in ("", "held\n")
+    return run.returncode == 1
+
+
+def test_a_broker_that_is_refused_leaves_the_lock_of_the_first_as_it_is(disk, tmp_path):
+    path = str(tmp_path / ".lock")
+    lock = disk.lock(path)
+    assert kafka_is_kept_out(path)
+    with pytest.raises(LockHeld) as held:
+        RealDisk().lock(path)
+    assert held.value.pid == os.getpid()
+    assert kafka_is_kept_out(path)
+    lock.release()
+    assert not kafka_is_kept_out(path)
+    disk.lock(path).release()
+
+
+def test_a_lock_that_cannot_be_written_is_not_kept(disk, tmp_path, monkeypatch):
+    path = str(tmp_path / ".lock")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(OSError, match="No space left"):
+            disk.lock(path)
+    assert not kafka_is_kept_out(path)
+    disk.lock(path).release()
+
+
 def test_random_ids_differ(disk):
     assert len({disk.random_id() for _ in range(100)}) == 100
     assert len(disk.random_id()) == 16

@@ -111,11 +111,63 @@ def test_an_open_file_is_synced_by_the_descriptor_that_it_was_written_with(tmp_p
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]
     disk.start_sync(paths)
     assert jobs.pop() == ([second.descriptor], [paths[0], paths[2]], None)
-    again = disk.open(paths[1])
     second.close()
     disk.start_sync(paths[1:2])
-    assert jobs.pop() == ([again.descriptor], [], None)
-    again.close()
+    assert jobs.pop() == ([], paths[1:2], None)
     first.close()
     disk.start_sync(paths)
     assert jobs.pop() == ([], paths, None)
+
+
+@pytest.mark.parametrize("write", [lambda file: file.append([b"x"]), lambda file: file.truncate(0)])
+def test_who_opens_a_file_to_read_it_does_not_take_the_sync_from_who_writes_it(tmp_path, monkeypatch, write):
+    disk = RealDisk()
+    jobs = []
+    monkeypatch.setattr(Syncs, "start", lambda syncs, *job: jobs.append(job))
+    path = str(tmp_path / "log")
+    before = disk.open(path, create=True)
+    writer = disk.open(path)
+    write(writer)
+    after = disk.open(path)
+    after.pread(1, 0)
+    disk.start_sync([path])
+    assert jobs.pop() == ([writer.descriptor], [], None)
+    before.close()
+    after.close()
+    disk.start_sync([path])
+    assert jobs.pop() == ([writer.descriptor], [], None)
+    writer.close()
+
+
+def test_of_two_who_write_a_file_both_are_asked_and_for_one_that_rests_the_path(tmp_path, monkeypatch):
+    disk = RealDisk()
+    jobs = []
+    monkeypatch.setattr(Syncs, "start", lambda syncs, *job: jobs.append(job))
+    path = str(tmp_path / "log")
+    first, second = disk.open(path, create=True), disk.open(path)
+    first.append([b"x"])
+    second.append([b"y"])
+    disk.start_sync([path])
+    assert jobs.pop() == ([first.descriptor, second.descriptor], [], None)
+    first.rest()
+    disk.start_sync([path])
+    assert jobs.pop() == ([second.descriptor], [path], None)
+    first.close()
+    disk.start_sync([path])
+    assert jobs.pop() == ([second.descriptor], [], None)
+    second.close()
+    assert jobs == []
+
+
+def test_a_sync_that_is_waited_for_goes_to_who_writes_as_well(tmp_path, monkeypatch):
+    asked, sync = [], os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: (asked.append(descriptor), sync(descriptor)))
+    disk = RealDisk()
+    path = str(tmp_path / "log")
+    writer = disk.open(path, create=True)
+    writer.append([b"x"])
+    reader = disk.open(path)
+    disk.sync([path])
+    assert asked == [writer.descriptor]
+    reader.close()
+    writer.close()
