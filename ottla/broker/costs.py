@@ -30,3 +30,9 @@ FILE_CALL_US: Final = 20.0
 
 SYNC_US: Final = 1_000.0
 """One sync of a file or a directory for which the event loop waits."""
+
+PATTERN_BYTE_US: Final = 8.0
+"""One byte of a client's regular expression, compiled."""
+
+PATTERN_STEP_US: Final = 0.005
+"""One byte of a text in one instruction of a regular expression, where there is no room to remember states."""

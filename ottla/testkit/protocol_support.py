@@ -16,6 +16,9 @@ What a handler does in each version stands at the head of its file in `ottla/bro
 """
 
 _TAIL = """
+Version 2 of ListTransactions, which has patterns, needs `google-re2`; where that is not installed, versions 0 and 1
+are served and advertised. It has no wheels for musl (Alpine), so there `pip install --no-deps` leaves it out.
+
 Every other API closes the connection, as Kafka does for an API that a listener does not serve; ApiVersions in a version
 that is too new is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
 """

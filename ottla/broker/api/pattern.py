@@ -1,184 +1,106 @@
-"""Regular expressions of clients: RE2's syntax, matched in time that is linear in the text. pure
+"""Regular expressions of clients: RE2's syntax as RE2/J reads it, matched in time that is linear in the text. pure
 
-Python's `re` backtracks: a pattern such as `(a+)+b` would stop the broker for everybody. Here a pattern becomes a
-nondeterministic automaton, whose sets of states are followed character by character and remembered per character and
-per beginning, so that the next text costs one look-up a character, or one for all that it begins with.
+Python's `re` backtracks: a pattern such as `(a+)+b` would stop the broker for everybody. RE2 does not, and what an
+expression may cost at all is bounded by its length and by the memory of its program.
 
     pattern = compile_pattern("orders-[0-9]+")    PatternError says what is wrong with it
     pattern.matches("orders-12")                  the whole text must match, as in `Matcher.matches` of RE2/J
+    pattern.cost_us("orders-12")                  what that costs at most
 
-Left out of RE2's syntax: Unicode scripts (`\\p{Greek}`; the general categories are there).
-Source: RE2/J, with the flags that Kafka's `ListTransactions` uses (KIP-1152).
+RE2 has no wheel for every platform; where it is not installed, `AVAILABLE` is False and the broker does not serve what
+needs it. Source: RE2/J, with the flags that Kafka's `ListTransactions` uses (KIP-1152).
 """
 
-from collections.abc import Callable
-from functools import reduce
-from operator import getitem
-from typing import Final, NamedTuple
+import re
+from typing import Any, Final
 
-from ottla.broker.api.pattern_syntax import Node, PatternError, parse
+from ottla.broker.costs import PATTERN_STEP_US, ROW_US
 
-__all__ = ["Pattern", "PatternError", "compile_pattern"]
+try:
+    import re2
+except ImportError:
+    re2 = None
 
-MAX_INSTRUCTIONS: Final = 10_000
-MAX_REMEMBERED: Final = 20_000
-PREFIX_CHARS: Final = 16
+AVAILABLE: Final = re2 is not None
 
-Test = Callable[[str], bool]
-"""Whether a character is in the class."""
-Where = Callable[[str, str], bool]
-"""(character before, character after) -> whether the place is right; "" at an end of the text."""
+MAX_BYTES: Final = 1024
+MAX_UNICODE_CLASSES: Final = 64
+MAX_MEMORY_BYTES: Final = 256 * 1024
+MAX_MATCH_US: Final = 10_000.0
 
-
-class _Instruction(NamedTuple):
-    """Consume a character (`test`), or stand at a place (`where`), or neither; then go on at each of `to`."""
-
-    test: Test | None
-    where: Where | None
-    to: tuple[int, ...]
-
-
-_MATCH: Final = 0
+# What RE2 reads otherwise than RE2/J stands outside of quotes and, but for escapes, of classes.
+_READ_OTHERWISE: Final = re.compile(
+    r"""(?P<quoted>\\Q.*?(?:\\E|\Z)) | (?P<escape>\\.) | \(\?P?<(?![=!])(?P<name>[^>]*)>
+    | (?P<brace>\{(?!\d+(?:,\d*)?\})(?=[*+?]|\{\d+(?:,\d*)?\}))
+    | (?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*+\])""",
+    re.DOTALL | re.VERBOSE,
+)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 
 
-class _Program:
-    """The automaton. Instruction 0 is the match; others are added with the instruction that follows them known."""
-
-    def __init__(self) -> None:
-        self.instructions = [_Instruction(None, None, ())]
-        self.looks_around = False
-
-    def add(self, node: Node, then: int) -> int:
-        """The first instruction of `node`, with `then` behind it."""
-        kind = node.kind
-        if kind == "char":
-            return self._put(_Instruction(node.test, None, (then,)))
-        if kind == "place":
-            self.looks_around = True
-            return self._put(_Instruction(None, node.where, (then,)))
-        if kind == "sequence":
-            for part in reversed(node.parts):
-                then = self.add(part, then)
-            return then
-        if kind == "choice":
-            return self._put(_Instruction(None, None, tuple(self.add(part, then) for part in node.parts)))
-        return self._repeat(node, then)
-
-    def _repeat(self, node: Node, then: int) -> int:
-        (body,) = node.parts
-        if node.most < 0:
-            loop = self._put(_Instruction(None, None, ()))
-            first = self.add(body, loop)
-            self.instructions[loop] = _Instruction(None, None, (first, then))
-            # With a least number the last of the copies is the loop's own.
-            then = first if node.least > 0 else loop
-            copies, optional = max(node.least - 1, 0), 0
-        else:
-            copies, optional = node.least, node.most - node.least
-        end = then
-        for _ in range(optional):
-            then = self._put(_Instruction(None, None, (self.add(body, then), end)))
-        for _ in range(copies):
-            then = self.add(body, then)
-        return then
-
-    def _put(self, instruction: _Instruction) -> int:
-        if len(self.instructions) >= MAX_INSTRUCTIONS:
-            raise PatternError("the expression is too large")
-        self.instructions.append(instruction)
-        return len(self.instructions) - 1
-
-
-class _Set(dict[str, "_Set"]):
-    """A set of instructions: the set that follows each character, found when it is first asked for."""
-
-    __slots__ = ("_pattern", "instructions")
-
-    def __init__(self, pattern: "Pattern", instructions: frozenset[int]) -> None:
-        self._pattern = pattern
-        self.instructions = instructions
-
-    def __missing__(self, char: str) -> "_Set":
-        return self._pattern.follow(self, char)
+class PatternError(ValueError):
+    """The text is no regular expression, or one that costs too much; the message says why."""
 
 
 class Pattern:
     """A compiled expression."""
 
-    def __init__(self, program: _Program, start: int) -> None:
-        self._instructions = program.instructions
-        self._looks_around = program.looks_around
-        self._start = frozenset((start,))
-        self._first = _Set(self, self._reach(self._start, "", ""))
-        self._sets = {self._first.instructions: self._first}
-        self._begun: dict[str, _Set] = {}
-        self._remembered = 0
+    __slots__ = ("_program", "_step_us")
+
+    def __init__(self, program: Any) -> None:
+        self._program = program
+        self._step_us: float = PATTERN_STEP_US * program.programsize
+
+    def cost_us(self, text: str) -> float:
+        """What `matches` costs at most, in microseconds of CPU."""
+        return ROW_US + self._step_us * len(text)
 
     def matches(self, text: str) -> bool:
-        """Whether all of `text` matches."""
-        if self._looks_around:
-            return self._matches_slowly(text)
-        # Many ids begin alike, and `reduce` walks the sets without an instruction of Python.
-        head = text[:PREFIX_CHARS]
-        begun = self._begun.get(head)
-        if begun is None:
-            begun = reduce(getitem, head, self._first)
-            if len(self._begun) < MAX_REMEMBERED:
-                self._begun[head] = begun
-        if not begun.instructions:
-            return False
-        return _MATCH in reduce(getitem, text[PREFIX_CHARS:], begun).instructions
-
-    def follow(self, before: _Set, char: str) -> _Set:
-        """The set behind `char`, which `before` remembers from now on."""
-        if self._remembered >= MAX_REMEMBERED:
-            for each in self._sets.values():
-                each.clear()
-            self._sets = {self._first.instructions: self._first}
-            self._begun.clear()
-            self._remembered = 0
-        instructions = self._reach(self._consume(before.instructions, char), "", "")
-        after = self._sets.get(instructions)
-        if after is None:
-            after = self._sets[instructions] = _Set(self, instructions)
-        before[char] = after
-        self._remembered += 1
-        return after
-
-    def _matches_slowly(self, text: str) -> bool:
-        """What may follow depends on the characters around, so nothing is remembered."""
-        states, before = self._start, ""
-        for char in text:
-            states = self._consume(self._reach(states, before, char), char)
-            if not states:
-                return False
-            before = char
-        return _MATCH in self._reach(states, before, "")
-
-    def _consume(self, states: frozenset[int], char: str) -> frozenset[int]:
-        found: set[int] = set()
-        for state in states:
-            test = self._instructions[state].test
-            if test is not None and test(char):
-                found.update(self._instructions[state].to)
-        return frozenset(found)
-
-    def _reach(self, states: frozenset[int], before: str, after: str) -> frozenset[int]:
-        """The instructions that consume a character, or match, and can be reached without consuming one."""
-        seen, stack, found = set(states), list(states), set()
-        while stack:
-            state = stack.pop()
-            instruction = self._instructions[state]
-            if instruction.test is not None or state == _MATCH:
-                found.add(state)
-            elif instruction.where is None or instruction.where(before, after):
-                fresh = [each for each in instruction.to if each not in seen]
-                seen.update(fresh)
-                stack += fresh
-        return frozenset(found)
+        """Whether all of `text` matches; PatternError if it is too long for so large an expression."""
+        encoded = text.encode()
+        if self._step_us * len(encoded) > MAX_MATCH_US:
+            raise PatternError("the expression is too large for the ids that are there")
+        return self._program.fullmatch(encoded) is not None
 
 
 def compile_pattern(text: str) -> Pattern:
     """The expression `text`, ready to match; PatternError if it is none."""
-    program = _Program()
-    return Pattern(program, program.add(parse(text), _MATCH))
+    if len(text.encode()) > MAX_BYTES or text.count(r"\p") + text.count(r"\P") > MAX_UNICODE_CLASSES:
+        raise PatternError("the expression is too long")
+    readable = _as_re2(text).encode()
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_MEMORY_BYTES
+    # Groups would be looked for after a match, in slower ways.
+    options.never_capture = True
+    try:
+        return Pattern(re2.compile(readable, options))
+    except re2.error as error:
+        raise PatternError(str(error)) from None
+    finally:
+        re2.purge()  # or the library keeps the last 128
+
+
+def _as_re2(text: str) -> str:
+    """RE2/J's syntax in RE2's.
+
+    Any letter but ASCII's can be escaped; no byte matches alone, no group has the name of another, and a brace that
+    counts nothing cannot be repeated.
+    """
+    names = set()
+
+    def rewrite(found: re.Match[str]) -> str:
+        piece, name = found[0], found["name"]
+        if name is not None:
+            if not _NAME.fullmatch(name) or name in names:
+                raise PatternError(f"bad group name {name!r}")
+            names.add(name)
+            return "("
+        if found["quoted"]:
+            return piece
+        if found["brace"] or piece == r"\C":
+            raise PatternError(f"{piece} stands where it cannot")
+        return _ESCAPE.sub(lambda escape: escape[0] if escape[1].isascii() else escape[1], piece)
+
+    return _READ_OTHERWISE.sub(rewrite, text)

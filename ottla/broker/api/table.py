@@ -82,7 +82,7 @@ _APIS: Final = (
     Api(60, "DescribeCluster", 0, 1, describe_cluster.handle),
     Api(61, "DescribeProducers", 0, 0, describe_producers.handle),
     Api(65, "DescribeTransactions", 0, 0, describe_transactions.handle),
-    Api(66, "ListTransactions", 0, 2, list_transactions.handle),
+    Api(66, "ListTransactions", 0, list_transactions.LAST_VERSION, list_transactions.handle),
 )
 _ADVERTISED_FROM: Final = {0: 0}
 

@@ -74,6 +74,10 @@ _NOT_UTF8 = (
     "the connection, as after any bytes that break the protocol."
 )
 _NO_PATTERN = ["INVALID_REGULAR_EXPRESSION", [], []]
+_LARGE_PATTERN = (
+    "A long pattern, or one that counts to more than 1,000, would hold up the other clients of a broker that is one "
+    "process."
+)
 
 
 def _completed(outcome, first_step, generation):
@@ -118,14 +122,10 @@ _OF_BOTH_GENERATIONS = {
         "Where a broker names a transactional id twice in a request, Kafka takes the last row's partitions for both.",
         {2: [["NONE", "Ongoing", 60000, "clock", "P0", 0, ["0", "1"]]]},
     ),
-    "patterns: Unicode scripts": Kept(
-        "Python has no table of the scripts of Unicode.", dict.fromkeys(range(17, 22), _NO_PATTERN)
-    ),
-    "patterns: deep": Kept(
-        "A pattern nested 1,500 times, or of a million states, would hold up the other clients of a broker that is one "
-        "process.",
-        {17: _NO_PATTERN, 18: _NO_PATTERN},
-    ),
+    "patterns alone, from 0": Kept(_LARGE_PATTERN, {31: _NO_PATTERN}),
+    "patterns after the prefix, from 0": Kept(_LARGE_PATTERN, {31: _NO_PATTERN}),
+    "patterns: deep": Kept(_LARGE_PATTERN, dict.fromkeys(range(17, 20), _NO_PATTERN)),
+    "patterns: long": Kept(_LARGE_PATTERN, {18: _NO_PATTERN, 22: _NO_PATTERN}),
 }
 # What differs at one level only, or otherwise than at the others.
 KEPT_AT: dict[int, dict[str, Kept]] = {

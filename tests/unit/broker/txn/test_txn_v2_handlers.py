@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.costs import PATTERN_STEP_US
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
@@ -187,3 +188,20 @@ def test_list_transactions_filters_by_a_pattern(rig, ask):
     ):
         assert named(ask, 2, transactional_id_pattern=pattern) == (E.NONE, names), pattern
     assert named(ask, 2, transactional_id_pattern="orders-(") == (E.INVALID_REGULAR_EXPRESSION, [])
+
+
+def test_list_transactions_refuses_a_pattern_that_costs_too_much_for_an_id(rig, ask):
+    pattern = r"(?:\b?a?)" * 110  # 440 instructions
+    rig.producer("a" * 200)
+    assert named(ask, 2, transactional_id_pattern=pattern) == (E.NONE, [])
+    rig.producer("a" * 20_000)
+    assert named(ask, 2, transactional_id_pattern=pattern) == (E.INVALID_REGULAR_EXPRESSION, [])
+    assert named(ask, 2, transactional_id_pattern="a*")[0] == E.NONE
+
+
+def test_list_transactions_charges_for_each_id_that_it_matches(rig, ask):
+    for number in range(20):
+        rig.producer("a" * 200 + str(number))
+    before_us = rig.turns.charged_us
+    named(ask, 2, transactional_id_pattern="a?" * 500)
+    assert rig.turns.charged_us - before_us > 20 * 200 * 1000 * PATTERN_STEP_US
