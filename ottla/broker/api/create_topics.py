@@ -1,7 +1,9 @@
 """CreateTopics 2-7: names, partition counts, configs. free
 
-Version notes: 4 allows -1 for partitions and replication factor (the broker's defaults); 5 is flexible and returns the
-configs in force; 7 returns the topic id. The replication factor is -1 or 1: there is one broker.
+Partitions and replication factor of -1 are the broker's defaults, in every version as in Kafka, although the protocol
+has them from version 4 on. The replication factor is -1 or 1: there is one broker.
+
+Version notes: 5 is flexible and returns the configs in force; 7 returns the topic id.
 """
 
 import uuid
@@ -43,20 +45,20 @@ async def handle(broker: Broker, request: Request) -> Reply:
         elif times[asked.name] > 1:
             refused = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         else:
-            refused = _refuse(broker, version, asked)
+            refused = _refuse(broker, asked)
         rows.append(_row(broker, version, asked, refused, body.validate_only))
         if len(rows) % TOPICS_PER_TURN == 0:
             await broker.turns.pause()
     return response(version=version, throttle_time_ms=0, topics=rows)
 
 
-def _refuse(broker: Broker, version: int, asked: Any) -> Refused | None:
+def _refuse(broker: Broker, asked: Any) -> Refused | None:
     if asked.name in INTERNAL_TOPICS and asked.name not in broker.cluster.topics:
         return Refused(ErrorCode.INVALID_REQUEST, f"The internal topic {asked.name} is created when it is needed")
     problem = broker.cluster.name_problem(asked.name)
     if problem is not None:
         return Refused(*problem)
-    refused = _refuse_assignment(broker, asked) if asked.assignments else _refuse_counts(version, asked)
+    refused = _refuse_assignment(broker, asked) if asked.assignments else _refuse_counts(asked)
     if refused is None:
         message = topic_config_problem(_configs(asked))
         if message:
@@ -64,15 +66,13 @@ def _refuse(broker: Broker, version: int, asked: Any) -> Refused | None:
     return refused
 
 
-def _refuse_counts(version: int, asked: Any) -> Refused | None:
-    if asked.num_partitions == -1 and version < 4:
-        return Refused(ErrorCode.INVALID_PARTITIONS, "The default number of partitions needs CreateTopics version 4")
+def _refuse_counts(asked: Any) -> Refused | None:
     if asked.num_partitions != -1 and not 1 <= asked.num_partitions <= MAX_PARTITIONS:
         return Refused(
             ErrorCode.INVALID_PARTITIONS,
             f"Number of partitions was set to an invalid value: {asked.num_partitions} is not in 1..{MAX_PARTITIONS}",
         )
-    if asked.replication_factor not in (-1, 1) or (asked.replication_factor == -1 and version < 4):
+    if asked.replication_factor not in (-1, 1):
         return Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {asked.replication_factor} time(s): only 1 broker(s) are registered.",

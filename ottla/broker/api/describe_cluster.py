@@ -1,9 +1,10 @@
 """DescribeCluster 0-1: this broker is the cluster. free
 
 Version notes: 1 adds the endpoint type: 1 brokers; 2 controllers, MISMATCHED_ENDPOINT_TYPE here; anything else
-UNSUPPORTED_ENDPOINT_TYPE. Authorized operations are not computed (no authorizer).
+UNSUPPORTED_ENDPOINT_TYPE. Authorized operations are all there are (no authorizer).
 """
 
+from ottla.broker.api import operations
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
@@ -40,4 +41,5 @@ async def handle(broker: Broker, request: Request) -> Reply:
         cluster_id=broker.logs.cluster_id,
         controller_id=broker.cluster.node_id,
         brokers=[me],
+        authorized_operations=operations.OF_CLUSTER if request.body.include_cluster_authorized_operations else None,
     )

@@ -6,15 +6,13 @@ flexible. A group that does not exist is Dead, as in Kafka below v6.
 
 from typing import Any
 
+from ottla.broker.api import operations
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.group.states import GroupState
 from ottla.broker.group.store import Entry
 from ottla.protocol import codec
 
 DESCRIBE_GROUPS = 15
-
-# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: codes of Kafka's AclOperation, the bits that are set.
-ALL_OPERATIONS = frozenset({3, 6, 8, 10, 11})
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -38,7 +36,7 @@ def _row(broker: Broker, request: Request, group_id: str) -> Any:
         members=[],
     )
     if version >= 3 and request.body.include_authorized_operations and not error:
-        row.authorized_operations = ALL_OPERATIONS
+        row.authorized_operations = operations.OF_GROUP
     if entry is not None:
         group = entry.group
         row.group_state = group.state.value

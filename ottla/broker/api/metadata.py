@@ -1,12 +1,14 @@
 """Metadata 0-12: this broker, the topics, the leader of each partition. free
 
 Version notes: 0 has no null list, so an empty list asks for all topics; 4 adds auto-creation; 7 leader epochs; 9 is
-flexible; 10 topic ids; 12 looks topics up by id. Authorized operations (8-10) are not computed (no authorizer).
+flexible; 10 topic ids; 12 looks topics up by id. 8 asks for authorized operations (all: there is no authorizer), those
+of the cluster up to 10.
 """
 
 import uuid
 from typing import Any
 
+from ottla.broker.api import operations
 from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS, Topic
 from ottla.broker.cluster.names import topic_name_problem
@@ -31,6 +33,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
             topics.append(_asked_row(broker, version, item, create))
             if len(topics) % ROWS_PER_TURN == 0:
                 await broker.turns.pause()
+    if version >= 8 and body.include_topic_authorized_operations:
+        for row in topics:
+            if row.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
+                row.authorized_operations = operations.OF_TOPIC
+    of_cluster = 8 <= version <= 10 and body.include_cluster_authorized_operations
     me = response.MetadataResponseBroker(
         version=version, node_id=broker.cluster.node_id, host=broker.host, port=broker.port, rack=None
     )
@@ -41,6 +48,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         cluster_id=broker.logs.cluster_id,
         controller_id=broker.cluster.node_id,
         topics=topics,
+        authorized_operations=operations.OF_CLUSTER if of_cluster else None,
     )
 
 
