@@ -36,3 +36,12 @@ PATTERN_BYTE_US: Final = 8.0
 
 PATTERN_STEP_US: Final = 0.005
 """One byte of a text in one instruction of a regular expression, where there is no room to remember states."""
+
+BATCH_US: Final = 20.0
+"""One batch of a coordinator's log that is read."""
+
+STATE_RECORD_US: Final = 8.0
+"""One record of a coordinator's log that is read and applied, or made, appended and applied."""
+
+STATE_BYTE_US: Final = 0.01
+"""One byte of such a record: strings and members, made into objects or written."""

@@ -150,12 +150,12 @@ class Directory:
 
     def groups(self, now_ms: int) -> list[GroupView]:
         """The groups with their committed offsets, and those that wait for the end of a transaction."""
-        store = GroupStore(0, 0.0)
+        store = GroupStore(0)
         for name, index in self._partitions_of("__consumer_offsets"):
             with self._noting(name), self.loaded(name, now_ms) as log:
                 for header, batch in log.segments.scan(log.log_start_offset):
                     for said in replay_batch(header, batch):
-                        store.apply(index, said, 0.0)
+                        store.apply(index, said, 0)
         return [
             GroupView(group, len(entry.offsets.committed), len(entry.offsets.unstable))
             for group, entry in sorted(store.entries.items())

@@ -17,6 +17,8 @@ _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 UUID_SIZE = 16
+MAX_STRING_BYTES = 0x7FFF
+"""Of any string in any version: Kafka refuses a longer one, read or written, where the compact length could hold it."""
 MAX_TAGS = 64
 
 T = TypeVar("T")
@@ -24,6 +26,11 @@ T = TypeVar("T")
 
 class UnknownVersion(ProtocolError):
     """A value of a version that we cannot read. Kafka's coordinators warn and skip such a record."""
+
+
+def fits_a_string(text: str) -> bool:
+    """Whether a field may hold the text."""
+    return 4 * len(text) <= MAX_STRING_BYTES or len(text.encode()) <= MAX_STRING_BYTES
 
 
 class Reader:

@@ -389,7 +389,7 @@ def test_a_deleted_group_takes_pending_offsets_along(row, groups):
     if "something" in row:
         commit(groups, producer=None, offset=4, partition=1)
     commit(groups, offset=9)
-    assert groups.groups.removal.delete_group("g") is E.NONE
+    assert groups.delete_group("g") is E.NONE
     batches = [[*iter_records(batch, header)] for header, batch in groups.log_of().batches]
     keys = [read_offsets_key(record.key)[1:] for records in batches for record in records if record.value is None]
     assert keys == [("ledger", 1)] * ("something" in row) + [("ledger", 0), ()]

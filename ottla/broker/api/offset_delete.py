@@ -19,7 +19,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     exists = broker.cluster.has_partition
     asked = [(topic.name, [row.partition_index for row in topic.partitions]) for topic in body.topics]
     known = [(name, [index for index in indexes if exists(name, index)]) for name, indexes in asked]
-    error, errors = broker.groups.removal.delete_offsets(body.group_id, known)
+    error, errors = await broker.groups.removal.delete_offsets(body.group_id, known)
     error = error or await durability.of_group(broker, body.group_id)
     if error:
         return response(version=version, error_code=error, throttle_time_ms=0, topics=[])

@@ -74,15 +74,12 @@ class OffsetCommits:
         A group that does not exist is created for a caller that claims no generation; another gets `no_such_group`.
         """
         entry, error = self._directory.find(caller.group_id)
-        is_new = entry is None
         if not error:
             if entry is not None:
                 error = self._commit_error(entry, caller, producer is not None)
             elif caller.generation >= 0:
                 error = no_such_group
-            else:
-                entry = self._directory.obtain(caller.group_id)
-        if error or entry is None:
+        if error:
             return [error] * len(rows)
         now_ms = self._clock.now_ms()
         kept: list[tuple[OffsetKey, OffsetValue | None]] = []
@@ -94,9 +91,10 @@ class OffsetCommits:
                 key = OffsetKey(caller.group_id, topic, partition)
                 kept.append((key, OffsetValue(offset, leader_epoch, metadata, now_ms, expire_ms)))
         if kept:
-            error = self._log(entry.index, kept, producer)
-            if error and is_new:
-                self._directory.store.forget(entry)
+            index = self._directory.partition_of(caller.group_id) if entry is None else entry.index
+            error = self._log(index, kept, producer)
+        elif entry is None:
+            self._directory.obtain(caller.group_id)
         return [before or error for before in errors] if error else errors
 
     def fetch(
@@ -163,12 +161,12 @@ class OffsetCommits:
 
     def _log(self, index: int, rows: Rows, producer: Producer | None) -> ErrorCode:
         """Log first; what is in the log is applied as a replay would apply it."""
-        batch = offsets_batch(rows, self._clock.now_ms(), producer)
+        now_ms = self._clock.now_ms()
+        batch = offsets_batch(rows, now_ms, producer)
         result = self._directory.partition(index).append_own(batch)
         if result.error:
             return client_error(result.error)
         producer_id = -1 if producer is None else producer.producer_id
-        now_ms = self._clock.monotonic_ms()
         for delta, (key, value) in enumerate(rows):
             said = Replayed(producer_id, result.base_offset + delta, key, value)
             self._directory.store.apply(index, said, now_ms)

@@ -13,10 +13,12 @@ from uuid import UUID, uuid4
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
+from ottla.broker.costs import ROW_US
 from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.group.directory import GroupDirectory
-from ottla.broker.group.log import client_error, group_batch
-from ottla.broker.group.members import Caller, Member, Protocols, Timeouts
+from ottla.broker.group.log import client_error
+from ottla.broker.group.machine import NEVER_MS, Group
+from ottla.broker.group.members import Caller, Member, Moment, Protocols, Timeouts
 from ottla.broker.group.removal import Removal
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.states import GroupState
@@ -24,6 +26,8 @@ from ottla.broker.group.store import Entry
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Turns, Wait
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.fields import fits_a_string
+from ottla.protocol.state_records import GroupValue
 
 log = logging.getLogger("ottla.group")
 
@@ -111,23 +115,34 @@ class GroupCoordinator:
         if entry is None:
             if ask.member_id:
                 return JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id)
-            entry = self._directory.obtain(ask.group_id)
-            error = self._log(entry)
-            if error:
-                self._directory.store.forget(entry)
+            entry, error = self._begin_group(ask.group_id)
+            if entry is None:
                 return JoinReply(error)
         refused = self._refuse_join(entry, ask)
         if refused is not None:
             return refused
-        now_ms = self._clock.monotonic_ms()
         member_id = ask.member_id or self._draw_member_id(ask)
+        if not fits_a_string(member_id):
+            return JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka makes of its failure to write the id
         if not ask.member_id and ask.group_instance_id is None and ask.known_id_needed:
-            entry.group.reserve(member_id, ask.timeouts.session_ms, now_ms)
+            entry.group.reserve(member_id, ask.timeouts.session_ms, self._clock.monotonic_ms())
             self._arm(entry)
             return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        outcome = _joined(entry, ask, member_id, self._now())
         wait = self._wait(entry.joins, member_id, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
-        self._follow(entry, _joined(entry, ask, member_id, now_ms))
-        return await wait
+        self._follow(entry, outcome)
+        reply = await wait
+        self._turns.charge(ROW_US * (1 + len(reply.members)))
+        await self._turns.share()  # a generation wakes all of its members at once
+        return reply
+
+    def _begin_group(self, group_id: str) -> tuple[Entry | None, ErrorCode]:
+        """A new group, empty: it is logged whether or not its first member is accepted."""
+        index = self._directory.partition_of(group_id)
+        error = self._directory.change_group(index, group_id, Group(group_id, 0, self._clock.now_ms()).value())
+        if error:
+            log.error("Group %s could not be logged: %s", group_id, error.name)
+        return self._directory.store.entries.get(group_id), error
 
     def _is_bad_session(self, ask: JoinAsk) -> bool:
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
@@ -165,9 +180,13 @@ class GroupCoordinator:
             return SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.state is GroupState.PREPARING_REBALANCE:
             return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
+        outcome = group.sync(group.members[caller.member_id], assignments)
         wait = self._wait(entry.syncs, caller.member_id, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
-        self._follow(entry, group.sync(group.members[caller.member_id], assignments))
-        return await wait
+        self._follow(entry, outcome)
+        reply = await wait
+        self._turns.charge(ROW_US)
+        await self._turns.share()  # an assignment wakes all members at once
+        return reply
 
     def heartbeat(self, caller: Caller) -> ErrorCode:
         """Heartbeat: the member lives; REBALANCE_IN_PROGRESS tells it to join again."""
@@ -192,7 +211,7 @@ class GroupCoordinator:
             return error, []
         if entry is None:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(who)
-        errors, outcome = entry.group.leave(who, self._clock.monotonic_ms())
+        errors, outcome = entry.group.leave(who, self._now())
         self._follow(entry, outcome)
         return ErrorCode.NONE, errors
 
@@ -214,9 +233,10 @@ class GroupCoordinator:
     # -- what follows ---------------------------------------------------------------------------------------------
 
     def _follow(self, entry: Entry, outcome: Outcome) -> None:
-        """Log what must be logged, wake who waits, set the timer."""
-        if outcome.save:
-            outcome = self._save(entry, outcome)
+        """Log the step, if it came to one, and apply it; wake who waits, set the timer."""
+        if outcome.step is not None:
+            error = self._log(entry, outcome.step.record)
+            outcome.add(entry.group.logged(outcome.step, error, self._now()))
         for member_id, joined in outcome.joined.items():
             join = entry.joins.pop(member_id, None)
             if join is not None:
@@ -227,18 +247,20 @@ class GroupCoordinator:
                 sync.wake(synced)
         self._arm(entry)
 
-    def _save(self, entry: Entry, outcome: Outcome) -> Outcome:
-        outcome.save = False
-        return entry.group.logged(outcome, self._log(entry), self._clock.monotonic_ms())
-
-    def _log(self, entry: Entry) -> ErrorCode:
-        """Log the group as it stands; a new one too, empty, whether or not its first member is accepted."""
-        group = entry.group
-        batch = group_batch(group.group_id, group.value(), self._clock.now_ms())
-        result = self._directory.partition(entry.index).append_own(batch)
+    def _log(self, entry: Entry, value: GroupValue) -> ErrorCode:
+        """Log what a group has decided. Those who wait in it are answered whatever breaks here."""
+        group_id = entry.group.group_id
+        try:
+            result = self._directory.log_group(entry.index, group_id, value)
+        except Exception:
+            log.exception("Group %s could not be logged", group_id)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
         if result.error:
-            log.error("Group %s could not be logged: %s", group.group_id, result.error.name)
+            log.error("Group %s could not be logged: %s", group_id, result.error.name)
         return client_error(result.error)
+
+    def _now(self) -> Moment:
+        return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
 
     def _wait(self, waits: dict[str, Wait[W]], member_id: str, overtaken: W) -> Wait[W]:
         """A place for a handler to wait in. The member's earlier request, if one still waits, is answered now.
@@ -255,27 +277,33 @@ class GroupCoordinator:
 
     def _arm(self, entry: Entry) -> None:
         """One timer per group, for the earliest deadline; heartbeats only move deadlines back, so it may come early."""
-        deadline_ms = entry.group.next_deadline_ms()
-        if deadline_ms is None:
+        due_ms = entry.group.due_ms
+        if due_ms == NEVER_MS:
             entry.cancel_timer()
-        elif entry.timer is None or deadline_ms < entry.wake_at_ms:
+        elif entry.timer is None or due_ms < entry.wake_at_ms:
             entry.cancel_timer()
-            entry.wake_at_ms = deadline_ms
-            delay_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
+            entry.wake_at_ms = due_ms
+            delay_ms = max(0.0, due_ms - self._clock.monotonic_ms())
             entry.timer = self._clock.call_later(delay_ms, lambda: self._tick(entry))
 
     def _tick(self, entry: Entry) -> None:
         entry.timer = None
-        self._follow(entry, entry.group.tick(self._clock.monotonic_ms()))
+        self._follow(entry, entry.group.tick(self._now()))
 
     # -- housekeeping ---------------------------------------------------------------------------------------------
 
     def _loaded(self, entry: Entry) -> None:
-        entry.group.start_sessions(self._clock.monotonic_ms())
-        self._arm(entry)
+        group = entry.group
+        group.start_sessions(self._clock.monotonic_ms())
+        too_large = len(group.members) > self._config.group_max_size
+        self._follow(entry, group.begin_again(self._now()) if too_large else Outcome())
 
     def _start_cleaning(self) -> None:
-        self._turns.start(self.removal.expire(), lambda _none: self._clean_later(), _cleaning_failed)
+        self._turns.start(self.removal.expire(), lambda _none: self._clean_later(), self._cleaning_failed)
+
+    def _cleaning_failed(self, error: Exception) -> None:
+        log.error("The look for expired offsets failed; the next one comes as planned", exc_info=error)
+        self._clean_later()
 
     def _clean_later(self) -> None:
         if not self._stopped:
@@ -284,17 +312,17 @@ class GroupCoordinator:
             )
 
 
-def _joined(entry: Entry, ask: JoinAsk, member_id: str, now_ms: float) -> Outcome:
+def _joined(entry: Entry, ask: JoinAsk, member_id: str, now: Moment) -> Outcome:
     group, instance_id = entry.group, ask.group_instance_id
     known = group.members.get(member_id)
     if known is not None:
-        return group.rejoin(known, ask.protocols, ask.timeouts, now_ms)
+        return group.rejoin(known, ask.protocols, ask.timeouts, now)
     old_id = None if instance_id is None else group.roster.static.get(instance_id)
     if old_id is not None:
         old = group.members[old_id]
-        return group.replace_static(old, member_id, ask.protocols, ask.timeouts, ask.can_skip_assignment, now_ms)
+        return group.replace_static(old, member_id, ask.protocols, ask.timeouts, ask.can_skip_assignment, now)
     member = Member(member_id, instance_id, ask.client_id, ask.client_host, ask.timeouts, ask.protocols)
-    return group.add(member, ask.protocol_type, now_ms)
+    return group.add(member, ask.protocol_type, now)
 
 
 def _differs(given: str | None, own: str | None) -> bool:
@@ -308,7 +336,3 @@ def _drop(waits: dict[str, Wait[W]], member_id: str, wait: Wait[W]) -> None:
 
 def _load_failed(error: Exception) -> None:
     log.error("Loading the groups failed: they stay unavailable", exc_info=error)
-
-
-def _cleaning_failed(error: Exception) -> None:
-    log.error("Offsets do not expire any more, groups of which nothing is left stay", exc_info=error)

@@ -10,18 +10,18 @@ from collections.abc import Callable
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
+from ottla.broker.costs import BATCH_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.log import Replayed, client_error, group_batch, replay_batch
 from ottla.broker.group.store import Entry, GroupStore
 from ottla.broker.log.partition import Partition
+from ottla.broker.log.results import AppendResult
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.hashing import coordinator_partition
-from ottla.protocol.state_records import GroupKey
+from ottla.protocol.state_records import GroupKey, GroupValue
 
 log = logging.getLogger("ottla.group")
-
-LOAD_BUDGET_MS = 5.0
 
 
 class GroupDirectory:
@@ -31,12 +31,12 @@ class GroupDirectory:
         self._cluster = cluster
         self._turns = turns
         self._clock = clock
-        self.store = GroupStore(initial_rebalance_delay_ms, clock.now_ms() - clock.monotonic_ms())
+        self.store = GroupStore(initial_rebalance_delay_ms)
         self.loading: set[int] = set()
         self._damaged: set[int] = set()
 
     async def load(self, on_loaded: Callable[[Entry], None]) -> None:
-        """Load what stands in `__consumer_offsets`, a few milliseconds per turn."""
+        """Load what stands in `__consumer_offsets`, in shares. A partition that breaks does not hold up the next."""
         topic = self._cluster.topics.get(CONSUMER_OFFSETS_TOPIC)
         self.loading = set(range(topic.partition_count)) if topic is not None else set()
         for index in sorted(self.loading):
@@ -46,9 +46,14 @@ class GroupDirectory:
             except (ProtocolError, OSError) as error:
                 log.error("Loading %s-%d stopped: %s", CONSUMER_OFFSETS_TOPIC, index, error)
                 self._damaged.add(index)
+            except Exception:
+                log.exception("Loading %s-%d stopped", CONSUMER_OFFSETS_TOPIC, index)
+                self._damaged.add(index)
             self.loading.discard(index)
             for entry in filter(None, map(self.store.entries.get, found)):
+                self._turns.charge(ROW_US * (1 + len(entry.group.members)))
                 on_loaded(entry)
+                await self._turns.share()
         if self.store.entries:
             log.info("Loaded %d groups", len(self.store.entries))
 
@@ -56,15 +61,15 @@ class GroupDirectory:
         """Apply one log from its start; the ids of its groups go to `found`."""
         if partition.offline is not None:
             return
-        deadline = self._clock.monotonic_ms() + LOAD_BUDGET_MS
+        wall_ms = self._clock.now_ms()
         for header, batch in partition.scan(partition.log_start_offset):
             for said in replay_batch(header, batch):
-                self.store.apply(partition.index, said, self._clock.monotonic_ms())
+                self.store.apply(partition.index, said, wall_ms)
                 if said.key is not None:
                     found.add(said.key.group)
-            if self._clock.monotonic_ms() > deadline:
-                await self._turns.pause()
-                deadline = self._clock.monotonic_ms() + LOAD_BUDGET_MS
+                self._turns.charge(STATE_RECORD_US)
+            self._turns.charge(BATCH_US + len(batch) * STATE_BYTE_US)
+            await self._turns.share()
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group."""
@@ -85,17 +90,28 @@ class GroupDirectory:
             return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if index in self._damaged or self.partition(index).offline is not None:
             return None, ErrorCode.NOT_COORDINATOR
+        if entry is not None and entry.ending:
+            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE  # what Kafka says of a group that is dead
         return entry, ErrorCode.NONE
 
-    def obtain(self, group_id: str) -> Entry:
-        """The group, created Empty when there is none."""
-        return self.store.obtain(group_id, self.partition_of(group_id), self._clock.monotonic_ms())
+    def ends(self) -> dict[int, int]:
+        """Where the logs end, by partition."""
+        topic = self._cluster.topics.get(CONSUMER_OFFSETS_TOPIC)
+        count = 0 if topic is None else topic.partition_count
+        return {index: self.partition(index).log_end_offset for index in range(count)}
 
-    def remove_group(self, entry: Entry) -> ErrorCode:
-        """Log the end of a group and forget it; it stays when the log refuses."""
-        group_id = entry.group.group_id
-        result = self.partition(entry.index).append_own(group_batch(group_id, None, self._clock.now_ms()))
+    def obtain(self, group_id: str) -> Entry:
+        """The group, created Empty, and not logged, when there is none."""
+        return self.store.obtain(group_id, self.partition_of(group_id), self._clock.now_ms())
+
+    def log_group(self, index: int, group_id: str, value: GroupValue | None) -> AppendResult:
+        """Append a group's record, or its tombstone."""
+        return self.partition(index).append_own(group_batch(group_id, value, self._clock.now_ms()))
+
+    def change_group(self, index: int, group_id: str, value: GroupValue | None) -> ErrorCode:
+        """Log a group that was not there, or the end of one, and apply it; nothing changes when the log refuses."""
+        result = self.log_group(index, group_id, value)
         if not result.error:
-            said = Replayed(-1, result.base_offset, GroupKey(group_id), None)
-            self.store.apply(entry.index, said, self._clock.monotonic_ms())
+            said = Replayed(-1, result.base_offset, GroupKey(group_id), value)
+            self.store.apply(index, said, self._clock.now_ms())
         return client_error(result.error)

@@ -1,20 +1,22 @@
 """A classic consumer group: how members come and go, and how a rebalance goes. pure
 
-Every method takes the monotonic time as an argument and returns what must happen: replies to members that wait, and
-whether the group's record must be logged. `next_deadline_ms` and `tick` are its timers. Membership between two
-generations lives in memory only; what is durable is the group's last record (`value`).
+Every method takes the moment as an argument and returns what must happen: replies to members that wait, and the step
+that must be logged. Who is a member between two generations lives in memory only and changes at once; what the group's
+last record (`value`) says changes by `logged` alone, once the step's record is in the log. `next_deadline_ms` and
+`tick` are its timers.
 
 Source: `org.apache.kafka.coordinator.group.GroupMetadataManager` (classicGroup...), `classic.ClassicGroup` of
 Kafka 4.3.1.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from ottla.broker.group.members import Member, Protocols, Roster, Timeouts
-from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
+from ottla.broker.group.members import Member, Moment, Protocols, Roster, Timeouts
+from ottla.broker.group.replies import Assigned, Emptied, JoinReply, Outcome, Restarted, Step, SyncReply
 from ottla.broker.group.states import GroupState, check_transition
-from ottla.broker.group.subscriptions import subscribed_topics
+from ottla.broker.group.subscriptions import Subscriptions
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import GroupValue
 
@@ -24,29 +26,32 @@ NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 LEAST_PUT_OFF_MS: Final = 100
 MAX_GENERATION: Final = 0x7FFFFFFF
 CONSUMERS: Final = "consumer"
+NEVER_MS: Final = float("inf")
 
 
 class Group:
     """One classic group.
 
-    `initial_delay_ms` holds the first rebalance open for members that start together; `wall_offset_ms` is what wall
-    time is ahead of monotonic time (only the state's timestamp is wall time).
+    `initial_delay_ms` holds the first rebalance open for members that start together; `state_timestamp_ms` is wall
+    time. `due_ms` is a time before which `tick` has nothing to do: heartbeats move deadlines back, so it may be early.
     """
 
-    def __init__(self, group_id: str, initial_delay_ms: int, wall_offset_ms: float, now_ms: float) -> None:
+    def __init__(self, group_id: str, initial_delay_ms: int, wall_ms: int) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
-        self.state_timestamp_ms = int(now_ms + wall_offset_ms)
+        self.state_timestamp_ms = wall_ms
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.roster = Roster()
-        # What the members of the generation read, if they said so as Kafka's consumers do.
-        self.subscribed: frozenset[str] | None = None
+        # What the members of the generation read, if they are consumers.
+        self.subscriptions: Subscriptions | None = None
+        self.due_ms = NEVER_MS
         self._initial_delay_ms = initial_delay_ms
-        self._wall_offset_ms = wall_offset_ms
-        self._join_deadline_ms: float | None = None
-        self._sync_deadline_ms: float | None = None
+        self._join_deadline_ms = NEVER_MS
+        self._sync_deadline_ms = NEVER_MS
+        # Who has not sent SyncGroup in this generation.
+        self._unsynced: set[str] = set()
         # The first rebalance after Empty: it ends by its timer alone, prolonged up to a limit while members come.
         self._is_initial = False
         self._initial_limit_ms = 0.0
@@ -63,23 +68,40 @@ class Group:
 
     def is_subscribed(self, topic: str) -> bool:
         """Whether a member may be reading the topic. Consumers of whom we cannot tell read everything."""
-        return self.is_of_consumers if self.subscribed is None else topic in self.subscribed
+        topics = self.subscribed
+        return self.is_of_consumers if topics is None else topic in topics
+
+    @property
+    def subscribed(self) -> set[str] | None:
+        """The topics of all members; None if one of them does not say them as Kafka's consumers do."""
+        return None if self.subscriptions is None else self.subscriptions.topics
+
+    @property
+    def knows_subscriptions(self) -> bool:
+        """Whether `subscribed` is known without much reading."""
+        return self.subscriptions is None or self.subscriptions.read(0)
+
+    def read_subscriptions(self, most: int) -> None:
+        """Read the next `most` names of what the members read."""
+        if self.subscriptions is not None:
+            self.subscriptions.read(most)
 
     def _learn_subscriptions(self) -> None:
-        subscriptions = [member.subscription(self.protocol) for member in self.members.values()]
-        self.subscribed = subscribed_topics(subscriptions) if self.is_of_consumers else None
+        given = [member.subscription(self.protocol) for member in self.members.values()]
+        self.subscriptions = Subscriptions(given) if self.is_of_consumers else None
 
     # -- what is durable ------------------------------------------------------------------------------------------
 
     def value(self) -> GroupValue:
         """The group's record as it stands."""
+        members = tuple(member.saved(self.protocol) for member in self.members.values())
         return GroupValue(
-            protocol_type=self.protocol_type or "",
-            generation=self.generation,
-            protocol=self.protocol,
-            leader=self.roster.leader,
-            state_timestamp_ms=self.state_timestamp_ms,
-            members=tuple(member.saved(self.protocol) for member in self.members.values()),
+            self.protocol_type or "",
+            self.generation,
+            self.protocol,
+            self.roster.leader,
+            self.state_timestamp_ms,
+            members,
         )
 
     def restore(self, value: GroupValue) -> None:
@@ -100,7 +122,6 @@ class Group:
                 Timeouts(saved.session_timeout_ms if rebalance_ms == -1 else rebalance_ms, saved.session_timeout_ms),
                 ((value.protocol or "", saved.subscription),),
                 saved.assignment,
-                synced=True,
             )
             self.roster.add(member)
         if value.leader in self.members:
@@ -110,7 +131,11 @@ class Group:
     def start_sessions(self, now_ms: float) -> None:
         """Loading is over: every loaded member gets a fresh session."""
         for member in self.members.values():
-            member.touch(now_ms)
+            self._touch(member, now_ms)
+
+    def begin_again(self, now: Moment) -> Outcome:
+        """A loaded group has more members than a group may have: those who join first stay."""
+        return self._prepare_rebalance(now)
 
     # -- members come ---------------------------------------------------------------------------------------------
 
@@ -127,24 +152,23 @@ class Group:
         member = self.members.get(member_id)
         if self.state is not GroupState.PREPARING_REBALANCE:
             return member is not None
-        already = member is not None and member.awaiting_join
-        return already or sum(each.awaiting_join for each in self.members.values()) < max_size
+        return (member is not None and member.awaiting_join) or self.roster.joined_count < max_size
 
     def reserve(self, member_id: str, session_timeout_ms: int, now_ms: float) -> None:
         """A new member is told its id first and must come back with it before its session ends (KIP-394)."""
-        self.roster.pending[member_id] = now_ms + session_timeout_ms
+        self.roster.pending[member_id] = self._note(now_ms + session_timeout_ms)
 
-    def add(self, member: Member, protocol_type: str, now_ms: float) -> Outcome:
+    def add(self, member: Member, protocol_type: str, now: Moment) -> Outcome:
         """A new member joins: rebalance."""
         if not self.members:
             self.protocol_type = protocol_type
         self._grew = True
         member.is_new = True
-        member.session_deadline_ms = now_ms + NEW_MEMBER_TIMEOUT_MS
+        member.session_deadline_ms = self._note(now.monotonic_ms + NEW_MEMBER_TIMEOUT_MS)
         self.roster.add(member)
-        return self._joining(member, now_ms)
+        return self._joining(member, now)
 
-    def rejoin(self, member: Member, protocols: Protocols, timeouts: Timeouts, now_ms: float) -> Outcome:
+    def rejoin(self, member: Member, protocols: Protocols, timeouts: Timeouts, now: Moment) -> Outcome:
         """A member joins again.
 
         Who wants the same as before gets the current generation again, since it may have missed the reply; in a stable
@@ -156,36 +180,44 @@ class Group:
         if settled and protocols == member.protocols:
             return Outcome(joined={member.member_id: self._join_reply(member)})
         self.roster.update(member, protocols, timeouts)
-        return self._joining(member, now_ms)
+        return self._joining(member, now)
 
     def replace_static(
-        self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, can_skip: bool, now_ms: float
+        self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, can_skip: bool, now: Moment
     ) -> Outcome:
         """A static member restarted: it goes on under a new member id, whoever still uses the old one is fenced.
 
-        A stable group stays as it is when its protocol does not change. A leader that cannot be told to skip the
-        assignment (JoinGroup below v9, KIP-814) is told that its old self leads, so that it acts as a follower.
+        A stable group stays as it is when its protocol does not change, once that is logged.
         """
-        old_id, old_leader = member.member_id, self.roster.leader
+        if self.state is GroupState.STABLE and self.roster.choose_protocol(member, protocols) == self.protocol:
+            return Outcome(step=self._restart_of(member, new_id, protocols, timeouts, can_skip))
         outcome = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
+        self._replace(member, new_id, protocols, timeouts, now)
+        return outcome.add(self._joining(member, now))
+
+    def _replace(self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, now: Moment) -> None:
+        if member.member_id in self._unsynced:
+            self._unsynced.remove(member.member_id)
+            self._unsynced.add(new_id)
         self.roster.rename(member, new_id)
         self.roster.update(member, protocols, timeouts)
         member.is_new = False
-        member.touch(now_ms)
-        if self.state is not GroupState.STABLE or self.roster.choose_protocol() != self.protocol:
-            return outcome.add(self._joining(member, now_ms))
-        reply = self._join_reply(member)
-        if can_skip:
-            reply = reply._replace(skip_assignment=old_leader == old_id)
-        else:
-            reply = reply._replace(leader=old_leader or "", members=())
-        outcome.joined[new_id] = reply
-        outcome.save = True
-        return outcome
+        self._touch(member, now.monotonic_ms)
+
+    def _restart_of(
+        self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, can_skip: bool
+    ) -> Restarted:
+        """The record has the member at the end of the list, where it will be."""
+        before = self.value()
+        restarted = replace(member, member_id=new_id, protocols=protocols, timeouts=timeouts).saved(self.protocol)
+        others = tuple(each for each in before.members if each.member_id != member.member_id)
+        leader = new_id if before.leader == member.member_id else before.leader
+        record = before._replace(leader=leader, members=(*others, restarted))
+        return Restarted(record, member.member_id, new_id, protocols, timeouts, can_skip)
 
     # -- members go -----------------------------------------------------------------------------------------------
 
-    def leave(self, who: Sequence[tuple[str, str | None]], now_ms: float) -> tuple[list[ErrorCode], Outcome]:
+    def leave(self, who: Sequence[tuple[str, str | None]], now: Moment) -> tuple[list[ErrorCode], Outcome]:
         """Members leave, as (member id, instance id): an error for each. Without a member id the instance id counts."""
         errors, outcome = [], Outcome()
         for member_id, group_instance_id in who:
@@ -200,163 +232,212 @@ class Group:
             if not error:
                 outcome.add(self._drop(member_id))
         if not all(errors):
-            outcome.add(self._went(now_ms))
+            outcome.add(self._went(now))
         return errors, outcome
 
     def _drop(self, member_id: str) -> Outcome:
-        member = self.roster.remove(member_id)
-        return Outcome() if member is None else self._answer_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        member = self.members.get(member_id)
+        outcome = Outcome() if member is None else self._answer_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        self.roster.remove(member_id)
+        return outcome
 
-    def _went(self, now_ms: float) -> Outcome:
+    def _went(self, now: Moment) -> Outcome:
         if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            return self._prepare_rebalance(now_ms)
-        return self._complete_join_if_all_joined(now_ms)
+            return self._prepare_rebalance(now)
+        return self._complete_join_if_all_joined(now)
 
     # -- sync -----------------------------------------------------------------------------------------------------
 
     def sync(self, member: Member, assignments: Iterable[tuple[str, bytes]]) -> Outcome:
-        """A checked member asks for its assignment; the leader brings everybody's."""
-        member.synced = True
-        if all(other.synced for other in self.members.values()):
-            self._sync_deadline_ms = None
+        """A checked member asks for its assignment; the leader brings everybody's, which must be logged first."""
         if self.state is GroupState.STABLE:
+            self._has_synced(member.member_id)
             return Outcome(synced={member.member_id: self._sync_reply(member)})
+        if member.member_id == self.roster.leader:
+            given = dict(assignments)
+            value = self.value()
+            members = tuple(each._replace(assignment=given.get(each.member_id, b"")) for each in value.members)
+            return Outcome(step=Assigned(value._replace(members=members), member.member_id, given))
+        self._has_synced(member.member_id)
         member.awaiting_sync = True
-        if member.member_id != self.roster.leader:
-            return Outcome()
-        given = dict(assignments)
-        for other in self.members.values():
-            other.assignment = given.get(other.member_id, b"")
-        return Outcome(save=True)
+        return Outcome()
 
-    def logged(self, outcome: Outcome, error: ErrorCode, now_ms: float) -> Outcome:
-        """The record that `outcome` asked for is in the log, or was refused with `error`: what follows in the end.
+    def _has_synced(self, member_id: str) -> None:
+        self._unsynced.discard(member_id)
+        if not self._unsynced:
+            self._sync_deadline_ms = NEVER_MS
 
-        An assignment that cannot be logged fails those who wait for it and starts over; a static member that restarted
-        must try again. That a group became empty needs no record: its last members would time out after a restart.
-        """
-        if self.state is GroupState.COMPLETING_REBALANCE:
-            if not error:
-                self._enter(GroupState.STABLE, now_ms)
-                return outcome.add(self._tell_assignment(ErrorCode.NONE, now_ms))
-            self._forget_assignment()
-            outcome.add(self._tell_assignment(error, now_ms))
-            return outcome.add(self._prepare_rebalance(now_ms))
-        if error and self.state is GroupState.STABLE:
-            outcome.joined = {member_id: JoinReply(error) for member_id in outcome.joined}
-        return outcome
-
-    def _forget_assignment(self) -> None:
-        for member in self.members.values():
-            member.assignment = b""
-
-    def _tell_assignment(self, error: ErrorCode, now_ms: float) -> Outcome:
+    def _tell_assignment(self, error: ErrorCode, now: Moment) -> Outcome:
         outcome = Outcome()
         for member in self.members.values():
             if member.awaiting_sync:
                 member.awaiting_sync = False
-                member.touch(now_ms)
+                self._touch(member, now.monotonic_ms)
                 outcome.synced[member.member_id] = SyncReply(error) if error else self._sync_reply(member)
+        return outcome
+
+    # -- what is in the log ---------------------------------------------------------------------------------------
+
+    def logged(self, step: Step, error: ErrorCode, now: Moment) -> Outcome:
+        """The step's record is in the log, or was refused with `error`: what follows.
+
+        An assignment that cannot be logged fails those who wait for it and starts over; a static member that restarted
+        must try again. A group is empty without a record too: its last members would time out after a restart.
+        """
+        match step:
+            case Assigned():
+                return self._assigned(step, error, now)
+            case Restarted():
+                return Outcome(joined={step.new_id: JoinReply(error)}) if error else self._restarted(step, now)
+            case Emptied():
+                self._begin_generation(None)
+                self._enter(GroupState.EMPTY, now)
+                self.due_ms = self.next_deadline_ms()
+                return Outcome()
+
+    def _assigned(self, step: Assigned, error: ErrorCode, now: Moment) -> Outcome:
+        self._has_synced(step.leader_id)
+        self.members[step.leader_id].awaiting_sync = True
+        if error:
+            outcome = self._tell_assignment(error, now)
+            return outcome.add(self._prepare_rebalance(now))
+        for member in self.members.values():
+            member.assignment = step.assignments.get(member.member_id, b"")
+        self._enter(GroupState.STABLE, now)
+        return self._tell_assignment(ErrorCode.NONE, now)
+
+    def _restarted(self, step: Restarted, now: Moment) -> Outcome:
+        """A leader that cannot be told to skip the assignment (JoinGroup below v9, KIP-814) is told that its old self
+        leads, so that it acts as a follower."""
+        member, old_leader = self.members[step.old_id], self.roster.leader
+        outcome = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
+        self._replace(member, step.new_id, step.protocols, step.timeouts, now)
+        reply = self._join_reply(member)
+        if step.can_skip_assignment:
+            reply = reply._replace(skip_assignment=old_leader == step.old_id)
+        else:
+            reply = reply._replace(leader=old_leader or "", members=())
+        outcome.joined[step.new_id] = reply
         return outcome
 
     # -- time -----------------------------------------------------------------------------------------------------
 
-    def next_deadline_ms(self) -> float | None:
-        """When `tick` must be called next; None when nothing is due."""
+    def next_deadline_ms(self) -> float:
+        """When the next member, reserved id or phase runs out of time; `NEVER_MS` when none does."""
         deadlines = [member.session_deadline_ms for member in self.members.values() if not member.is_excused]
-        deadlines += self.roster.pending.values()
-        deadlines += [at for at in (self._join_deadline_ms, self._sync_deadline_ms) if at is not None]
-        return min(deadlines, default=None)
+        return min((*deadlines, *self.roster.pending.values(), self._join_deadline_ms, self._sync_deadline_ms))
 
-    def tick(self, now_ms: float) -> Outcome:
+    def tick(self, now: Moment) -> Outcome:
         """End sessions and rebalances whose time is over."""
-        outcome = Outcome()
+        outcome, now_ms = Outcome(), now.monotonic_ms
         lapsed = [member_id for member_id, at_ms in self.roster.pending.items() if at_ms <= now_ms]
         for member_id in lapsed:
             self.roster.remove(member_id)
         if lapsed:
-            outcome.add(self._complete_join_if_all_joined(now_ms))
+            outcome.add(self._complete_join_if_all_joined(now))
         silent = [m for m in self.members.values() if not m.is_excused and m.session_deadline_ms <= now_ms]
         for member in silent:
             outcome.add(self._drop(member.member_id))
         if silent:
-            outcome.add(self._went(now_ms))
-        if self._sync_deadline_ms is not None and self._sync_deadline_ms <= now_ms:
-            for member_id in [member.member_id for member in self.members.values() if not member.synced]:
+            outcome.add(self._went(now))
+        if self._sync_deadline_ms <= now_ms:
+            for member_id in [member_id for member_id in self.members if member_id in self._unsynced]:
                 self.roster.remove(member_id)
-            outcome.add(self._prepare_rebalance(now_ms))
-        if self._join_deadline_ms is not None and self._join_deadline_ms <= now_ms:
-            outcome.add(self._join_time_over(now_ms))
+            outcome.add(self._prepare_rebalance(now))
+        if self._join_deadline_ms <= now_ms:
+            outcome.add(self._join_time_over(now))
+        self.due_ms = self.next_deadline_ms()
         return outcome
+
+    def _touch(self, member: Member, now_ms: float) -> None:
+        member.touch(now_ms)
+        self._note(member.session_deadline_ms)
+
+    def _note(self, deadline_ms: float) -> float:
+        """A deadline that is new."""
+        self.due_ms = min(self.due_ms, deadline_ms)
+        return deadline_ms
 
     # -- the rebalance --------------------------------------------------------------------------------------------
 
-    def _joining(self, member: Member, now_ms: float) -> Outcome:
-        member.awaiting_join = True
+    def _joining(self, member: Member, now: Moment) -> Outcome:
+        self.roster.set_joined(member, True)
         if self.state is GroupState.PREPARING_REBALANCE:
-            return self._complete_join_if_all_joined(now_ms)
-        return self._prepare_rebalance(now_ms)
+            return self._complete_join_if_all_joined(now)
+        return self._prepare_rebalance(now)
 
-    def _prepare_rebalance(self, now_ms: float) -> Outcome:
+    def _prepare_rebalance(self, now: Moment) -> Outcome:
         """Everybody must join again; who waits for an assignment of the old generation is told so."""
-        outcome = Outcome()
+        outcome, now_ms = Outcome(), now.monotonic_ms
         if self.state is GroupState.COMPLETING_REBALANCE:
-            self._forget_assignment()
-            outcome = self._tell_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
-        self._sync_deadline_ms = None
-        timeout_ms = self.roster.rebalance_timeout_ms
+            for member in self.members.values():
+                member.assignment = b""
+            outcome = self._tell_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
+        self._sync_deadline_ms = NEVER_MS
+        timeout_ms = self.roster.rebalance_timeout_ms if self.members else LEAST_PUT_OFF_MS
         self._is_initial = self.state is GroupState.EMPTY
         if self._is_initial:
             self._initial_limit_ms = now_ms + max(timeout_ms, self._initial_delay_ms)
             self._grew = False
-        self._join_deadline_ms = now_ms + (self._initial_delay_ms if self._is_initial else timeout_ms)
-        self._enter(GroupState.PREPARING_REBALANCE, now_ms)
-        return outcome.add(self._complete_join_if_all_joined(now_ms))
+        self._join_deadline_ms = self._note(now_ms + (self._initial_delay_ms if self._is_initial else timeout_ms))
+        self._enter(GroupState.PREPARING_REBALANCE, now)
+        return outcome.add(self._complete_join_if_all_joined(now))
 
-    def _complete_join_if_all_joined(self, now_ms: float) -> Outcome:
+    def _complete_join_if_all_joined(self, now: Moment) -> Outcome:
         if self.state is not GroupState.PREPARING_REBALANCE or self._is_initial or not self.roster.everybody_joined:
             return Outcome()
-        return self._complete_join(now_ms)
+        return self._complete_join(now)
 
-    def _join_time_over(self, now_ms: float) -> Outcome:
+    def _join_time_over(self, now: Moment) -> Outcome:
         """The first rebalance is prolonged while members keep coming, up to the first one's rebalance timeout."""
+        now_ms = now.monotonic_ms
         if self._is_initial and self._grew and now_ms < self._initial_limit_ms:
             self._grew = False
-            self._join_deadline_ms = min(now_ms + self._initial_delay_ms, self._initial_limit_ms)
+            self._join_deadline_ms = self._note(min(now_ms + self._initial_delay_ms, self._initial_limit_ms))
             return Outcome()
-        return self._complete_join(now_ms)
+        return self._complete_join(now)
 
-    def _complete_join(self, now_ms: float) -> Outcome:
+    def _complete_join(self, now: Moment) -> Outcome:
         """A new generation of those who joined and of the static members, who may come later."""
         for member in [m for m in self.members.values() if not m.awaiting_join and m.group_instance_id is None]:
             self.roster.remove(member.member_id)
-        if self.members and not self.roster.elect():
-            self._join_deadline_ms = now_ms + max(self.roster.rebalance_timeout_ms, LEAST_PUT_OFF_MS)
-            return Outcome()
-        self._join_deadline_ms = None
-        self._is_initial = False
-        self.generation = (self.generation + 1) & MAX_GENERATION
-        self.protocol = self.roster.choose_protocol() if self.members else None
-        self._learn_subscriptions()
         if not self.members:
-            self._enter(GroupState.EMPTY, now_ms)
-            return Outcome(save=True)
-        self._enter(GroupState.COMPLETING_REBALANCE, now_ms)
-        self._sync_deadline_ms = now_ms + self.roster.rebalance_timeout_ms
-        return Outcome(joined=self._tell_generation(now_ms))
+            self._join_deadline_ms = self._note(now.monotonic_ms + LEAST_PUT_OFF_MS)  # to come back to it
+            value = GroupValue(self.protocol_type or "", self._next_generation(), None, None, now.wall_ms, ())
+            return Outcome(step=Emptied(value))
+        if not self.roster.elect():
+            put_off_ms = max(self.roster.rebalance_timeout_ms, LEAST_PUT_OFF_MS)
+            self._join_deadline_ms = self._note(now.monotonic_ms + put_off_ms)
+            return Outcome()
+        self._begin_generation(self.roster.choose_protocol())
+        self._enter(GroupState.COMPLETING_REBALANCE, now)
+        self._sync_deadline_ms = self._note(now.monotonic_ms + self.roster.rebalance_timeout_ms)
+        return Outcome(joined=self._tell_generation(now.monotonic_ms))
+
+    def _next_generation(self) -> int:
+        return (self.generation + 1) & MAX_GENERATION
+
+    def _begin_generation(self, protocol: str | None) -> None:
+        self._join_deadline_ms = NEVER_MS
+        self._is_initial = False
+        self.generation = self._next_generation()
+        self.protocol = protocol
+        self._learn_subscriptions()
 
     def _tell_generation(self, now_ms: float) -> dict[str, JoinReply]:
         joined = {}
         for member in self.members.values():
             if member.awaiting_join:
                 joined[member.member_id] = self._join_reply(member)
-            member.awaiting_join = member.is_new = member.synced = False
-            member.touch(now_ms)
+            self.roster.set_joined(member, False)
+            member.is_new = False
+            self._touch(member, now_ms)
+        self._unsynced = set(self.members)
         return joined
 
-    def _enter(self, target: GroupState, now_ms: float) -> None:
+    def _enter(self, target: GroupState, now: Moment) -> None:
         self.state = check_transition(self.group_id, self.state, target)
-        self.state_timestamp_ms = int(now_ms + self._wall_offset_ms)
+        self.state_timestamp_ms = now.wall_ms
 
     # -- replies --------------------------------------------------------------------------------------------------
 
@@ -368,7 +449,8 @@ class Group:
             outcome.joined[member.member_id] = JoinReply(error, known_as)
         if member.awaiting_sync:
             outcome.synced[member.member_id] = SyncReply(error)
-        member.awaiting_join = member.awaiting_sync = False
+        self.roster.set_joined(member, False)
+        member.awaiting_sync = False
         return outcome
 
     def _join_reply(self, member: Member) -> JoinReply:

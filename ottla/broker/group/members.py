@@ -12,7 +12,15 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import GroupMember
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(assignor name, subscription) in the member's order of preference."""
+"""(assignor name, subscription) in the member's order of preference, each name once."""
+
+
+class Moment(NamedTuple):
+    """Now, on both clocks: intervals are monotonic, what is written down is wall time. Neither follows from the other:
+    a suspended machine and a clock that is set move one alone."""
+
+    monotonic_ms: float
+    wall_ms: int
 
 
 class Timeouts(NamedTuple):
@@ -50,7 +58,6 @@ class Member:
     is_new: bool = False
     awaiting_join: bool = False
     awaiting_sync: bool = False
-    synced: bool = False
 
     @property
     def is_excused(self) -> bool:
@@ -86,20 +93,22 @@ class Roster:
     with the time at which they lapse (KIP-394).
     """
 
-    __slots__ = ("_supporters", "leader", "members", "pending", "static")
+    __slots__ = ("_supporters", "joined_count", "leader", "members", "pending", "static")
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}
         self.pending: dict[str, float] = {}
         self.leader: str | None = None
+        # How many members wait for the next generation: a group counts them with each that joins.
+        self.joined_count = 0
         self._supporters: Counter[str] = Counter()
 
     def add(self, member: Member) -> None:
         """Take a member in; the first one leads."""
         self.pending.pop(member.member_id, None)
         self.members[member.member_id] = member
-        self._supporters.update(_names(member.protocols))
+        self._count(member.protocols, 1)
         if member.group_instance_id is not None:
             self.static[member.group_instance_id] = member.member_id
         if self.leader is None:
@@ -111,12 +120,18 @@ class Roster:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
-        self._supporters.subtract(_names(member.protocols))
+        self.set_joined(member, False)
+        self._count(member.protocols, -1)
         if member.group_instance_id is not None:
             self.static.pop(member.group_instance_id, None)
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         return member
+
+    def set_joined(self, member: Member, joined: bool) -> None:
+        """Note that a member waits for the next generation, or that it does not."""
+        self.joined_count += joined - member.awaiting_join
+        member.awaiting_join = joined
 
     def rename(self, member: Member, new_id: str) -> None:
         """A static member goes on under a new member id; its old one is fenced from now on."""
@@ -130,8 +145,8 @@ class Roster:
 
     def update(self, member: Member, protocols: Protocols, timeouts: Timeouts) -> None:
         """A member joins again with what it wants now."""
-        self._supporters.subtract(_names(member.protocols))
-        self._supporters.update(_names(protocols))
+        self._count(member.protocols, -1)
+        self._count(protocols, 1)
         member.protocols = protocols
         member.timeouts = timeouts
 
@@ -149,11 +164,16 @@ class Roster:
         """Whether every member knows one of these protocols."""
         return any(self._supporters[name] == len(self.members) for name in _names(protocols))
 
-    def choose_protocol(self) -> str:
-        """The one with most votes: each member's is the first of its own that all know."""
-        everyone = self.members.values()
-        common = {name for name, count in self._supporters.items() if count == len(everyone)}
-        votes = Counter(next(name for name, _metadata in member.protocols if name in common) for member in everyone)
+    def choose_protocol(self, restarted: Member | None = None, protocols: Protocols = ()) -> str:
+        """The one with most votes: each member's is the first of its own that all know.
+
+        `restarted` counts with `protocols` in the place of those that it came with.
+        """
+        ballots = [protocols if member is restarted else member.protocols for member in self.members.values()]
+        moved = Counter(_names(protocols))
+        moved.subtract(_names(restarted.protocols) if restarted is not None else ())
+        common = {name for name in _names(ballots[0]) if self._supporters[name] + moved[name] == len(ballots)}
+        votes = Counter(next(name for name in _names(ballot) if name in common) for ballot in ballots)
         return max(votes, key=lambda name: votes[name])
 
     def elect(self) -> bool:
@@ -167,13 +187,28 @@ class Roster:
 
     @property
     def everybody_joined(self) -> bool:
-        return not self.pending and all(member.awaiting_join for member in self.members.values())
+        return not self.pending and self.joined_count == len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:
         """The longest that a member asks for, 0 at least."""
         return max([0, *(member.timeouts.rebalance_ms for member in self.members.values())])
 
+    def _count(self, protocols: Protocols, step: int) -> None:
+        supporters = self._supporters
+        for name, _metadata in protocols:
+            supporters[name] += step
+            if not supporters[name]:
+                del supporters[name]
+
+
+def distinct(protocols: Iterable[tuple[str, bytes]]) -> Protocols:
+    """Each name once; what a member says of it first counts, as in Kafka."""
+    named: dict[str, bytes] = {}
+    for name, metadata in protocols:
+        named.setdefault(name, metadata)
+    return tuple(named.items())
+
 
 def _names(protocols: Protocols) -> Iterable[str]:
-    return {name for name, _metadata in protocols}
+    return (name for name, _metadata in protocols)

@@ -67,6 +67,13 @@ class GroupOffsets:
         """Whether nothing is committed or pending."""
         return not self.committed and not self.unstable
 
+    def last_offset(self, key: Key) -> int:
+        """The offset of the last record of a key, pending ones included; -1 when there is none."""
+        told = [self.pending[producer_id][key] for producer_id in self.unstable.get(key, ())]
+        if key in self.committed:
+            told.append(self.committed[key])
+        return max((each.record_offset for each in told), default=-1)
+
     def places(self) -> list[Key]:
         """Every key with a committed offset, then those with a pending one alone."""
         return [*dict.fromkeys((*self.committed, *self.unstable))]

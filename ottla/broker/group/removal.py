@@ -4,14 +4,18 @@ Each end is a tombstone in `__consumer_offsets`: of every committed offset, and 
 transaction and nothing else, and at last of the group. A group without members and offsets goes at the next look,
 whatever its age; offsets that an open transaction covers stay, and so does their group.
 
+All of it goes in shares. What was found before a pause is looked at again behind it; a group that is being deleted is
+nobody's until its tombstone is logged: whoever asks for it is told to look for the coordinator again.
+
 Source: `OffsetMetadataManager.cleanupExpiredOffsets`, `deleteOffsets`, `deleteAllOffsets`, `ClassicGroup` of Kafka
 4.3.1; KIP-211, KIP-496.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from ottla.broker.costs import BATCH_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.directory import GroupDirectory
 from ottla.broker.group.log import Replayed, client_error, offsets_batch
 from ottla.broker.group.machine import Group
@@ -25,10 +29,11 @@ from ottla.protocol.state_records import OffsetKey
 
 log = logging.getLogger("ottla.group")
 
-SLICE_MS: Final = 5.0
-TOMBSTONES_PER_BATCH: Final = 1_000
+KEYS_AT_ONCE: Final = 100
 BATCH_BYTES: Final = 500_000
-"""About the size of a batch of tombstones, below the least that the topic may be set to in earnest."""
+"""About the most of a batch of tombstones, below the least that the topic may be set to in earnest."""
+NAMES_AT_ONCE: Final = 500
+PLACE_US: Final = 0.3
 
 UNKNOWN_MS: Final = -1
 
@@ -41,8 +46,12 @@ class Removal:
         self._turns = turns
         self._clock = clock
         self._retention_ms = retention_ms
+        # Topics that are gone, each with the ends of the offsets partitions at that time; who commits behind them
+        # means a new topic of the same name.
+        self._gone: dict[str, Mapping[int, int]] = {}
+        self._forgetting = False
 
-    def delete_group(self, group_id: str) -> ErrorCode:
+    async def delete_group(self, group_id: str) -> ErrorCode:
         """DeleteGroups: the group must have no members; NONE when it is gone."""
         entry, error = self._directory.find(group_id)
         if error:
@@ -51,9 +60,19 @@ class Removal:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if entry.group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        return self.remove_offsets(entry, entry.offsets.places()) or self._directory.remove_group(entry)
+        entry.ending = True
+        while places := entry.offsets.places():
+            for some in self._portions(group_id, places):
+                error = self._bury(entry, some)
+                if error:
+                    entry.stay()
+                    return error
+                await self._turns.share(entry.stay)
+        error = self._directory.change_group(entry.index, group_id, None)
+        entry.stay()
+        return error
 
-    def delete_offsets(
+    async def delete_offsets(
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]]
     ) -> tuple[ErrorCode, list[list[ErrorCode]]]:
         """OffsetDelete of [(topic, [partition])]: the error of the request, and those of each topic's partitions.
@@ -62,82 +81,71 @@ class Removal:
         """
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, []
-        entry, error = self._directory.find(group_id)
-        if error:
-            return error, []
-        if entry is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND, []
-        group = entry.group
-        if group.state is not GroupState.EMPTY and not group.is_of_consumers:
-            return ErrorCode.NON_EMPTY_GROUP, []
-        asked = [(topic, index) for topic, indexes in topics if not group.is_subscribed(topic) for index in indexes]
-        error = self.remove_offsets(entry, [key for key in dict.fromkeys(asked) if key in entry.offsets])
-        if error:
-            return error, []
+        asked = [*dict.fromkeys((topic, index) for topic, indexes in topics for index in indexes)]
+        subscribed: set[str] = set()
+        for some in [*self._portions(group_id, asked)] or [()]:
+            entry, error = await self._ready_group(group_id)
+            if entry is None or error:
+                return error or ErrorCode.GROUP_ID_NOT_FOUND, []
+            group = entry.group
+            if group.state is not GroupState.EMPTY and not group.is_of_consumers:
+                return ErrorCode.NON_EMPTY_GROUP, []
+            subscribed.update(topic for topic, _index in some if group.is_subscribed(topic))
+            error = self._bury(entry, [key for key in some if key[0] not in subscribed and key in entry.offsets])
+            if error:
+                return error, []
+            await self._turns.share()
         return ErrorCode.NONE, [
-            [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed(topic) else ErrorCode.NONE] * len(indexes)
+            [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in subscribed else ErrorCode.NONE] * len(indexes)
             for topic, indexes in topics
         ]
 
-    def remove_offsets(self, entry: Entry, keys: Iterable[Key]) -> ErrorCode:
-        """Log tombstones of some offsets of a group, and apply them."""
-        group_id = entry.group.group_id
-        return self._bury(entry.index, [OffsetKey(group_id, *key) for key in keys])
-
-    def _bury(self, index: int, keys: Sequence[OffsetKey]) -> ErrorCode:
-        """Tombstones in one partition, in batches; the first error ends it."""
-        partition = self._directory.partition(index)
-        # A topic's name has at most 249 bytes, the rest of a record some 30.
-        longest = max((len(key.group) for key in keys), default=0)
-        per_batch = max(1, min(TOMBSTONES_PER_BATCH, BATCH_BYTES // (4 * longest + 300)))
-        for start in range(0, len(keys), per_batch):
-            some = keys[start : start + per_batch]
-            result = partition.append_own(offsets_batch([(key, None) for key in some], self._clock.now_ms(), None))
-            if result.error:
-                return client_error(result.error)
-            now_ms = self._clock.monotonic_ms()
-            for delta, key in enumerate(some):
-                self._directory.store.apply(index, Replayed(-1, result.base_offset + delta, key, None), now_ms)
-        return ErrorCode.NONE
-
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: the end of its offsets in every group, pending ones too."""
-        keys: dict[int, list[OffsetKey]] = {}
-        for group_id, entry in self._directory.store.entries.items():
-            if entry.index not in self._directory.loading:
-                of_topic = [key for key in entry.offsets.places() if key[0] == topic]
-                keys.setdefault(entry.index, []).extend(OffsetKey(group_id, *key) for key in of_topic)
-        for index, removed in keys.items():
-            error = self._bury(index, removed)
-            if error:
-                log.error("Offsets of the deleted topic %s stay in partition %d: %s", topic, index, error.name)
+        """A topic was deleted: the end of its offsets in every group, pending ones too, by and by."""
+        self._gone[topic] = self._directory.ends()
+        if not self._forgetting:
+            self._forgetting = True
+            self._turns.start(self._forget_topics(), self._forgot, self._forget_failed)
 
     async def expire(self) -> None:
-        """Look at every group once, a few ms of them per turn; it ends early while groups are being loaded."""
-        until_ms = self._clock.monotonic_ms() + SLICE_MS
-        if self._directory.loading:
-            return
+        """Look at every group once. A partition that breaks is left for the next look, the others go on."""
+        broken: set[int] = set()
         for entry in [*self._directory.store.entries.values()]:
-            places = [*entry.offsets.committed]
-            for start in range(0, len(places), TOMBSTONES_PER_BATCH):
-                self._expire_offsets(entry, places[start : start + TOMBSTONES_PER_BATCH])
-                if self._clock.monotonic_ms() > until_ms:
-                    await self._turns.pause()
-                    until_ms = self._clock.monotonic_ms() + SLICE_MS
-            if self._is_there(entry) and entry.group.state is GroupState.EMPTY and entry.offsets.is_empty:
-                self._directory.remove_group(entry)
-            if self._clock.monotonic_ms() > until_ms:
-                await self._turns.pause()
-                until_ms = self._clock.monotonic_ms() + SLICE_MS
+            if entry.index in broken:
+                continue
+            try:
+                await self._expire_group(entry)
+            except Exception:
+                log.exception("The look for expired offsets in partition %d failed; it is tried again", entry.index)
+                broken.add(entry.index)
+            await self._turns.share()
 
-    def _expire_offsets(self, entry: Entry, places: Iterable[Key]) -> None:
-        if not self._is_there(entry) or not _may_expire(entry.group):
-            return
-        now_ms = self._clock.now_ms()
-        offsets = entry.offsets
-        expired = [place for place in places if self._is_expired(entry.group, offsets, place, now_ms)]
-        if expired:
-            self.remove_offsets(entry, expired)
+    # -- expiry ---------------------------------------------------------------------------------------------------
+
+    async def _expire_group(self, entry: Entry) -> None:
+        self._turns.charge(ROW_US)
+        places = [*entry.offsets.committed]
+        for some in self._portions(entry.group.group_id, places):
+            if not await self._may_expire(entry):
+                return
+            now_ms = self._clock.now_ms()
+            offsets, group = entry.offsets, entry.group
+            if self._bury(entry, [place for place in some if self._is_expired(group, offsets, place, now_ms)]):
+                return
+            await self._turns.share()
+        if self._is_there(entry) and entry.group.state is GroupState.EMPTY and entry.offsets.is_empty:
+            self._turns.charge(BATCH_US + STATE_RECORD_US)
+            self._directory.change_group(entry.index, entry.group.group_id, None)
+
+    async def _may_expire(self, entry: Entry) -> bool:
+        """Nobody's and no member's offsets, or those that consumers of whom we can tell do not read any more."""
+        await self._read_subscriptions(entry)
+        group = entry.group
+        if not self._is_there(entry):
+            return False
+        if group.protocol_type is None or group.state is GroupState.EMPTY:
+            return True
+        return group.state is GroupState.STABLE and group.is_of_consumers and group.subscribed is not None
 
     def _is_expired(self, group: Group, offsets: GroupOffsets, place: Key, now_ms: int) -> bool:
         committed = offsets.committed.get(place)
@@ -151,12 +159,79 @@ class Removal:
             since_ms = group.state_timestamp_ms
         return now_ms - since_ms >= self._retention_ms
 
-    def _is_there(self, entry: Entry) -> bool:
-        return self._directory.store.entries.get(entry.group.group_id) is entry
+    # -- topics that are gone -------------------------------------------------------------------------------------
 
+    async def _forget_topics(self) -> None:
+        """One walk over the groups for all topics that are gone by now; those that go meanwhile get another."""
+        while self._gone:
+            gone, self._gone = self._gone, {}
+            refused: set[int] = set()
+            for entry in [*self._directory.store.entries.values()]:
+                places = entry.offsets.places()
+                self._turns.charge(ROW_US + PLACE_US * len(places))
+                keys = [key for key in places if key[0] in gone]
+                if entry.index not in refused and not await self._forget_keys(entry, keys, gone):
+                    refused.add(entry.index)
+                await self._turns.share()
 
-def _may_expire(group: Group) -> bool:
-    """Nobody's and no member's offsets, or those that consumers of whom we can tell do not read any more."""
-    if group.protocol_type is None or group.state is GroupState.EMPTY:
+    async def _forget_keys(self, entry: Entry, keys: Sequence[Key], gone: Mapping[str, Mapping[int, int]]) -> bool:
+        for some in self._portions(entry.group.group_id, keys):
+            if not self._is_there(entry) or entry.index in self._directory.loading:
+                return True
+            old = [key for key in some if entry.offsets.last_offset(key) < gone[key[0]].get(entry.index, 0)]
+            error = self._bury(entry, old)
+            if error:
+                log.error("Offsets of deleted topics stay in partition %d: %s", entry.index, error.name)
+                return False
+            await self._turns.share()
         return True
-    return group.state is GroupState.STABLE and group.is_of_consumers and group.subscribed is not None
+
+    def _forgot(self, _result: None) -> None:
+        self._forgetting = False
+
+    def _forget_failed(self, error: Exception) -> None:
+        self._forgetting = False
+        log.error("Offsets of deleted topics stay", exc_info=error)
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _portions(self, group_id: str, keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+        """The keys, as many at a time as go into one batch."""
+        # A topic's name has at most 249 bytes, the rest of a record some 30.
+        most = max(1, min(KEYS_AT_ONCE, BATCH_BYTES // (4 * len(group_id) + 300)))
+        return (keys[start : start + most] for start in range(0, len(keys), most))
+
+    def _bury(self, entry: Entry, keys: Iterable[Key]) -> ErrorCode:
+        """Log tombstones of some offsets of a group in one batch, and apply them."""
+        rows = [(OffsetKey(entry.group.group_id, *key), None) for key in keys]
+        if not rows:
+            self._turns.charge(ROW_US)
+            return ErrorCode.NONE
+        wall_ms = self._clock.now_ms()
+        batch = offsets_batch(rows, wall_ms, None)
+        self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
+        result = self._directory.partition(entry.index).append_own(batch)
+        if result.error:
+            return client_error(result.error)
+        for delta, (key, _) in enumerate(rows):
+            said = Replayed(-1, result.base_offset + delta, key, None)
+            self._directory.store.apply(entry.index, said, wall_ms)
+        return ErrorCode.NONE
+
+    async def _ready_group(self, group_id: str) -> tuple[Entry | None, ErrorCode]:
+        """The group, with what its members read; read on if it changes in between."""
+        entry, error = self._directory.find(group_id)
+        while entry is not None and not error and not entry.group.knows_subscriptions:
+            await self._read_subscriptions(entry)
+            entry, error = self._directory.find(group_id)
+        return entry, error
+
+    async def _read_subscriptions(self, entry: Entry) -> None:
+        while not entry.group.knows_subscriptions:
+            entry.group.read_subscriptions(NAMES_AT_ONCE)
+            self._turns.charge(NAMES_AT_ONCE * PLACE_US)
+            await self._turns.share()
+
+    def _is_there(self, entry: Entry) -> bool:
+        """Whether the group was not removed meanwhile, and its partition can be asked."""
+        return self._directory.find(entry.group.group_id) == (entry, ErrorCode.NONE)

@@ -1,9 +1,12 @@
 """What a group answers to members that wait, and what follows from an event. pure"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla.broker.group.members import Protocols, Timeouts
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.state_records import GroupValue
 
 
 class JoinReply(NamedTuple):
@@ -28,20 +31,46 @@ class SyncReply(NamedTuple):
     assignment: bytes = b""
 
 
+class Assigned(NamedTuple):
+    """The leader has brought everybody's assignment, by member id: the group is Stable with it."""
+
+    record: GroupValue
+    leader_id: str
+    assignments: Mapping[str, bytes]
+
+
+class Restarted(NamedTuple):
+    """A static member of a stable group goes on under a new member id, and the group with its generation."""
+
+    record: GroupValue
+    old_id: str
+    new_id: str
+    protocols: Protocols
+    timeouts: Timeouts
+    can_skip_assignment: bool
+
+
+class Emptied(NamedTuple):
+    """The last member is gone: a generation of nobody."""
+
+    record: GroupValue
+
+
+Step = Assigned | Restarted | Emptied
+"""What a group has decided and must log first: `record` is the group as it will be. `Group.logged` applies it."""
+
+
 @dataclass(slots=True)
 class Outcome:
-    """What follows from an event: replies by member id, and whether the group's record must be logged.
-
-    With `save`, the replies are due once the record is in the log: `Group.logged` has the last word on them.
-    """
+    """What follows from an event: replies by member id, and the step that must be logged, if it came to one."""
 
     joined: dict[str, JoinReply] = field(default_factory=dict)
     synced: dict[str, SyncReply] = field(default_factory=dict)
-    save: bool = False
+    step: Step | None = None
 
     def add(self, more: "Outcome") -> "Outcome":
         """This outcome, with what else follows."""
         self.joined |= more.joined
         self.synced |= more.synced
-        self.save = self.save or more.save
+        self.step = more.step or self.step
         return self

@@ -14,18 +14,26 @@ from ottla.protocol.state_records import GroupKey, GroupValue, OffsetKey, Offset
 
 
 class Entry:
-    """One group with its offsets, the handlers that wait in it, and the timer for its next deadline."""
+    """One group with its offsets, the handlers that wait in it, and the timer for its next deadline.
 
-    __slots__ = ("group", "index", "joins", "offsets", "syncs", "timer", "wake_at_ms")
+    `ending`: it is being deleted, and nobody may use it until its tombstone is logged.
+    """
+
+    __slots__ = ("ending", "group", "index", "joins", "offsets", "syncs", "timer", "wake_at_ms")
 
     def __init__(self, group: Group, index: int) -> None:
         self.group = group
         self.index = index
         self.offsets = GroupOffsets()
+        self.ending = False
         self.joins: dict[str, Wait[JoinReply]] = {}
         self.syncs: dict[str, Wait[SyncReply]] = {}
         self.timer: Timer | None = None
         self.wake_at_ms = 0.0
+
+    def stay(self) -> None:
+        """The group is not deleted after all."""
+        self.ending = False
 
     def cancel_timer(self) -> None:
         """No deadline is watched any more."""
@@ -35,39 +43,32 @@ class Entry:
 
 
 class GroupStore:
-    """Every group, by id. Monotonic time plus `wall_offset_ms` is wall time."""
+    """Every group, by id."""
 
-    def __init__(self, initial_delay_ms: int, wall_offset_ms: float) -> None:
+    def __init__(self, initial_delay_ms: int) -> None:
         self.entries: dict[str, Entry] = {}
         self._initial_delay_ms = initial_delay_ms
-        self._wall_offset_ms = wall_offset_ms
         self._open: dict[tuple[int, int], set[str]] = {}
 
-    def obtain(self, group_id: str, index: int, now_ms: float) -> Entry:
+    def obtain(self, group_id: str, index: int, wall_ms: int) -> Entry:
         """The group, created Empty when there is none."""
         entry = self.entries.get(group_id)
         if entry is None:
-            entry = Entry(self._new_group(group_id, now_ms), index)
-            self.entries[group_id] = entry
+            entry = self.entries[group_id] = Entry(self._new_group(group_id, wall_ms), index)
         return entry
 
-    def forget(self, entry: Entry) -> None:
-        """Drop a group that no log knows (any more)."""
-        entry.cancel_timer()
-        self.entries.pop(entry.group.group_id, None)
-
-    def apply(self, index: int, said: Replayed, now_ms: float) -> None:
+    def apply(self, index: int, said: Replayed, wall_ms: int) -> None:
         """Apply one record or marker of offsets partition `index`."""
         key, value = said.key, said.value
         if key is None:
             self.end_transaction(index, said.producer_id, said.committed)
         elif isinstance(key, GroupKey):
             if isinstance(value, GroupValue):
-                self.obtain(key.group, index, now_ms).group.restore(value)
+                self.obtain(key.group, index, wall_ms).group.restore(value)
             else:
-                self._remove_group(key.group, now_ms)
+                self._remove_group(key.group, wall_ms)
         elif isinstance(value, OffsetValue):
-            self._apply_offset(index, said, key, value, now_ms)
+            self._apply_offset(index, said, key, value, wall_ms)
         else:
             self._remove_offset(key)
 
@@ -78,8 +79,8 @@ class GroupStore:
             if entry is not None:
                 entry.offsets.end_transaction(producer_id, commit)
 
-    def _apply_offset(self, index: int, said: Replayed, key: OffsetKey, value: OffsetValue, now_ms: float) -> None:
-        offsets = self.obtain(key.group, index, now_ms).offsets
+    def _apply_offset(self, index: int, said: Replayed, key: OffsetKey, value: OffsetValue, wall_ms: int) -> None:
+        offsets = self.obtain(key.group, index, wall_ms).offsets
         place = (key.topic, key.partition)
         if said.producer_id < 0:
             offsets.commit(place, value, said.record_offset)
@@ -92,13 +93,18 @@ class GroupStore:
         if entry is not None:
             entry.offsets.remove((key.topic, key.partition))
 
-    def _remove_group(self, group_id: str, now_ms: float) -> None:
+    def _remove_group(self, group_id: str, wall_ms: int) -> None:
         """A group's tombstone: what it leaves behind are offsets that nobody removed."""
         entry = self.entries.get(group_id)
         if entry is not None:
-            entry.group = self._new_group(group_id, now_ms)
+            entry.group = self._new_group(group_id, wall_ms)
             if entry.offsets.is_empty:
-                self.forget(entry)
+                self._forget(entry)
 
-    def _new_group(self, group_id: str, now_ms: float) -> Group:
-        return Group(group_id, self._initial_delay_ms, self._wall_offset_ms, now_ms)
+    def _forget(self, entry: Entry) -> None:
+        """Drop a group that no log knows any more."""
+        entry.cancel_timer()
+        self.entries.pop(entry.group.group_id, None)
+
+    def _new_group(self, group_id: str, wall_ms: int) -> Group:
+        return Group(group_id, self._initial_delay_ms, wall_ms)

@@ -4,25 +4,57 @@ Source: `ConsumerProtocol`, `ConsumerProtocolSubscription.json` (version 0, with
 `ClassicGroup.computeSubscribedTopics` of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader
 
 
-def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members; None if one of them does not say them as Kafka's consumers do."""
-    try:
-        return frozenset(topic for subscription in subscriptions for topic in _topics(subscription))
-    except ProtocolError:
-        return None
+class Subscriptions:
+    """The topics of all members of one generation, read when somebody asks: a member may name very many.
+
+    Whoever may take its time reads them by and by with `read`; `topics` reads what is left.
+    """
+
+    __slots__ = ("_names", "_topics")
+
+    def __init__(self, subscriptions: Iterable[bytes]) -> None:
+        self._names: Iterator[str] | None = (name for each in subscriptions for name in _topics(each))
+        self._topics: set[str] | None = set()
+
+    def read(self, most: int) -> bool:
+        """Read the next `most` names; True when it is known that none are left."""
+        if self._names is None or self._topics is None:
+            self._names = None
+            return True
+        before = most
+        try:
+            for name in islice(self._names, most):
+                self._topics.add(name)
+                before -= 1
+        except ProtocolError:
+            self._topics = None
+        if before:
+            self._names = None
+        return self._names is None
+
+    @property
+    def topics(self) -> set[str] | None:
+        """Every topic; None if one of the members does not say its own as Kafka's consumers do."""
+        while not self.read(1_000):
+            pass
+        return self._topics
 
 
-def _topics(subscription: bytes) -> tuple[str, ...]:
+def _topics(subscription: bytes) -> Iterator[str]:
     reader = Reader(subscription)
     if reader.int16() < 0:
         raise ProtocolError("a subscription of a negative version")
-    topics = reader.array(reader.string, 2)
+    count = reader.int32()
+    if count < 0:
+        raise ProtocolError(f"a subscription to {count} topics")
+    for _ in range(count):
+        yield reader.string()
     user_data_bytes = reader.int32()
     reader.raw(max(user_data_bytes, 0))  # of its assignor; -1 is null
-    return topics

@@ -26,7 +26,7 @@ def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Gh
     With `ghosts` logs are compacted, and what the broker knows is held against what they would hold otherwise.
     """
     broker = assembly.broker
-    groups = GroupStore(0, 0.0)
+    groups = GroupStore(0)
     for partition in broker.cluster.partitions():
         if partition.offline is not None:
             yield f"{partition.name} is offline: {partition.offline}"
@@ -40,7 +40,7 @@ def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Gh
         if partition.topic == CONSUMER_OFFSETS_TOPIC:
             for header, batch in partition.scan(0):
                 for said in replay_batch(header, batch):
-                    groups.apply(partition.index, said, 0.0)
+                    groups.apply(partition.index, said, 0)
     yield from _transaction_differences(assembly)
     if broker.groups.listed()[0]:
         return  # they are still being loaded

@@ -65,17 +65,18 @@ class FakeCluster:
 
 
 class FakeClock:
-    """Virtual time: `advance` runs the timers on its way."""
+    """Virtual time: `advance` runs the timers on its way; `wall_steps_ms` is by how much somebody has set the clock."""
 
     def __init__(self):
         self.ms = 0.0
+        self.wall_steps_ms = 0
         self.enter = None
         self._timers = []
         self._next = []
         self._order = itertools.count()
 
     def now_ms(self):
-        return 1_700_000_000_000 + int(self.ms)
+        return 1_700_000_000_000 + int(self.ms) + self.wall_steps_ms
 
     def monotonic_ms(self):
         return self.ms
@@ -205,6 +206,19 @@ class Rig:
         for reply in reversed(replies):
             self.sync(reply, given if reply.member_id == reply.leader else ())
         return replies
+
+    def finish(self, coroutine):
+        """The result of a request that may take several turns, but waits for nobody."""
+        results = self.begin(coroutine)
+        self.clock.settle()
+        (result,) = results
+        return result
+
+    def delete_group(self, group_id="g"):
+        return self.finish(self.groups.removal.delete_group(group_id))
+
+    def delete_offsets(self, group_id, topics):
+        return self.finish(self.groups.removal.delete_offsets(group_id, topics))
 
     def mark(self, producer_id, commit=True, group_id="g"):
         index = self.log_of(group_id).index

@@ -2,7 +2,9 @@
 
 import pytest
 
+from ottla.broker.group import directory
 from ottla.broker.group.states import GroupState
+from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import build_batch, iter_records
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import decode_group_value, read_offsets_key
@@ -167,9 +169,9 @@ def test_members_that_do_not_come_back_after_a_restart_lose_their_session(rig):
     assert logged(rig)[-1].members == ()
 
 
-def test_group_that_is_still_loading_says_so_and_lets_heartbeats_pass(rig):
+def test_group_that_is_still_loading_says_so_and_lets_heartbeats_pass(rig, monkeypatch):
     (reply,) = rig.stable()
-    rig.clock.monotonic_ms = lambda: rig.clock.__dict__.setdefault("spent", []).append(1) or len(rig.clock.spent) * 6.0
+    monkeypatch.setattr("ottla.broker.group.directory.BATCH_US", SHARE_US)
     rig.restart(settle=False)
     assert rig.groups.listed()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert rig.heartbeat(reply) is ErrorCode.NONE
@@ -177,7 +179,6 @@ def test_group_that_is_still_loading_says_so_and_lets_heartbeats_pass(rig):
     assert rig.sync(reply)[0].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert rig.leave((reply.member_id, None)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
     assert rig.mark(7) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    del rig.clock.monotonic_ms
     rig.clock.settle()
     assert rig.groups.listed()[0] is ErrorCode.NONE
     assert rig.heartbeat(reply) is ErrorCode.NONE
@@ -277,3 +278,31 @@ def test_group_with_members_is_not_removed(rig):
     (reply,) = rig.stable(session_ms=1_800_000)
     rig.clock.advance(600_000)
     assert rig.heartbeat(reply) is ErrorCode.NONE
+
+
+def test_group_goes_on_when_its_record_cannot_be_made(rig, monkeypatch, caplog):
+    waiting = [rig.join(), rig.join()]
+    rig.clock.advance()
+    leader = next(r[0] for r in waiting if r[0].leader == r[0].member_id)
+    follower = next(r[0] for r in waiting if r[0] is not leader)
+    synced = rig.sync(follower)
+    with monkeypatch.context() as broken:
+        broken.setattr(directory, "group_batch", None)
+        (reply,) = rig.sync(leader, [(leader.member_id, b"A")])
+    assert reply.error is synced[0].error is ErrorCode.UNKNOWN_SERVER_ERROR and "could not be logged" in caplog.text
+    again = [rig.join(each.member_id) for each in (leader, follower)]
+    given = [(leader.member_id, b"A"), (follower.member_id, b"B")]
+    synced = [rig.sync(each, given) for (each,) in reversed(again)]
+    assert [each[0].error for each in synced] == [ErrorCode.NONE] * 2
+
+
+def test_loaded_group_that_is_too_large_is_asked_to_join_again(rig):
+    first, second = rig.stable(2)
+    rig.config.group_max_size = 1
+    rig.restart()
+    assert rig.heartbeat(first) is rig.heartbeat(second) is ErrorCode.REBALANCE_IN_PROGRESS
+    waiting = rig.join(second.member_id)
+    (late,) = rig.join(first.member_id)
+    assert late.error is ErrorCode.GROUP_MAX_SIZE_REACHED and not waiting
+    rig.clock.advance(60_000)
+    assert waiting[0].generation == 2

@@ -1,12 +1,16 @@
 """How groups and offsets end: on request, and with time."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from ottla.broker.group import removal
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
+from ottla.broker.group.offsets import GroupOffsets
 from ottla.broker.group.states import GroupState
+from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import iter_records
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.state_records import read_offsets_key
@@ -63,25 +67,25 @@ def rig(make_rig):
 def test_a_deleted_group_is_gone_with_all_its_offsets(rig):
     commit(rig, ROW, ROW._replace(partition=1))
     commit(rig, ROW._replace(partition=2), producer=PRODUCER)
-    assert rig.groups.removal.delete_group("g") is E.NONE
+    assert rig.delete_group("g") is E.NONE
     assert tombstones(rig) == [[("t", 0), ("t", 1), ("t", 2)], [()]] and not rig.store.entries
     rig.mark(7)
     for _ in range(2):
-        assert offsets(rig) == {} and rig.groups.removal.delete_group("g") is E.GROUP_ID_NOT_FOUND
+        assert offsets(rig) == {} and rig.delete_group("g") is E.GROUP_ID_NOT_FOUND
         rig.restart()
 
 
 def test_a_group_of_members_is_not_deleted(rig):
     caller = member(rig, "t")
     commit(rig, caller=caller)
-    assert rig.groups.removal.delete_group("g") is E.NON_EMPTY_GROUP and offsets(rig) == {("t", 0): 42}
+    assert rig.delete_group("g") is E.NON_EMPTY_GROUP and offsets(rig) == {("t", 0): 42}
     rig.leave((caller.member_id, None))
-    assert rig.groups.removal.delete_group("g") is E.NONE and not rig.store.entries
+    assert rig.delete_group("g") is E.NONE and not rig.store.entries
 
 
 def test_a_deleted_group_forgets_the_ids_that_it_handed_out(rig):
     (asked,) = rig.join(known_id=True)
-    assert rig.groups.removal.delete_group("g") is E.NONE
+    assert rig.delete_group("g") is E.NONE
     assert rig.clock.armed == 1, "the next look alone"
     (reply,) = rig.join(asked.member_id, known_id=True)
     assert reply.error is E.UNKNOWN_MEMBER_ID
@@ -90,8 +94,8 @@ def test_a_deleted_group_forgets_the_ids_that_it_handed_out(rig):
 def test_what_the_log_refuses_to_forget_stays(rig):
     commit(rig)
     rig.log_of().refuse = E.KAFKA_STORAGE_ERROR
-    assert rig.groups.removal.delete_group("g") is E.NOT_COORDINATOR
-    assert rig.groups.removal.delete_offsets("g", [("t", [0])]) == (E.NOT_COORDINATOR, [])
+    assert rig.delete_group("g") is E.NOT_COORDINATOR
+    assert rig.delete_offsets("g", [("t", [0])]) == (E.NOT_COORDINATOR, [])
     rig.clock.advance(RETENTION_MS + LOOK_MS)
     assert offsets(rig) == {("t", 0): 42}
     rig.log_of().refuse = E.NONE
@@ -103,14 +107,14 @@ def test_nothing_is_deleted_while_groups_are_being_loaded(rig):
     commit(rig)
     rig.restart(settle=False)
     rig.groups._directory.loading.update(range(4))
-    assert rig.groups.removal.delete_group("g") is E.COORDINATOR_LOAD_IN_PROGRESS
-    assert rig.groups.removal.delete_offsets("g", [("t", [0])]) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
+    assert rig.delete_group("g") is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert rig.delete_offsets("g", [("t", [0])]) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
 
 
 def test_offsets_of_nobody_are_deleted_pending_ones_too(rig):
     commit(rig, ROW, ROW._replace(partition=1))
     commit(rig, ROW._replace(partition=2), producer=PRODUCER)
-    told = rig.groups.removal.delete_offsets("g", [("t", [0, 2, 0, 9]), ("u", [0])])
+    told = rig.delete_offsets("g", [("t", [0, 2, 0, 9]), ("u", [0])])
     assert told == (E.NONE, [[E.NONE] * 4, [E.NONE]])
     assert tombstones(rig) == [[("t", 0), ("t", 2)]]
     rig.mark(7)
@@ -125,7 +129,7 @@ def test_offsets_of_what_members_may_read_stay(rig, metadata, subscribed):
     caller = member(rig, metadata=metadata)
     commit(rig, ROW, ROW._replace(topic="u"), caller=caller)
     for _ in range(2):
-        error, told = rig.groups.removal.delete_offsets("g", [("t", [0, 1]), ("u", [0])])
+        error, told = rig.delete_offsets("g", [("t", [0, 1]), ("u", [0])])
         rows = [[E.GROUP_SUBSCRIBED_TO_TOPIC if topic in subscribed else E.NONE] for topic in ("t", "u")]
         assert (error, told) == (E.NONE, [rows[0] * 2, rows[1]])
         rig.restart()
@@ -135,20 +139,20 @@ def test_offsets_of_what_members_may_read_stay(rig, metadata, subscribed):
 def test_members_that_are_no_consumers_keep_all_offsets(rig):
     caller = member(rig, "t", protocol_type="connect")
     commit(rig, caller=caller)
-    assert rig.groups.removal.delete_offsets("g", [("u", [0])]) == (E.NON_EMPTY_GROUP, [])
+    assert rig.delete_offsets("g", [("u", [0])]) == (E.NON_EMPTY_GROUP, [])
     rig.leave((caller.member_id, None))
-    assert rig.groups.removal.delete_offsets("g", [("t", [0])]) == (E.NONE, [[E.NONE]])
+    assert rig.delete_offsets("g", [("t", [0])]) == (E.NONE, [[E.NONE]])
 
 
 @pytest.mark.parametrize(("group_id", "error"), [("", E.INVALID_GROUP_ID), ("nobody", E.GROUP_ID_NOT_FOUND)])
 def test_offsets_of_no_group(rig, group_id, error):
-    assert rig.groups.removal.delete_offsets(group_id, [("t", [0])]) == (error, [])
+    assert rig.delete_offsets(group_id, [("t", [0])]) == (error, [])
 
 
 def test_tombstones_of_a_long_name_come_in_batches_that_a_log_takes(rig):
     name = "g" * 30_000
     commit(rig, *(ROW._replace(partition=index) for index in range(20)), caller=Caller(name))
-    assert rig.groups.removal.delete_group(name) is E.NONE
+    assert rig.delete_group(name) is E.NONE
     assert [len(keys) for keys in tombstones(rig, name)] == [4, 4, 4, 4, 4, 1]
     assert not rig.store.entries
 
@@ -244,8 +248,7 @@ def test_in_a_rebalance_nothing_expires(rig):
 
 def test_a_group_that_somebody_joins_in_between_does_not_expire(rig, monkeypatch):
     """Long work is cut into slices; what was found before one is looked at again behind it."""
-    monkeypatch.setattr(removal, "SLICE_MS", -1.0)
-    monkeypatch.setattr(removal, "TOMBSTONES_PER_BATCH", 1)
+    slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
     rig.clock.ms += RETENTION_MS
     ended = rig.begin(rig.groups.removal.expire())
@@ -254,13 +257,170 @@ def test_a_group_that_somebody_joins_in_between_does_not_expire(rig, monkeypatch
     assert ended == [None] and offsets(rig) == {("t", 1): 42}
 
 
-def test_a_group_that_is_deleted_in_between_is_not_looked_at_again(rig, monkeypatch):
-    monkeypatch.setattr(removal, "SLICE_MS", -1.0)
-    monkeypatch.setattr(removal, "TOMBSTONES_PER_BATCH", 1)
+def slow(monkeypatch):
+    """Every key is a share of its own."""
+    monkeypatch.setattr(removal, "BATCH_US", SHARE_US)
+    monkeypatch.setattr(removal, "ROW_US", SHARE_US)
+    monkeypatch.setattr(removal, "KEYS_AT_ONCE", 1)
+
+
+def test_a_group_that_is_deleted_and_made_again_in_between_is_another(rig, monkeypatch):
+    slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
     rig.clock.ms += RETENTION_MS
     ended = rig.begin(rig.groups.removal.expire())
-    assert rig.groups.removal.delete_group("g") is E.NONE
-    commit(rig)
+    value, rig.store.entries["g"].offsets = rig.group().value(), GroupOffsets()
+    for each in (None, value):
+        rig.groups._directory.change_group(rig.log_of().index, "g", each)
+    again = rig.store.entries["g"]
     rig.clock.settle()
-    assert ended == [None] and offsets(rig) == {("t", 0): 42}
+    assert ended == [None] and rig.store.entries["g"] is again
+
+
+def test_a_group_that_is_being_deleted_is_nobodys(rig, monkeypatch):
+    slow(monkeypatch)
+    commit(rig, *(ROW._replace(partition=index) for index in range(5)))
+    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    assert not deleted and len(offsets_of(rig)) == 4
+    busy = E.COORDINATOR_NOT_AVAILABLE
+    assert rig.join()[0].error is rig.leave(("m", None))[0] is rig.groups.describe("g")[1] is busy
+    assert rig.commits.commit(Caller("g"), [ROW]) == [busy]
+    assert rig.begin(rig.groups.removal.delete_group("g")) == [busy]
+    rig.clock.settle()
+    assert deleted == [E.NONE] and not rig.store.entries
+    commit(rig)
+
+
+def offsets_of(rig):
+    return rig.store.entries["g"].offsets.committed
+
+
+@pytest.mark.parametrize("how", ["hang up", "refuse"])
+def test_a_group_that_was_not_deleted_to_its_end_stays(rig, monkeypatch, how):
+    slow(monkeypatch)
+    commit(rig, *(ROW._replace(partition=index) for index in range(5)))
+    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    if how == "hang up":
+        deleted.activity.discard()
+    else:
+        rig.log_of().refuse = E.KAFKA_STORAGE_ERROR
+        rig.clock.settle()
+        rig.log_of().refuse = E.NONE
+        assert deleted == [E.NOT_COORDINATOR]
+    commit(rig)
+    assert len(offsets_of(rig)) == 5
+
+
+def test_a_marker_that_comes_while_a_group_is_deleted_brings_nothing_back(rig, monkeypatch):
+    slow(monkeypatch)
+    commit(rig, ROW, ROW._replace(partition=1))
+    commit(rig, ROW._replace(partition=2), ROW._replace(partition=0, offset=43), producer=PRODUCER)
+    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    rig.mark(7)
+    rig.clock.settle()
+    assert deleted == [E.NONE] and not rig.store.entries
+    assert not rig.restart().store.entries
+
+
+def test_offsets_of_a_topic_that_was_made_again_meanwhile_stay(rig, monkeypatch):
+    slow(monkeypatch)
+    commit(rig, *(ROW._replace(partition=index) for index in range(3)))
+    (gone,) = rig.cluster.on_topic_deleted
+    rig.turns.event(lambda: gone(SimpleNamespace(name="t")))
+    commit(rig, ROW._replace(partition=2, offset=7))
+    rig.clock.settle()
+    assert offsets(rig) == {("t", 2): 7}
+
+
+def test_topics_that_are_deleted_while_others_are_forgotten_are_forgotten_too(rig, monkeypatch):
+    slow(monkeypatch)
+    commit(rig, ROW, *(ROW._replace(topic=name) for name in "uvw"))
+    (gone,) = rig.cluster.on_topic_deleted
+    for name in "tuv":
+        rig.turns.event(lambda name=name: gone(SimpleNamespace(name=name)))
+    rig.clock.settle()
+    assert offsets(rig) == {("w", 0): 42}
+
+
+# --- what breaks ------------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_breaks_does_not_keep_the_others_from_expiring(rig, caplog):
+    for name in ("g", "h"):
+        commit(rig, caller=Caller(name))
+    assert rig.log_of("g") is not rig.log_of("h")
+    rig.log_of("g").append_own = None
+    rig.clock.advance(RETENTION_MS)
+    assert set(rig.store.entries) == {"g"} and "failed; it is tried again" in caplog.text
+    del rig.log_of("g").append_own
+    rig.clock.advance(LOOK_MS)
+    assert not rig.store.entries
+
+
+def test_a_look_that_fails_is_not_the_last_one(rig, monkeypatch, caplog):
+    commit(rig)
+    with monkeypatch.context() as broken:
+        broken.setattr(rig.store, "entries", None)
+        rig.clock.advance(RETENTION_MS)
+    assert "the next one comes as planned" in caplog.text
+    rig.clock.advance(LOOK_MS)
+    assert not rig.store.entries
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("a bug")])
+def test_a_partition_that_cannot_be_loaded_does_not_keep_the_others_loading(rig, monkeypatch, error):
+    for name in ("g", "h"):
+        commit(rig, caller=Caller(name))
+
+    def scan(from_offset):
+        raise error
+
+    rig.log_of("g").scan = scan
+    rig.restart()
+    assert rig.groups.listed()[0] is E.NONE
+    assert rig.commits.fetch("g", None, False)[0] is E.NOT_COORDINATOR
+    assert offsets(rig, "h") == {("t", 0): 42}
+    rig.clock.advance(2 * RETENTION_MS)
+    assert not rig.store.entries
+
+
+# --- clocks that are set ----------------------------------------------------------------------------------------------
+
+
+def suspended(rig, ms):
+    """The machine slept: its clock went on, the monotonic one did not."""
+    rig.clock.wall_steps_ms += ms
+
+
+def test_a_group_that_empties_after_a_suspend_keeps_its_offsets_as_long_as_any(rig):
+    caller = member(rig, "t")
+    suspended(rig, 30 * RETENTION_MS)
+    commit(rig, caller=caller)
+    rig.leave((caller.member_id, None))
+    assert rig.group().state_timestamp_ms == rig.clock.now_ms()
+    rig.clock.advance(RETENTION_MS - 1)
+    assert offsets(rig) == {("t", 0): 42}
+    rig.clock.advance(LOOK_MS)
+    assert not rig.store.entries
+
+
+def test_a_clock_that_is_set_ahead_and_back_expires_nothing(rig):
+    caller = member(rig, "t")
+    commit(rig, caller=caller)
+    suspended(rig, 10 * RETENTION_MS)
+    suspended(rig, -10 * RETENTION_MS)
+    rig.leave((caller.member_id, None))
+    rig.clock.advance(RETENTION_MS - LOOK_MS)
+    assert offsets(rig) == {("t", 0): 42}
+
+
+def test_a_clock_that_is_set_back_does_not_end_sessions_or_offsets(rig):
+    (reply,) = rig.stable(session_ms=20_000)
+    suspended(rig, -10 * RETENTION_MS)
+    rig.clock.advance(19_999)
+    assert rig.heartbeat(reply) is E.NONE
+    rig.leave((reply.member_id, None))
+    assert rig.group().state_timestamp_ms == rig.clock.now_ms()
+    commit(rig)
+    rig.clock.advance(RETENTION_MS - 1)
+    assert offsets(rig) == {("t", 0): 42}

@@ -33,11 +33,11 @@ def batches():
 
 
 def replayed(batches):
-    store = GroupStore(0, 0.0)
+    store = GroupStore(0)
     states = []
     for header, batch in batches:
         for said in replay_batch(header, batch):
-            store.apply(0, said, 0.0)
+            store.apply(0, said, 0)
             if isinstance(said.key, GroupKey):
                 states.append((header, batch, store.entries["auditors"].group.value()))
     return store, states

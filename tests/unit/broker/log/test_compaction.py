@@ -282,10 +282,10 @@ def test_committed_offsets_are_the_same_after_a_compaction(rig):
 
 
 def loaded_offsets(partition):
-    store = GroupStore(0, 0.0)
+    store = GroupStore(0)
     for header, batch in partition.scan(0):
         for said in replay_batch(header, batch):
-            store.apply(0, said, 0.0)
+            store.apply(0, said, 0)
     offsets = store.entries["group"].offsets
     return offsets.committed, offsets.pending, offsets.unstable
 
