@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ottla.protocol import codec
+from ottla.testkit.furnish import message
 
 CLIENT_ID = "hostile"
 _READ = bytearray(1 << 20)
@@ -15,22 +16,11 @@ _READ = bytearray(1 << 20)
 
 def frame(api_key: int, version: int, **fields: Any) -> bytes:
     """A request, size and header included. Rows are dicts: they become the schema's structs."""
-    return frame_of(made(codec.request_class(api_key), fields), version)
+    return frame_of(message(api_key, version, **fields), version)
 
 
-def frame_of(message: Any, version: int) -> bytes:
-    return codec.encode_request(message, version, 1, CLIENT_ID)
-
-
-def made(data_class: Any, values: dict[str, Any]) -> Any:
-    """An object of one of the library's classes from plain values."""
-    filled = {}
-    for name, value in values.items():
-        field = data_class.fields[name]
-        if field.is_array() and field.is_struct_array() and value is not None:
-            value = [made(field.data_class, row) for row in value]
-        filled[name] = value
-    return data_class(**filled)
+def frame_of(request: Any, version: int) -> bytes:
+    return codec.encode_request(request, version, 1, CLIENT_ID)
 
 
 class Talk:

@@ -3,6 +3,8 @@
     python benchmarks/others.py                                  every attack, about five minutes
     python benchmarks/others.py --only offset-fetch-20 idle
     python benchmarks/others.py --against kafka                  Apache Kafka beside it (Java 17 and Maven)
+    python benchmarks/others.py --walk                           the greediest requests of every API, twenty minutes
+    python benchmarks/others.py --walk --only Metadata Fetch
 
 The pinger (pinger.py) asks for small things, one after another. What it waits is told on the clock, and in CPU time of
 the broker, which does not depend on what else runs on the machine: of all its threads, and of its event loop's alone.
@@ -15,16 +17,20 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import processes  # noqa: E402
 import stage  # noqa: E402
+import walk  # noqa: E402
 from attacks import ATTACKS, Attack  # noqa: E402
 from felt import heading, line_of  # noqa: E402
 from figures import machine  # noqa: E402
 from stage import Figures  # noqa: E402
+
+from ottla.broker.api.table import TABLE  # noqa: E402
 
 MOST_CPU_MS = 20.0
 
@@ -47,23 +53,27 @@ def run(attack: Attack, seconds: float, kafka_script: Path | None) -> dict[str, 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=[attack.name for attack in ATTACKS], metavar="NAME")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="attacks, or with --walk APIs")
+    parser.add_argument("--walk", action="store_true", help="every API served, from its schema, on a large state")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the state that is walked")
+    parser.add_argument("--times", type=int, default=3, help="how often each request of the walk is pipelined")
     parser.add_argument("--against", choices=["kafka"], help="try Apache Kafka too")
     parser.add_argument(
         "--kafka-script", type=Path, default=Path(os.environ.get("KAFKA_SCRIPT", processes.KAFKA_SCRIPT))
     )
     parser.add_argument("--seconds", type=float, default=60, help="after which an attack is cut off")
     parser.add_argument("--format", choices=["text", "json"], default="text")
-    return parser.parse_args()
+    options = parser.parse_args()
+    known = [api.name for api in TABLE.values()] if options.walk else [attack.name for attack in ATTACKS]
+    for name in options.only or ():
+        if name not in known:
+            parser.error(f"{name} is none of {', '.join(known)}")
+    return options
 
 
-def main() -> None:
-    options = arguments()
-    stage.all_descriptors()
-    conditions = machine()
+def strike_all(options: argparse.Namespace) -> dict[str, dict[str, Figures]]:
+    """Figures by attack and broker."""
     results: dict[str, dict[str, Figures]] = {}
-    if options.format == "text":
-        print(f"{conditions['cores']} cores, load {conditions['load_1_min']:.1f} before the start\n\n{heading()}")
     for attack in ATTACKS:
         if options.only and attack.name not in options.only:
             continue
@@ -72,8 +82,22 @@ def main() -> None:
         if options.format == "text":
             for broker, row in found.items():
                 print(line_of(attack.title, broker, row), flush=True)
+    return results
+
+
+def main() -> None:
+    options = arguments()
+    stage.all_descriptors()
+    conditions = machine()
+    if options.format == "text":
+        print(f"{conditions['cores']} cores, load {conditions['load_1_min']:.1f} before the start\n\n{heading()}")
+    results: dict[str, Any] = {"machine": conditions, "goal_cpu_ms": MOST_CPU_MS}
+    if options.walk:
+        results["walk"] = walk.run(options, line_of)
+    else:
+        results["attacks"] = strike_all(options)
     if options.format == "json":
-        print(json.dumps({"machine": conditions, "goal_cpu_ms": MOST_CPU_MS, "attacks": results}, indent=2))
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

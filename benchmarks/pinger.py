@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-PAUSE_S = 0.001
+PAUSE_S = 0.002
 ANSWER_TIMEOUT_S = 120.0
 RECONNECT_S = 0.05
 RECONNECTS = 200

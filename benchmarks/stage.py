@@ -17,6 +17,7 @@ from processes import Broker
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.testkit.furnish import message
 
 PING = "ping"
 SETUP_TIMEOUT_S = 120.0
@@ -82,7 +83,7 @@ class Stage:
 
     def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Send and wait; rows are dicts."""
-        return self.connection.send(hostile.made(raw.codec.request_class(api_key), fields), version)
+        return self.connection.send(message(api_key, version, **fields), version)
 
     def create(self, names: Sequence[str], partitions: int = 1, **configs: str) -> None:
         """Create topics, and wait until they are there."""
@@ -169,7 +170,7 @@ def staged(broker: Broker, seconds: float) -> Iterator[Stage]:
         stage.close()
 
 
-def measure(stage: Stage, attack: Callable[[Stage], None]) -> Figures:
+def measure(stage: Stage, attack: Callable[[Stage], None], settle_s: float = SETTLE_S) -> Figures:
     """The figures of one attack; the broker has been prepared."""
     stage.memory.reset()
     before_mb, before_s = stage.memory.now_mb(), raw.cpu_s(stage.pid)
@@ -182,7 +183,7 @@ def measure(stage: Stage, attack: Callable[[Stage], None]) -> Figures:
         peak_mb = stage.memory.most_mb()
         for talk in stage.talks:
             talk.close()
-        time.sleep(SETTLE_S)
+        time.sleep(settle_s)
     return {
         **pinger.figures,
         "took_s": took_s,

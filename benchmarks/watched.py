@@ -2,7 +2,7 @@
 
     python benchmarks/watched.py FILE serve ...     the arguments of `ottla` follow
 
-FILE holds six numbers (`FIGURES`), always up to date; whoever writes zeros into it begins anew. Pauses are counted in
+FILE holds eight numbers (`FIGURES`), always up to date; whoever writes zeros into it begins anew. Pauses are counted in
 CPU time of the main thread, so that other load of the machine does not look like ours.
 """
 
@@ -13,8 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-FIGURES = struct.Struct("<6d")
-"""Longest collection, full one and turn (ms); how many full collections, collected objects, turns above 20 ms."""
+FIGURES = struct.Struct("<8d")
+"""Longest collection, full one and turn (ms); how many full collections, collected objects, turns above 20 ms; what the
+longest turn was charged, and what a turn took beyond its charge at most (ms)."""
 
 
 class Watch:
@@ -27,22 +28,25 @@ class Watch:
             self._map = mmap.mmap(file.fileno(), FIGURES.size)
 
     def read(self) -> dict[str, float]:
-        names = ("gc_ms", "full_gc_ms", "turn_ms", "full_gcs", "collected", "long_turns")
+        names = "gc_ms", "full_gc_ms", "turn_ms", "full_gcs", "collected", "long_turns", "charged_ms", "uncharged_ms"
         return dict(zip(names, FIGURES.unpack_from(self._map), strict=True))
 
     def reset(self) -> None:
         self._map[:] = bytes(FIGURES.size)
 
     def collection(self, generation: int, ms: float, collected: int) -> None:
-        longest, longest_full, turn_ms, full, total, late = FIGURES.unpack_from(self._map)
+        longest, longest_full, *others = FIGURES.unpack_from(self._map)
+        turn_ms, full, total, *turns = others
         if generation == 2:
             longest_full, full = max(longest_full, ms), full + 1
-        FIGURES.pack_into(self._map, 0, max(longest, ms), longest_full, turn_ms, full, total + collected, late)
+        FIGURES.pack_into(self._map, 0, max(longest, ms), longest_full, turn_ms, full, total + collected, *turns)
 
-    def turn(self, ms: float) -> None:
-        longest, longest_full, turn_ms, full, total, late = FIGURES.unpack_from(self._map)
-        late += ms > 20
-        FIGURES.pack_into(self._map, 0, longest, longest_full, max(turn_ms, ms), full, total, late)
+    def turn(self, ms: float, charged_ms: float) -> None:
+        *collections, turn_ms, full, total, late, charged, uncharged = FIGURES.unpack_from(self._map)
+        if ms > turn_ms:
+            turn_ms, charged = ms, charged_ms
+        late, uncharged = late + (ms > 20), max(uncharged, ms - charged_ms)
+        FIGURES.pack_into(self._map, 0, *collections, turn_ms, full, total, late, charged, uncharged)
 
 
 def watch(watch: Watch) -> None:
@@ -67,10 +71,10 @@ def watch(watch: Watch) -> None:
         if self._running:
             event(self, work)
             return
-        start = cpu()
+        start, charged_us = cpu(), self.charged_us
         event(self, work)
         if (ms := (cpu() - start) / 1e6) > 2:
-            watch.turn(ms)
+            watch.turn(ms, (self.charged_us - charged_us) / 1000)
 
     Turns.event = timed  # type: ignore[method-assign]
 

@@ -1,0 +1,169 @@
+"""Every API that is served, with the greediest requests that its schema allows, on a large state. shell
+
+No API is named here: what is asked is made from the schemas (`ottla.testkit.greedy`), for every entry of the broker's
+table. What changes the topics spoils the state for those that come after it, so the next API gets a fresh copy.
+"""
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hostile
+import processes
+import raw
+import stage
+from processes import Broker
+from stage import Figures, Stage
+from watched import Watch
+
+from ottla.broker.api.context import Api
+from ottla.broker.api.table import TABLE
+from ottla.testkit.furnish import Size, furnish
+from ottla.testkit.greedy import Ask, State, greedy
+
+HERE = Path(__file__).resolve().parent
+WATCHED = str(HERE / "watched.py")
+METADATA_LOG = "__cluster_metadata-0"
+WORST = 10
+QUIET_CPU_S = 0.02
+QUIET_EVERY_S = 0.1
+
+
+def size_of(scale: float) -> Size:
+    """The large state; less of it with a scale below 1."""
+    return Size(
+        topics=max(20, int(2_000 * scale)),
+        partitions=max(200, int(10_000 * scale)),
+        groups=max(20, int(3_000 * scale)),
+        ids=max(20, int(10_000 * scale)),
+        offsets=max(100, int(3_000 * scale)),
+        metadata_bytes=4_000,
+        logs=max(5, int(50 * scale)),
+        records=18_000,
+        start_ms=time.time_ns() // 1_000_000,
+    )
+
+
+@contextlib.contextmanager
+def watched(data_dir: Path, figures: Path) -> Iterator[tuple[Broker, Watch]]:
+    watch = Watch(figures, create=True)
+    with processes.ottla(data_dir, (), (WATCHED, str(figures))) as broker:
+        yield broker, watch
+
+
+def furnished(data_dir: Path, figures: Path, size: Size) -> State:
+    with watched(data_dir, figures) as (broker, _), stage.staged(broker, 60) as scene:
+        connection = scene.connection
+        return furnish(lambda key, version, asked: connection.send(asked, version), lambda: time.sleep(0.02), size)
+
+
+class Copies:
+    """Data directories that are alike at their start."""
+
+    def __init__(self, template: Path, root: Path) -> None:
+        self._template = template
+        self._root = root
+        self.path = root / "copy"
+        self.renew()
+
+    def renew(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        shutil.copytree(self._template, self.path)
+
+    @property
+    def spoiled(self) -> bool:
+        return _metadata_bytes(self.path) != _metadata_bytes(self._template)
+
+
+def _metadata_bytes(data_dir: Path) -> int:
+    """A topic or a config that came or went since is in the metadata log."""
+    return sum(path.stat().st_size for path in (data_dir / METADATA_LOG).glob("*.log"))
+
+
+def quiet(pid: int, deadline: float) -> None:
+    """Wait until the broker has nothing more to do."""
+    used_s = raw.cpu_s(pid)
+    while time.monotonic() < deadline:
+        time.sleep(QUIET_EVERY_S)
+        before_s, used_s = used_s, raw.cpu_s(pid)
+        if used_s - before_s < QUIET_CPU_S:
+            return
+
+
+def strike(ask: Ask, times: int) -> Callable[[Stage], None]:
+    """The request, pipelined, then whatever of it goes on behind the reply."""
+
+    def run(scene: Stage) -> None:
+        scene.send(*[hostile.frame_of(ask.message(), ask.version)] * times)
+        quiet(scene.pid, scene.deadline)
+
+    return run
+
+
+def title_of(api: Api, ask: Ask) -> str:
+    flags = "" if ask.flags else ", not flagged"
+    return f"{api.name} {ask.version} {ask.greed} {ask.array}{flags}"
+
+
+def walk_api(api: Api, state: State, copies: Copies, seconds: float, times: int) -> Iterator[Figures]:
+    with watched(copies.path, copies.path.parent / "figures") as (broker, watch):
+        for ask in greedy(api.key, api.min_version, api.max_version, state):
+            watch.reset()
+            with stage.staged(broker, seconds) as scene:
+                row = stage.measure(scene, strike(ask, times), settle_s=0)
+            yield {"title": title_of(api, ask), "api": api.name, **row, **watch.read()}
+
+
+def walk(only: list[str] | None, scale: float, seconds: float, times: int) -> Iterator[Figures]:
+    """The figures of each request, API by API."""
+    with tempfile.TemporaryDirectory(prefix="ottla-walk-") as directory:
+        root = Path(directory)
+        state = furnished(root / "template", root / "figures", size_of(scale))
+        copies = Copies(root / "template", root)
+        for api in TABLE.values():
+            if only and api.name not in only:
+                continue
+            yield from walk_api(api, state, copies, seconds, times)
+            if copies.spoiled:
+                copies.renew()
+
+
+def worst(rows: list[Figures], of: Callable[[Figures], float]) -> list[Figures]:
+    return sorted(rows, key=of, reverse=True)[:WORST]
+
+
+def summary(rows: list[Figures]) -> str:
+    """The worst of them, by what others waited for, and by memory."""
+    lines = [
+        "",
+        f"the {WORST} longest waits, in CPU time of the loop (and its longest turn, and what that was charged)",
+    ]
+    for row in worst(rows, lambda row: float(row["longest_loop_ms"])):
+        waits = f"{row['longest_loop_ms']:9.1f} {row['turn_ms']:9.1f} {row['charged_ms']:9.1f} ms"
+        lines.append(f"{row['title']:70} {waits}")
+    lines += ["", f"the {WORST} that took most memory, and what of it stayed"]
+    for row in worst(rows, grown_mb):
+        lines.append(f"{row['title']:70} {grown_mb(row):9.1f} {row['after_mb'] - row['before_mb']:9.1f} MB")
+    return "\n".join(lines)
+
+
+def grown_mb(row: Figures) -> float:
+    return float(row["peak_mb"] - row["before_mb"])
+
+
+def run(options: Any, line_of: Callable[[str, str, Figures], str]) -> list[Figures]:
+    """Walk, print a line for each API's worst as it comes, and the worst of all."""
+    rows: list[Figures] = []
+    for row in walk(options.only, options.scale, options.seconds, options.times):
+        rows.append(row)
+        if options.format == "text":
+            print(line_of(row["title"], "ottla", row), flush=True)
+    if options.format == "text":
+        print(summary(rows))
+    sys.stdout.flush()
+    return rows
