@@ -72,6 +72,8 @@ def _audit(arguments: argparse.Namespace) -> int:
                 outputs.write(report, render(found).encode())
     except (BadArgument, UnreadableDirectory, AuditFailed, outputs.OutputFailed, NoSpark) as error:
         return _failed(str(error))
+    for told in command_line.beyond(request.until_offsets, _ends(found)):
+        _tell(told)
     _print(found, arguments)
     return FINDINGS if found.at_least(arguments.fail_on) else CLEAN
 
@@ -145,6 +147,16 @@ def _topics_exist(request: "Request", listed: "list[Listed]") -> None:
     for topic, partition in request.until_offsets:
         if (topic, partition) not in names:
             raise BadArgument(f"--as-of names {topic}:{partition}, which is not there")
+
+
+def _ends(found: "Audit") -> dict[tuple[str, int], int]:
+    """Where the log of each partition ends: in the replica that goes on longest, whether it was cut there or not."""
+    ends: dict[tuple[str, int], int] = {}
+    for one in found.partitions:
+        place = one.log.topic, one.log.partition
+        last_base = one.log.segments[-1].base_offset if one.log.segments else 0
+        ends[place] = max(one.log_end, last_base, ends.get(place, 0))
+    return ends
 
 
 def _print(found: "Audit", arguments: argparse.Namespace) -> None:

@@ -170,8 +170,13 @@ class LogManager:
                 )
             self.node_id = int(node_id)
             _log.info("This broker is node %d, as %s says", self.node_id, path)
-        if not cluster_id or self.cluster_id not in ("", cluster_id):
-            raise LogDirectoryError(f"{path} belongs to cluster {cluster_id or '(none)'}, not to {self.cluster_id}")
+        if not cluster_id:
+            raise LogDirectoryError(
+                f"{path} names no cluster: add the line cluster.id=..., with the id of its other brokers, or any text "
+                "without blanks"
+            )
+        if self.cluster_id not in ("", cluster_id):
+            raise LogDirectoryError(f"{path} belongs to cluster {cluster_id}, not to {self.cluster_id}")
         self.cluster_id = cluster_id
         self.directory_id = found.get("directory.id", "")
 

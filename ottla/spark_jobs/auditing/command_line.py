@@ -1,7 +1,7 @@
 """The arguments of an audit: what may be said on the command line, and what it means. pure"""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from ottla.spark_jobs.checks.finding import CHECKS
@@ -154,6 +154,15 @@ def ahead(as_of_ms: int | None, since_ms: int | None, now_ms: int) -> list[str]:
     if since_ms is not None and since_ms > now_ms:
         told.append("--since is in the future: what is read is what cannot be left out")
     return told
+
+
+def beyond(until_offsets: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> list[str]:
+    """What is to be told of offsets of `--as-of` where no log has come; `ends`: where those that were read end."""
+    return [
+        f"--as-of names offset {offset:,} of {topic}:{partition}, which ends at {end:,}: that is what was read"
+        for (topic, partition), offset in until_offsets.items()
+        if offset > (end := ends.get((topic, partition), offset))
+    ]
 
 
 def _is_number(given: str) -> bool:

@@ -89,6 +89,12 @@ def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean"]]:
     """The audit in one sentence, and how bad it is."""
     wrong = audit.at_least("warning")
     if not wrong:
+        if not any(one.batches for one in audit.partitions):
+            then = f" as of {audit.as_of}" if audit.as_of else ""
+            return (
+                f"Nothing was there to check: no batch in {count(len(audit.partitions), 'partition')}{then}.",
+                "clean",
+            )
         return f"Clean: {_clean(audit)}.", "clean"
     many = Counter(one.check for one in wrong)
     parts = [count(many[check], _NOUNS[check], _PLURALS.get(check)) for check in CHECKS if many[check]]

@@ -50,6 +50,17 @@ def test_directory_of_zookeeper_s_time_names_its_broker(broker):
     assert (broker.manager.node_id, broker.manager.directory_id) == (3, "")
 
 
+def test_directory_that_names_no_cluster_is_told_so(broker):
+    broker.stop()
+    properties = broker.directory / "meta.properties"
+    whole = properties.read_text()
+    properties.write_text("".join(line for line in whole.splitlines(True) if not line.startswith("cluster.id")))
+    with pytest.raises(LogDirectoryError, match=r"meta\.properties names no cluster: add the line cluster\.id="):
+        broker.start()
+    properties.write_text(whole)
+    broker.start()
+
+
 @pytest.mark.parametrize("settings", [{"node_id": 2, "node_id_given": True}, {"cluster_id": "another"}])
 def test_the_directory_of_another_broker_is_refused(broker, settings):
     broker.stop()
