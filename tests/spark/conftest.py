@@ -123,3 +123,15 @@ def write_log(tmp_path):
     make.root.mkdir()
     (make.root / "meta.properties").write_text("version=1\n")
     return make
+
+
+@pytest.fixture
+def run_audit(capsys):
+    """Audit as a command line says: exit code, output, what was told beside it."""
+    from ottla.spark_jobs.audit import main
+
+    def run(*argv):
+        code = main([str(argument) for argument in argv])
+        return code, *capsys.readouterr()
+
+    return run

@@ -16,17 +16,6 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def run_audit(capsys):
-    from ottla.spark_jobs.audit import main
-
-    def run(*argv):
-        code = main([str(argument) for argument in argv])
-        return code, *capsys.readouterr()
-
-    return run
-
-
 def lines(out):
     return [json.loads(line) for line in out.splitlines()]
 
@@ -379,33 +368,6 @@ def test_times_that_have_not_come_are_told_beside_the_answer(run_audit, write_lo
     assert (code, err) == (0, "ottla audit: --since is in the future: what is read is what cannot be left out\n")
     assert out.startswith("Audit of ")
     assert run_audit(write_log.root, "--as-of", "1980-01-01", "--since", "1979-01-01")[2] == ""
-
-
-def test_offsets_where_the_log_has_not_come_are_told_beside_the_answer(run_audit, write_log):
-    log = write_log()
-    log.data(3)
-    log.roll()
-    log.data(2)
-    for offset in (0, 2, 4, 5):
-        assert run_audit(write_log.root, "--as-of", f"ledger:0:{offset}")[2] == ""
-    code, out, err = run_audit(write_log.root, "--as-of", "ledger:0:1006")
-    assert (code, err) == (
-        0,
-        "ottla audit: --as-of names offset 1,006 of ledger:0, which ends at 5: that is what was read\n",
-    )
-    assert out.startswith("Audit of ")
-
-
-def test_logs_without_a_batch_are_not_called_clean(run_audit, write_log):
-    log = write_log()
-    log.path.touch()
-    code, out, _ = run_audit(write_log.root)
-    assert code == 0
-    assert "Nothing was there to check: no batch in 1 partition." in out and "Clean" not in out
-    log.data(2)
-    assert "Clean: every transaction is decided" in run_audit(write_log.root)[1]
-    out = run_audit(write_log.root, "--as-of", "ledger:0:0")[1]
-    assert "Nothing was there to check: no batch in 1 partition as of ledger:0:0." in out
 
 
 def test_a_file_for_a_directory_is_told_by_its_name(run_audit, tmp_path):
