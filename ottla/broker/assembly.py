@@ -82,7 +82,7 @@ class Assembly:
         sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
         self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0)
         self.dispatcher = Dispatcher(self.broker, TABLE)
-        self._retention = Retention(cluster.partitions, disk, clock, turns, logs.graves, logs.fail)
+        self._retention = Retention(cluster.partitions, disk, clock, turns, logs.graves, logs.met)
         self._cleaner = LogCleaner(logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size)
         turns.event(groups.open)
         turns.event(transactions.start)

@@ -8,7 +8,9 @@ import resource
 import signal
 import socket
 import sys
+import threading
 from pathlib import Path
+from typing import Final
 
 import uvloop
 
@@ -27,6 +29,8 @@ log = logging.getLogger("ottla.server")
 
 DRAIN_SECONDS = 1.0
 ACCEPT_BACKLOG = 1024
+HALT_SECONDS: Final = 10.0
+"""How long a broker whose storage failed may take to end: a disk that hangs must not keep it."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -104,8 +108,8 @@ def run(config: Config, *, ready_file: str | None = None, truncate_damaged: froz
     """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
     Prints `ready PLAINTEXT://host:port` to stdout (and into `ready_file`, which is removed when they can no more, and
-    before anything else at a start) when clients can connect. 0 after a clean
-    stop, 1 when the directory or the port cannot be had or the storage failed.
+    before anything else at a start) when clients can connect. 0 after a clean stop; 1 when the directory or the port
+    cannot be had, or the storage failed, which ends the broker unless `log.dir.failure.exit` says otherwise.
     """
     _raise_file_limit()
     try:
@@ -135,6 +139,7 @@ async def _serve(server: Server, ready_file: str | None) -> int:
     loop = asyncio.get_running_loop()
     for number in heard:
         loop.add_signal_handler(number, on_signal)
+    watch = _stop_with_storage(server, stopping)
     try:
         if not stopping.is_set():
             _say_ready(address, ready_file)
@@ -143,8 +148,27 @@ async def _serve(server: Server, ready_file: str | None) -> int:
         log.info("Stopping")
         _unsay_ready(ready_file)
         await server.stop()
+        watch.cancel()
         log.info("Stopped")
     return 0 if server.broker.logs.offline is None else 1
+
+
+def _stop_with_storage(server: Server, stopping: asyncio.Event) -> threading.Timer:
+    """Set `stopping` when the log directory fails, and end the process if the stop takes too long; or do nothing."""
+    logs = server.broker.logs
+    watch = threading.Timer(HALT_SECONDS, os._exit, (1,))
+    watch.daemon = True
+
+    def on_offline() -> None:
+        log.critical("Shutdown broker because all log dirs in %s have failed", logs.directory)  # in Kafka's words
+        stopping.set()
+        watch.start()
+
+    if server.config.log_dir_failure_exit:
+        logs.on_offline = on_offline
+        if logs.offline is not None:
+            on_offline()
+    return watch
 
 
 def _say_ready(address: str, ready_file: str | None) -> None:

@@ -17,6 +17,7 @@ from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.clock import Clock, Timer
+from ottla.broker.ports.descriptors import Shortage
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
     TOPIC_RESOURCE,
@@ -74,10 +75,12 @@ class PartitionStore(Protocol):
     def open_partition(
         self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
     ) -> Partition:
-        """Open or create one partition of this broker."""
+        """Open or create one partition of this broker. Raises Shortage."""
 
-    def absent_partition(self, topic: str, index: int, topic_id: bytes, leader_epoch: int) -> Partition:
-        """A partition that is not in this directory: offline for good."""
+    def absent_partition(
+        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, reason: str | None = None
+    ) -> Partition:
+        """A partition that is not in this directory, or cannot be had now for a reason: offline for good."""
 
     def sync(self, partition: Partition) -> None:
         """Put what a partition has appended on the device. Raises OSError."""
@@ -363,7 +366,10 @@ class Cluster:
             partition = self._store.absent_partition(topic.name, index, topic.topic_id, epoch)
         else:
             settings = self._settings_of(topic.configs)
-            partition = self._store.open_partition(topic.name, index, topic.topic_id, epoch, settings)
+            try:
+                partition = self._store.open_partition(topic.name, index, topic.topic_id, epoch, settings)
+            except Shortage as short:  # not kept: who asks next tries again
+                return self._store.absent_partition(topic.name, index, topic.topic_id, epoch, f"{short}")
             if partition.leader_epoch != epoch:
                 partition.lead(epoch)  # it was opened before the election, to be taken over
         self._partitions[topic.name][index] = partition

@@ -108,6 +108,11 @@ class Config:
     log_flush_interval_messages: int = int64(
         INT64_MAX, "The records after which a log is synced; with 1 it is on disk when acknowledged.", at_least=1
     )
+    log_dir_failure_exit: bool = boolean(
+        True,
+        "Ottla's own: whether the broker ends with exit code 1 when its data directory fails, as Kafka does; if not, "
+        "it goes on and answers KAFKA_STORAGE_ERROR.",
+    )
     max_open_log_files: int = int32(
         0,
         "Ottla's own: how many log files are open at once; one not used for long is closed and opened again when it "

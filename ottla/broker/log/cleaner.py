@@ -33,7 +33,7 @@ from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.settings import MAX_INT64
 from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, rename_segment, set_aside
 from ottla.broker.ports.clock import Clock
-from ottla.broker.ports.disk import Disk
+from ottla.broker.ports.disk import Disk, Shortage
 from ottla.broker.turns import Activity, Turns, Wait
 from ottla.protocol.batch import HEADER_SIZE, BatchHeader, read_header
 from ottla.protocol.errors import ProtocolError
@@ -116,7 +116,7 @@ class LogCleaner:
         partition = found.partition
         try:
             await self._clean(partition, found.dirt)
-        except _Interrupted as why:
+        except (_Interrupted, Shortage) as why:
             _log.info("%s is not cleaned now: %s", partition.name, why)
             self._skipped.add(partition)
         except ProtocolError as damage:
@@ -145,6 +145,8 @@ class LogCleaner:
                 due = dirt.dirty_bytes > 0 and self._is_overdue(partition, dirt, now_ms)
             except ProtocolError as damage:
                 self._give_up(partition, damage)
+                continue
+            except Shortage:
                 continue
             if (due or dirt.ratio > settings.min_cleanable_dirty_ratio) and (
                 best is None or dirt.ratio > best.dirt.ratio
@@ -256,7 +258,7 @@ class LogCleaner:
             raise
         except OSError as error:
             output.discard()
-            if error.errno != errno.ENOSPC:
+            if error.errno != errno.ENOSPC and not isinstance(error, Shortage):
                 raise
             raise _Interrupted(f"{error}") from error
         await self._swap(partition, group, output)
@@ -308,7 +310,10 @@ class LogCleaner:
             path = segment.log_path.removesuffix(".log")
             deleted += set_aside(self._disk, path, with_snapshot=segment is not group[0])
         # No file system has to keep the order of renames, and without the old files' the new ones' would do harm.
-        self._disk.sync_dir(partition.directory)
+        try:
+            self._disk.sync_dir(partition.directory)
+        except Shortage as short:  # half of a swap is not to be tried again
+            raise OSError(errno.EIO, f"{short}", partition.directory) from short
         rename_segment(self._disk, output.path, SWAP, "")
         partition.replace_segments(group, output.segment(partition, group[-1].created_ms))
         self._logs.graves.bury(deleted, partition.settings.file_delete_delay_ms)

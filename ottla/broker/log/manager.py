@@ -3,8 +3,10 @@
 Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
 """
 
+import math
 from collections.abc import Callable, Container, Iterable, Iterator
 from logging import getLogger
+from typing import Final
 
 from ottla.broker.log import checkpoints
 from ottla.broker.log.ahead import LEAST_BYTES, Job, Recovered, bytes_to_scan, recover_ahead, take_over
@@ -17,11 +19,14 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.log.recovery import Start, load_log, new_log
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.descriptors import Shortage, shortage
 from ottla.broker.ports.disk import Disk, Lock, LockHeld, Volume
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode, ProtocolError
 
 _log = getLogger(__name__)
+
+SHORTAGE_SAID_MS: Final = 60_000.0
 
 
 class LogDirectoryError(Exception):
@@ -39,14 +44,17 @@ class LogManager:
         self.directory_id = ""
         self.clean_start = False
         self.offline: str | None = None
+        self.on_offline: Callable[[], None] | None = None
+        """Called once, when the directory has failed and every partition says so."""
         self._disk = disk
         self._clock = clock
+        self._said_short_ms = -math.inf
         self._flusher = Flusher(disk, clock, self.fail)
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
         # By directory: what was recovered and is not opened yet.
         self._recovered: dict[str, Recovered] = {}
-        self._checkpoints = Checkpointer(disk, clock, settings.directory, self._partitions, self.fail)
+        self._checkpoints = Checkpointer(disk, clock, settings.directory, self._partitions, self.met)
         self.graves = Graves(disk, clock)
 
     @property
@@ -200,13 +208,16 @@ class LogManager:
     def open_partition(
         self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
     ) -> Partition:
-        """The partition, made if its directory is absent; offline if it is damaged or IO fails."""
+        """The partition, made if its directory is absent; offline if it is damaged or IO fails. Raises Shortage."""
         key = topic, index
         known = self._partitions.get(key)
         if known is not None:
             return known
         try:
             loaded = self._make_or_load(key, topic_id, settings) if self.offline is None else None
+        except Shortage as short:
+            self.met(short)
+            raise
         except OSError as error:
             self.fail(error)
             loaded = None
@@ -222,7 +233,7 @@ class LogManager:
             disk=self._disk,
             clock=self._clock,
             producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
-            on_failure=self.fail,
+            on_failure=self.met,
             flush=self._flusher.flush,
         )
         self._partitions[key] = partition
@@ -230,11 +241,13 @@ class LogManager:
             partition.take_offline(self.offline)
         return partition
 
-    def absent_partition(self, topic: str, index: int, topic_id: bytes, leader_epoch: int) -> Partition:
+    def absent_partition(
+        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, reason: str | None = None
+    ) -> Partition:
         """A partition that has no replica in this directory: it is offline, and nothing is made for it."""
         settings = PartitionSettings()
         loaded = new_log(self._disk, self._path(f"{topic}-{index}"), settings, 0, self._clock.now_ms())
-        loaded = loaded._replace(damage=f"{topic}-{index} has no replica in {self.directory}")
+        loaded = loaded._replace(damage=reason or f"{topic}-{index} has no replica in {self.directory}")
         return Partition(
             topic, index, topic_id, leader_epoch, settings, loaded=loaded, disk=self._disk, clock=self._clock
         )
@@ -278,7 +291,7 @@ class LogManager:
                     jobs.append(Job(directory, settings, start, size_bytes))
             self._recovered = recover_ahead(self._disk, jobs)
         except OSError as error:
-            self.fail(error)
+            self.met(error)
 
     def _load(self, key: TopicPartition, directory: str, settings: PartitionSettings, now_ms: int) -> LoadedLog:
         found = self._recovered.pop(directory, None)
@@ -380,6 +393,15 @@ class LogManager:
         self._checkpoints.write()
         return len(online) == len(self._partitions)
 
+    def met(self, error: OSError) -> None:
+        """IO failed in a step that may be tried again: no matter if the machine was short of something."""
+        limit = shortage(error) if isinstance(error, Shortage) else None
+        if limit is None:
+            self.fail(error)
+        elif self._clock.monotonic_ms() - self._said_short_ms >= SHORTAGE_SAID_MS:
+            self._said_short_ms = self._clock.monotonic_ms()
+            _log.warning("%s: %s; it is tried again", error.filename or self.directory, limit)
+
     def fail(self, error: OSError) -> None:
         """IO failed: the directory is not trusted any more, and every partition in it answers so."""
         if self.offline is not None:
@@ -389,6 +411,8 @@ class LogManager:
         _log.error("%s; free or repair the storage and start the broker again", self.offline)
         for partition in self:
             partition.take_offline(self.offline)
+        if self.on_offline is not None:
+            self.on_offline()
 
     def _unlock(self) -> None:
         self.graves.close()

@@ -21,7 +21,7 @@ from ottla.broker.log.segment import Segment
 from ottla.broker.log.settings import MAX_INT64, PartitionSettings
 from ottla.broker.log.snapshot_writer import SnapshotWriter
 from ottla.broker.ports.clock import Clock
-from ottla.broker.ports.disk import Disk
+from ottla.broker.ports.disk import Disk, Shortage
 from ottla.protocol.batch import (
     TIMESTAMP_TYPE,
     BatchHeader,
@@ -404,6 +404,7 @@ class Partition(ReadableLog):
         try:
             if count == len(segments):
                 self._roll(self._clock.now_ms())
+            if segments.active.size_bytes == 0:
                 # Without a file of the new segment, a start after a crash would begin again at offset 0.
                 segments.sync()
         except OSError as error:
@@ -434,17 +435,20 @@ class Partition(ReadableLog):
             callback(self._offline_error)
 
     def _roll(self, now_ms: int) -> None:
-        sealed = self._segments.roll(now_ms, self.settings)
+        """Seal the active segment and begin the next. Raises OSError; after a Shortage the log is as it was."""
         if self.settings.flush_messages != MAX_INT64:
             # Batches of the next segment may reach the device first; without the end of this one, that is damage.
             # What is not flushed yet is little.
-            sealed.file.sync()
-        self.unsynced += sealed.paths
-        if len(self._producers) > SNAPSHOT_AT_ONCE:
-            self._begin_snapshot()
-        else:
-            self._save_snapshot()
-            self.unsynced.append(self._snapshot_path(self.log_end_offset))
+            self._segments.active.file.sync()
+        self.unsynced += self._segments.roll(now_ms, self.settings).paths
+        try:
+            if len(self._producers) > SNAPSHOT_AT_ONCE:
+                self._begin_snapshot()
+            else:
+                self._save_snapshot()
+                self.unsynced.append(self._snapshot_path(self.log_end_offset))
+        except Shortage as short:  # an older one, and the batches behind it, say the same
+            self._fail(short)
 
     def _begin_snapshot(self) -> None:
         """Take a snapshot over the next turns. One at a time: the next roll after its end takes the next one."""
@@ -458,7 +462,11 @@ class Partition(ReadableLog):
             self._snapshot_offset = offset
             self.unsynced.append(path)
 
-        self._snapshot_writer = SnapshotWriter(self._disk, self._clock, path, self._producers, written, self._fail)
+        def failed(error: OSError) -> None:
+            self._snapshot_writer = None
+            self._fail(error)
+
+        self._snapshot_writer = SnapshotWriter(self._disk, self._clock, path, self._producers, written, failed)
 
     def _stop_snapshot(self) -> None:
         writer, self._snapshot_writer = self._snapshot_writer, None

@@ -7,6 +7,7 @@ from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.results import Limit, Slice
 from ottla.broker.log.segments import Segments
 from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
+from ottla.broker.ports.disk import Shortage
 from ottla.broker.turns import Wait
 from ottla.protocol.batch import BatchHeader
 from ottla.protocol.errors import ErrorCode, ProtocolError
@@ -196,7 +197,9 @@ class ReadableLog:
         _log.error("%s: %s; --truncate-damaged %s gives up what follows", self.name, self.offline, self.name)
 
     def _fail(self, error: OSError) -> None:
-        self.take_offline(f"storage failed: {error}")
-        _log.error("%s: %s", self.name, self.offline)
+        """IO failed: this partition is not trusted any more; after a mere shortage it is, and the next try may do."""
+        if not isinstance(error, Shortage):
+            self.take_offline(f"storage failed: {error}")
+            _log.error("%s: %s", self.name, self.offline)
         if self._on_failure is not None:
             self._on_failure(error)

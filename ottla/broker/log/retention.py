@@ -99,16 +99,15 @@ class Retention:
         try:
             count = count_deletable(partition, self._clock.now_ms(), self._modified_ms)
             step = min(count, SEGMENTS_PER_STEP)
-            if step:
-                self._delete(partition, step)
-            return count > step
+            return step > 0 and self._delete(partition, step) and count > step
         except OSError as error:
             self._failed(error)
         except ProtocolError as bad:
             _log.error("%s: nothing is deleted by age or size: %s", partition.name, bad)
         return False
 
-    def _delete(self, partition: Partition, count: int) -> None:
+    def _delete(self, partition: Partition, count: int) -> bool:
+        """Whether they are gone."""
         removed = partition.drop_oldest(count)
         deleted: list[str] = []
         for segment in removed:
@@ -119,6 +118,7 @@ class Retention:
             _log.info(
                 "%s: deleted %d segments, the log begins at %d", partition.name, count, partition.log_start_offset
             )
+        return bool(removed)
 
     def _modified_ms(self, segment: Segment) -> int:
         return self._disk.modified_ms(segment.log_path)

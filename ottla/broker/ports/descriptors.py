@@ -1,18 +1,50 @@
 """How many files are open at once: those not used for long are closed, and opened again when they are used. shell
 
 The one place that splits what the system allows the process: half for logs, some for files that live for one call, and
-connections get what is left. So however many clients come, the logs find their descriptors free.
+connections get what is left. So however many clients come, the logs find their descriptors free. Where somebody else
+takes them all the same, a log file that rests, and one spare descriptor, make room for what must be done now.
 """
 
+import errno
+import os
 import resource
 from collections import OrderedDict
-from typing import Final, Protocol
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar
 
+T = TypeVar("T")
+
+_NONE: Final = -1
 _FEWEST: Final = 16
 _ENOUGH: Final = 65_536
 _UNLIMITED: Final = 1 << 20
 # A sync of files that are not open takes up to 64; the rest is for checkpoints, directories, listeners, the event loop.
 _OTHERS: Final = 96
+
+
+_NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
+
+
+class Shortage(OSError):
+    """There is no descriptor or no memory to be had. Nothing was done and nothing is lost: it may be tried again."""
+
+
+def shortage(error: OSError) -> str | None:
+    """Which limit was met; None if it is another failure."""
+    match error.errno:
+        case errno.EMFILE:
+            return f"this process may have {allowed()} files and connections open (RLIMIT_NOFILE, `ulimit -n`)"
+        case errno.ENFILE:
+            return "the machine may have no more files open (`sysctl fs.file-max`)"
+        case errno.ENOMEM:
+            return "the machine has no memory left"
+    return None
+
+
+def told(error: OSError) -> OSError:
+    """The error of a call that has done nothing: a Shortage if it is one."""
+    return error if shortage(error) is None else Shortage(error.errno, error.strerror, error.filename)
 
 
 class Resting(Protocol):
@@ -47,11 +79,12 @@ class Descriptors:
     over once ("clock", an approximation of least recently used).
     """
 
-    __slots__ = ("_limit", "_open")
+    __slots__ = ("_limit", "_open", "_spare")
 
     def __init__(self, limit: int = 0) -> None:
         self._limit = limit
         self._open: OrderedDict[Resting, None] = OrderedDict()
+        self._spare = _NONE
 
     def __len__(self) -> int:
         return len(self._open)
@@ -60,6 +93,8 @@ class Descriptors:
         """A file has a descriptor now; another may lose its own."""
         if not self._limit:
             self._limit = log_share(allowed())
+        if self._spare == _NONE:
+            self._spare = self._take_spare()
         files = self._open
         while len(files) >= self._limit:
             oldest, _ = files.popitem(last=False)
@@ -73,3 +108,44 @@ class Descriptors:
     def closed(self, file: Resting) -> None:
         """A file has no descriptor any more."""
         self._open.pop(file, None)
+
+    def find(self, call: Callable[[], T]) -> T:
+        """What a call gives that needs a descriptor. Raises Shortage when there is none for it; OSError."""
+        try:
+            return call()
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTOR or not self._make_room():
+                raise told(error) from None
+        try:
+            return call()
+        except OSError as error:
+            raise told(error) from None
+
+    def close(self) -> None:
+        """Give back the spare one."""
+        spare, self._spare = self._spare, _NONE
+        if spare != _NONE:
+            os.close(spare)
+
+    def _make_room(self) -> bool:
+        """Close a descriptor of ours; False if there is none. The spare one comes back when there is room again."""
+        if self._spare != _NONE:
+            self.close()
+            return True
+        return self._rest_one()
+
+    def _rest_one(self) -> bool:
+        if not self._open:
+            return False
+        oldest, _ = self._open.popitem(last=False)
+        oldest.rest()
+        return True
+
+    def _take_spare(self) -> int:
+        """A descriptor to be given up when there is no other; -1 if there is none, and no log file can rest for it."""
+        for _ in range(2):
+            with suppress(OSError):
+                return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            if len(self._open) < 2 or not self._rest_one():  # not the one that was opened just now
+                break
+        return _NONE

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US
-from ottla.broker.ports.descriptors import Descriptors
+from ottla.broker.ports.descriptors import Descriptors, Shortage, told
 from ottla.broker.ports.locks import LockHeld, RealLock
 from ottla.broker.ports.side_by_side import processors, spread
 from ottla.broker.ports.syncs import Syncs, ThreadSyncJob, sync_descriptor
@@ -26,7 +26,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 T = TypeVar("T")
 R = TypeVar("R")
 
-__all__ = ["Buffer", "Disk", "File", "Lock", "LockHeld", "RealDisk", "RealFile", "SyncJob", "Volume"]
+__all__ = ["Buffer", "Disk", "File", "Lock", "LockHeld", "RealDisk", "RealFile", "Shortage", "SyncJob", "Volume"]
 
 # More buffers than this in one writev are refused by Linux (IOV_MAX).
 _IOV_MAX = 1024
@@ -77,6 +77,8 @@ class SyncJob(Protocol):
 
 class Disk(Protocol):
     """All that the broker knows of files. Paths are strings; failed IO raises OSError.
+
+    A Shortage is one that says nothing of the storage: the call has done nothing and may be tried again.
 
     Calls for names and whole files, and syncs that the caller waits for, are entered with `charge` (microseconds); what
     is done with an open file is charged by whoever knows how much of it a request can ask for.
@@ -166,8 +168,10 @@ class RealFile:
         """Take a descriptor."""
         if not self._path:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
-        if self._disk is not None:
+        if self._disk is None:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+        else:
+            self._descriptor = self._disk.descriptor(self._path, os.O_RDWR | flags)
             self._disk.descriptors.opened(self)
         return self._descriptor
 
@@ -212,8 +216,9 @@ class RealFile:
                 written = os.pwritev(descriptor, buffers[:_IOV_MAX], position)
             if position + written != end:
                 self._append_rest(b"".join(buffers), position, written)
-        except OSError:
-            self._cut_back(position)
+        except OSError as error:
+            if self._cut_back(position):
+                raise told(error) from None
             raise
         self.size_bytes = end
 
@@ -222,13 +227,18 @@ class RealFile:
         while written < len(data):
             written += os.pwrite(self._ready(), memoryview(data)[written:], position + written)
 
-    def _cut_back(self, size_bytes: int) -> None:
+    def _cut_back(self, size_bytes: int) -> bool:
         # If this fails too, bytes stay behind the end: the failed append takes the log offline, and recovery cuts them.
         with suppress(OSError):
             os.ftruncate(self._ready(), size_bytes)
+            return True
+        return False
 
     def pread(self, size_bytes: int, position: int) -> bytes:
-        return os.pread(self._ready(), size_bytes, position)
+        try:
+            return os.pread(self._ready(), size_bytes, position)
+        except OSError as error:
+            raise told(error) from None
 
     def overwrite(self, position: int, data: Buffer) -> None:
         written = 0
@@ -251,8 +261,6 @@ class RealFile:
         self._path = ""
 
 
-
-
 def charge_nobody(cost_us: float) -> None:
     """Nobody waits for the loop: a tool, or a broker that is being put together."""
 
@@ -270,10 +278,15 @@ class RealDisk:
         # By path, the open files that were written: a file is often opened once more, to be read.
         self._writers: dict[str, tuple[RealFile, ...]] = {}
         weakref.finalize(self, self.syncs.stop)
+        weakref.finalize(self, self.descriptors.close)
 
     def open(self, path: str, create: bool = False) -> RealFile:
         self.charge(FILE_CALL_US)
         return RealFile(path, create, self)
+
+    def descriptor(self, path: str, flags: int) -> int:
+        """A new descriptor of a file. Raises Shortage; OSError."""
+        return self.descriptors.find(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
 
     def writes(self, file: RealFile, path: str) -> None:
         """A file is written for the first time since it was opened: a sync of its path goes to its descriptor."""
@@ -301,7 +314,7 @@ class RealDisk:
         return _stat(path).st_size
 
     def list(self, path: str) -> list[str]:
-        names = sorted(_list(path))
+        names = sorted(self.descriptors.find(lambda: _list(path)))
         self.charge(FILE_CALL_US + len(names))
         return names
 
@@ -322,10 +335,10 @@ class RealDisk:
 
     def remove_tree(self, path: str) -> None:
         self.charge(10 * FILE_CALL_US)
-        shutil.rmtree(path)
+        self.descriptors.find(lambda: shutil.rmtree(path))
 
     def read(self, path: str) -> bytes:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self.descriptor(path, os.O_RDONLY)
         try:
             size_bytes = os.fstat(descriptor).st_size
             self.charge(FILE_CALL_US + size_bytes * COPY_BYTE_US)
@@ -352,6 +365,8 @@ class RealDisk:
         if not paths:
             return
         self.charge(SYNC_US)
+        # The thread waits for a descriptor, and nobody could free one for it while this one waits for the thread.
+        os.close(self.descriptor(os.devnull, os.O_RDONLY))
         ended = threading.Event()
         job = self.start_sync(paths, ended.set)
         ended.wait()
@@ -370,7 +385,7 @@ class RealDisk:
 
     def sync_dir(self, path: str) -> None:
         self.charge(SYNC_US)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = self.descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
         finally:
@@ -399,11 +414,14 @@ class RealDisk:
 
     def _write(self, path: str, data: Buffer, sync: bool) -> None:
         self.charge(FILE_CALL_US + len(data) * COPY_BYTE_US + (SYNC_US if sync else 0.0))
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        descriptor = self.descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             written = 0
-            while written < len(data):
-                written += os.write(descriptor, memoryview(data)[written:])
+            try:
+                while written < len(data):
+                    written += os.write(descriptor, memoryview(data)[written:])
+            except OSError as error:
+                raise told(error) from None  # what is there of it is written anew
             if sync:
                 os.fsync(descriptor)
         finally:

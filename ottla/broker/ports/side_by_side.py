@@ -49,7 +49,11 @@ def spread(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> 
     Raises an OSError that `work` raised: who did it once more might not meet it again, for the kernel tells once of a
     sync that failed.
     """
-    selector = selectors.DefaultSelector()
+    try:
+        selector = selectors.DefaultSelector()
+    except OSError as error:  # it takes a descriptor
+        _log.warning("No process to read logs side by side: %s", error)
+        return {}
     children: list[int] = []
     parent = os.getpid()
     received: dict[int, bytearray] = {}

@@ -9,17 +9,25 @@ import fcntl
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from logging import getLogger
 from queue import SimpleQueue
 from typing import Final, TypeAlias, TypeVar
 
+from ottla.broker.ports.descriptors import shortage
 from ottla.broker.ports.kernel_syncs import AT_ONCE, KernelSyncs
+
+_log = getLogger(__name__)
 
 T = TypeVar("T")
 
 _Queue: TypeAlias = "SimpleQueue[ThreadSyncJob | int | None]"
 
+_NOT_YET: Final = -1
+# How long to wait for a descriptor before the next try.
+_WAIT_SECONDS: Final = 0.1
 # What two calls and a wait cost is more than one fdatasync, and less than two.
 _TOGETHER_MIN: Final = 2
 
@@ -27,19 +35,19 @@ _TOGETHER_MIN: Final = 2
 class ThreadSyncJob:
     """A sync in the thread of its disk."""
 
-    __slots__ = ("_descriptors", "_on_end", "_paths", "done", "error")
+    __slots__ = ("_on_end", "_paths", "descriptors", "done", "error")
 
     def __init__(self, descriptors: list[int], paths: list[str], on_end: Callable[[], None] | None) -> None:
         self.done = False
         self.error: OSError | None = None
-        self._descriptors = descriptors
+        self.descriptors = descriptors
         self._paths = paths
         self._on_end = on_end
 
     def run(self, kernel: KernelSyncs) -> None:
         """Sync, and say so."""
         try:
-            self.error = sync_descriptors(self._descriptors, kernel) or sync_paths(self._paths, kernel)
+            self.error = sync_descriptors(self.descriptors, kernel) or sync_paths(self._paths, kernel)
         except OSError as error:
             self.error = error
         on_end, self._on_end = self._on_end, None
@@ -51,11 +59,11 @@ class ThreadSyncJob:
 class Syncs:
     """The thread, started when it is needed first; it ends with `stop`."""
 
-    __slots__ = ("_last", "_queue")
+    __slots__ = ("_jobs", "_queue")
 
     def __init__(self) -> None:
         self._queue: _Queue | None = None
-        self._last: ThreadSyncJob | None = None
+        self._jobs: list[ThreadSyncJob] = []
 
     def start(
         self, descriptors: list[int], paths: list[str], on_end: Callable[[], None] | None = None
@@ -67,16 +75,18 @@ class Syncs:
         if self._queue is None:
             self._queue = SimpleQueue()
             threading.Thread(target=_run, args=(self._queue,), name="sync", daemon=True).start()
-        job = self._last = ThreadSyncJob(descriptors, paths, on_end)
+        job = ThreadSyncJob(descriptors, paths, on_end)
+        self._jobs = [each for each in self._jobs if not each.done]
+        self._jobs.append(job)
         self._queue.put(job)
         return job
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor, behind the syncs that may still use it."""
-        if self._queue is None or self._last is None or self._last.done:
-            os.close(descriptor)
-        else:
+        if self._queue is not None and any(descriptor in job.descriptors for job in self._jobs if not job.done):
             self._queue.put(descriptor)
+        else:
+            os.close(descriptor)
 
     def stop(self) -> None:
         """End the thread, behind what it has still to do."""
@@ -114,14 +124,22 @@ def sync_descriptors(descriptors: Sequence[int], kernel: KernelSyncs, *, data_on
 
 
 def sync_paths(paths: Sequence[str], kernel: KernelSyncs) -> OSError | None:
-    """Sync files and directories; what is gone has nothing left to lose. The first failure."""
+    """Sync files and directories; what is gone has nothing left to lose. The first failure.
+
+    Where there are too few descriptors, a few are synced at a time, and who gets none waits for one.
+    """
     failed: OSError | None = None
-    for some in _chunks(paths):
+    left = list(reversed(paths))
+    while left:
         opened: list[int] = []
         try:
-            for path in some:
-                with suppress(FileNotFoundError):
-                    opened.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            while left and len(opened) < AT_ONCE:
+                descriptor = _open(left[-1], wait=not opened)
+                if descriptor == _NOT_YET:
+                    break
+                left.pop()
+                if descriptor is not None:
+                    opened.append(descriptor)
             # Data alone would not do: on ext4 that need not write a new name of a directory.
             failure = sync_descriptors(opened, kernel, data_only=False)
             failed = failed or failure
@@ -129,6 +147,26 @@ def sync_paths(paths: Sequence[str], kernel: KernelSyncs) -> OSError | None:
             for descriptor in opened:
                 os.close(descriptor)
     return failed
+
+
+def _open(path: str, wait: bool) -> int | None:
+    """A descriptor; None if the file is gone, -1 if there is no descriptor to be had and the caller does not wait."""
+    waited = False
+    while True:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            limit = shortage(error)
+            if limit is None:
+                raise
+            if not wait:
+                return _NOT_YET
+            if not waited:
+                _log.warning("A sync of %s waits: %s", path, limit)
+                waited = True
+            time.sleep(_WAIT_SECONDS)
 
 
 def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:

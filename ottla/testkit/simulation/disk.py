@@ -36,9 +36,10 @@ class MemoryFile:
         disk, data = self._disk, self._inode.data
         try:
             disk.errors.call("append")
-        except OSError:
+        except OSError as error:
             if disk.random.random() < 0.3:  # bytes stay behind the end where cutting back fails too
                 data += b"".join(buffers)[: disk.random.randrange(1, 80)]
+                raise OSError(error.errno, error.strerror) from None  # so it is no mere shortage
             raise
         disk.under_way = self._inode, buffers
         try:

@@ -1,6 +1,7 @@
 """`ottla serve` as a process: ready line, lock, signals, a clean directory, bad options."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -119,6 +120,38 @@ def test_ready_file_of_a_broker_that_was_killed_goes_before_anything_else_is_don
     command = [sys.executable, "-c", BEFORE_THE_IMPORTS, str(served.ready_file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     assert done.stderr.strip() == "it is gone"
+
+
+def fill_disk(served):
+    """No file of the broker can grow any more."""
+    resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (1, 1))
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="no limit can be set on another process here")
+def test_broker_whose_directory_fails_ends_with_exit_code_1_as_kafka_does(serve, tmp_path):
+    served = serve().ready()
+    with served.connect() as connection:
+        create(connection, "ledger")
+        fill_disk(served)
+        assert produce(connection, "ledger", b"x").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert served.process.wait(20) == 1
+    said = served.process.stderr.read()
+    assert f"Shutdown broker because all log dirs in {tmp_path / 'data'} have failed" in said
+    assert "Traceback" not in said
+    assert not served.ready_file.exists()
+    assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="no limit can be set on another process here")
+def test_broker_whose_directory_fails_goes_on_if_it_is_told_to(serve):
+    served = serve("--override", "log.dir.failure.exit=false").ready()
+    with served.connect() as connection:
+        create(connection, "ledger")
+        fill_disk(served)
+        for _ in range(3):
+            assert produce(connection, "ledger", b"x").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert served.process.poll() is None
+    assert served.end() == 1
 
 
 def test_second_broker_on_the_directory_is_refused_with_the_holders_pid(serve):

@@ -1,6 +1,8 @@
 """Partitions by the thousand: what a start looks at, and what it leaves for later."""
 
-from ottla.broker.ports.disk import RealDisk
+import errno
+
+from ottla.broker.ports.disk import RealDisk, Shortage
 from ottla.protocol.batch import build_batch
 from ottla.protocol.produced import check_produced_batch
 
@@ -74,6 +76,22 @@ def test_what_nobody_asks_for_is_opened_later(broker):
         opened.append(len(list(broker.cluster.partitions())))
     assert opened == [1, 2, 3, 4, 5, 5]
     assert [partition.log_end_offset for partition in broker.cluster.partitions()] == [1] * 5
+
+
+def test_a_partition_that_finds_no_descriptor_is_opened_by_who_asks_next(broker, monkeypatch):
+    filled(broker)
+    broker.stop()
+    broker.start()
+
+    def refused(disk, path):
+        raise Shortage(errno.EMFILE, "Too many open files", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealDisk, "list", refused)
+        assert "Too many open files" in broker.cluster.partition("t", 3).offline
+        assert broker.logs.offline is None
+    assert broker.cluster.partition("t", 3).log_end_offset == 1
+    produce(broker.cluster.partition("t", 3))
 
 
 def test_a_topic_that_nobody_has_opened_is_deleted_with_its_directories(broker):

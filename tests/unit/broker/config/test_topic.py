@@ -16,6 +16,7 @@ from ottla.broker.config import (
 from ottla.broker.config.kafka_names import KAFKA_NAMES
 
 OURS = {
+    "log.dir.failure.exit",
     "max.decompressed.message.bytes",
     "max.request.body.bytes",
     "max.open.log.files",
