@@ -33,6 +33,7 @@ from ottla.protocol.frames import (
     skip_tags,
 )
 from ottla.protocol.walker import Reader, compile_reader
+from ottla.protocol.writer import Encoder, Writer, compile_response, compile_writer
 
 __all__ = [
     "decode_request",
@@ -157,6 +158,30 @@ def encode_response(message: Any, api_key: int, version: int, correlation_id: in
             out.buf[8] = 0
         framed = out.result()
     return bytes(framed)
+
+
+@cache
+def row_writer(api_key: int, version: int, *path: str) -> Writer:
+    """The writer of the structs in the array at `path` of the response; without a path that of the response itself."""
+    _check_version(api_key, version)
+    fields = response_class(api_key).fields
+    for name in path:
+        fields = fields[name].fields
+    name = ".".join((_title(api_key), *path))
+    return compile_writer(name, fields.values(), version, flexible=is_flexible(api_key, version))
+
+
+@cache
+def response_encoder(api_key: int, version: int) -> Encoder:
+    """The encoder of the framed response from its correlation id and fields."""
+    _check_version(api_key, version)
+    return compile_response(
+        _title(api_key),
+        response_class(api_key).fields.values(),
+        version,
+        flexible=is_flexible(api_key, version),
+        header_size=response_header_size(api_key, version),
+    )
 
 
 def encode_unsupported_api_versions(correlation_id: int, lowest: int, highest: int) -> bytes:
