@@ -18,6 +18,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.frames import parse_request_header
 from ottla.protocol.produce_wire import decode_produce_request
+from ottla.protocol.writer import Unwritable
 
 log = logging.getLogger("ottla.dispatch")
 
@@ -67,7 +68,7 @@ class Dispatcher:
         turns.charged_us += REQUEST_US + len(body) * (COPY_BYTE_US if key == PRODUCE else REQUEST_BYTE_US)
 
         def bug(error: Exception) -> None:
-            if isinstance(error, TooLarge):
+            if isinstance(error, (TooLarge, Unwritable)):
                 refuse(f"{api.name} v{version}: {error}")
                 return
             if not isinstance(error, OSError):  # failed IO has been reported by the log directory
@@ -103,19 +104,24 @@ class Dispatcher:
 def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> float:
     """Send the reply; returns what encoding it has cost."""
     if isinstance(reply, Encoded):
+        _warn_of_misuse(reply.error_code, request)
         send(reply.buffers)
     elif reply is NO_REPLY:
         send(())
     elif isinstance(reply, Close):
         refuse(reply.reason)
     else:
-        if getattr(reply, "error_code", 0) in _MISUSE:
-            error = ErrorCode(reply.error_code).name
-            log.warning("Refused %s v%d of %s: %s", _title(request.api_key), request.api_version, request.peer, error)
+        _warn_of_misuse(getattr(reply, "error_code", 0), request)
         encoded = codec.encode_response(reply, request.api_key, request.api_version, request.correlation_id)
         send([encoded])
         return len(encoded) * REPLY_BYTE_US
     return 0.0
+
+
+def _warn_of_misuse(error_code: int, request: Request) -> None:
+    if error_code in _MISUSE:
+        error = ErrorCode(error_code).name
+        log.warning("Refused %s v%d of %s: %s", _title(request.api_key), request.api_version, request.peer, error)
 
 
 def _title(api_key: int) -> str:

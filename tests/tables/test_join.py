@@ -6,6 +6,7 @@ from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
+from tests.fetching import fetch
 from tests.tables.rows import BUSY, EPOCH, FENCED, LOADING, MAPPING, STATE, row, rows
 from tests.unit.broker.txn.test_txn_v2_writes import Client, produced
 
@@ -30,7 +31,7 @@ def in_transaction(client, *places):
 
 
 def fetched(client, stable=False):
-    _, ((_, ((_, offset),)),) = client.broker.groups.offsets.fetch("g", [("ledger", [0])], stable)
+    _, ((_, ((_, offset),)),) = fetch(client.broker.groups.offsets, "g", [("ledger", [0])], stable)
     return offset
 
 

@@ -6,10 +6,11 @@ from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.broker.log.results import Limit
-from ottla.protocol import codec
 from ottla.protocol.batch import assign_offsets, build_batch, build_marker, iter_batches, read_marker
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produced import check_produced_batch
+from tests.fetching import fetch
+from tests.replies import message_of
 from tests.tables.rows import EPOCH, row, rows
 
 MARKERS, PRODUCERS = 27, 61
@@ -33,8 +34,7 @@ def ask(broker, *markers, version=2):
     """[(producer id, [(topic, [(partition, error)])])]."""
     replies = broker.begin(MARKERS, version, SimpleNamespace(markers=list(markers)))
     broker.clock.settle()
-    framed = codec.encode_response(replies[0], MARKERS, version, 1)
-    _, message = codec.decode_response(MARKERS, version, framed[4:])
+    message = message_of(replies[0], MARKERS, version)
     return [
         (
             each.producer_id,
@@ -129,7 +129,7 @@ def with_groups(broker):
 
 
 def fetched(broker):
-    _, ((_, ((_, offset),)),) = broker.groups.offsets.fetch("g", [("ledger", [0])], False)
+    _, ((_, ((_, offset),)),) = fetch(broker.groups.offsets, "g", [("ledger", [0])], False)
     return offset.offset
 
 
@@ -257,7 +257,7 @@ def test_an_administrator_ends_a_hanging_transaction(row, broker):
     write(broker)
     topic = SimpleNamespace(name="ledger", partition_indexes=[0])
     (reply,) = broker.begin(PRODUCERS, 0, SimpleNamespace(topics=[topic]))
-    _, message = codec.decode_response(PRODUCERS, 0, b"".join(reply.buffers)[4:])
+    message = message_of(reply, PRODUCERS, 0)
     (hanging,) = message.topics[0].partitions[0].active_producers
     assert hanging.current_txn_start_offset == 0
     told = ask(

@@ -12,6 +12,7 @@ from ottla.protocol import codec
 from ottla.protocol.batch import build_batch, iter_records
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.state_records import read_offsets_key
+from tests.fetching import fetch
 from tests.tables.rows import EPOCH, LOADING, MAPPING, row, rows
 from tests.unit.broker.txn.test_txn_v2_writes import Client
 
@@ -28,7 +29,7 @@ def commit(groups, caller=NOBODY, offset=5, producer=PRODUCER, metadata="m", par
 
 
 def fetched(groups, stable=False, place=PLACE):
-    error, ((_, ((_, found),)),) = groups.commits.fetch("g", [(place[0], [place[1]])], stable)
+    error, ((_, ((_, found),)),) = fetch(groups.commits, "g", [(place[0], [place[1]])], stable)
     assert error is E.NONE
     return found
 
@@ -117,7 +118,7 @@ def test_errors_of_partitions_and_of_the_request(row, client, version):
         ("nowhere", 0): unknown,
     }
     offsets = client.broker.groups.offsets
-    _, found = offsets.fetch("g", [("ledger", [0, 1, 9]), ("nowhere", [0])], True)
+    _, found = fetch(offsets, "g", [("ledger", [0, 1, 9]), ("nowhere", [0])], True)
     stable = [each.error is E.NONE for _, indexes in found for _, each in indexes]
     assert stable == [error is not E.NONE, error is not E.NONE, True, True]
 

@@ -7,12 +7,11 @@ Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOC
 same with TRANSACTION_ABORTABLE, which nothing here answers. Clients of transactions V2 send TxnOffsetCommit alone.
 """
 
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import encoded
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.reply_wire import encode_error_reply
 
-ADD_OFFSETS_TO_TXN = 25
 FIRST_VERSION_WITH_FENCED = 2
 
 
@@ -25,4 +24,4 @@ async def handle(broker: Broker, request: Request) -> Reply:
     )
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return Encoded([encode_error_reply(ADD_OFFSETS_TO_TXN, version, request.correlation_id, error)])
+    return encoded(request, error_code=error)

@@ -12,15 +12,14 @@ to be verified (TRANSACTION_ABORTABLE for a partition that the open transaction 
 from collections.abc import Sequence
 from typing import Any
 
-from ottla.broker.api.context import ROWS_PER_TURN, Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder, encoded
 from ottla.broker.cluster.image import INTERNAL_TOPICS
+from ottla.broker.costs import ROW_US
 from ottla.broker.txn.ending import V2
 from ottla.broker.txn.values import TopicPartition
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.reply_wire import encode_partition_errors
 
-ADD_PARTITIONS_TO_TXN = 24
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
 
@@ -34,6 +33,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if version >= FIRST_VERSION_OF_BROKERS:
         return await _handle_brokers(broker, request)
     asked = _partitions(body.v3_and_below_topics)
+    broker.turns.charge(len(asked) * ROW_US)
     refused = _refusals(broker, asked, INTERNAL_TOPICS)
     if refused:
         default = ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -48,25 +48,20 @@ async def handle(broker: Broker, request: Request) -> Reply:
             default = ErrorCode.INVALID_PRODUCER_EPOCH
     errors = {place: refused.get(place, default) for place in asked}
     rows = _rows(body.v3_and_below_topics, errors)
-    return Encoded([encode_partition_errors(ADD_PARTITIONS_TO_TXN, version, request.correlation_id, rows)])
+    return encoded(request, results_by_topic_v3_and_below=rows)
 
 
 async def _handle_brokers(broker: Broker, request: Request) -> Reply:
     """Versions 4 and 5: one result per transaction."""
-    version = request.api_version
-    results: list[tuple[str, Rows]] = []
-    rows_answered = 0
+    reply = ReplyBuilder(broker, request)
+    results = reply.rows("results_by_transaction")
     for transaction in request.body.transactions:
         errors = await _answer(broker, transaction)
         if ErrorCode.UNSUPPORTED_VERSION in errors.values():
             # The cluster has no room for transactions V2 (level 0): Kafka's handler breaks off here.
-            return _response(version, ErrorCode.UNSUPPORTED_VERSION, [])
-        results.append((transaction.transactional_id, _rows(transaction.topics, errors)))
-        rows_answered += len(errors)
-        if rows_answered >= ROWS_PER_TURN:
-            rows_answered = 0
-            await broker.turns.pause()
-    return _response(version, ErrorCode.NONE, results)
+            return encoded(request, error_code=ErrorCode.UNSUPPORTED_VERSION)
+        await results.add(transaction.transactional_id, _rows(transaction.topics, errors))
+    return reply.finish(results_by_transaction=results)
 
 
 async def _answer(broker: Broker, transaction: Any) -> dict[TopicPartition, ErrorCode]:
@@ -100,33 +95,3 @@ def _refusals(
 
 def _rows(topics: Sequence[Any], errors: dict[TopicPartition, ErrorCode]) -> Rows:
     return [(topic.name, [(index, errors[topic.name, index]) for index in topic.partitions]) for topic in topics]
-
-
-def _response(version: int, error: ErrorCode, results: list[tuple[str, Rows]]) -> Reply:
-    response = codec.response_class(ADD_PARTITIONS_TO_TXN)
-    result_class = response.AddPartitionsToTxnResult
-    topic_class = result_class.AddPartitionsToTxnTopicResult
-    partition_class = topic_class.AddPartitionsToTxnPartitionResult
-    return response(
-        version=version,
-        throttle_time_ms=0,
-        error_code=error,
-        results_by_transaction=[
-            result_class(
-                version=version,
-                transactional_id=transactional_id,
-                topic_results=[
-                    topic_class(
-                        version=version,
-                        name=name,
-                        results_by_partition=[
-                            partition_class(version=version, partition_index=index, partition_error_code=code)
-                            for index, code in partitions
-                        ],
-                    )
-                    for name, partitions in rows
-                ],
-            )
-            for transactional_id, rows in results
-        ],
-    )

@@ -68,6 +68,8 @@ class Encoded(NamedTuple):
 
     buffers: Sequence[bytes | bytearray | memoryview]
     room: Room | None = None
+    error_code: int = 0
+    """The error of the whole request, where the API has one."""
 
 
 class Close(NamedTuple):

@@ -6,19 +6,15 @@ an open transaction go as well: its commit brings none of them back.
 
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.costs import ROW_US
-from ottla.protocol import codec
-from ottla.protocol.api_keys import ApiKey
+from ottla.broker.api.reply import ReplyBuilder
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Delete each group; one row per group."""
-    version = request.api_version
-    response = codec.response_class(ApiKey.DELETE_GROUPS)
-    rows = []
+    reply = ReplyBuilder(broker, request)
+    results = reply.rows("results")
     for group_id in dict.fromkeys(request.body.groups_names):
         error = await broker.groups.removal.delete_group(group_id) or await durability.of_group(broker, group_id)
-        rows.append(response.DeletableGroupResult(version=version, group_id=group_id, error_code=error))
-        broker.turns.charge(ROW_US)
         await broker.turns.share()
-    return response(version=version, throttle_time_ms=0, results=rows)
+        await results.add(group_id, error)
+    return reply.finish(results=results)

@@ -4,10 +4,9 @@ Version notes: 2 is flexible. Offset -1 is the high watermark. A topic that is o
 (POLICY_VIOLATION), and so do the internal ones. Of a partition that is named twice the last row counts, as in Kafka.
 """
 
-from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.protocol import codec
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 HIGH_WATERMARK = -1
@@ -16,28 +15,19 @@ NO_LOW_WATERMARK = -1
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Raise each partition's log start offset; the answer says where the log begins now."""
-    version, body = request.api_version, request.body
-    response = codec.response_class(ApiKey.DELETE_RECORDS)
-    topics: dict[str, dict[int, int]] = {}
-    for asked in body.topics:
-        offsets = topics.setdefault(asked.name, {})
-        offsets.update((row.partition_index, row.offset) for row in asked.partitions)
-    done = 0
-    results: list[Reply] = []
-    for name, offsets in topics.items():
-        rows: list[Reply] = []
+    asked: dict[str, dict[int, int]] = {}
+    for topic in request.body.topics:
+        offsets = asked.setdefault(topic.name, {})
+        offsets.update((row.partition_index, row.offset) for row in topic.partitions)
+    reply = ReplyBuilder(broker, request)
+    topics = reply.rows("topics")
+    for name, offsets in asked.items():
+        partitions = reply.rows("topics", "partitions")
         for index, offset in offsets.items():
-            done += 1
-            if done % ROWS_PER_TURN == 0:
-                await broker.turns.pause()
             error, low_watermark = _delete(broker, name, index, offset)
-            rows.append(
-                response.DeleteRecordsTopicResult.DeleteRecordsPartitionResult(
-                    version=version, partition_index=index, low_watermark=low_watermark, error_code=error
-                )
-            )
-        results.append(response.DeleteRecordsTopicResult(version=version, name=name, partitions=rows))
-    return response(version=version, throttle_time_ms=0, topics=results)
+            await partitions.add(index, low_watermark, error)
+        await topics.add(name, partitions)
+    return reply.finish(topics=topics)
 
 
 def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:

@@ -9,25 +9,22 @@ same with TRANSACTION_ABORTABLE, which nothing here answers; 5 speaks transactio
 each transaction, and the answer has the producer id and epoch to go on with.
 """
 
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import encoded
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.reply_wire import END_TXN_WITH_PRODUCER, encode_error_reply, encode_producer_reply
 
-END_TXN = 26
 FIRST_VERSION_WITH_FENCED = 2
+FIRST_VERSION_WITH_PRODUCER = 5
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """End the open transaction."""
     version, body = request.api_version, request.body
-    v2 = version >= END_TXN_WITH_PRODUCER
+    v2 = version >= FIRST_VERSION_WITH_PRODUCER
     answer = await broker.transactions.end(
         body.transactional_id, body.producer_id, body.producer_epoch, body.committed, v2=v2
     )
     error = answer.error
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    if v2:
-        producer = answer.producer_id, answer.producer_epoch
-        return Encoded([encode_producer_reply(END_TXN, version, request.correlation_id, error, *producer)])
-    return Encoded([encode_error_reply(END_TXN, version, request.correlation_id, error)])
+    return encoded(request, 0, error, answer.producer_id, answer.producer_epoch)

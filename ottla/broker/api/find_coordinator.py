@@ -36,7 +36,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     }
     if version >= 4:
         rows = []
-        for key in body.coordinator_keys:
+        for key in dict.fromkeys(body.coordinator_keys):
             rows.append(response.Coordinator(version=version, key=key, **place))
             if len(rows) % ROWS_PER_TURN == 0:
                 await broker.turns.pause()

@@ -10,11 +10,10 @@ TRANSACTION_ABORTABLE, which nothing here answers. 6 (two-phase commit, KIP-939)
 closes the connection on it too.
 """
 
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import encoded
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.reply_wire import encode_producer_reply
 
-INIT_PRODUCER_ID = 22
 FIRST_VERSION_WITH_EXPECTATION = 3
 FIRST_VERSION_WITH_FENCED = 4
 
@@ -27,10 +26,4 @@ async def handle(broker: Broker, request: Request) -> Reply:
     error = answer.error
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return Encoded(
-        [
-            encode_producer_reply(
-                INIT_PRODUCER_ID, version, request.correlation_id, error, answer.producer_id, answer.producer_epoch
-            )
-        ]
-    )
+    return encoded(request, error_code=error, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)

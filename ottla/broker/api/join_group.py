@@ -9,18 +9,16 @@ from ipaddress import ip_address
 
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.group.coordinator import JoinAsk
 from ottla.broker.group.members import Timeouts
-from ottla.protocol import codec
-
-JOIN_GROUP = 11
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Answer when the generation is known."""
     version, body = request.api_version, request.body
     rebalance_timeout_ms = body.rebalance_timeout_ms if version >= 1 else body.session_timeout_ms
-    reply = await broker.groups.join(
+    joined = await broker.groups.join(
         JoinAsk(
             group_id=body.group_id,
             member_id=body.member_id,
@@ -34,24 +32,20 @@ async def handle(broker: Broker, request: Request) -> Reply:
             can_skip_assignment=version >= 9,
         )
     )
-    reply = reply._replace(error=reply.error or await durability.of_group(broker, body.group_id))
-    response = codec.response_class(JOIN_GROUP)
-    return response(
-        version=version,
-        throttle_time_ms=0,
-        error_code=reply.error,
-        generation_id=reply.generation,
-        protocol_type=reply.protocol_type,
-        protocol_name=reply.protocol if version >= 7 else reply.protocol or "",
-        leader=reply.leader,
-        skip_assignment=reply.skip_assignment,
-        member_id=reply.member_id,
-        members=[
-            response.JoinGroupResponseMember(
-                version=version, member_id=member_id, group_instance_id=instance_id, metadata=subscription
-            )
-            for member_id, instance_id, subscription in reply.members
-        ],
+    error = joined.error or await durability.of_group(broker, body.group_id)
+    reply = ReplyBuilder(broker, request)
+    members = reply.rows("members")
+    for member_id, instance_id, subscription in joined.members:
+        await members.add(member_id, instance_id, subscription)
+    return reply.finish(
+        error_code=error,
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol if version >= 7 else joined.protocol or "",
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=members,
     )
 
 

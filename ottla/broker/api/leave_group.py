@@ -5,26 +5,18 @@ Version notes: 3 takes a batch, static members by their instance id; 4 is flexib
 
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.protocol import codec
-
-LEAVE_GROUP = 13
+from ottla.broker.api.reply import encoded
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Remove each member; an error of the group itself is the error of the request."""
     version, body = request.api_version, request.body
-    response = codec.response_class(LEAVE_GROUP)
     who = [(body.member_id, None)]
     if version >= 3:
         who = [(member.member_id, member.group_instance_id) for member in body.members]
     error, errors = broker.groups.leave(body.group_id, who)
     error = error or await durability.of_group(broker, body.group_id)
     if version < 3:
-        return response(version=version, throttle_time_ms=0, error_code=error or errors[0])
-    rows = [
-        response.MemberResponse(
-            version=version, member_id=member_id, group_instance_id=group_instance_id, error_code=member_error
-        )
-        for (member_id, group_instance_id), member_error in zip(who, errors, strict=False)
-    ]
-    return response(version=version, throttle_time_ms=0, error_code=error, members=rows)
+        return encoded(request, error_code=error or errors[0])
+    members = [(*member, member_error) for member, member_error in zip(who, errors, strict=False)]
+    return encoded(request, error_code=error, members=members)

@@ -9,13 +9,12 @@ A partition named twice is INVALID_REQUEST; a special timestamp that the version
 from collections import Counter
 from typing import Any, NamedTuple
 
-from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fetch import READ_COMMITTED, leader_epoch_error
+from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.log.partition import Limit, Partition
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
-LIST_OFFSETS = 2
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -45,36 +44,25 @@ class Found(NamedTuple):
 async def handle(broker: Broker, request: Request) -> Reply:
     """Look up one offset per partition."""
     version, body = request.api_version, request.body
-    response = codec.response_class(LIST_OFFSETS)
     isolation = body.isolation_level if version >= 2 else 0
     limit = Limit.STABLE if isolation == READ_COMMITTED else Limit.HIGH_WATERMARK
     if body.replica_id != CONSUMER:
         limit = Limit.END
     times = Counter((topic.name, row.partition_index) for topic in body.topics for row in topic.partitions)
-    topics = []
-    done = 0
+    reply = ReplyBuilder(broker, request)
+    topics = reply.rows("topics")
     for topic in body.topics:
-        rows = []
+        partitions = reply.rows("topics", "partitions")
         for row in {row.partition_index: row for row in topic.partitions}.values():  # one answer for duplicates
-            done += 1
-            if done % ROWS_PER_TURN == 0:
-                await broker.turns.pause()
             if times[topic.name, row.partition_index] > 1:
                 found = Found(ErrorCode.INVALID_REQUEST)
             else:
                 found = _find(broker, version, topic.name, row, limit)
-            rows.append(
-                response.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
-                    version=version,
-                    partition_index=row.partition_index,
-                    error_code=found.error,
-                    timestamp=found.timestamp,
-                    offset=found.offset,
-                    leader_epoch=found.leader_epoch,
-                )
+            await partitions.add(
+                row.partition_index, found.error, (), found.timestamp, found.offset, found.leader_epoch
             )
-        topics.append(response.ListOffsetsTopicResponse(version=version, name=topic.name, partitions=rows))
-    return response(version=version, throttle_time_ms=0, topics=topics)
+        await topics.add(topic.name, partitions)
+    return reply.finish(topics=topics)
 
 
 def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit) -> Found:

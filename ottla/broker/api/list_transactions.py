@@ -10,18 +10,17 @@ INVALID_REGULAR_EXPRESSION for what is none, or costs too much. It is not served
 
 from collections.abc import Callable
 
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.pattern import AVAILABLE, MAX_BYTES, Pattern, PatternError, compile_pattern
+from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.costs import PATTERN_BYTE_US, ROW_US
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.reply_wire import encode_transaction_list, write_listed_transaction
 
 FIRST_VERSION_WITH_DURATION = 1
 FIRST_VERSION_WITH_PATTERN = 2
 LAST_VERSION = FIRST_VERSION_WITH_PATTERN if AVAILABLE else FIRST_VERSION_WITH_DURATION
-PIECE_BYTES = 1_000_000
 
 _BY_NAME = {status.wire_name: status for status in TransactionStatus}
 
@@ -31,20 +30,20 @@ Keep = Callable[[TransactionState], bool]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Every id that passes the filters."""
     unknown = [name for name in dict.fromkeys(request.body.state_filters) if name not in _BY_NAME]
-    rows: list[bytearray] = []
-    count = 0
+    reply = ReplyBuilder(broker, request)
+    rows = reply.rows("transaction_states")
     error = ErrorCode.NONE
     if broker.transactions.loading:
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     else:
         try:
             pattern = _pattern(broker, request)
-            rows, count = await _rows(broker, _filter(broker, request), pattern)
+            await _write(broker, rows, _filter(broker, request), pattern)
         except PatternError:
             error = ErrorCode.INVALID_REGULAR_EXPRESSION
     if error:
         unknown = []
-    return Encoded(encode_transaction_list(request.api_version, request.correlation_id, error, unknown, rows, count))
+    return reply.finish(error_code=error, unknown_state_filters=unknown, transaction_states=rows)
 
 
 def _pattern(broker: Broker, request: Request) -> Pattern | None:
@@ -72,11 +71,7 @@ def _filter(broker: Broker, request: Request) -> Keep:
     return keep
 
 
-async def _rows(broker: Broker, keep: Keep, pattern: Pattern | None) -> tuple[list[bytearray], int]:
-    """The rows as they are sent, in pieces, and how many: a million of them are no million objects."""
-    piece = bytearray()
-    pieces = [piece]
-    kept = 0
+async def _write(broker: Broker, rows: ReplyRows, keep: Keep, pattern: Pattern | None) -> None:
     for shard in broker.transactions.shards():
         for transactional_id in list(shard.states):
             await broker.turns.share()
@@ -85,9 +80,4 @@ async def _rows(broker: Broker, keep: Keep, pattern: Pattern | None) -> tuple[li
             if state is None or not keep(state) or shard.is_dying(transactional_id):
                 continue
             if pattern is None or pattern.matches(transactional_id):
-                kept += 1
-                write_listed_transaction(piece, transactional_id, state.producer_id, state.status.wire_name)
-                if len(piece) > PIECE_BYTES:
-                    piece = bytearray()
-                    pieces.append(piece)
-    return pieces, kept
+                await rows.add(transactional_id, state.producer_id, state.status.wire_name)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.broker.api import durability
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import encoded
+from ottla.broker.costs import ROW_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.reply_wire import encode_partition_errors
-
-OFFSET_COMMIT = 8
+from ottla.protocol.primitives import NO_TOPIC_ID
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -36,7 +36,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
     topics = commit_rows(broker, body.topics, version >= 6, expire_ms, commit)
     topics = or_else(topics, await durability.of_group(broker, body.group_id))
-    return Encoded([encode_partition_errors(OFFSET_COMMIT, version, request.correlation_id, topics)])
+    return encoded(request, topics=[(name, NO_TOPIC_ID, partitions) for name, partitions in topics])
 
 
 Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
@@ -60,6 +60,7 @@ def commit_rows(
     """Commit the rows whose partition exists; (topic, [(partition, error)]) in the order of the request."""
     exists = broker.cluster.has_partition
     rows = [(topic.name, row) for topic in topics for row in topic.partitions]
+    broker.turns.charge(len(rows) * ROW_US)
     known = [
         CommitRow(
             name,

@@ -7,34 +7,25 @@ do not exist are UNKNOWN_TOPIC_OR_PARTITION; an error of the group is that of th
 
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.protocol import codec
-from ottla.protocol.api_keys import ApiKey
+from ottla.broker.api.reply import encoded
+from ottla.broker.costs import ROW_US
 from ottla.protocol.errors import ErrorCode
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Delete each offset; one row per partition."""
-    version, body = request.api_version, request.body
-    response = codec.response_class(ApiKey.OFFSET_DELETE)
+    body = request.body
     exists = broker.cluster.has_partition
     asked = [(topic.name, [row.partition_index for row in topic.partitions]) for topic in body.topics]
+    broker.turns.charge(sum(len(indexes) for _, indexes in asked) * ROW_US)
     known = [(name, [index for index in indexes if exists(name, index)]) for name, indexes in asked]
     error, errors = await broker.groups.removal.delete_offsets(body.group_id, known)
     error = error or await durability.of_group(broker, body.group_id)
     if error:
-        return response(version=version, error_code=error, throttle_time_ms=0, topics=[])
-    topic_class = response.OffsetDeleteResponseTopic
-    row_class = topic_class.OffsetDeleteResponsePartition
+        return encoded(request, error_code=error)
     topics = []
     for (name, indexes), (_, known_indexes), known_errors in zip(asked, known, errors, strict=True):
         told = dict(zip(known_indexes, known_errors, strict=True))
-        rows = [
-            row_class(
-                version=version,
-                partition_index=index,
-                error_code=told.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-            )
-            for index in dict.fromkeys(indexes)
-        ]
-        topics.append(topic_class(version=version, name=name, partitions=rows))
-    return response(version=version, error_code=ErrorCode.NONE, throttle_time_ms=0, topics=topics)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topics.append((name, [(index, told.get(index, unknown)) for index in dict.fromkeys(indexes)]))
+    return encoded(request, topics=topics)

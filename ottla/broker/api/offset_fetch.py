@@ -5,70 +5,82 @@ flexible; 7 can require stable offsets (KIP-447): a partition that an open trans
 8 asks for several groups.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.group.commits import FetchedOffset, FetchedTopics
-from ottla.protocol import codec
+from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.group.commits import fetched
+from ottla.broker.group.offsets import Key
 from ottla.protocol.errors import ErrorCode
 
-OFFSET_FETCH = 9
+Asked = dict[str, dict[int, None]] | None
+"""topic -> partitions; None for all that have an offset."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Fetch the offsets of one group, or of several from v8."""
+    """Fetch the offsets of one group, or of several from v8. What is named twice is answered once."""
     version, body = request.api_version, request.body
-    response = codec.response_class(OFFSET_FETCH)
+    reply = ReplyBuilder(broker, request)
     stable = body.require_stable if version >= 7 else False
     if version < 8:
-        error, found = await _fetch(broker, body.group_id, body.topics, stable)
+        asked = _merged((body.topics,))
+        error, topics = await _topics(broker, reply, ("topics",), body.group_id, asked, stable)
         if error and version < 2:
-            found = _repeat_error(body.topics, error)
-        topics = _topics(response.OffsetFetchResponseTopic, "OffsetFetchResponsePartition", version, found)
-        return response(version=version, throttle_time_ms=0, topics=topics, error_code=error)
-    groups = []
-    for asked in body.groups:
-        error, found = await _fetch(broker, asked.group_id, asked.topics, stable)
-        row = response.OffsetFetchResponseGroup
-        topics = _topics(row.OffsetFetchResponseTopics, "OffsetFetchResponsePartitions", version, found)
-        groups.append(row(version=version, group_id=asked.group_id, topics=topics, error_code=error))
-    return response(version=version, throttle_time_ms=0, groups=groups)
+            topics = await _repeat_error(reply, asked or {}, error)
+        return reply.finish(topics=topics, error_code=error)
+    by_group: dict[str, list[Sequence[Any] | None]] = {}
+    for each in body.groups:
+        by_group.setdefault(each.group_id, []).append(each.topics)
+    groups = reply.rows("groups")
+    for group_id, mentions in by_group.items():
+        error, topics = await _topics(broker, reply, ("groups", "topics"), group_id, _merged(mentions), stable)
+        await groups.add(group_id, topics, error)
+    return reply.finish(groups=groups)
 
 
-async def _fetch(
-    broker: Broker, group_id: str, topics: Sequence[Any] | None, stable: bool
-) -> tuple[ErrorCode, FetchedTopics]:
-    asked = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
-    found = broker.groups.offsets.fetch(group_id, asked, stable)
+def _merged(mentions: Iterable[Sequence[Any] | None]) -> Asked:
+    """Everything that a group's mentions ask for."""
+    asked: dict[str, dict[int, None]] = {}
+    for topics in mentions:
+        if topics is None:
+            return None
+        for topic in topics:
+            asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return asked
+
+
+async def _topics(
+    broker: Broker, reply: ReplyBuilder, path: Sequence[str], group_id: str, asked: Asked, stable: bool
+) -> tuple[ErrorCode, ReplyRows]:
+    """The rows of one group, each as it is when its turn comes."""
+    topics = reply.rows(*path)
+    error, offsets = broker.groups.offsets.of_group(group_id)
+    if error:
+        return error, topics
+    keys: Iterable[Key] = list(offsets.committed)
+    rows: dict[str, ReplyRows] = {}
+    if asked is not None:
+        keys = ((topic, index) for topic, indexes in asked.items() for index in indexes)
+        rows = {topic: reply.rows(*path, "partitions") for topic in asked}
+    for key in keys:
+        topic, index = key
+        found = fetched(offsets, key, stable)
+        if topic not in rows:
+            rows[topic] = reply.rows(*path, "partitions")
+        await rows[topic].add(index, found.offset, found.leader_epoch, found.metadata, found.error)
     # What is seen here must not be taken back.
     error = await durability.of_group(broker, group_id)
-    return (error, []) if error else found
+    if not error:
+        for topic, partitions in rows.items():
+            await topics.add(name=topic, partitions=partitions)
+    return error, topics
 
 
-def _repeat_error(topics: Sequence[Any], error: ErrorCode) -> FetchedTopics:
+async def _repeat_error(reply: ReplyBuilder, asked: dict[str, dict[int, None]], error: ErrorCode) -> ReplyRows:
     """v1 has no error of the whole request: every partition carries it."""
-    return [(topic.name, [(index, FetchedOffset(error)) for index in topic.partition_indexes]) for topic in topics]
-
-
-def _topics(topic_class: Any, partition_class: str, version: int, found: FetchedTopics) -> list[Any]:
-    row_class = getattr(topic_class, partition_class)
-    return [
-        topic_class(
-            version=version,
-            name=name,
-            partitions=[
-                row_class(
-                    version=version,
-                    partition_index=index,
-                    committed_offset=row.offset,
-                    committed_leader_epoch=row.leader_epoch,
-                    metadata=row.metadata,
-                    error_code=row.error,
-                )
-                for index, row in rows
-            ],
-        )
-        for name, rows in found
-    ]
+    topics = reply.rows("topics")
+    for topic, indexes in asked.items():
+        await topics.add(topic, [(index, -1, -1, "", error) for index in indexes])
+    return topics

@@ -6,10 +6,9 @@ Version notes: 2 current leader epoch; 3 replica id (nobody replicates from this
 
 from typing import Any
 
-from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fetch import leader_epoch_error
-from ottla.protocol import codec
-from ottla.protocol.api_keys import ApiKey
+from ottla.broker.api.reply import ReplyBuilder
 from ottla.protocol.errors import ErrorCode
 
 UNDEFINED = (-1, -1)
@@ -17,29 +16,15 @@ UNDEFINED = (-1, -1)
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """The largest epoch that is not above the one asked for, and the offset behind its last record."""
-    version = request.api_version
-    response = codec.response_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
-    result = response.OffsetForLeaderTopicResult
-    topics: list[Reply] = []
-    done = 0
+    reply = ReplyBuilder(broker, request)
+    topics = reply.rows("topics")
     for asked in request.body.topics:
-        rows: list[Reply] = []
+        partitions = reply.rows("topics", "partitions")
         for row in asked.partitions:
-            done += 1
-            if done % ROWS_PER_TURN == 0:
-                await broker.turns.pause()
             error, (epoch, end_offset) = _find(broker, asked.topic, row)
-            rows.append(
-                result.EpochEndOffset(
-                    version=version,
-                    error_code=error,
-                    partition=row.partition,
-                    leader_epoch=epoch,
-                    end_offset=end_offset,
-                )
-            )
-        topics.append(result(version=version, topic=asked.topic, partitions=rows))
-    return response(version=version, throttle_time_ms=0, topics=topics)
+            await partitions.add(error, row.partition, epoch, end_offset)
+        await topics.add(asked.topic, partitions)
+    return reply.finish(topics=topics)
 
 
 def _find(broker: Broker, topic: str, row: Any) -> tuple[ErrorCode, tuple[int, int]]:

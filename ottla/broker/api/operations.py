@@ -21,3 +21,8 @@ OF_GROUP: Final = frozenset({READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CON
 OF_CLUSTER: Final = frozenset(
     {CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE}
 )
+
+
+def bits(allowed: frozenset[int] | None) -> int:
+    """The int32 of a reply; None is for what was not asked for."""
+    return -(1 << 31) if allowed is None else sum(1 << operation for operation in allowed)

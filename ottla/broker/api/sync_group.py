@@ -5,31 +5,28 @@ Version notes: 3 adds static members; 4 is flexible; 5 names protocol type and p
 
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import encoded
 from ottla.broker.group.members import Caller
 from ottla.broker.group.replies import SyncReply
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
-
-SYNC_GROUP = 14
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Answer when the leader's assignment is logged."""
     version, body = request.api_version, request.body
     if version >= 5 and (body.protocol_type is None or body.protocol_name is None):
-        return _response(version, SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return _reply(request, SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     caller = Caller(body.group_id, body.generation_id, body.member_id, body.group_instance_id if version >= 3 else None)
     protocol = (body.protocol_type, body.protocol_name) if version >= 5 else (None, None)
     assignments = [(item.member_id, bytes(item.assignment)) for item in body.assignments]
     reply = await broker.groups.sync(caller, protocol, assignments)
     error = reply.error or await durability.of_group(broker, body.group_id)
-    return _response(version, SyncReply(error) if error else reply)
+    return _reply(request, SyncReply(error) if error else reply)
 
 
-def _response(version: int, reply: SyncReply) -> Reply:
-    return codec.response_class(SYNC_GROUP)(
-        version=version,
-        throttle_time_ms=0,
+def _reply(request: Request, reply: SyncReply) -> Reply:
+    return encoded(
+        request,
         error_code=reply.error,
         protocol_type=reply.protocol_type,
         protocol_name=reply.protocol,

@@ -8,17 +8,16 @@ Version notes: 2 adds leader epochs; 3 is flexible and names the member, so that
 from collections.abc import Sequence
 
 from ottla.broker.api import durability, verification
-from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.offset_commit import commit_rows, or_else
+from ottla.broker.api.reply import encoded
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.reply_wire import encode_partition_errors
 
-TXN_OFFSET_COMMIT = 28
 FIRST_VERSION_WITH_ABORTABLE = 4
 FIRST_VERSION_THAT_ADDS = 5
 
@@ -41,7 +40,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
     topics = commit_rows(broker, body.topics, version >= 2, -1, commit)
     topics = or_else(topics, await durability.of_group(broker, body.group_id))
-    return Encoded([encode_partition_errors(TXN_OFFSET_COMMIT, version, request.correlation_id, topics)])
+    return encoded(request, topics=topics)
 
 
 async def _join(broker: Broker, request: Request) -> ErrorCode:

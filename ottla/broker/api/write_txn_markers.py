@@ -11,24 +11,22 @@ of transaction version 0.
 """
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.costs import FILE_CALL_US
 from ottla.broker.turns import Wait
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
-WRITE_TXN_MARKERS = 27
 FIRST_VERSION_WITH_GENERATION = 2
 UNKNOWN_GENERATION = -1
-SLICE_MS = 5.0
 
 Results = dict[int, dict[str, dict[int, ErrorCode]]]
 """producer id -> topic -> partition -> error."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Write the markers, a few ms of them per turn."""
+    """Write the markers."""
     results: Results = {}
-    until_ms = broker.clock.monotonic_ms() + SLICE_MS
     for asked in request.body.markers:
         marker = TransactionMarker(
             asked.producer_id,
@@ -44,12 +42,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
             errors = topics.setdefault(topic.name, {})
             for index in dict.fromkeys(topic.partition_indexes):
                 errors[index] = _write(broker, topic.name, index, marker)
-                if broker.clock.monotonic_ms() > until_ms:
-                    await broker.turns.pause()
-                    until_ms = broker.clock.monotonic_ms() + SLICE_MS
+                broker.turns.charge(FILE_CALL_US)
+                await broker.turns.share()
     if broker.transactions.sink.flushing:
         await _flush(broker, results)
-    return _response(request.api_version, results)
+    return await _reply(broker, request, results)
 
 
 async def _flush(broker: Broker, results: Results) -> None:
@@ -72,30 +69,13 @@ def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> 
     return broker.transactions.sink.write_marker(name, index, marker)
 
 
-def _response(version: int, results: Results) -> Reply:
-    response = codec.response_class(WRITE_TXN_MARKERS)
-    result_class = response.WritableTxnMarkerResult
-    topic_class = result_class.WritableTxnMarkerTopicResult
-    partition_class = topic_class.WritableTxnMarkerPartitionResult
-    return response(
-        version=version,
-        markers=[
-            result_class(
-                version=version,
-                producer_id=producer_id,
-                topics=[
-                    topic_class(
-                        version=version,
-                        name=name,
-                        partitions=[
-                            partition_class(version=version, partition_index=index, error_code=error)
-                            for index, error in errors.items()
-                        ],
-                    )
-                    for name, errors in topics.items()
-                ],
-            )
-            for producer_id, topics in results.items()
-            if topics
-        ],
-    )
+async def _reply(broker: Broker, request: Request, results: Results) -> Reply:
+    reply = ReplyBuilder(broker, request)
+    markers = reply.rows("markers")
+    for producer_id, topics in results.items():
+        if topics:
+            rows = reply.rows("markers", "topics")
+            for name, errors in topics.items():
+                await rows.add(name, errors.items())
+            await markers.add(producer_id, rows)
+    return reply.finish(markers=markers)

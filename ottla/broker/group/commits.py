@@ -6,14 +6,14 @@ producer's marker arrives in that partition (KIP-447).
 Source: `org.apache.kafka.coordinator.group.OffsetMetadataManager` of Kafka 4.3.1.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.directory import GroupDirectory
 from ottla.broker.group.log import Producer, Replayed, client_error, offsets_batch
 from ottla.broker.group.members import Caller
-from ottla.broker.group.offsets import GroupOffsets
+from ottla.broker.group.offsets import GroupOffsets, Key
 from ottla.broker.group.states import GroupState
 from ottla.broker.group.store import Entry
 from ottla.broker.ports.clock import Clock
@@ -42,9 +42,6 @@ class FetchedOffset(NamedTuple):
     leader_epoch: int = -1
     metadata: str = ""
 
-
-FetchedTopics = list[tuple[str, list[tuple[int, FetchedOffset]]]]
-"""[(topic, [(partition, offset)])]."""
 
 NOTHING_COMMITTED = FetchedOffset(ErrorCode.NONE)
 UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -97,27 +94,10 @@ class OffsetCommits:
             self._directory.obtain(caller.group_id)
         return [before or error for before in errors] if error else errors
 
-    def fetch(
-        self, group_id: str, topics: Iterable[tuple[str, Iterable[int]]] | None, require_stable: bool
-    ) -> tuple[ErrorCode, FetchedTopics]:
-        """The committed offsets of `topics`, [(name, partitions)], or all of them when None.
-
-        With `require_stable` a key that an open transaction covers is UNSTABLE_OFFSET_COMMIT.
-        """
+    def of_group(self, group_id: str) -> tuple[ErrorCode, GroupOffsets]:
+        """The offsets of a group, none if it does not exist."""
         entry, error = self._directory.find(group_id)
-        if error:
-            return error, []
-        offsets = GroupOffsets() if entry is None else entry.offsets
-        if topics is None:
-            by_topic: dict[str, list[int]] = {}
-            for topic, index in offsets.committed:
-                by_topic.setdefault(topic, []).append(index)
-            topics = by_topic.items()
-        found = [
-            (topic, [(index, _fetched(offsets, topic, index, require_stable)) for index in indexes])
-            for topic, indexes in topics
-        ]
-        return ErrorCode.NONE, found
+        return error, GroupOffsets() if error or entry is None else entry.offsets
 
     def write_marker(self, index: int, marker: TransactionMarker) -> ErrorCode:
         """Append a marker to an offsets partition and settle the pending offsets of its producer."""
@@ -173,10 +153,12 @@ class OffsetCommits:
         return ErrorCode.NONE
 
 
-def _fetched(offsets: GroupOffsets, topic: str, index: int, require_stable: bool) -> FetchedOffset:
-    if require_stable and offsets.is_unstable((topic, index)):
+def fetched(offsets: GroupOffsets, key: Key, require_stable: bool) -> FetchedOffset:
+    """What is committed for (topic, partition); UNSTABLE_OFFSET_COMMIT where an open transaction covers the key and
+    that is not good enough."""
+    if require_stable and offsets.is_unstable(key):
         return UNSTABLE
-    committed = offsets.committed.get((topic, index))
+    committed = offsets.committed.get(key)
     if committed is None:
         return NOTHING_COMMITTED
     value = committed.value

@@ -16,6 +16,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produced import check_produced_batch
+from tests.replies import message_of
 
 # A transaction log is there before the failure, an offsets topic is not.
 TOPICS = ("ledger", "doomed")
@@ -143,7 +144,7 @@ def test_no_offset_is_known(ask, timestamp):
         topic = request.ListOffsetsTopic(version=1, name="ledger", partitions=[row])
         return request(version=1, replica_id=-1, topics=[topic])
 
-    (row,) = ask(ApiKey.LIST_OFFSETS, 1, body).topics[0].partitions
+    (row,) = message_of(ask(ApiKey.LIST_OFFSETS, 1, body), ApiKey.LIST_OFFSETS, 1).topics[0].partitions
     assert row.error_code == E.KAFKA_STORAGE_ERROR
 
 

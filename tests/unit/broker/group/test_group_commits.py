@@ -6,6 +6,7 @@ from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
+from tests.fetching import fetch
 
 NONE, UNKNOWN, FENCED = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
 OLD_GENERATION = ErrorCode.ILLEGAL_GENERATION
@@ -19,7 +20,7 @@ def commit(rig, caller=NOBODY, rows=(ROW,), producer=None):
 
 
 def offset(rig, *, stable=False, group_id="g", key=("t", 0)):
-    error, ((_, ((_, row),)),) = rig.commits.fetch(group_id, [(key[0], [key[1]])], stable)
+    error, ((_, ((_, row),)),) = fetch(rig.commits, group_id, [(key[0], [key[1]])], stable)
     assert not error
     return row
 
@@ -149,7 +150,7 @@ def test_offset_in_a_transaction_is_pending_until_the_marker(rig):
 def test_fetch_of_all_topics_shows_what_is_committed(rig):
     commit(rig, rows=[ROW, ROW._replace(topic="u", partition=3)])
     commit(rig, rows=[ROW._replace(offset=9), ROW._replace(partition=4)], producer=PRODUCER)
-    error, topics = rig.commits.fetch("g", None, True)
+    error, topics = fetch(rig.commits, "g", None, True)
     assert not error
     assert topics == [("t", [(0, (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1, -1, ""))]), ("u", [(3, (NONE, 5, 3, "m"))])]
 
@@ -157,12 +158,12 @@ def test_fetch_of_all_topics_shows_what_is_committed(rig):
 def test_fetch_answers_in_the_shape_of_the_request(rig):
     commit(rig)
     asked = [("t", [0, 0]), ("no-such-topic", []), ("t", [1])]
-    _, topics = rig.commits.fetch("g", asked, False)
+    _, topics = fetch(rig.commits, "g", asked, False)
     assert [(name, [index for index, _ in rows]) for name, rows in topics] == asked
 
 
 def test_fetch_of_an_unknown_group_is_no_error(rig):
-    assert rig.commits.fetch("g", None, True) == (NONE, [])
+    assert fetch(rig.commits, "g", None, True) == (NONE, [])
     assert offset(rig) == (NONE, -1, -1, "")
     assert not rig.store.entries
 
@@ -185,9 +186,9 @@ def test_deleted_topic_takes_committed_and_pending_offsets_along(rig):
     rig.mark(7)
     rig.mark(7, group_id="h")
     for group_id in ("g", "h"):
-        assert rig.commits.fetch(group_id, None, True) == (NONE, [("u", [(0, (NONE, 5, 3, "m"))])])
+        assert fetch(rig.commits, group_id, None, True) == (NONE, [("u", [(0, (NONE, 5, 3, "m"))])])
     rig.restart()
-    assert rig.commits.fetch("g", None, True) == (NONE, [("u", [(0, (NONE, 5, 3, "m"))])])
+    assert fetch(rig.commits, "g", None, True) == (NONE, [("u", [(0, (NONE, 5, 3, "m"))])])
 
 
 def test_group_with_committed_offsets_outlives_its_members_and_the_cleaning(rig):

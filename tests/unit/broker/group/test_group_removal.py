@@ -14,6 +14,7 @@ from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import iter_records
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.state_records import read_offsets_key
+from tests.fetching import fetch
 
 LOOK_MS = 600_000
 RETENTION_MS = 100 * 60_000
@@ -33,7 +34,7 @@ def commit(rig, *rows, caller=None, producer=None):
 
 def offsets(rig, group_id="g"):
     """{(topic, partition): offset} of what is committed."""
-    _, topics = rig.commits.fetch(group_id, None, False)
+    _, topics = fetch(rig.commits, group_id, None, False)
     return {(topic, index): found.offset for topic, rows in topics for index, found in rows}
 
 
@@ -378,7 +379,7 @@ def test_a_partition_that_cannot_be_loaded_does_not_keep_the_others_loading(rig,
     rig.log_of("g").scan = scan
     rig.restart()
     assert rig.groups.listed()[0] is E.NONE
-    assert rig.commits.fetch("g", None, False)[0] is E.NOT_COORDINATOR
+    assert fetch(rig.commits, "g", None, False)[0] is E.NOT_COORDINATOR
     assert offsets(rig, "h") == {("t", 0): 42}
     rig.clock.advance(2 * RETENTION_MS)
     assert not rig.store.entries

@@ -9,6 +9,7 @@ from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
+from tests.fetching import fetch
 
 NONE = ErrorCode.NONE
 GROUPS, TOPICS, PRODUCERS = ["g", "h", "group-3"], ["t", "u"], [7, 8]
@@ -110,7 +111,7 @@ def test_committed_offset_is_the_last_one_that_counts(rig_class, steps):
                         record[1], record[2] = None, commit
     for (group_id, topic, index), records in log.items():
         counting = [number for number, _, counts in records if counts]
-        _, ((_, ((_, row),)),) = rig.commits.fetch(group_id, [(topic, [index])], False)
+        _, ((_, ((_, row),)),) = fetch(rig.commits, group_id, [(topic, [index])], False)
         assert row.offset == (counting[-1] if counting else -1)
-        _, ((_, ((_, row),)),) = rig.commits.fetch(group_id, [(topic, [index])], True)
+        _, ((_, ((_, row),)),) = fetch(rig.commits, group_id, [(topic, [index])], True)
         assert bool(row.error) == any(producer_id is not None for _, producer_id, _ in records)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.broker.api.context import Broker, Encoded, Request
+from ottla.broker.api.context import Broker, Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.leaders import Leaders
 from ottla.broker.cluster.metadata import Cluster
@@ -16,6 +16,7 @@ from ottla.broker.group.coordinator import GroupCoordinator
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.results import Limit
 from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.memory import Memory
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
@@ -293,7 +294,12 @@ def ask(rig):
     groups = SimpleNamespace(offsets=SimpleNamespace(partition_of=lambda group_id: len(group_id)))
     rig.cluster.topics["__consumer_offsets"] = SimpleNamespace(partition_count=50)
     broker = SimpleNamespace(
-        transactions=rig.coordinator, cluster=rig.cluster, clock=rig.clock, turns=rig.turns, groups=groups
+        transactions=rig.coordinator,
+        cluster=rig.cluster,
+        clock=rig.clock,
+        turns=rig.turns,
+        groups=groups,
+        memory=Memory(rig.turns, 1 << 28),
     )
 
     def send(api_key, version, **fields):
@@ -303,12 +309,9 @@ def ask(rig):
         replies = rig.begin(TABLE[api_key].handle(broker, Request(api_key, version, 7, "", "peer", body)))
         rig.clock.settle()
         (reply,) = replies
-        if isinstance(reply, Encoded):
-            framed = b"".join(reply.buffers)
-        else:
-            framed = codec.encode_response(reply, api_key, version, 7)
+        framed = b"".join(reply.buffers)
         assert int.from_bytes(framed[:4], "big") == len(framed) - 4
-        send.framed = framed
+        send.pieces = reply.buffers
         correlation_id, message = codec.decode_response(api_key, version, framed[4:])
         assert correlation_id == 7
         return message

@@ -1,0 +1,115 @@
+"""Replies that are written row by row, in slices, into pieces that are not joined. free
+
+    reply = ReplyBuilder(broker, request)
+    topics = reply.rows("topics")
+    for topic in asked:
+        partitions = reply.rows("topics", "partitions")
+        for index in topic.partitions:
+            await partitions.add(index, error)       # goes on in a later turn when the share is spent
+        await topics.add(topic.name, partitions)
+    return reply.finish(topics=topics)
+
+Values are the schema's fields, in its order or by name (see `ottla/protocol/writer.py`). What has few rows, or rows
+that are small and bounded by the request, is encoded in one go with `encoded`.
+"""
+
+from typing import Any, Final
+
+from ottla.broker.api.context import Broker, Encoded, Request
+from ottla.broker.costs import COPY_BYTE_US, REPLY_ROW_US, ROW_US
+from ottla.broker.memory import FREE_BYTES, Room
+from ottla.protocol import codec
+from ottla.protocol.writer import Rows, Writer
+
+PIECE_BYTES: Final = 65_536
+"""About what a piece holds: its memory is given back when it is sent."""
+SETTLED_BYTES: Final = 1_024
+"""Rows are charged for when they have this size together: to charge for each would cost more than to write it."""
+
+
+class ReplyBuilder:
+    """One reply that is being written, and the memory that it takes."""
+
+    __slots__ = ("_broker", "_request", "_room", "_size_bytes", "turns")
+
+    def __init__(self, broker: Broker, request: Request) -> None:
+        self.turns = broker.turns
+        self._broker = broker
+        self._request = request
+        self._room: Room | None = None
+        self._size_bytes = 0
+
+    def rows(self, *path: str) -> "ReplyRows":
+        """An empty array of the response; `path` names the arrays that it lies in, and itself."""
+        return ReplyRows(self, codec.row_writer(self._request.api_key, self._request.api_version, *path))
+
+    def wrote(self, rows: int, structs: int, size_bytes: int) -> None:
+        """Charge for rows. Every byte of a reply in progress is counted here; at most `SETTLED_BYTES` wait for it."""
+        self.turns.charge(rows * ROW_US + structs * REPLY_ROW_US + size_bytes * COPY_BYTE_US)
+        self._size_bytes += size_bytes
+
+    async def rest(self) -> None:
+        """Wait for memory if the reply has become large, and let others go ahead when the share is spent."""
+        if self._size_bytes > FREE_BYTES:
+            if self._room is None:
+                self._room = self._broker.memory.replies.room()
+            await self._room.grow(self._size_bytes)
+        await self.turns.share()
+
+    def finish(self, **fields: Any) -> Encoded:
+        """The whole reply."""
+        for value in fields.values():
+            if isinstance(value, ReplyRows):
+                value.settle()
+        reply = encoded(self._request, **fields)
+        if self._room is not None:
+            self._room.built(self._size_bytes)
+        return reply._replace(room=self._room)
+
+
+class ReplyRows(Rows):
+    """One array of a reply."""
+
+    __slots__ = ("_due_bytes", "_reply", "_settled", "_settled_bytes", "_structs", "_write")
+
+    def __init__(self, reply: ReplyBuilder, write: Writer) -> None:
+        super().__init__()
+        self._reply = reply
+        self._write = write
+        self._structs = 0
+        self._settled = 0
+        self._settled_bytes = 0
+        self._due_bytes = SETTLED_BYTES
+
+    async def add(self, *values: Any, **named: Any) -> None:
+        """Write one row. Others go ahead when the share is spent, so what was looked at before may have changed."""
+        self._structs += self._write(self, *values, **named)
+        self.count += 1
+        if len(self.out) > self._due_bytes:
+            self.settle()
+            await self._reply.rest()
+
+    def settle(self) -> None:
+        """Charge for the rows that were not charged yet."""
+        size_bytes = self.sealed_bytes + len(self.out)
+        self._reply.wrote(self.count - self._settled, self._structs, size_bytes - self._settled_bytes)
+        self._settled, self._structs, self._settled_bytes = self.count, 0, size_bytes
+        self._due_bytes = len(self.out) + SETTLED_BYTES
+        if self._due_bytes > PIECE_BYTES:
+            self.seal()
+
+    def seal(self) -> None:
+        super().seal()
+        self._due_bytes = SETTLED_BYTES
+
+    def splice(self, rows: Rows) -> bytearray:
+        if isinstance(rows, ReplyRows):  # their bytes are counted where they were written
+            rows.settle()
+            self._settled_bytes += rows.size_bytes
+        return super().splice(rows)
+
+
+def encoded(request: Request, *values: Any, **named: Any) -> Encoded:
+    """The reply with these fields, encoded at once."""
+    encode = codec.response_encoder(request.api_key, request.api_version)
+    return Encoded(encode(request.correlation_id, *values, **named), None, named.get("error_code", 0))

@@ -1,0 +1,147 @@
+"""Replies that are written in slices: bytes, turns, memory, and what fits no frame."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.api.context import Request
+from ottla.broker.api.reply import PIECE_BYTES, SETTLED_BYTES, ReplyBuilder, encoded
+from ottla.broker.memory import FREE_BYTES, Memory, TooLarge
+from ottla.broker.turns import SHARE_US, Turns
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.writer import Rows, Unwritable
+from tests.replies import message_of
+
+OFFSETS, VERSION = ApiKey.OFFSET_FETCH, 7
+
+
+class Rig:
+    """Turns that are driven by hand, and a memory budget."""
+
+    def __init__(self, memory_bytes=1 << 28):
+        self.queue = []
+        self.bugs = []
+        self.turns = Turns(self.queue.append, self.bugs.append)
+        self.memory = Memory(self.turns, memory_bytes)
+        self.longest_us = 0.0
+
+    def run(self, coroutine):
+        """The result, and how many turns it took."""
+        results, took = [], 0
+        before_us = self.turns.charged_us
+        self.turns.event(lambda: self.turns.start(coroutine, results.append, self.bugs.append))
+        while True:
+            took += 1
+            self.longest_us = max(self.longest_us, self.turns.charged_us - before_us)
+            before_us = self.turns.charged_us
+            if results or self.bugs or not self.queue:
+                return (results or [None])[0], took
+            self.turns.event(self.queue.pop(0))
+
+    async def reply(self, topics):
+        """An OffsetFetch reply of [(topic, [metadata])]."""
+        reply = ReplyBuilder(SimpleNamespace(turns=self.turns, memory=self.memory), request())
+        rows = reply.rows("topics")
+        for name, partitions in topics:
+            inner = reply.rows("topics", "partitions")
+            for index, metadata in enumerate(partitions):
+                await inner.add(index, 2 * index, -1, metadata, ErrorCode.NONE)
+            await rows.add(name=name, partitions=inner)
+        return reply.finish(throttle_time_ms=3, topics=rows)
+
+
+def request():
+    return Request(OFFSETS, VERSION, 9, "", "peer", None)
+
+
+def expected(topics):
+    """The same reply, encoded at once."""
+    rows = [(name, [(n, 2 * n, -1, text, 0) for n, text in enumerate(texts)]) for name, texts in topics]
+    return b"".join(codec.response_encoder(OFFSETS, VERSION)(9, 3, rows))
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        [],
+        [("t", [])],
+        [("t", ["m"])],
+        [("t", ["m"] * 300), ("u", [""] * 3), ("v", ["x" * 5000] * 2)],
+        [(f"topic-{number}", ["m" * number]) for number in range(2000)],
+        [("t", ["x" * 100_000] * 5), ("u", ["y" * PIECE_BYTES])],
+    ],
+)
+def test_slices_make_the_bytes_of_one_piece(topics):
+    rig = Rig()
+    reply, _ = rig.run(rig.reply(topics))
+    assert rig.bugs == []
+    assert b"".join(reply.buffers) == expected(topics)
+
+
+def test_a_long_reply_is_written_over_many_turns():
+    rig = Rig()
+    reply, took = rig.run(rig.reply([("t", ["m"] * 10_000)]))
+    assert took >= 10_000 * 2 / SHARE_US
+    assert rig.longest_us < SHARE_US + 200
+    assert len(message_of(reply, OFFSETS, VERSION).topics[0].partitions) == 10_000
+
+
+def test_a_reply_with_long_rows_is_in_pieces():
+    rig = Rig()
+    reply, _ = rig.run(rig.reply([("t", ["x" * 1000] * 1000)]))
+    assert max(map(len, reply.buffers)) < PIECE_BYTES + SETTLED_BYTES
+    assert len(reply.buffers) > 15
+
+
+def test_what_is_built_is_counted_once_and_held_until_it_is_sent():
+    rig = Rig()
+    topics = [(f"t{number}", ["x" * 1000] * 40) for number in range(50)]
+    reply, _ = rig.run(rig.reply(topics))
+    size_bytes = sum(map(len, reply.buffers))
+    assert size_bytes - 3 * SETTLED_BYTES < rig.memory.replies.held_bytes <= size_bytes
+    assert reply.room is not None
+    reply.room.built(0)
+    assert rig.memory.replies.held_bytes == 0
+
+
+def test_a_small_reply_asks_for_no_memory():
+    rig = Rig()
+    reply, took = rig.run(rig.reply([("t", ["x" * 1000] * (FREE_BYTES // 1100))]))
+    assert (reply.room, rig.memory.replies.held_bytes, took) == (None, 0, 1)
+
+
+def test_a_reply_that_is_larger_than_the_budget_ends_while_it_is_built():
+    rig = Rig(memory_bytes=1 << 20)
+    seen = []
+
+    def texts():
+        for number in range(10_000):
+            seen.append(number)
+            yield "x" * 1000
+
+    rig.run(rig.reply([("t", texts())]))
+    assert isinstance(rig.bugs.pop(), TooLarge)
+    assert len(seen) < 300
+    assert rig.memory.replies.held_bytes == 0
+
+
+def test_a_reply_that_fits_no_frame_is_refused(monkeypatch):
+    monkeypatch.setattr("ottla.protocol.writer.MAX_RESPONSE_BYTES", 5_000)
+    rig = Rig()
+    rig.run(rig.reply([("t", ["x" * 1000] * 5)]))
+    assert isinstance(rig.bugs[0], Unwritable)
+    assert "5000" in str(rig.bugs[0])
+
+
+def test_a_string_that_fits_no_int16_is_refused_in_old_versions():
+    with pytest.raises(Unwritable, match="32768"):
+        codec.row_writer(OFFSETS, 5, "topics", "partitions")(Rows(), 0, 0, -1, "x" * 32_768, 0)
+    codec.row_writer(OFFSETS, 6, "topics", "partitions")(Rows(), 0, 0, -1, "x" * 32_768, 0)
+
+
+def test_the_error_of_the_whole_request_is_told_beside_the_bytes():
+    reply = encoded(request(), error_code=ErrorCode.INVALID_REQUEST)
+    assert reply.error_code is ErrorCode.INVALID_REQUEST
+    assert message_of(reply, OFFSETS, VERSION).error_code == ErrorCode.INVALID_REQUEST
