@@ -6,6 +6,7 @@ Each prepares what must be there (`prepare`, not measured) and then strikes (`st
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import hostile
@@ -25,7 +26,8 @@ def nothing(stage: Stage) -> None:
 
 
 class Attack(NamedTuple):
-    """`name` is for `--only`. `limit` is the most descriptors of our broker; `kafka` whether it is tried there too."""
+    """`name` is for `--only`; `limit` is the most descriptors of our broker; `kafka` whether it is tried there too;
+    `data` fills the directory before our broker starts."""
 
     name: str
     title: str
@@ -34,6 +36,7 @@ class Attack(NamedTuple):
     overrides: tuple[str, ...] = ()
     limit: int | None = None
     kafka: bool = True
+    data: Callable[[Path], None] | None = None
 
 
 def now_ms() -> int:

@@ -5,6 +5,7 @@
     python benchmarks/others.py --against kafka                  Apache Kafka beside it (Java 17 and Maven)
     python benchmarks/others.py --walk                           the greediest requests of every API, twenty minutes
     python benchmarks/others.py --walk --only Metadata Fetch
+    python benchmarks/others.py --load                           beside sound clients, and the broker's own work
 
 The pinger (pinger.py) asks for small things, one after another. What it waits is told on the clock, and in CPU time of
 the broker, which does not depend on what else runs on the machine: of all its threads, and of its event loop's alone.
@@ -16,6 +17,8 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ import walk  # noqa: E402
 from attacks import ATTACKS, Attack  # noqa: E402
 from felt import heading, line_of  # noqa: E402
 from figures import machine  # noqa: E402
+from ordinary import LOADS  # noqa: E402
 from stage import Figures  # noqa: E402
 
 from ottla.broker.api.table import TABLE  # noqa: E402
@@ -35,19 +39,22 @@ from ottla.broker.api.table import TABLE  # noqa: E402
 MOST_CPU_MS = 20.0
 
 
-def brokers_for(attack: Attack, kafka_script: Path | None) -> list[contextlib.AbstractContextManager[processes.Broker]]:
-    program = stage.limited(attack.limit) if attack.limit is not None else ("-m", "ottla.cli.main")
-    ours = processes.ottla(None, attack.overrides, program)
-    return [ours, processes.apache_kafka(kafka_script)] if kafka_script is not None and attack.kafka else [ours]
-
-
 def run(attack: Attack, seconds: float, kafka_script: Path | None) -> dict[str, Figures]:
     """Figures by broker."""
     results = {}
-    for context in brokers_for(attack, kafka_script):
-        with context as broker, stage.staged(broker, seconds) as scene:
-            attack.prepare(scene)
-            results[broker.name] = stage.measure(scene, attack.strike)
+    with contextlib.ExitStack() as stack:
+        data_dir = None
+        if attack.data is not None:
+            data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-others-")))
+            attack.data(data_dir)
+        program = stage.limited(attack.limit) if attack.limit is not None else ("-m", "ottla.cli.main")
+        contexts = [processes.ottla(data_dir, attack.overrides, program)]
+        if kafka_script is not None and attack.kafka:
+            contexts.append(processes.apache_kafka(kafka_script))
+        for context in contexts:
+            with context as broker, stage.staged(broker, seconds) as scene:
+                attack.prepare(scene)
+                results[broker.name] = stage.measure(scene, attack.strike)
     return results
 
 
@@ -55,6 +62,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="attacks, or with --walk APIs")
     parser.add_argument("--walk", action="store_true", help="every API served, from its schema, on a large state")
+    parser.add_argument("--load", action="store_true", help="ordinary load in place of attacks")
     parser.add_argument("--scale", type=float, default=1.0, help="of the state that is walked")
     parser.add_argument("--times", type=int, default=3, help="how often each request of the walk is pipelined")
     parser.add_argument("--against", choices=["kafka"], help="try Apache Kafka too")
@@ -64,17 +72,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="after which an attack is cut off")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args()
-    known = [api.name for api in TABLE.values()] if options.walk else [attack.name for attack in ATTACKS]
+    strikes = LOADS if options.load else ATTACKS
+    known = [api.name for api in TABLE.values()] if options.walk else [strike.name for strike in strikes]
     for name in options.only or ():
         if name not in known:
             parser.error(f"{name} is none of {', '.join(known)}")
     return options
 
 
-def strike_all(options: argparse.Namespace) -> dict[str, dict[str, Figures]]:
+def strike_all(attacks: Sequence[Attack], options: argparse.Namespace) -> dict[str, dict[str, Figures]]:
     """Figures by attack and broker."""
     results: dict[str, dict[str, Figures]] = {}
-    for attack in ATTACKS:
+    for attack in attacks:
         if options.only and attack.name not in options.only:
             continue
         found = run(attack, options.seconds, options.kafka_script if options.against else None)
@@ -95,7 +104,7 @@ def main() -> None:
     if options.walk:
         results["walk"] = walk.run(options, line_of)
     else:
-        results["attacks"] = strike_all(options)
+        results["attacks"] = strike_all(LOADS if options.load else ATTACKS, options)
     if options.format == "json":
         print(json.dumps(results, indent=2))
 

@@ -16,6 +16,7 @@ from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 
 STATE_PARTITIONS = 50
+PREPARED_WITHIN_S = 30
 FIRST_PRODUCER_ID = 10_000_000
 DAY_MS = 86_400_000
 # Of a thousand ids 900 have committed, 90 have aborted, 10 have done nothing yet.
@@ -28,10 +29,15 @@ def idle_id(number: int) -> str:
     return f"payments-processor-{number:07d}"
 
 
-def prepare(broker: Broker) -> None:
+def prepare(broker: Broker, data_dir: Path) -> None:
     """Make `__transaction_state`, whose logs are then written while the broker is down."""
     with raw.open_connection(broker.bootstrap) as connection:
         raw.Transactional(connection, "first", "", v2=True)
+    until = time.monotonic() + PREPARED_WITHIN_S
+    while sum(1 for _ in data_dir.glob("__transaction_state-*/partition.metadata")) < STATE_PARTITIONS:
+        if time.monotonic() > until:
+            raise SystemExit("the broker does not create the partitions of __transaction_state")
+        time.sleep(0.01)
 
 
 def write_idle_ids(data_dir: Path, count: int) -> int:

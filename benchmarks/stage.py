@@ -39,6 +39,12 @@ def limited(descriptors: int) -> tuple[str, str]:
     return "-c", f"import resource; {limit}; from ottla.cli.main import main; main()"
 
 
+def limit_memory(pid: int, most_bytes: int) -> None:
+    """Let a process have no more addresses than this, where the system can tell it so."""
+    with contextlib.suppress(AttributeError, OSError):
+        resource.prlimit(pid, resource.RLIMIT_AS, (most_bytes, most_bytes))
+
+
 class Memory:
     """Resident memory of a process in MB: now, and the most since `reset`."""
 

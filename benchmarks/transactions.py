@@ -214,7 +214,7 @@ def idle_ids(ids: int, rounds: int) -> Figures:
     with tempfile.TemporaryDirectory(prefix="ottla-idle-") as directory:
         data_dir = Path(directory)
         with processes.ottla(data_dir) as broker:
-            populate.prepare(broker)
+            populate.prepare(broker, data_dir)
         print("writing the log ...", file=sys.stderr, flush=True)
         populate.write_idle_ids(data_dir, ids)
         with processes.ottla(data_dir):

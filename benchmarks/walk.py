@@ -30,6 +30,8 @@ HERE = Path(__file__).resolve().parent
 WATCHED = str(HERE / "watched.py")
 METADATA_LOG = "__cluster_metadata-0"
 WORST = 10
+MOST_BYTES = 4 << 30
+"""A broker that fills the memory is told that there is no more, before the machine is."""
 QUIET_CPU_S = 0.02
 QUIET_EVERY_S = 0.1
 
@@ -53,6 +55,8 @@ def size_of(scale: float) -> Size:
 def watched(data_dir: Path, figures: Path) -> Iterator[tuple[Broker, Watch]]:
     watch = Watch(figures, create=True)
     with processes.ottla(data_dir, (), (WATCHED, str(figures))) as broker:
+        assert broker.pid is not None
+        stage.limit_memory(broker.pid, MOST_BYTES)
         yield broker, watch
 
 

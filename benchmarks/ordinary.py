@@ -1,0 +1,218 @@
+"""Ordinary load, one entry for each kind: what sound clients ask for, and what the broker does by itself. free"""
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import populate
+import processes
+import raw
+from attacks import Attack, names, now_ms, ready
+from stage import Stage
+
+from ottla.client.connection import BlockingConnection
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.furnish import message
+
+LOAD_S = 10.0
+PRODUCERS, GROUPS, IDS = 16, 100, 1_000_000
+COMPACTED, RETAINED, SEGMENT_BYTES = 8, 20, 1 << 20
+KEYS, KEYED_BATCHES, RECORDS, OLD_BATCHES = 20_000, 40, 5_000, 8
+WIDE_TOPICS, WIDE = 10, 1_000
+
+Worker = Callable[[Callable[[], bool]], int]
+
+
+def side_by_side(stage: Stage, unit: str, workers: Sequence[Worker]) -> None:
+    """Run each in a thread for `LOAD_S`; `workers` get a function that says whether to go on, and return a count."""
+    until = min(stage.deadline, time.monotonic() + LOAD_S)
+    counts: list[int] = []
+
+    def run(worker: Worker) -> None:
+        with contextlib.suppress(OSError):
+            counts.append(worker(lambda: time.monotonic() < until))
+
+    threads = [threading.Thread(target=run, args=(worker,), daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(1.0, stage.deadline - time.monotonic()))
+    stage.noted[unit] = stage.noted.get(unit, 0) + round(sum(counts) / LOAD_S)
+
+
+# --- transactions
+
+
+def create_for_producers(stage: Stage) -> None:
+    stage.create(["ledger"], PRODUCERS)
+    ready(stage, "producer-0", 1)
+
+
+def transact(stage: Stage) -> None:
+    side_by_side(stage, "transactions/s", [producer(stage, number) for number in range(PRODUCERS)])
+
+
+def producer(stage: Stage, number: int) -> Worker:
+    def work(going: Callable[[], bool]) -> int:
+        with raw.open_connection(stage.broker.bootstrap) as connection:
+            sender = raw.Transactional(connection, f"producer-{number}", "ledger", v2=True, partition=number)
+            count = 0
+            while going():
+                sender.transact(commit=count % 10 != 9)
+                count += 1
+        return count
+
+    return work
+
+
+# --- groups
+
+
+def find_groups(stage: Stage) -> None:
+    ready(stage, "group-00000", 0)
+
+
+def rebalance(stage: Stage) -> None:
+    side_by_side(stage, "rebalances/s", [restless(stage, name) for name in names(GROUPS, "group")])
+
+
+def restless(stage: Stage, group: str) -> Worker:
+    """Two members; one after the other leaves and comes back."""
+
+    def work(going: Callable[[], bool]) -> int:
+        with (
+            raw.open_connection(stage.broker.bootstrap) as first,
+            raw.open_connection(stage.broker.bootstrap) as second,
+        ):
+            members = {first: "", second: ""}
+            count = 0
+            while going():
+                generation_of_both(group, members)
+                leaver = first if count % 2 else second
+                leaver.send(message(ApiKey.LEAVE_GROUP, 1, group_id=group, member_id=members[leaver]), 1)
+                members[leaver] = ""
+                count += 1
+        return count
+
+    return work
+
+
+def generation_of_both(group: str, members: dict[BlockingConnection, str]) -> None:
+    """Both join, until they are in one generation, and get their assignments."""
+    for connection, member_id in members.items():
+        connection.post(join(group, member_id), 3)
+    joined = {connection: connection.receive() for connection in members}
+    for connection, answer in joined.items():
+        members[connection] = "" if answer.error_code else answer.member_id
+        given = [{"member_id": row.member_id, "assignment": b"a" * 50} for row in answer.members]
+        connection.post(
+            message(
+                ApiKey.SYNC_GROUP,
+                1,
+                group_id=group,
+                generation_id=answer.generation_id,
+                member_id=answer.member_id,
+                assignments=given,
+            ),
+            1,
+        )
+    for connection in members:
+        connection.receive()
+
+
+def join(group: str, member_id: str) -> object:
+    return message(
+        ApiKey.JOIN_GROUP,
+        3,
+        group_id=group,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=2_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": b"m" * 50}],
+    )
+
+
+# --- what the broker does by itself
+
+
+def write_keyed(stage: Stage) -> None:
+    stage.create(["keyed"], COMPACTED, cleanup_policy="compact", segment_bytes=str(SEGMENT_BYTES))
+    draw = random.Random(7)
+    for _ in range(KEYED_BATCHES):
+        records = [(b"%08d" % draw.randrange(KEYS), b"v" * 100) for _ in range(RECORDS)]
+        batch = build_batch(records, timestamp_ms=now_ms())
+        for index in range(COMPACTED):
+            raw.check(stage.produce("keyed", index, batch))
+
+
+def compact(stage: Stage) -> None:
+    configs = [{"name": "min.cleanable.dirty.ratio", "config_operation": 0, "value": "0.001"}]
+    alter(stage, "keyed", configs)
+    time.sleep(LOAD_S)
+
+
+def alter(stage: Stage, topic: str, configs: list[dict[str, object]]) -> None:
+    resources = [{"resource_type": 2, "resource_name": topic, "configs": configs}]
+    answer = stage.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, resources=resources, validate_only=False)
+    raw.check(answer.responses[0].error_code)
+
+
+def write_old(stage: Stage) -> None:
+    stage.create(["old"], RETAINED, segment_bytes=str(SEGMENT_BYTES), retention_ms="-1")
+    batch = build_batch([(None, bytes(900_000))], timestamp_ms=now_ms() - 3_600_000)
+    for _ in range(OLD_BATCHES):
+        for index in range(RETAINED):
+            raw.check(stage.produce("old", index, batch))
+
+
+def retain(stage: Stage) -> None:
+    alter(stage, "old", [{"name": "retention.ms", "config_operation": 0, "value": "1000"}])
+    time.sleep(LOAD_S)
+
+
+def create_and_delete(stage: Stage) -> None:
+    wide = names(WIDE_TOPICS, "wide")
+    for name in wide:
+        stage.create([name], WIDE)
+    answer = stage.ask(ApiKey.DELETE_TOPICS, 5, topic_names=wide, timeout_ms=60_000)
+    for row in answer.responses:
+        raw.check(row.error_code, ErrorCode.REQUEST_TIMED_OUT)
+    time.sleep(2)
+
+
+def write_ids(data_dir: Path) -> None:
+    with processes.ottla(data_dir) as broker:
+        populate.prepare(broker, data_dir)
+    populate.write_idle_ids(data_dir, IDS)
+    with processes.ottla(data_dir):
+        pass  # it makes the indexes again, and closes
+
+
+def wait_for_ids(stage: Stage) -> None:
+    """Until the last of the shards has been loaded."""
+    while time.monotonic() < stage.deadline:
+        fields = {"state_filters": ["Ongoing"], "producer_id_filters": [], "duration_filter": -1}
+        answer = stage.ask(ApiKey.LIST_TRANSACTIONS, 1, **fields)
+        if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return
+        time.sleep(0.1)
+
+
+OFTEN = ("log.cleaner.backoff.ms=200", "log.retention.check.interval.ms=200", "log.segment.delete.delay.ms=500")
+
+LOADS = (
+    Attack("producers", "16 producers, transactions of one record", transact, create_for_producers),
+    Attack("rebalances", "100 groups rebalancing", rebalance, find_groups),
+    Attack("compaction", "compaction of 8 logs of 22 MB", compact, write_keyed, overrides=OFTEN, kafka=False),
+    Attack("retention", "retention of 20 logs with 8 segments", retain, write_old, overrides=OFTEN, kafka=False),
+    Attack("partitions", "10,000 partitions created and deleted", create_and_delete),
+    Attack("ids", "1,000,000 transactional ids loaded", wait_for_ids, kafka=False, data=write_ids),
+)
+
+__all__ = ["LOADS"]
