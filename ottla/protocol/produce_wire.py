@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import MAX_STRING_BYTES
 from ottla.protocol.frames import MAX_ENTRIES, response_prefix, skip_tags
 from ottla.protocol.primitives import (
     NO_TOPIC_ID,
@@ -176,8 +177,8 @@ def _compact_string(body: memoryview, position: int) -> tuple[str | None, int]:
 
 
 def _text(body: memoryview, start: int, stop: int) -> tuple[str, int]:
-    if stop > len(body):
-        raise ProtocolError(f"a string of {stop - start} bytes exceeds the request")
+    if stop - start > MAX_STRING_BYTES or stop > len(body):
+        raise ProtocolError(f"a string of {stop - start} bytes is too long for the request, or for a string")
     return str(body[start:stop], "utf-8"), stop
 
 

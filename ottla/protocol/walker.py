@@ -9,7 +9,8 @@ objects on the way (to walk first and decode afterwards would do the same work t
 - a count above `remaining // size of the smallest entry`, before the first entry is read; nothing is preallocated
 - more than `max_entries` entries in all arrays together (requests only: each entry costs its reader and its handler)
 - varints of more than 5 bytes or 32 bits (padded ones are legal: Kafka reads them)
-- strings that are not UTF-8; a nullable struct whose marker is neither -1 nor 1
+- strings that are not UTF-8, or longer than 32,767 bytes (Kafka refuses them where a compact length could hold them)
+- a nullable struct whose marker is neither -1 nor 1
 - more than `MAX_TAGS` tagged fields in one struct, or a known tag whose size is not that of its value
 
 Unknown tags are skipped. What the version does not have reads as the schema's default, as in the library. Time is
@@ -23,6 +24,7 @@ from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import MAX_STRING_BYTES
 from ottla.protocol.frames import MAX_TAGS
 from ottla.protocol.varints import read_unsigned_varint
 
@@ -191,6 +193,8 @@ class _Generator:
         length = self._length(depth, short=text)
         self._null_guard(target, length, field.name, depth, nullable)
         self._emit(depth, f"elif {length} > end - pos: fail('{field.name} exceeds the message', pos)")
+        if text and self._flexible:
+            self._emit(depth, f"elif {length} > {MAX_STRING_BYTES}: fail('{field.name} is too long for a string', pos)")
         self._emit(depth, "else:")
         self._emit(depth, f"    {target} = data[pos:pos + {length}]{'.decode()' if text else ''}")
         self._emit(depth, f"    pos += {length}")

@@ -17,6 +17,8 @@ from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import NO_TOPIC_ID
 
+INT64_MAX = 2**63 - 1
+
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Commit each offset; one row per partition."""
@@ -28,7 +30,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         body.group_instance_id if version >= 7 else None,
     )
     retention_ms = body.retention_time_ms if version <= 4 else -1
-    expire_ms = broker.clock.now_ms() + retention_ms if retention_ms != -1 else -1
+    expire_ms = min(broker.clock.now_ms() + retention_ms, INT64_MAX) if retention_ms != -1 else -1
     no_such_group = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
 
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:

@@ -194,6 +194,15 @@ class Config:
         0, "How long a new group waits for more members; Kafka's default is 3000, its server.properties say 0."
     )
     group_max_size: int = int32(INT32_MAX, "The most members a group may have.", at_least=1)
+    group_member_max_protocols: int = int32(
+        50, "Ottla's own: the most protocols (assignors) that a member of a group may name.", at_least=1
+    )
+    group_member_max_metadata_bytes: int = int32(
+        262144,
+        "Ottla's own: the most bytes that a member may say of all its protocols (its subscription, and what its "
+        "assignors add).",
+        at_least=1,
+    )
 
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False)
 

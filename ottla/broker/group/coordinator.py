@@ -18,7 +18,7 @@ from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.group.directory import GroupDirectory
 from ottla.broker.group.log import client_error
 from ottla.broker.group.machine import NEVER_MS, Group
-from ottla.broker.group.members import Caller, Member, Moment, Protocols, Timeouts
+from ottla.broker.group.members import Caller, Member, Moment, Protocols, Timeouts, distinct
 from ottla.broker.group.removal import Removal
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.states import GroupState
@@ -109,6 +109,9 @@ class GroupCoordinator:
             return JoinReply(ErrorCode.INVALID_GROUP_ID, ask.member_id)
         if self._is_bad_session(ask):
             return JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, ask.member_id)
+        ask = ask._replace(protocols=distinct(ask.protocols))
+        if self._says_too_much(ask):
+            return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ask.member_id)
         entry, error = self._directory.find(ask.group_id)
         if error:
             return JoinReply(error)
@@ -147,6 +150,20 @@ class GroupCoordinator:
     def _is_bad_session(self, ask: JoinAsk) -> bool:
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         return not low <= ask.timeouts.session_ms <= high
+
+    def _says_too_much(self, ask: JoinAsk) -> bool:
+        """Whether one member would take more room, or cost each rebalance more, than a sound client can need."""
+        protocols, config = ask.protocols, self._config
+        size_bytes = sum(len(metadata) for _name, metadata in protocols)
+        self._turns.charge(ROW_US + len(protocols))
+        if len(protocols) <= config.group_member_max_protocols and size_bytes <= config.group_member_max_metadata_bytes:
+            return False
+        log.warning(
+            "Refused a member of group %.100s from %s: %d protocols and %d bytes of metadata "
+            "(group.member.max.protocols, group.member.max.metadata.bytes)",
+            *(ask.group_id, ask.client_host, len(protocols), size_bytes),
+        )
+        return True
 
     def _draw_member_id(self, ask: JoinAsk) -> str:
         name = ask.client_id if ask.group_instance_id is None else ask.group_instance_id

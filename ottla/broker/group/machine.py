@@ -26,6 +26,8 @@ NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 LEAST_PUT_OFF_MS: Final = 100
 MAX_GENERATION: Final = 0x7FFFFFFF
 CONSUMERS: Final = "consumer"
+# Ids that were handed out and not used: a client may ask for one after the other.
+MOST_RESERVED: Final = 1_000
 NEVER_MS: Final = float("inf")
 
 
@@ -156,7 +158,10 @@ class Group:
 
     def reserve(self, member_id: str, session_timeout_ms: int, now_ms: float) -> None:
         """A new member is told its id first and must come back with it before its session ends (KIP-394)."""
-        self.roster.pending[member_id] = self._note(now_ms + session_timeout_ms)
+        pending = self.roster.pending
+        if len(pending) >= MOST_RESERVED:
+            del pending[next(iter(pending))]  # whoever comes back with it is told to ask anew
+        pending[member_id] = self._note(now_ms + session_timeout_ms)
 
     def add(self, member: Member, protocol_type: str, now: Moment) -> Outcome:
         """A new member joins: rebalance."""

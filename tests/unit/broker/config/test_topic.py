@@ -17,6 +17,8 @@ from ottla.broker.config.kafka_names import KAFKA_NAMES
 
 OURS = {
     "log.dir.failure.exit",
+    "group.member.max.metadata.bytes",
+    "group.member.max.protocols",
     "max.decompressed.message.bytes",
     "max.request.body.bytes",
     "max.open.log.files",

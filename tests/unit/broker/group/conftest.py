@@ -118,6 +118,8 @@ class Rig:
             "group_min_session_timeout_ms": 6_000,
             "group_max_session_timeout_ms": 1_800_000,
             "group_max_size": 2**31 - 1,
+            "group_member_max_protocols": 50,
+            "group_member_max_metadata_bytes": 1_000,
             "offset_metadata_max_bytes": 10,
             "offsets_retention_minutes": 100,
             "offsets_retention_check_interval_ms": CHECK_MS,

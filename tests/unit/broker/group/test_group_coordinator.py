@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.broker.group import directory
+from ottla.broker.group.machine import MOST_RESERVED
 from ottla.broker.group.states import GroupState
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import build_batch, iter_records
@@ -306,3 +307,52 @@ def test_loaded_group_that_is_too_large_is_asked_to_join_again(rig):
     assert late.error is ErrorCode.GROUP_MAX_SIZE_REACHED and not waiting
     rig.clock.advance(60_000)
     assert waiting[0].generation == 2
+
+
+def named(count):
+    return tuple((f"p{number}", b"") for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("protocols", "error"),
+    [
+        (named(50), ErrorCode.NONE),
+        (named(51), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (named(50) * 300, ErrorCode.NONE),
+        ((("range", bytes(500)), ("sticky", bytes(500))), ErrorCode.NONE),
+        ((("range", bytes(500)), ("sticky", bytes(501))), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ((("range", bytes(1_000)), ("range", bytes(1_000))), ErrorCode.NONE),
+    ],
+)
+def test_member_that_says_too_much_is_refused(rig, protocols, error, caplog):
+    waiting = rig.join(protocols=protocols)
+    rig.clock.advance()
+    assert waiting[0].error is error
+    assert ("group.member.max.protocols" in caplog.text) is bool(error)
+    assert set(rig.store.entries) == (set() if error else {"g"})
+
+
+def test_protocol_that_is_named_twice_counts_once_and_first(rig):
+    waiting = rig.join(protocols=(("range", b"1"), ("range", b"2")))
+    rig.clock.advance()
+    assert [row[2] for row in waiting[0].members] == [b"1"]
+
+
+def test_ids_that_nobody_comes_back_with_do_not_fill_the_broker(rig):
+    asked = [rig.join(known_id=True)[0].member_id for _ in range(MOST_RESERVED + 1)]
+    assert len(rig.group().roster.pending) == MOST_RESERVED
+    assert rig.join(asked[0], known_id=True)[0].error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert not rig.join(asked[1], known_id=True)
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize(("length", "fits"), [(32_730, True), (32_731, False)])
+def test_member_id_that_no_field_can_hold_is_never_handed_out(rig, static, length, fits):
+    name = "n" * length
+    waiting = rig.join(instance=name) if static else rig.join(client_id=name, known_id=True)
+    rig.clock.advance()
+    if fits:
+        assert len(waiting[0].member_id) == 32_767
+    else:
+        assert waiting == [(ErrorCode.UNKNOWN_SERVER_ERROR, "", -1, None, None, "", (), False)]
+        assert not rig.group().members

@@ -1,0 +1,204 @@
+"""Every string and every number of the group and transaction APIs at the ends of its range.
+
+Whatever is sent is answered, or the connection is closed with a reason, and the group that it named works for others.
+"""
+
+import logging
+import struct
+from contextlib import suppress
+from functools import partial
+from random import Random
+
+import pytest
+
+from ottla.broker.api.table import TABLE
+from ottla.broker.config import Config
+from ottla.broker.dispatch import Dispatcher
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.testkit.crash import life as lives
+from ottla.testkit.crash.stage import DIRECTORY
+from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.ports import PortCalls
+from ottla.testkit.simulation.schedule import Schedule
+
+CONFIG = Config(log_dirs=DIRECTORY, transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
+LONGER_THAN_ANY_PATIENCE_MS = 310_000.0
+LENGTHS = (0, 32_731, 32_767, 32_768, 100_000)
+BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+OF_PRODUCER = {"transactional_id": "txn", "producer_id": 0, "producer_epoch": 0}
+OF_MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+PLACE = {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": "said"}]}
+
+BODIES = {
+    K.JOIN_GROUP: {
+        "group_id": "g",
+        "member_id": "",
+        "group_instance_id": "i",
+        "session_timeout_ms": 6_000,
+        "rebalance_timeout_ms": 1_000,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"x"}],
+    },
+    K.SYNC_GROUP: {**OF_MEMBER, "protocol_type": "consumer", "protocol_name": "range"}
+    | {"assignments": [{"member_id": "m", "assignment": b"a"}]},
+    K.HEARTBEAT: OF_MEMBER,
+    K.LEAVE_GROUP: {"group_id": "g", "member_id": "m", "members": [{"member_id": "m", "group_instance_id": "i"}]},
+    K.OFFSET_COMMIT: {"group_id": "g", "generation_id_or_member_epoch": -1, "retention_time_ms": 5, "topics": [PLACE]},
+    K.OFFSET_FETCH: {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
+    | {"groups": [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}]},
+    K.FIND_COORDINATOR: {"key": "g", "key_type": 0, "coordinator_keys": ["g"]},
+    K.DESCRIBE_GROUPS: {"groups": ["g"]},
+    K.LIST_GROUPS: {"states_filter": ["Empty"]},
+    K.DELETE_GROUPS: {"groups_names": ["g"]},
+    K.OFFSET_DELETE: {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]},
+    K.INIT_PRODUCER_ID: {"transactional_id": "txn", "transaction_timeout_ms": 60_000}
+    | {"producer_id": -1, "producer_epoch": -1},
+    K.ADD_OFFSETS_TO_TXN: {**OF_PRODUCER, "group_id": "g"},
+    K.TXN_OFFSET_COMMIT: {**OF_PRODUCER, "group_id": "g", "generation_id": -1, "member_id": "", "topics": [PLACE]},
+    K.END_TXN: {**OF_PRODUCER, "committed": True},
+    K.WRITE_TXN_MARKERS: {
+        "markers": [
+            {"producer_id": 0, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0}
+            | {"topics": [{"name": "t", "partition_indexes": [0]}]}
+        ]
+    },
+    K.DESCRIBE_TRANSACTIONS: {"transactional_ids": ["txn"]},
+}
+VERSIONS = [(key, version) for key in BODIES for version in {TABLE[key].min_version, TABLE[key].max_version}]
+
+
+def message(key, version, body):
+    """The library's message; what the version does not have is left out."""
+    return made(codec.request_class(key), version, body)
+
+
+def made(message_class, version, body):
+    given = {}
+    for name, value in body.items():
+        field = message_class.fields.get(name)
+        if field is None or not field.for_version_q(version):
+            continue
+        if field.is_array() and value and isinstance(value[0], dict):
+            value = [made(field.data_class, version, each) for each in value]
+        given[name] = value
+    return message_class(version=version, **given)
+
+
+def mutants(message_class, version, body):
+    """(what was changed, the body with it)."""
+    for name, value in body.items():
+        field = message_class.fields.get(name)
+        if field is None or not field.for_version_q(version):
+            continue
+        if isinstance(value, list) and isinstance(value[0], dict):
+            for what, changed in mutants(field.data_class, version, value[0]):
+                yield f"{name}.{what}", {**body, name: [changed]}
+        elif isinstance(value, list):
+            for extreme in extremes(field.array_of, value[0]):
+                yield told(name, extreme), {**body, name: [extreme]}
+        else:
+            for extreme in extremes(field, value):
+                yield told(name, extreme), {**body, name: extreme}
+
+
+def extremes(field, value):
+    if isinstance(value, str):
+        return [letter * (length // len(letter.encode())) for length in LENGTHS for letter in ("s", "\u20ac")]
+    if isinstance(value, bytes):
+        return [bytes(length) for length in (0, 32_768, 200_000, 900_000)]
+    if isinstance(value, bool):
+        return [not value]
+    largest = 2 ** (BITS[field.type_str] - 1)
+    return [-largest, -1, 0, largest - 1]
+
+
+def told(name, extreme):
+    return f"{name} of {len(extreme)}" if isinstance(extreme, (str, bytes)) else f"{name} = {extreme}"
+
+
+class Played:
+    """A whole broker on a virtual clock, and requests as they come from a connection."""
+
+    def __init__(self):
+        disk = MemoryDisk(PortCalls(), Random(0), lambda end: self.life.clock.next_turn(end))
+        schedule = Schedule()
+        self.life = lives.Life(disk, schedule, flushing=False)
+        self.life.assembly.broker.cluster.create_topic("t", 1, {})
+        self.dispatcher: Dispatcher = self.life.assembly.dispatcher
+        self.ask(K.FIND_COORDINATOR, 0, {"key": "g"})
+        self.ask(K.INIT_PRODUCER_ID, 0, BODIES[K.INIT_PRODUCER_ID])
+
+    def ask(self, key, version, body, client_id="client"):
+        """The reply, or the reason why the connection is closed."""
+        told = []
+        encoded = codec.encode_request(message(key, version, body), version, 1, client_id)
+        frame = memoryview(bytearray(encoded))[4:]
+
+        def heard(buffers):
+            data = b"".join(bytes(buffer) for buffer in buffers)
+            told.append(codec.decode_response(key, version, data[4:])[1])
+
+        self.life.in_turn(partial(self.dispatcher.start, frame, "127.0.0.1:1", heard, told.append))
+        schedule = self.life.schedule
+        until_ms = schedule.now_ms + LONGER_THAN_ANY_PATIENCE_MS
+        while not told and schedule.now_ms < until_ms:
+            schedule.run_next()
+        assert len(told) == 1, f"{key.name} v{version} was never answered"
+        return told[0]
+
+    def check(self):
+        """When all sessions are over, somebody new can be a member of the group, be assigned, commit and leave."""
+        self.life.rest(LONGER_THAN_ANY_PATIENCE_MS)
+        member = {**BODIES[K.JOIN_GROUP], "group_instance_id": None}
+        joined = self.ask(K.JOIN_GROUP, 3, member)
+        who = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
+        given = [{"member_id": joined.member_id, "assignment": b"given"}]
+        synced = self.ask(K.SYNC_GROUP, 2, {**who, "assignments": given})
+        who["generation_id_or_member_epoch"] = joined.generation_id
+        committed = self.ask(K.OFFSET_COMMIT, 5, {**who, "topics": [PLACE]})
+        left = self.ask(K.LEAVE_GROUP, 1, who)
+        errors = joined.error_code, synced.error_code, committed.topics[0].partitions[0].error_code, left.error_code
+        assert (errors, synced.assignment) == ((0, 0, 0, 0), b"given")
+
+
+@pytest.fixture
+def played(monkeypatch, caplog):
+    monkeypatch.setattr(lives, "_CONFIG", CONFIG)
+    caplog.set_level(logging.WARNING, "ottla")
+    return Played()
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS, ids=lambda each: each.name if isinstance(each, K) else each)
+def test_extremes_are_answered_and_hurt_nobody(played, caplog, key, version):
+    for what, body in mutants(codec.request_class(key), version, BODIES[key]):
+        with suppress(struct.error):  # before compact lengths there is no such request
+            played.ask(key, version, body)
+        played.check()
+        broken = [record for record in caplog.records if record.exc_info]
+        assert not broken and not played.life.bugs, f"{what}: {broken[0].getMessage()}"
+
+
+@pytest.mark.parametrize("length", [32_730, 32_731, 32_767])
+@pytest.mark.parametrize("version", [3, 9])
+def test_long_client_ids_are_answered_and_hurt_nobody(played, caplog, version, length):
+    body = {**BODIES[K.JOIN_GROUP], "group_instance_id": None}
+    reply = played.ask(K.JOIN_GROUP, version, body, "c" * length)
+    assert reply.error_code == ((79 if version == 9 else 0) if length == 32_730 else -1)
+    played.check()
+    assert not played.life.bugs and not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, -(2**63), -1, 0])
+def test_any_retention_is_taken_and_the_longest_is_for_ever(played, retention_ms):
+    body = {**BODIES[K.OFFSET_COMMIT], "retention_time_ms": retention_ms}
+    assert played.ask(K.OFFSET_COMMIT, 2, body).topics[0].partitions[0].error_code == 0
+    played.life.rest(10 * 365 * 86_400_000.0 if retention_ms > 0 else 1_000)
+    fetched = played.ask(K.OFFSET_FETCH, 2, BODIES[K.OFFSET_FETCH])
+    assert fetched.topics[0].partitions[0].committed_offset == 1
+
+
+def test_strings_that_kafka_does_not_read_close_the_connection(played):
+    reply = played.ask(K.HEARTBEAT, 4, {**OF_MEMBER, "group_id": "g" * 32_768})
+    assert reply == "Heartbeat v4: HeartbeatRequest v4: group_id is too long for a string at position 3"
+    assert played.ask(K.HEARTBEAT, 4, {**OF_MEMBER, "group_id": "g" * 32_767}).error_code == 25
