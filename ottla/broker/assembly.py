@@ -21,6 +21,7 @@ from ottla.broker.log.retention import Retention
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
+from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Activity, Handler, Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
@@ -43,8 +44,12 @@ class Assembly:
         disk: Disk,
         turns: Turns,
         truncate_damaged: frozenset[str] = frozenset(),
+        workers: Workers | None = None,
     ) -> None:
-        """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory free."""
+        """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory free.
+
+        Without `workers` the turns do their work.
+        """
         self.config = config
         self.connections: set[Connection] = set()
         self._clock = clock
@@ -80,10 +85,12 @@ class Assembly:
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
         sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
-        self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0)
+        self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0, workers=workers)
         self.dispatcher = Dispatcher(self.broker, TABLE)
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.graves, logs.met)
-        self._cleaner = LogCleaner(logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size)
+        self._cleaner = LogCleaner(
+            logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work
+        )
         turns.event(groups.open)
         turns.event(transactions.start)
 

@@ -7,6 +7,8 @@ tenth of what a client may be made to wait. What is small and happens once in a 
 
 from typing import Final
 
+from ottla.protocol.steps import RECORD_US as RECORD_US
+
 REQUEST_US: Final = 40.0
 """One request of any kind: frame, header, handler, reply, its part of the system calls."""
 
@@ -26,8 +28,8 @@ COPY_BYTE_US: Final = 0.0005
 ROW_US: Final = 2.0
 """One row that is looked up, filtered or built, if nothing below says more."""
 
-RECORD_US: Final = 1.0
-"""One record whose frame is walked."""
+APPEND_US: Final = 20.0
+"""One batch that is appended: its producer's state, the indexes, the write."""
 
 FILE_CALL_US: Final = 20.0
 """One call for a file or a name that only touches memory: open, rename, remove, list, make a directory."""

@@ -22,6 +22,7 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.ports.clock import LoopClock
 from ottla.broker.ports.disk import RealDisk
+from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
 
@@ -43,6 +44,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._collector = Collector()
         self._assembly: Assembly
+        self._workers: ThreadWorkers
         self.broker: Broker
 
     async def start(self) -> str:
@@ -54,9 +56,9 @@ class Server:
         clock = LoopClock(loop)
         turns = Turns(clock.next_turn, log_bug)
         clock.enter = turns.event
-        self._assembly = Assembly(
-            self.config, clock, RealDisk(self.config.max_open_log_files), turns, self._truncate_damaged
-        )
+        self._workers = ThreadWorkers(clock.from_thread)
+        disk = RealDisk(self.config.max_open_log_files)
+        self._assembly = Assembly(self.config, clock, disk, turns, self._truncate_damaged, self._workers)
         self.broker = self._assembly.broker
         _load_codecs()
         try:
@@ -82,6 +84,7 @@ class Server:
         for connection in list(connections):
             connection.close()
         self._assembly.close()
+        self._workers.stop()
         self._collector.stop()
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> str:

@@ -37,7 +37,7 @@ from ottla.protocol.batch_header import (
 )
 from ottla.protocol.compression import TooLarge, compress, decompress
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.produced import BatchCheck, check_produced_batch, check_produced_batch_sliced
+from ottla.protocol.produced import BatchCheck, check_produced_batch
 from ottla.protocol.records import Headers, NewRecord, Record, encode_record, iter_records
 from ottla.protocol.varints import Buffer, write_varint
 
@@ -69,7 +69,6 @@ __all__ = [
     "build_marker",
     "build_record_batch",
     "check_produced_batch",
-    "check_produced_batch_sliced",
     "compress",
     "crc_is_valid",
     "decompress",

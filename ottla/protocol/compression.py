@@ -6,8 +6,7 @@ ProtocolError. Whatever is accepted here decompresses to the same bytes in Kafka
 that is garbage behind a stream's end.
 """
 
-import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from struct import Struct
 from types import ModuleType
 
@@ -25,15 +24,12 @@ NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
 _STREAMS: dict[int, ModuleType] = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
 # Kafka's defaults; cramjam's own are up to ten times slower.
-_LEVELS = {GZIP: 6, ZSTD: 3}
+DEFAULT_LEVELS = {GZIP: 6, ZSTD: 3}
 _LZ4_DEFAULT_LEVEL = 9
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_SIZE = 32 * 1024
-_STEP_SIZE = 4 * _XERIAL_BLOCK_SIZE
-# So much is decompressed in one go, a millisecond or two of the slowest codec.
-STEP_BYTES = 1 << 20
 _INT32 = Struct(">i")
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -41,9 +37,6 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_FIXED_FLAGS, _LZ4_FLAGS = 0b1110_0011, 0b0110_0000
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
 _LZ4_HEADER_SIZE = 7
-_LZ4_END = bytes(4)
-_GZIP_FORMAT = 31  # of zlib: a gzip header, the largest window
-_GZIP_INPUT_BYTES = 256 * 1024
 _LITTLE_UINT32 = Struct("<I")
 
 # How cramjam (Rust's io::ErrorKind::WriteZero) says that the output buffer is full.
@@ -66,42 +59,18 @@ def compress(payload: Buffer, compression: int, level: int | None = None) -> byt
     if compression == SNAPPY:
         return _compress_xerial(memoryview(payload))
     if compression == LZ4:
-        stream = _lz4_compressor(level)
+        stream, _ = lz4_compressor(level)
         stream.compress(bytes(payload))
         return bytes(stream.finish())
-    if compression not in _LEVELS:
+    if compression not in DEFAULT_LEVELS:
         raise ProtocolError(f"unknown compression type {compression}")
-    return bytes(_STREAMS[compression].compress(payload, level=_LEVELS[compression] if level is None else level))
+    return bytes(_STREAMS[compression].compress(payload, level=DEFAULT_LEVELS[compression] if level is None else level))
 
 
-def _lz4_compressor(level: int | None) -> cramjam.lz4.Compressor:
-    """At its default level Kafka takes the fast compressor (`Lz4BlockOutputStream`)."""
+def lz4_compressor(level: int | None) -> tuple[cramjam.lz4.Compressor, bool]:
+    """A stream, and whether it is the fast one, which Kafka takes at its default level (`Lz4BlockOutputStream`)."""
     fast = level in (None, _LZ4_DEFAULT_LEVEL)
-    return cramjam.lz4.Compressor(level=0 if fast else level, content_checksum=False, block_linked=False)
-
-
-def compress_in_steps(payload: Buffer, compression: int, level: int | None = None) -> Generator[None, None, bytes]:
-    """`compress` that yields after every 128 KiB, a few milliseconds of the slowest codec."""
-    view = memoryview(payload)
-    pieces = [view[at : at + _STEP_SIZE] for at in range(0, len(view), _STEP_SIZE)]
-    if len(pieces) < 2 or compression == NONE:
-        return compress(payload, compression, level)
-    if compression == SNAPPY:
-        out = bytearray(_XERIAL_HEADER)
-        for piece in pieces:
-            out += _compress_xerial(piece)[len(_XERIAL_HEADER) :]
-            yield
-        return bytes(out)
-    if compression == LZ4:
-        stream = _lz4_compressor(level)
-    elif compression in _LEVELS:
-        stream = _STREAMS[compression].Compressor(level=_LEVELS[compression] if level is None else level)
-    else:
-        raise ProtocolError(f"unknown compression type {compression}")
-    for piece in pieces:
-        stream.compress(bytes(piece))
-        yield
-    return bytes(stream.finish())
+    return cramjam.lz4.Compressor(level=0 if fast else level, content_checksum=False, block_linked=False), fast
 
 
 def decompress(payload: Buffer, compression: int, *, limit_bytes: int) -> bytes:
@@ -117,7 +86,8 @@ def decompress(payload: Buffer, compression: int, *, limit_bytes: int) -> bytes:
         if compression == SNAPPY:
             return _decompress_snappy(memoryview(payload), limit_bytes)
         if compression == LZ4:
-            _check_lz4_frame(memoryview(payload))
+            for _ in lz4_blocks(memoryview(payload)):
+                pass
         if compression in _STREAMS:
             return _decompress_stream(payload, compression, limit_bytes)
     except cramjam.DecompressionError as broken:
@@ -125,140 +95,38 @@ def decompress(payload: Buffer, compression: int, *, limit_bytes: int) -> bytes:
     raise ProtocolError(f"unknown compression type {compression}")
 
 
-def decompress_in_steps(
-    payload: Buffer, compression: int, *, limit_bytes: int
-) -> Generator[int, None, bytes | bytearray]:
-    """`decompress` that yields, after about every MiB, how many bytes it holds; nothing when all are not more.
-
-    zstd, snappy in one block, and LZ4 frames that end with a checksum or state their size are decompressed in one go.
-    """
-    if compression == NONE:
-        return decompress(payload, NONE, limit_bytes=limit_bytes)
-    if len(payload) < STEP_BYTES:
-        try:
-            return decompress(payload, compression, limit_bytes=min(limit_bytes, STEP_BYTES))
-        except TooLarge:
-            if limit_bytes <= STEP_BYTES:
-                raise
-    yield 0
-    view = memoryview(payload)
-    pieces = _pieces(view, compression, limit_bytes)
-    out = bytearray()
-    try:
-        if pieces is None:
-            return (yield from _decompress_in_one_go(view, compression, limit_bytes))
-        for piece in pieces:
-            out += piece
-            if len(out) > limit_bytes:
-                raise TooLarge(f"{NAMES[compression]} records exceed {limit_bytes} bytes")
-            yield len(out)
-    except (cramjam.DecompressionError, zlib.error) as broken:
-        raise ProtocolError(f"{NAMES[compression]} does not decompress: {broken}") from None
-    return out
-
-
-def _decompress_in_one_go(payload: memoryview, compression: int, limit_bytes: int) -> Generator[int, None, bytearray]:
-    """Into a buffer that grows to the limit; it is made in a step of its own, which takes as long as filling it."""
-    if compression == SNAPPY:
-        into, size = cramjam.snappy.decompress_raw_into, cramjam.snappy.decompress_raw_len(payload)
-        if size > limit_bytes:
-            raise TooLarge(f"snappy records of {size} bytes exceed {limit_bytes}")
-    else:
-        into, size = _STREAMS[compression].decompress_into, max(STEP_BYTES, _FIRST_RATIO * len(payload))
-    while True:
-        size = min(size, limit_bytes)
-        out = bytearray(size)
-        yield size
-        try:
-            del out[into(payload, out) :]
-        except cramjam.DecompressionError as error:
-            if str(error) != _FULL:
-                raise
-            if size >= limit_bytes:
-                raise TooLarge(f"{NAMES[compression]} records exceed {limit_bytes} bytes") from None
-            size *= 2
-        else:
-            return out
-
-
-def _pieces(payload: memoryview, compression: int, limit_bytes: int) -> Iterator[bytes] | None:
-    """The decompressed bytes, `STEP_BYTES` or little more at a time; None where the format does not let us."""
-    if compression == GZIP:
-        return _gzip_pieces(payload)
-    if compression == SNAPPY and payload[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
-        return _xerial_pieces(_xerial_blocks(payload), limit_bytes)
-    if compression == LZ4:
-        ends = _check_lz4_frame(payload)
-        if not payload[4] & (_LZ4_CONTENT_SIZE | _LZ4_CONTENT_CHECKSUM):
-            return _lz4_pieces(payload, ends)
-    return None
-
-
-def _gzip_pieces(payload: memoryview) -> Iterator[bytes]:
-    stream = zlib.decompressobj(_GZIP_FORMAT)
-    for at in range(0, len(payload), _GZIP_INPUT_BYTES):
-        left: Buffer = payload[at : at + _GZIP_INPUT_BYTES]
-        while left:
-            if stream.eof:  # a stream may be several, one behind the other
-                stream = zlib.decompressobj(_GZIP_FORMAT)
-            yield stream.decompress(left, STEP_BYTES)
-            left = stream.unused_data if stream.eof else stream.unconsumed_tail
-    while not stream.eof:
-        piece = stream.decompress(b"", STEP_BYTES)
-        if not piece:
-            raise ProtocolError("gzip stream is cut short")
-        yield piece
-
-
-def _xerial_pieces(blocks: list[memoryview], limit_bytes: int) -> Iterator[bytes]:
-    group: list[memoryview] = []
-    size_bytes = 0
-    for block in blocks:
-        group.append(block)
-        size_bytes += cramjam.snappy.decompress_raw_len(block)
-        if size_bytes >= STEP_BYTES:
-            yield _join_snappy(group, limit_bytes)
-            group, size_bytes = [], 0
-    yield _join_snappy(group, limit_bytes)
-
-
-def _lz4_pieces(payload: memoryview, ends: list[int]) -> Iterator[bytes]:
-    """Independent blocks, some at a time in a frame of their own. `ends` are their ends, from the header's on."""
-    head = bytes(payload[:_LZ4_HEADER_SIZE])
-    step = max(1, STEP_BYTES // _lz4_block_bytes(payload[5]))
-    for first in range(0, len(ends) - 1, step):
-        last = min(first + step, len(ends) - 1)
-        yield bytes(cramjam.lz4.decompress(head + payload[ends[first] : ends[last]] + _LZ4_END))
-
-
-def _lz4_block_bytes(descriptor: int) -> int:
-    """The most that one block decompresses to: 64 KiB, 256 KiB, 1 MiB or 4 MiB."""
-    return 1 << (8 + 2 * (descriptor >> 4 & 7))
-
-
 def _decompress_stream(payload: Buffer, compression: int, limit_bytes: int) -> bytes:
     """Decompress into a buffer that grows to the limit: a stream need not state its size, and a stated one may lie."""
-    decompress_into = _STREAMS[compression].decompress_into
     size = min(limit_bytes, max(4096, _FIRST_RATIO * len(payload)))
     while True:
         out = bytearray(size)
-        try:
-            written = decompress_into(payload, out)
-        except cramjam.DecompressionError as error:
-            if str(error) != _FULL:
-                raise
-            if size >= limit_bytes:
-                raise TooLarge(f"{NAMES[compression]} records exceed {limit_bytes} bytes") from None
-            size = min(limit_bytes, size * _GROWTH)
-        else:
+        written = decompress_into(payload, compression, out)
+        if written is not None:
             return bytes(memoryview(out)[:written])
+        if size >= limit_bytes:
+            raise TooLarge(f"{NAMES[compression]} records exceed {limit_bytes} bytes")
+        size = min(limit_bytes, size * _GROWTH)
 
 
-def _check_lz4_frame(payload: memoryview) -> list[int]:
-    """Exactly one frame of independent blocks without dictionary: all that `Lz4BlockInputStream` reads.
+def decompress_into(payload: Buffer, compression: int, out: bytearray | memoryview) -> int | None:
+    """How many bytes of a gzip, LZ4 or zstd stream stand in `out` now; None if there are more than it holds.
+
+    Raises cramjam.DecompressionError. Which blocks an LZ4 frame may have is not looked at: `lz4_blocks` does that.
+    """
+    try:
+        written: int = _STREAMS[compression].decompress_into(payload, out)
+    except cramjam.DecompressionError as error:
+        if str(error) != _FULL:
+            raise
+        return None
+    return written
+
+
+def lz4_blocks(payload: memoryview) -> Iterator[int]:
+    """Where the blocks begin. Raises ProtocolError, at the end at the latest, for what is not exactly one frame of
+    independent blocks without dictionary: all that `Lz4BlockInputStream` reads.
 
     It fails on linked blocks and on a skippable frame, and stops at the first frame's end, where liblz4 goes on.
-    Returns the ends of the header and of each block.
     """
     if len(payload) < _LZ4_HEADER_SIZE or payload[:4] != _LZ4_MAGIC:
         raise ProtocolError("no lz4 frame")
@@ -267,10 +135,9 @@ def _check_lz4_frame(payload: memoryview) -> list[int]:
         raise ProtocolError(f"lz4 frame with flags {flags:#04x}: its blocks must be independent")
     between = 4 + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
     at = _LZ4_HEADER_SIZE + (8 if flags & _LZ4_CONTENT_SIZE else 0)
-    ends = []
     last = len(payload) - _LITTLE_UINT32.size
     while at <= last:
-        ends.append(at)
+        yield at
         size = _LITTLE_UINT32.unpack_from(payload, at)[0] & 0x7FFFFFFF
         if size == 0:
             at += 4 + (4 if flags & _LZ4_CONTENT_CHECKSUM else 0)
@@ -280,18 +147,10 @@ def _check_lz4_frame(payload: memoryview) -> list[int]:
         raise ProtocolError("lz4 frame is cut short")
     if at != len(payload):
         raise ProtocolError("bytes behind the lz4 frame")
-    return ends
 
 
 def _decompress_snappy(payload: memoryview, limit_bytes: int) -> bytes:
-    if payload[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
-        blocks = _xerial_blocks(payload)
-    else:
-        blocks = [payload]
-    return _join_snappy(blocks, limit_bytes)
-
-
-def _join_snappy(blocks: list[memoryview], limit_bytes: int) -> bytes:
+    blocks = [block for block in xerial_blocks(payload) if block] if is_xerial(payload) else [payload]
     raw_len = cramjam.snappy.decompress_raw_len
     sizes = [raw_len(block) for block in blocks]
     total = sum(sizes)
@@ -305,12 +164,18 @@ def _join_snappy(blocks: list[memoryview], limit_bytes: int) -> bytes:
     return bytes(out)
 
 
-def _xerial_blocks(payload: memoryview) -> list[memoryview]:
-    at, end = len(_XERIAL_HEADER), len(payload)
-    blocks = []
+def is_xerial(payload: memoryview) -> bool:
+    """Whether these are snappy blocks in the framing of Kafka's clients; librdkafka's is one block without any."""
+    return payload[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
+
+
+def xerial_blocks(payload: memoryview) -> Iterator[memoryview]:
+    """The blocks of a stream, or of several, one behind the other: each further header is given as an empty one."""
+    at, end = len(XERIAL_HEADER), len(payload)
     while at < end:
-        if payload[at : at + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # a stream may be several, one behind the other
-            at += len(_XERIAL_HEADER)
+        if is_xerial(payload[at:]):
+            yield payload[at:at]
+            at += len(XERIAL_HEADER)
             continue
         if at + _INT32.size > end:
             raise ProtocolError("snappy block size is cut short")
@@ -318,13 +183,12 @@ def _xerial_blocks(payload: memoryview) -> list[memoryview]:
         at += _INT32.size
         if size <= 0 or at + size > end:
             raise ProtocolError(f"snappy block of {size} bytes overruns its stream")
-        blocks.append(payload[at : at + size])
+        yield payload[at : at + size]
         at += size
-    return blocks
 
 
 def _compress_xerial(payload: memoryview) -> bytes:
-    out = bytearray(_XERIAL_HEADER)
+    out = bytearray(XERIAL_HEADER)
     for at in range(0, len(payload), _XERIAL_BLOCK_SIZE):
         block = bytes(cramjam.snappy.compress_raw(payload[at : at + _XERIAL_BLOCK_SIZE]))
         out += _INT32.pack(len(block))

@@ -5,26 +5,31 @@ Kafka lets broken frames into the log (wrong offset deltas, a key of length -2, 
 check does not: consumers would stop on them.
 """
 
-from collections.abc import Generator
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
 
 from ottla.protocol.batch_header import (
+    ATTRIBUTES_OFFSET,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
     MIN_BATCH_LENGTH,
     BatchHeader,
-    crc_is_valid,
     read_header,
 )
-from ottla.protocol.compression import NAMES, NONE, TooLarge, decompress_in_steps
+from ottla.protocol.compression import NAMES, NONE, TooLarge
+from ottla.protocol.compression_steps import decompress_steps
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.steps import BYTE_US, RECORD_US, Steps, to_the_end
 from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
-# Records checked in one go, about 1 ms: whoever drives the sliced form serves others in between.
-SLICE_RECORDS = 2000
+SLICE_RECORDS: Final = 1_000
+"""Records, or headers of one, that are checked in one step."""
+_SLICE_BYTES: Final = 1 << 20
+"""Bytes whose CRC is computed in one step."""
 
 # Length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each.
 _MIN_RECORD_SIZE = 7
@@ -33,6 +38,7 @@ _MIN_LEGACY_LENGTH = 14
 _UP_TO_MAGIC = 17
 _SIZE = Struct(">i")
 _MAX_INT64 = 2**63 - 1
+_FAR = 1 << 70
 
 
 class BatchCheck(NamedTuple):
@@ -54,10 +60,34 @@ class BatchCheck(NamedTuple):
         return self.first_null_key >= 0
 
 
+class Checked(NamedTuple):
+    """The verdict, and the decompressed records: those of `buffer` where there is no codec, None if it is no batch."""
+
+    check: BatchCheck
+    raw: Buffer | None
+
+
 class _Frames(NamedTuple):
+    """What the records say: timestamp deltas are in ms."""
+
     max_timestamp_delta: int
     min_timestamp_delta: int
     first_null_key: int
+
+
+class _Slice(NamedTuple):
+    """Records that were walked: up to position `at` and index `behind`.
+
+    The next one has `headers` of them at `at` and ends at `stop`, if that is not 0: too many to be walked with others.
+    """
+
+    at: int
+    behind: int
+    high: int
+    low: int
+    first_null_key: int
+    headers: int = 0
+    stop: int = 0
 
 
 def check_produced_batch(
@@ -67,54 +97,46 @@ def check_produced_batch(
 
     The topic's own rules (maximum size, timestamps, keys, whether zstd is allowed) are the caller's.
     """
-    steps = check_produced_batch_sliced(buffer, max_decompressed_bytes=max_decompressed_bytes)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            verdict: BatchCheck = done.value
-            return verdict
+    return to_the_end(check_steps(buffer, max_decompressed_bytes=max_decompressed_bytes)).check
 
 
-def check_produced_batch_sliced(
-    buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
-) -> Generator[int, None, BatchCheck]:
-    """`check_produced_batch` that yields after every 2,000 records, and MiB that it decompresses, and returns the
-    verdict (StopIteration.value).
-
-    What it yields is the memory in bytes that it holds meanwhile: the decompressed records.
-
-    A batch that needs no pause yields nothing: the first `next` ends it. `buffer` must not change meanwhile.
-    """
+def check_steps(buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Steps[Checked]:
+    """`check_produced_batch` in steps. `buffer` must not change meanwhile."""
     refused = _check_envelope(buffer)
     if refused is not None:
-        return refused
+        return Checked(refused, None)
     header = read_header(buffer)
-    refused = _check_header(buffer, header)
+    crc = 0
+    if header.batch_length >= MIN_BATCH_LENGTH:
+        for at in range(ATTRIBUTES_OFFSET, header.size_bytes, _SLICE_BYTES):
+            if at > ATTRIBUTES_OFFSET:
+                yield _SLICE_BYTES * BYTE_US
+            crc = crc32c(buffer[at : min(at + _SLICE_BYTES, header.size_bytes)], crc)
+    refused = _check_header(header, crc)
     if refused is not None:
-        return refused
+        return Checked(refused, None)
     payload = buffer[HEADER_SIZE : header.size_bytes]
     raw: Buffer
     try:
         if header.compression == NONE:
             raw = payload
         else:
-            raw = yield from decompress_in_steps(payload, header.compression, limit_bytes=max_decompressed_bytes)
+            raw = yield from decompress_steps(payload, header.compression, limit_bytes=max_decompressed_bytes)
         frames = yield from _check_frames(raw, header.record_count)
     except TooLarge as error:
-        return _refuse(ErrorCode.MESSAGE_TOO_LARGE, str(error), header)
+        return Checked(_refuse(ErrorCode.MESSAGE_TOO_LARGE, str(error), header), None)
     except ProtocolError as error:
-        return _refuse(ErrorCode.INVALID_RECORD, str(error), header)
+        return Checked(_refuse(ErrorCode.INVALID_RECORD, str(error), header), None)
     except IndexError:
-        return _refuse(ErrorCode.INVALID_RECORD, "the last record overruns the batch", header)
+        return Checked(_refuse(ErrorCode.INVALID_RECORD, "the last record overruns the batch", header), None)
     if header.is_log_append_time:
         high = low = header.max_timestamp
     else:
         high = header.base_timestamp + frames.max_timestamp_delta
         low = header.base_timestamp + frames.min_timestamp_delta
         if high > _MAX_INT64 or low < -_MAX_INT64 - 1:
-            return _refuse(ErrorCode.INVALID_RECORD, "a timestamp does not fit 64 bits", header)
-    return BatchCheck(ErrorCode.NONE, "", header, high, low, frames.first_null_key)
+            return Checked(_refuse(ErrorCode.INVALID_RECORD, "a timestamp does not fit 64 bits", header), None)
+    return Checked(BatchCheck(ErrorCode.NONE, "", header, high, low, frames.first_null_key), raw)
 
 
 def _refuse(error: ErrorCode, message: str, header: BatchHeader | None = None) -> BatchCheck:
@@ -159,11 +181,11 @@ def _next_batch(buffer: memoryview, position: int) -> tuple[str | None, int, int
     return None, magic, position + LOG_OVERHEAD + length
 
 
-def _check_header(buffer: memoryview, header: BatchHeader) -> BatchCheck | None:
-    """The fields of a complete batch, cheapest first but for the CRC, which decides whether they mean anything."""
+def _check_header(header: BatchHeader, crc: int) -> BatchCheck | None:
+    """The fields of a complete batch whose bytes have this CRC, which decides whether they mean anything."""
     if header.base_offset != 0:
         return _refuse(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset} instead of 0", header)
-    if header.batch_length < MIN_BATCH_LENGTH or not crc_is_valid(buffer, header):
+    if header.batch_length < MIN_BATCH_LENGTH or crc != header.crc:
         return _refuse(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match", header)
     count = header.record_count
     if count <= 0 or count != header.last_offset_delta + 1:
@@ -183,34 +205,39 @@ def _check_header(buffer: memoryview, header: BatchHeader) -> BatchCheck | None:
     return None
 
 
-def _check_frames(raw: Buffer, count: int) -> Generator[int, None, _Frames]:
+def _check_frames(raw: Buffer, count: int) -> Steps[_Frames]:
     """Walk the `count` records of the decompressed section; raises ProtocolError or IndexError if they do not fit."""
     if count * _MIN_RECORD_SIZE > len(raw):
         raise ProtocolError(f"{count} records cannot be in {len(raw)} bytes")
-    held_bytes = 0 if isinstance(raw, memoryview) else len(raw)
-    at, frames = _check_slice(raw, 0, 0, min(SLICE_RECORDS, count))
-    for start in range(SLICE_RECORDS, count, SLICE_RECORDS):
-        yield held_bytes
-        at, more = _check_slice(raw, at, start, min(start + SLICE_RECORDS, count))
-        frames = _Frames(
-            max(frames.max_timestamp_delta, more.max_timestamp_delta),
-            min(frames.min_timestamp_delta, more.min_timestamp_delta),
-            frames.first_null_key if frames.first_null_key >= 0 else more.first_null_key,
-        )
+    high, low, first_null_key = -_FAR, _FAR, -1
+    at = index = 0
+    while index < count:
+        first = index
+        walked = _check_slice(raw, at, index, min(index + SLICE_RECORDS, count))
+        at, index = walked.at, walked.behind
+        high, low = max(high, walked.high), min(low, walked.low)
+        if first_null_key < 0:
+            first_null_key = walked.first_null_key
+        yield (index - first) * RECORD_US
+        if walked.stop:
+            for left in range(walked.headers, 0, -SLICE_RECORDS):
+                at = _check_headers(raw, at, min(left, SLICE_RECORDS))
+                yield SLICE_RECORDS * RECORD_US
+            if at != walked.stop:
+                raise ProtocolError(f"record {index} is not as long as its fields")
+            index += 1
     if at != len(raw):
         raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
-    return frames
+    return _Frames(high >> 1, low >> 1, first_null_key)
 
 
-def _check_slice(raw: Buffer, at: int, first: int, behind: int) -> tuple[int, _Frames]:
-    """Walk the records of index `first` to `behind - 1` from position `at` on; returns the position behind them.
-
-    The hot loop of Produce: varints of one or two bytes are read in place and compared in zig-zag form (even is not
-    negative, 1 is -1), longer ones by a call. Lengths are never negative here, so the position only grows and the one
-    comparison with `stop` bounds every field of a record.
-    """
-    end = len(raw)
-    high, low, first_null_key = -(1 << 70), 1 << 70, -1  # the first two are twice the timestamp deltas
+# The hot loop of Produce: varints of one or two bytes are read in place and compared in zig-zag form (even is not
+# negative, 1 is -1), longer ones by a call. Lengths are never negative here, so the position only grows and the one
+# comparison with `stop` bounds every field of a record.
+def _check_slice(raw: Buffer, at: int, first: int, behind: int) -> _Slice:
+    """Walk the records of index `first` to `behind - 1` from position `at` on, or fewer if they have many headers."""
+    end, headers_left = len(raw), SLICE_RECORDS
+    high, low, first_null_key = -_FAR, _FAR, -1  # the first two are twice the timestamp deltas
     for index in range(first, behind):
         x = raw[at]
         at += 1
@@ -268,22 +295,31 @@ def _check_slice(raw: Buffer, at: int, first: int, behind: int) -> tuple[int, _F
         x = raw[at]
         at += 1
         if x:
-            at = _check_headers(raw, at - 1, stop)
+            count, at = _count_headers(raw, at - 1, stop)
+            headers_left -= count
+            if headers_left < 0:
+                return _Slice(at, index, high, low, first_null_key, count, stop)
+            at = _check_headers(raw, at, count)
         if at != stop:
             raise ProtocolError(f"record {index} is not as long as its fields")
-    return at, _Frames(high >> 1, low >> 1, first_null_key)
+    return _Slice(at, behind, high, low, first_null_key)
 
 
 def _timestamp_delta(raw: Buffer, at: int) -> tuple[int, int]:
     return read_unsigned_varint(raw, at, MAX_VARLONG_SIZE)
 
 
-def _check_headers(raw: Buffer, at: int, stop: int) -> int:
-    """The position behind the headers of the record that ends at `stop`."""
+def _count_headers(raw: Buffer, at: int, stop: int) -> tuple[int, int]:
+    """(how many, position behind their number) of the headers of a record that ends at `stop`."""
     count, at = read_unsigned_varint(raw, at)
     if count & 1 or count >> 1 > stop - at:
         raise ProtocolError("a record with an impossible number of headers")
-    for _ in range(count >> 1):
+    return count >> 1, at
+
+
+def _check_headers(raw: Buffer, at: int, count: int) -> int:
+    """The position behind the `count` headers that begin here."""
+    for _ in range(count):
         size, at = read_unsigned_varint(raw, at)
         if size & 1:
             raise ProtocolError("a header without key")

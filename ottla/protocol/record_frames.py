@@ -19,9 +19,11 @@ from ottla.protocol.batch_header import (
     BatchHeader,
     assemble,
 )
-from ottla.protocol.compression import NONE, compress_in_steps, decompress
+from ottla.protocol.compression import decompress
+from ottla.protocol.compression_steps import compress_steps, decompress_steps
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import READ_LIMIT_BYTES
+from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint, write_varint
 
 Frame: TypeAlias = tuple[int, int, bytes | None, bool, int, int]
@@ -39,7 +41,15 @@ def raw_records(batch: Buffer, header: BatchHeader) -> bytes:
     return decompress(payload, header.compression, limit_bytes=READ_LIMIT_BYTES) if header.record_count else b""
 
 
-def iter_frames(raw: bytes, count: int) -> Generator[list[Frame], None, None]:
+def raw_steps(batch: Buffer, header: BatchHeader) -> Steps[Buffer]:
+    """`raw_records` in steps. `batch` must be the caller's own."""
+    if not header.record_count:
+        return b""
+    payload = memoryview(batch)[HEADER_SIZE : header.size_bytes]
+    return (yield from decompress_steps(payload, header.compression, limit_bytes=READ_LIMIT_BYTES))
+
+
+def iter_frames(raw: Buffer, count: int) -> Generator[list[Frame], None, None]:
     """The frames of `count` records, `SLICE_RECORDS` at a time. Raises ProtocolError if they do not fit."""
     at = 0
     for start in range(0, count, SLICE_RECORDS):
@@ -53,7 +63,7 @@ def iter_frames(raw: bytes, count: int) -> Generator[list[Frame], None, None]:
         raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
 
 
-def _read_frames(raw: bytes, at: int, count: int, frames: list[Frame]) -> int:
+def _read_frames(raw: Buffer, at: int, count: int, frames: list[Frame]) -> int:
     """Read `count` records from position `at` on; returns the position behind them."""
     end = len(raw)
     for _ in range(count):
@@ -82,7 +92,7 @@ def _read_frames(raw: bytes, at: int, count: int, frames: list[Frame]) -> int:
         if x & 1:
             key = None
         else:
-            key = raw[at : at + (x >> 1)]
+            key = bytes(raw[at : at + (x >> 1)])
             at += x >> 1
         if at >= stop:
             raise ProtocolError(f"a record is not as long as its fields at {at}")
@@ -92,9 +102,9 @@ def _read_frames(raw: bytes, at: int, count: int, frames: list[Frame]) -> int:
 
 
 def rebuild_batch(
-    header: BatchHeader, raw: bytes, frames: Sequence[Frame], delete_horizon_ms: int | None
-) -> Generator[None, None, bytearray]:
-    """The batch of `header` with the records `frames` of its `raw` ones, at least one; it yields between slices.
+    header: BatchHeader, raw: Buffer, frames: Sequence[Frame], delete_horizon_ms: int | None
+) -> Steps[bytearray]:
+    """The batch of `header` with the records `frames` of its `raw` ones, at least one.
 
     Offsets, producer, sequence and codec stay; the time of the first record, or the delete horizon, becomes the base
     of all timestamps (`MemoryRecords.buildRetainedRecordsInto`, `MemoryRecordsBuilder`).
@@ -111,8 +121,8 @@ def rebuild_batch(
             write_varint(payload, len(deltas) + frame[5] - frame[4])
             payload += deltas
             payload += raw[frame[4] : frame[5]]
-        yield
-    compressed = payload if header.compression == NONE else (yield from compress_in_steps(payload, header.compression))
+        yield SLICE_RECORDS * RECORD_US
+    compressed = yield from compress_steps(payload, header.compression)
     attributes = header.attributes & _KEPT_ATTRIBUTES
     return assemble(
         header._replace(

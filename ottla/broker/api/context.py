@@ -4,8 +4,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.broker.log.long_work import LongWork
 from ottla.broker.memory import Memory, Room
-from ottla.broker.turns import Gate, Wait
+from ottla.broker.ports.workers import LaterWorkers, Workers
+from ottla.broker.turns import Wait
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata import Cluster
@@ -30,14 +32,16 @@ class Broker:
     groups: "GroupCoordinator"
     host: str
     port: int
-    large_batches: Gate = field(default_factory=Gate)
-    """One batch that grew large when decompressed is checked at a time."""
     memory_bytes: InitVar[int] = 256 * 1024 * 1024
     memory: Memory = field(init=False)
     """What clients may make the broker hold, `memory_bytes` in all."""
+    workers: InitVar[Workers | None] = None
+    long_work: LongWork = field(init=False)
+    """Batches that are worked on hold a quarter of `memory_bytes` beyond that; without `workers` they take turns."""
 
-    def __post_init__(self, memory_bytes: int) -> None:
+    def __post_init__(self, memory_bytes: int, workers: Workers | None) -> None:
         self.memory = Memory(self.turns, memory_bytes)
+        self.long_work = LongWork(self.turns, workers or LaterWorkers(self.turns.next_turn), memory_bytes // 4)
 
 
 class Request:

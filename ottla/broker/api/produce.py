@@ -10,20 +10,22 @@ a suspension, so a marker cannot come between them (`verification.py`).
 """
 
 import logging
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ottla.broker.api import durability, verification
-from ottla.broker.api.context import NO_REPLY, ROWS_PER_TURN, Broker, Close, Encoded, Reply, Request
+from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.broker.log.acceptance import Prepared
+from ottla.broker.costs import APPEND_US, COPY_BYTE_US, ROW_US
+from ottla.broker.log.acceptance import Prepared, is_compressed_anew
 from ottla.broker.log.partition import AppendResult, Partition
 from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import NO_TOPIC_ID
 from ottla.protocol.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
-from ottla.protocol.produced import BatchCheck, check_produced_batch_sliced
+from ottla.protocol.produced import BatchCheck, Checked, check_steps
+from ottla.protocol.steps import Steps
 
 log = logging.getLogger("ottla.produce")
 
@@ -32,10 +34,6 @@ FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_THAT_ADDS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
-LONG_BYTES = 128 * 1024
-"""A batch above this is prepared for its topic before it is appended; one below when it had to be checked in steps."""
-LARGE_BYTES = 2 * 1024 * 1024
-"""Decompressed records above this are held by one request at a time; batches of usual clients stay below it."""
 
 # What the coordinator says of a transaction, as Produce reports it (AddPartitionsToTxnManager, ReplicaManager 4.3.1).
 _COORDINATOR_ERRORS = {
@@ -81,10 +79,6 @@ class Write(NamedTuple):
     prepared: Prepared | None = None
 
 
-Checked = tuple[BatchCheck, Prepared | None]
-Steps = Generator[int, None, Checked]
-
-
 async def handle(broker: Broker, request: Request) -> Reply:
     """Append every partition's batch; one row per partition with its error or its base offset."""
     body: ProduceBody = request.body
@@ -94,13 +88,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
     for topic, topic_id, partitions in _named(broker, body):
         for index, records in partitions:
             writes.append(await _check(broker, request.api_version, topic, topic_id, index, records))
-            if len(writes) % ROWS_PER_TURN == 0:
-                await broker.turns.pause()
+            broker.turns.charged_us += ROW_US
+            if broker.turns.over:
+                await broker.turns.share()
     refused = _refuse_repeated(writes) or _refuse_foreign_transactions(body, writes)
     if refused:
         return _reply(request, _refuse_all(body, refused))
     joined = await _join(broker, request, writes) if request.api_version >= FIRST_VERSION_THAT_ADDS else {}
-    results = _append_all(broker, request, writes, joined)
+    results = await _append_all(broker, request, writes, joined)
     if body.acks and broker.logs.flushing:
         results = [await _durable(broker, write, result) for write, result in zip(writes, results, strict=True)]
     return _reply(request, [_row(write, result) for write, result in zip(writes, results, strict=True)])
@@ -143,58 +138,22 @@ async def _check(
     return Write(topic, topic_id, index, records, partition, check, error, message, prepared)
 
 
-async def _check_records(broker: Broker, partition: Partition, records: memoryview) -> Checked:
-    """Check a batch, and prepare a long one: what is left to its append is one short step."""
-    steps = _check_steps(broker, records)
-    if len(records) > LONG_BYTES:
-        return await _drive(broker, partition, records, _all_steps(partition, records, steps), None)
-    try:
-        held_bytes = next(steps)
-    except StopIteration as stop:
-        return stop.value, None
-    return await _drive(broker, partition, records, _all_steps(partition, records, steps), held_bytes)
+async def _check_records(
+    broker: Broker, partition: Partition, records: memoryview
+) -> tuple[BatchCheck, Prepared | None]:
+    """Check a batch and prepare it for its topic: what is left to its append is one short step."""
+    slow = is_compressed_anew(records, partition.settings)
+    return await broker.long_work.drive(_check_steps(broker, partition, records), slow=slow)
 
 
-def _check_steps(broker: Broker, records: memoryview) -> Generator[int, None, BatchCheck]:
-    return check_produced_batch_sliced(records, max_decompressed_bytes=broker.config.max_decompressed_message_bytes)
-
-
-def _all_steps(
-    partition: Partition, records: memoryview, steps: Generator[int, None, BatchCheck]
-) -> Generator[int, None, Checked]:
-    check = yield from steps
-    if check.error:
-        return check, None
-    return check, (yield from partition.prepare(check, records))
-
-
-async def _drive(
-    broker: Broker, partition: Partition, records: memoryview, steps: Steps, held_bytes: int | None
-) -> Checked:
-    """Take the steps, other requests in between. What holds much is one request at a time; it may begin anew then."""
-    gate, inside = broker.large_batches, False
-    try:
-        while True:
-            if held_bytes is not None and held_bytes > LARGE_BYTES and not inside:
-                if gate.taken:  # what was decompressed is given back and done again when its turn comes
-                    steps.close()
-                    steps = _all_steps(partition, records, _check_steps(broker, records))
-                await gate.enter(broker.turns)
-                inside = True
-            elif held_bytes is not None:
-                await broker.turns.pause(gate.leave if inside else None)
-            try:
-                held_bytes = next(steps)
-            except StopIteration as stop:
-                checked: Checked = stop.value
-                break
-    except Exception:  # not when the handler is discarded: then the pause leaves
-        if inside:
-            gate.leave()
-        raise
-    if inside:
-        gate.leave()
-    return checked
+def _check_steps(
+    broker: Broker, partition: Partition, records: memoryview
+) -> Steps[tuple[BatchCheck, Prepared | None]]:
+    limit_bytes = broker.config.max_decompressed_message_bytes
+    checked = yield from check_steps(records, max_decompressed_bytes=limit_bytes)
+    if checked.check.error:
+        return checked.check, None
+    return checked.check, (yield from partition.prepare(checked, records))
 
 
 def _claimed_size(records: memoryview) -> int:
@@ -256,21 +215,40 @@ async def _join(broker: Broker, request: Request, writes: list[Write]) -> dict[T
     return dict.fromkeys(places, _COORDINATOR_ERRORS.get(error, error)) if error else {}
 
 
-def _append_all(
+async def _append_all(
     broker: Broker, request: Request, writes: list[Write], joined: Mapping[TopicPartition, ErrorCode]
 ) -> list[AppendResult]:
     results = []
+    turns = broker.turns
     for write in writes:
-        error, message = write.error, write.message
-        if not error:
-            error = joined.get((write.topic, write.partition_index)) or _verify(broker, request, write)
-            message = _WHY_UNVERIFIED.get(error)
-        if error:
-            results.append(AppendResult(error, message=message, log_start_offset=_log_start_beside(write)))
-            continue
-        assert write.partition is not None and write.check is not None and write.records is not None
-        results.append(write.partition.append_produced(write.check, write.records, write.prepared))
+        if write.prepared is not None and write.partition is not None:
+            while write.prepared.settings is not write.partition.settings:
+                write = await _prepared_anew(broker, write)
+        results.append(_append(broker, request, write, joined))
+        turns.charged_us += APPEND_US + len(write.records or b"") * COPY_BYTE_US
+        if turns.over:
+            await turns.share()
     return results
+
+
+async def _prepared_anew(broker: Broker, write: Write) -> Write:
+    """The write for the topic's settings as they are: they have changed since it was checked."""
+    partition, records, check = write.partition, write.records, write.check
+    assert partition is not None and records is not None and check is not None
+    steps = partition.prepare(Checked(check, None), records)
+    slow = is_compressed_anew(records, partition.settings)
+    return write._replace(prepared=await broker.long_work.drive(steps, slow=slow))
+
+
+def _append(broker: Broker, request: Request, write: Write, joined: Mapping[TopicPartition, ErrorCode]) -> AppendResult:
+    error, message = write.error, write.message
+    if not error:
+        error = joined.get((write.topic, write.partition_index)) or _verify(broker, request, write)
+        message = _WHY_UNVERIFIED.get(error)
+    if error:
+        return AppendResult(error, message=message, log_start_offset=_log_start_beside(write))
+    assert write.partition is not None and write.check is not None and write.records is not None
+    return write.partition.append_produced(write.check, write.records, write.prepared)
 
 
 def _log_start_beside(write: Write) -> int:

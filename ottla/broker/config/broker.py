@@ -73,7 +73,7 @@ class Config:
     message_max_bytes: int = int32(1048588, "The largest record batch, compressed.")
     max_decompressed_message_bytes: int = int32(
         33554432,
-        "Ottla's own: the largest record batch once decompressed; zstd decompresses this much in one go of 0.05 s.",
+        "Ottla's own: the largest record batch once decompressed.",
         at_least=1024,
     )
     log_segment_bytes: int = int32(1073741824, "The size at which a log segment is closed.", at_least=1048576)

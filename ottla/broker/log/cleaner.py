@@ -26,6 +26,7 @@ from ottla.broker.log.compaction import (
     find_dirt,
     group_segments,
 )
+from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segment import Segment
@@ -34,11 +35,13 @@ from ottla.broker.log.settings import MAX_INT64
 from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, rename_segment, set_aside
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk, Shortage
+from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Activity, Turns, Wait
 from ottla.protocol.batch import HEADER_SIZE, BatchHeader, read_header
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
-from ottla.protocol.record_frames import SLICE_RECORDS, iter_frames, raw_records
+from ottla.protocol.record_frames import iter_frames, raw_steps
+from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.varints import Buffer
 
 _log = getLogger(__name__)
@@ -67,15 +70,24 @@ class _Filthy(NamedTuple):
 class LogCleaner:
     """Cleans the compacted logs of one directory. `start` is called every `log.cleaner.backoff.ms`."""
 
-    def __init__(self, logs: LogManager, disk: Disk, clock: Clock, turns: Turns, dedupe_buffer_bytes: int) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        disk: Disk,
+        clock: Clock,
+        turns: Turns,
+        dedupe_buffer_bytes: int,
+        long_work: LongWork | None = None,
+    ) -> None:
+        """Without `long_work` the turns do everything."""
         self._logs = logs
         self._disk = disk
         self._clock = clock
         self._turns = turns
+        self._long_work = long_work or LongWork(turns, LaterWorkers(turns.next_turn), dedupe_buffer_bytes)
         self._keys_max = max(1, dedupe_buffer_bytes // KEY_BYTES)
         self._running = False
         self._activity: Activity[None] | None = None
-        self._spent = 0
         # Logs with damage are not tried again, those that were interrupted not before the next `start`.
         self._damaged: set[Partition] = set()
         self._skipped: set[Partition] = set()
@@ -226,7 +238,8 @@ class LogCleaner:
                     if header.is_control:
                         transactions.is_needless(header, control_type_of(header, batch))
                     elif not transactions.is_aborted(header):
-                        for frames in iter_frames(raw_records(batch, header), header.record_count):
+                        raw = await self._in_steps(partition, raw_steps(batch, header))
+                        for frames in iter_frames(raw, header.record_count):
                             if not keys.add(header, frames, first):
                                 return
                             await self._spend(partition, len(frames))
@@ -243,11 +256,10 @@ class LogCleaner:
                 with closing(self._batches(partition, segment, 0)) as batches:
                     for position, header, batch in batches:
                         ends = segment.base_offset == last and position + header.size_bytes == segment.size_bytes
-                        left = await self._in_slices(partition, this_round.clean(header, batch, ends))
+                        left = await self._in_steps(partition, this_round.clean(header, batch, ends))
                         if left is not None and output.add(left, header) >= _SYNC_BYTES:
                             await self._sync(partition, output.take_unsynced())
-                        cost = header.record_count + header.size_bytes // _BYTES_PER_RECORD
-                        await self._spend(partition, min(cost, SLICE_RECORDS))
+                        await self._spend(partition, header.size_bytes // _BYTES_PER_RECORD)
             self._check_there(partition, group)
             modified_ms = self._disk.modified_ms(group[-1].log_path)
             await self._sync(partition, output.finish(this_round.transactions.kept, modified_ms))
@@ -263,14 +275,11 @@ class LogCleaner:
             raise _Interrupted(f"{error}") from error
         await self._swap(partition, group, output)
 
-    async def _in_slices(self, partition: Partition, steps: Generator[None, None, T]) -> T:
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            await self._spend(partition, SLICE_RECORDS)
+    async def _in_steps(self, partition: Partition, steps: Steps[T]) -> T:
+        result = await self._long_work.drive(steps)
+        if partition.offline is not None:
+            raise _Interrupted(partition.offline)
+        return result
 
     def _batches(
         self, partition: Partition, segment: Segment, position: int
@@ -333,11 +342,10 @@ class LogCleaner:
             raise _Interrupted(partition.offline)
 
     async def _spend(self, partition: Partition, records: int) -> None:
-        """Count work; let others go on after a slice of it."""
-        self._spent += records
-        if self._spent >= SLICE_RECORDS:
-            self._spent = 0
-            await self._turns.pause()
+        """Charge work; let others go on when the share is spent."""
+        self._turns.charge(records * RECORD_US)
+        if self._turns.over:
+            await self._turns.share()
             if partition.offline is not None:
                 raise _Interrupted(partition.offline)
 

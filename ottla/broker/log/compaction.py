@@ -17,15 +17,16 @@ Source: Kafka's `Cleaner`, `CleanedTransactionMetadata`, `MemoryRecords.filterTo
 There the last batch of a round stays (KAFKA-19981), here that of every segment which a round writes.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ottla.broker.log.producers import Producer
 from ottla.protocol.batch import ABORT, COMMIT, BatchHeader, read_marker
 from ottla.protocol.indexes import AbortedTxn
-from ottla.protocol.record_frames import Frame, empty_batch, iter_frames, raw_records, rebuild_batch
+from ottla.protocol.record_frames import Frame, empty_batch, iter_frames, raw_steps, rebuild_batch
+from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.varints import Buffer
 
 # What a key costs in memory: its bytes, its offset, their place in the table.
@@ -156,8 +157,8 @@ class Round:
         self._now_ms = now_ms
         self._new_horizon_ms = now_ms + delete_retention_ms
 
-    def clean(self, header: BatchHeader, batch: Buffer, stays: bool) -> Generator[None, None, Buffer | None]:
-        """What is left of a batch, None if nothing is; `stays`: then an empty one. It yields between slices."""
+    def clean(self, header: BatchHeader, batch: Buffer, stays: bool) -> Steps[Buffer | None]:
+        """What is left of a batch, None if nothing is; `stays`: then an empty one."""
         horizon_ms = header.delete_horizon_ms
         needless = False
         if header.is_control:
@@ -166,12 +167,12 @@ class Round:
         else:
             dropped = self.transactions.is_aborted(header)
         kept: list[Frame] = []
-        raw = b"" if dropped else raw_records(batch, header)
+        raw: Buffer = b""
         if not dropped:
+            raw = yield from raw_steps(batch, header)
             for frames in iter_frames(raw, header.record_count):
                 kept += frames if header.is_control else self._last_ones(header, frames)
-                if len(kept) < header.record_count:
-                    yield
+                yield len(frames) * RECORD_US
         if not kept:
             stays = stays or is_last_of_producer(header, self._producer_of(header.producer_id))
             return empty_batch(header) if stays else None
@@ -265,16 +266,3 @@ def group_segments(
             groups.append([at])
             sums = segment
     return groups
-
-
-T = TypeVar("T")
-
-
-def run_to_end(steps: Generator[None, None, T]) -> T:
-    """What a generator of this module returns, without a pause."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: T = done.value
-            return result

@@ -8,11 +8,11 @@ the device: the high watermark then follows the flushes, and who must know waits
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ottla.broker.log import checkpoints
-from ottla.broker.log.acceptance import Prepared, Refusal, prepare, recompress, refuse
+from ottla.broker.log.acceptance import Prepared, Refusal, prepare
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.producers import Origin, Producer, Verdict
 from ottla.broker.log.readable import ReadableLog
@@ -34,8 +34,9 @@ from ottla.protocol.batch import (
     write_header,
 )
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.produced import BatchCheck
+from ottla.protocol.produced import BatchCheck, Checked
 from ottla.protocol.snapshot import encode_snapshot
+from ottla.protocol.steps import Steps, to_the_end
 
 __all__ = ["AppendResult", "Limit", "Partition", "Slice"]
 
@@ -118,34 +119,31 @@ class Partition(ReadableLog):
 
     # --- append ---------------------------------------------------------------------------------------------------
 
-    def prepare(self, check: BatchCheck, batch: memoryview) -> Generator[int, None, Prepared]:
-        """Do in steps what the topic's settings demand of every record of a sound batch, so that its append is short.
-
-        It yields how many bytes it holds. If the settings change before the append, the append does it again.
-        """
-        return prepare(check, batch, self.settings, self._clock.now_ms())
+    def prepare(self, checked: Checked, batch: memoryview) -> Steps[Prepared]:
+        """Do in steps what the topic's settings demand of a batch, so that its append is short."""
+        return prepare(checked, batch, self.settings, self._clock.now_ms())
 
     def append_produced(self, check: BatchCheck, batch: memoryview, prepared: Prepared | None = None) -> AppendResult:
-        """Append what a client sent: `check` is that of `batch`, whose bytes are writable and are changed in place."""
+        """Append what a client sent: `check` is that of `batch`, whose bytes are writable and are changed in place.
+
+        What was not prepared, or for other settings, is prepared here and now, however long that takes.
+        """
         if self.offline is not None:
             return self._storage_error()
+        if prepared is None or prepared.settings is not self.settings:
+            prepared = to_the_end(self.prepare(Checked(check, None), batch))
         header = check.header
-        if header is not None and len(batch) > header.size_bytes:
-            batch = batch[: header.size_bytes]
+        if prepared.refusal is not None or header is None:
+            return self._refused(*(prepared.refusal or (check.error, check.message)))
+        batch = batch[: header.size_bytes]
         now_ms = self._clock.now_ms()
-        refusal = refuse(check, batch, self.settings, now_ms, prepared)
-        if refusal is not None or header is None:
-            return self._refused(check.error, check.message) if refusal is None else self._refused(*refusal)
         if header.producer_id >= 0:
             verdict = self._producers.check_batch(header, Origin.CLIENT)
             if verdict.error is not ErrorCode.NONE:
                 return self._refused(verdict.error, verdict.message)
             if verdict.duplicate is not None:
                 return self._duplicate(verdict)
-        if prepared is not None and prepared.settings is self.settings and prepared.records is None:
-            rebuilt = prepared.rebuilt
-        else:
-            rebuilt = recompress(check, batch, self.settings)
+        rebuilt = prepared.rebuilt
         if rebuilt is not None:
             if isinstance(rebuilt, Refusal):
                 return self._refused(*rebuilt)

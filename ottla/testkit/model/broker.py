@@ -16,11 +16,13 @@ from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher
+from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.recovery import new_log
 from ottla.broker.log.results import AppendResult, Limit
 from ottla.broker.log.settings import PartitionSettings
-from ottla.broker.turns import Gate, Turns
+from ottla.broker.ports.workers import LaterWorkers
+from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.values import CALM
@@ -245,7 +247,8 @@ class RealBroker:
         self._turns = turns
         broker: Any = SimpleNamespace(
             config=Config(), clock=self.clock, turns=turns, cluster=self, transactions=self.coordinator,
-            large_batches=Gate(), topics_by_id={}, logs=SimpleNamespace(flushing=False),
+            long_work=LongWork(turns, LaterWorkers(turns.next_turn), 1 << 20), topics_by_id={},
+            logs=SimpleNamespace(flushing=False),
         )  # fmt: skip
         self._dispatcher = Dispatcher(broker, TABLE)
         self._turn(self.coordinator.start)

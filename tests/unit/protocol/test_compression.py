@@ -1,4 +1,3 @@
-import itertools
 import struct
 import tracemalloc
 
@@ -114,61 +113,3 @@ def test_concatenated_xerial_streams_are_read_as_one():
 def test_xerial_blocks_that_overrun_their_stream_are_refused(tail):
     with pytest.raises(ProtocolError, match="snappy block"):
         c.decompress(c.compress(TEXT, c.SNAPPY) + tail, c.SNAPPY, limit_bytes=2 * len(TEXT))
-
-
-def in_steps(payload, codec, limit_bytes):
-    """What comes out, and what is held at each step."""
-    steps, held = c.decompress_in_steps(payload, codec, limit_bytes=limit_bytes), []
-    while True:
-        try:
-            held.append(next(steps))
-        except StopIteration as stop:
-            return stop.value, held
-
-
-NOISE = b"".join(struct.pack("<I", number * 2_654_435_761 % 2**32) for number in range(1 << 20))
-LONG = {
-    "gzip": (c.GZIP, c.compress(NOISE, c.GZIP)),
-    "gzip in two": (c.GZIP, c.compress(NOISE[:-9], c.GZIP) + c.compress(NOISE[-9:], c.GZIP)),
-    "gzip bomb": (c.GZIP, c.compress(bytes(len(NOISE)), c.GZIP)),
-    "xerial": (c.SNAPPY, c.compress(NOISE, c.SNAPPY)),
-    "raw snappy": (c.SNAPPY, bytes(cramjam.snappy.compress_raw(NOISE))),
-    "lz4": (c.LZ4, c.compress(NOISE, c.LZ4)),
-    "lz4 of large blocks": (
-        c.LZ4,
-        lz4.frame.compress(NOISE, block_size=lz4.frame.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False),
-    ),
-    "lz4 of a stated size": (c.LZ4, lz4.frame.compress(NOISE, block_linked=False, store_size=True)),
-    "zstd": (c.ZSTD, c.compress(NOISE, c.ZSTD)),
-    "zstd bomb": (c.ZSTD, c.compress(bytes(len(NOISE)), c.ZSTD)),
-}
-
-
-@pytest.mark.parametrize("name", LONG)
-def test_steps_come_to_the_same(name):
-    codec, payload = LONG[name]
-    content, held = in_steps(payload, codec, len(NOISE))
-    assert content == c.decompress(payload, codec, limit_bytes=len(NOISE))
-    if name in ("gzip", "gzip in two", "gzip bomb", "xerial", "lz4"):
-        grown = [after - before for before, after in itertools.pairwise(held)]
-        assert len(held) > 4 and max(grown) <= c.STEP_BYTES + 65_536, "a MiB at a time"
-
-
-@pytest.mark.parametrize("name", LONG)
-def test_steps_end_where_the_limit_is_passed(name):
-    codec, payload = LONG[name]
-    with pytest.raises(c.TooLarge):
-        in_steps(payload, codec, len(NOISE) - 1)
-
-
-@pytest.mark.parametrize("name", LONG)
-def test_steps_over_a_stream_that_is_cut_or_damaged_are_refused(name):
-    codec, payload = LONG[name]
-    for broken in (payload[:-1], payload[: len(payload) // 2], payload + b"x", b"\0" + payload):
-        with pytest.raises(ProtocolError):
-            in_steps(broken, codec, len(NOISE) + 1)
-
-
-@pytest.mark.parametrize("codec", [c.NONE, *CODECS])
-def test_what_is_short_is_decompressed_without_a_step(codec):
-    assert in_steps(c.compress(TEXT, codec), codec, len(TEXT)) == (TEXT, [])

@@ -5,7 +5,8 @@ import pytest
 
 from ottla.protocol import batch as b
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.produced import SLICE_RECORDS
+from ottla.protocol.produced import SLICE_RECORDS, check_steps
+from ottla.protocol.steps import RECORD_US
 
 TS = 1700000000000
 RECORDS = [b.NewRecord(b"k%d" % i, b"v" * i * 40, timestamp_ms=TS + i * 7) for i in range(5)]
@@ -76,22 +77,52 @@ def test_headers_are_walked():
     assert check(b.build_batch([(b"k", b"v", headers)])).error == ErrorCode.NONE
 
 
+def steps_of(steps):
+    """(what the steps come to, what they yielded)."""
+    seen = []
+    while True:
+        try:
+            seen.append(next(steps))
+        except StopIteration as stop:
+            return stop.value, seen
+
+
 @pytest.mark.parametrize("count", [1, SLICE_RECORDS, SLICE_RECORDS + 1, 2 * SLICE_RECORDS, 5 * SLICE_RECORDS - 1])
 def test_long_batches_are_checked_in_slices(count):
     records = [b.NewRecord(b"k", b"", timestamp_ms=TS - i) for i in range(count - 1)]
     records.append(b.NewRecord(None, b"", timestamp_ms=TS - 5))
-    steps = b.check_produced_batch_sliced(memoryview(b.build_batch(records)))
-    pauses = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            verdict = done.value
-            break
-        pauses += 1
-    assert pauses == (count - 1) // SLICE_RECORDS
+    (verdict, _), seen = steps_of(check_steps(memoryview(b.build_batch(records))))
+    assert sum(seen) == count * RECORD_US and max(seen) <= SLICE_RECORDS * RECORD_US
     assert verdict.error == ErrorCode.NONE
     assert (verdict.first_null_key, verdict.max_timestamp) == (count - 1, TS if count > 1 else TS - 5)
+
+
+@pytest.mark.parametrize("counts", [[20_000], [1, 999, 1, 1, 1000, 1001, 0, 3], [40] * 2_000])
+def test_many_headers_are_walked_in_slices(counts):
+    records = [(b"k", b"v", [("", b"")] * count) for count in counts]
+    (verdict, _), seen = steps_of(check_steps(memoryview(b.build_batch(records, timestamp_ms=TS))))
+    assert (verdict.error, verdict.max_timestamp) == (ErrorCode.NONE, TS)
+    assert max(seen) <= SLICE_RECORDS * RECORD_US
+    assert sum(seen) >= max(counts) * RECORD_US
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_record_of_many_headers_must_be_as_long_as_they_are(cut):
+    batch = b.build_batch([(b"k", b"v", [("", b"x")] * 5_000)])
+    header = b.read_header(batch)
+    for payload in (batch[b.HEADER_SIZE : -cut], batch[b.HEADER_SIZE :] + bytes(cut)):
+        assert refused(b.assemble(header, payload)) == ErrorCode.INVALID_RECORD
+    record = bytearray(batch[b.HEADER_SIZE :])
+    record[-3 * 4_000] = 1  # of the next header: a key of length -1
+    assert refused(b.assemble(header, record)) == ErrorCode.INVALID_RECORD
+
+
+def test_the_crc_of_a_large_batch_is_computed_in_slices():
+    batch = b.build_batch([(None, bytes(5 << 20))])
+    (verdict, _), seen = steps_of(check_steps(memoryview(batch)))
+    assert verdict.error == ErrorCode.NONE and len(seen) == 6
+    batch[-1] ^= 1
+    assert check(batch).error == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_partial_batch_behind_the_batch_is_not_counted():

@@ -1,4 +1,4 @@
-"""Large batches are checked one at a time, whatever becomes of the one before."""
+"""What takes long about a batch is done before its append, over several turns or by a worker."""
 
 import random
 from types import SimpleNamespace
@@ -7,10 +7,12 @@ import pytest
 
 from ottla.broker.api import produce
 from ottla.broker.log.acceptance import MAX_RECORD_ERRORS
+from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
-from ottla.broker.turns import Gate, Turns
+from ottla.broker.ports.workers import LaterWorkers
+from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch, iter_records, read_header
 from ottla.protocol.compression import GZIP, NAMES
 from ottla.protocol.errors import ErrorCode as E
@@ -25,18 +27,23 @@ class Desk:
         self.later, self.bugs, self.found = [], [], []
         self.turns = Turns(self.later.append, self.bugs.append)
         self.broker = SimpleNamespace(
-            config=SimpleNamespace(max_decompressed_message_bytes=1 << 25), turns=self.turns, large_batches=Gate()
+            config=SimpleNamespace(max_decompressed_message_bytes=1 << 25),
+            turns=self.turns,
+            long_work=LongWork(self.turns, LaterWorkers(self.later.append), 1 << 26),
         )
 
-    def check(self, partition, records):
-        handler = produce._check_records(self.broker, partition, memoryview(records))
+    def start(self, handler):
         self.turns.event(lambda: self.turns.start(handler, self.found.append, self.bugs.append))
+
+    def check(self, partition, records):
+        self.start(produce._check_records(self.broker, partition, memoryview(records)))
 
     def run(self):
         count = 1
         while self.later:
             self.turns.event(self.later.pop(0))
             count += 1
+        assert self.broker.long_work.is_idle
         return count
 
 
@@ -54,31 +61,6 @@ def make_partition(tmp_path, desk):
     manager.abandon()
 
 
-def test_a_check_that_breaks_lets_the_next_one_in(desk, monkeypatch):
-    checked = SimpleNamespace(error=E.NONE)
-
-    def breaks():
-        yield produce.LARGE_BYTES + 1
-        raise MemoryError
-
-    def ends():
-        yield produce.LARGE_BYTES + 1
-        return checked
-
-    def nothing(check, batch):
-        return None
-        yield
-
-    checks = iter([breaks(), ends(), ends()])  # the second gives its bytes back and begins anew
-    monkeypatch.setattr(produce, "check_produced_batch_sliced", lambda records, max_decompressed_bytes: next(checks))
-    for _ in range(2):
-        desk.check(SimpleNamespace(prepare=nothing), b"")
-    desk.run()
-    assert [type(bug) for bug in desk.bugs] == [MemoryError]
-    assert desk.found == [(checked, None)]
-    assert not desk.broker.large_batches.taken
-
-
 def large(compression, count=16_000, timestamp_ms=NOW, key=b"k"):
     draw = random.Random(5)
     return build_batch(
@@ -94,7 +76,7 @@ def test_a_large_batch_is_recompressed_before_its_append(desk, make_partition, c
     desk.check(partition, data)
     turns = desk.run()
     ((check, prepared),) = desk.found
-    assert turns > 8 and prepared.settings is settings
+    assert turns > 4 and prepared.settings is settings
     if compression == GZIP:
         assert prepared.rebuilt is None
     else:
@@ -139,19 +121,36 @@ def test_bad_records_of_a_large_batch_are_found_in_steps(desk, make_partition, s
     partition = make_partition(PartitionSettings(max_message_bytes=1 << 25, **settings))
     data = large(GZIP, **content)
     desk.check(partition, data)
-    assert desk.run() > 15
+    assert desk.run() > 2
     ((check, prepared),) = desk.found
     result = partition.append_produced(check, memoryview(data), prepared)
     assert result.error is error and len(result.record_errors) == MAX_RECORD_ERRORS
     assert partition.log_end_offset == 0
 
 
-def test_a_short_batch_is_checked_in_its_turn_and_prepared_by_its_append(desk, make_partition):
+def test_a_short_batch_is_checked_and_compressed_anew_in_its_turn(desk, make_partition):
     partition = make_partition(PartitionSettings(compression_type="gzip"))
-    data = large(0, count=100)
+    data = large(0, count=50)
     desk.check(partition, data)
     assert desk.run() == 1
     ((check, prepared),) = desk.found
-    assert prepared is None
     assert partition.append_produced(check, memoryview(data), prepared).error is E.NONE
     assert read_header(partition.read(0, 1 << 20).records).compression == GZIP
+
+
+def test_no_append_compresses_anew_when_settings_changed_since_the_check(desk, make_partition, monkeypatch):
+    partition = make_partition(PartitionSettings(max_message_bytes=1 << 25))
+    data = large(0)
+    desk.check(partition, data)
+    desk.run()
+    ((check, prepared),) = desk.found
+    desk.found.clear()
+    partition.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="zstd")
+    write = produce.Write("t", b"", 0, memoryview(data), partition, check, E.NONE, None, prepared)
+    monkeypatch.setattr(produce, "_verify", lambda broker, request, write: E.NONE)
+    desk.start(produce._append_all(desk.broker, None, [write], {}))
+    assert partition.log_end_offset == 0, "a worker is at it"
+    partition.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
+    desk.run()
+    assert desk.found[0][0].error is E.NONE
+    assert read_header(partition.read(0, 1 << 25).records).compression == GZIP

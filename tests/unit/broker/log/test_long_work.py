@@ -1,0 +1,244 @@
+"""Long work holds a bounded amount, in order, and leaves nothing behind, whatever becomes of who wanted it."""
+
+import gc
+import weakref
+from array import array
+
+import pytest
+
+from ottla.broker.log.long_work import LARGE_BYTES, SLOW_US, Allowance, LongWork
+from ottla.broker.turns import SHARE_US, Turns
+from ottla.protocol.steps import SHORT_BYTES, SHORT_US, Work
+
+MIB = 1 << 20
+LIMIT = 8 * MIB
+
+
+class Job:
+    def __init__(self, call, on_end, slow):
+        self.call, self.on_end, self.slow = call, on_end, slow
+        self.begun = self.cancelled = False
+
+    def cancel(self):
+        self.cancelled = not self.begun
+        return self.cancelled
+
+
+class Rig:
+    """Workers that work when they are told to, and turns that are run by hand."""
+
+    def __init__(self):
+        self.later, self.bugs, self.jobs, self.found = [], [], [], []
+        self.turns = Turns(self.later.append, self.bugs.append)
+        self.work = LongWork(self.turns, self, LIMIT)
+
+    def start(self, call, on_end, *, slow):
+        self.jobs.append(Job(call, on_end, slow))
+        return self.jobs[-1]
+
+    def drive(self, steps, slow=False):
+        began = []
+        handler = self.work.drive(steps, slow=slow)
+        self.turns.event(lambda: began.append(self.turns.start(handler, self.found.append, self.bugs.append)))
+        return began[0]
+
+    def end(self, answer=None, failure=None):
+        job = self.jobs.pop(0)
+        job.begun = True
+        self.turns.event(lambda: job.on_end(answer, failure))
+        return job
+
+    def run(self):
+        while self.later:
+            self.turns.event(self.later.pop(0))
+
+
+@pytest.fixture
+def rig():
+    return Rig()
+
+
+def long_call(memory_bytes=MIB, cost_us=SHORT_US + 1):
+    return Work(lambda: None, cost_us, memory_bytes)
+
+
+def holding(memory_bytes, cost_us=SHORT_US + 1):
+    return (yield long_call(memory_bytes, cost_us))
+
+
+def test_what_is_short_is_done_here_and_charged(rig):
+    def steps():
+        answer = yield Work(lambda: 7, 5.0, SHORT_BYTES)
+        yield 3.0
+        return answer
+
+    assert rig.drive(steps()) is None
+    assert rig.found == [7] and rig.turns.charged_us == 8.0 and not rig.jobs
+
+
+def test_slices_rest_when_the_share_is_spent(rig):
+    def steps():
+        for _ in range(4):
+            yield SHARE_US / 2
+
+    rig.drive(steps())
+    assert not rig.found
+    rig.run()
+    assert rig.found == [None]
+
+
+def test_what_is_long_is_done_by_a_worker_and_nobody_waits_in_the_turn(rig):
+    rig.drive(holding(MIB))
+    rig.drive(holding(MIB, SLOW_US + 1))
+    assert [job.slow for job in rig.jobs] == [False, True]
+    rig.end("first")
+    assert rig.found == ["first"]
+    rig.end("second")
+    assert rig.found == ["first", "second"] and rig.work.is_idle
+
+
+def test_an_answer_goes_with_who_asked_for_it(rig):
+    """Tens of MiB, where garbage is seldom collected."""
+    rig.drive(holding(MIB))
+    answer = array("b", bytes(10))
+    seen = weakref.ref(answer)
+    gc.disable()
+    try:
+        rig.end(answer)
+        rig.found.clear()
+        del answer
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+def test_what_a_call_raises_is_raised_where_it_was_asked_for(rig):
+    def steps():
+        for work in (long_call(), Work(lambda: 1 / 0, 1.0, 0)):
+            try:
+                yield work
+            except ArithmeticError as error:
+                yield 1.0
+                seen.append(type(error))
+        raise MemoryError
+
+    seen = []
+    rig.drive(steps())
+    rig.end(failure=OverflowError())
+    assert seen == [OverflowError, ZeroDivisionError]
+    assert [type(bug) for bug in rig.bugs] == [MemoryError]
+    assert rig.work.is_idle
+
+
+def test_work_beyond_the_allowance_waits_in_order(rig):
+    rig.drive(holding(5 * MIB))
+    rig.drive(holding(5 * MIB))
+    rig.drive(holding(1 * MIB))  # there is room, but not before who came first
+    assert len(rig.jobs) == 1
+    rig.end()
+    assert len(rig.jobs) == 2
+    rig.end()
+    rig.end()
+    assert len(rig.found) == 3 and rig.work.is_idle
+
+
+def test_who_needs_more_than_there_is_goes_in_alone(rig):
+    rig.drive(holding(MIB))
+    rig.drive(holding(2 * LIMIT))
+    rig.drive(holding(MIB))
+    assert len(rig.jobs) == 1
+    rig.end()
+    assert len(rig.jobs) == 1
+    rig.end()
+    rig.end()
+    assert len(rig.found) == 3 and rig.work.is_idle
+
+
+def test_memory_that_is_not_enough_is_given_back_before_more_is_asked_for(rig):
+    def steps():
+        yield long_call(2 * MIB)
+        return (yield long_call(7 * MIB))
+
+    rig.drive(steps())
+    rig.drive(steps())
+    for _ in range(4):
+        rig.end()
+    assert len(rig.found) == 2 and rig.work.is_idle
+
+
+def test_large_batches_are_compressed_anew_one_at_a_time_and_others_go_on(rig):
+    for _ in range(2):
+        rig.drive(holding(LARGE_BYTES + 1, SLOW_US + 1), slow=True)
+    rig.drive(holding(LARGE_BYTES + 1))
+    assert [job.slow for job in rig.jobs] == [True, False]
+    rig.end()
+    assert [job.slow for job in rig.jobs] == [False, True]
+    rig.end()
+    rig.end()
+    assert rig.work.is_idle
+
+
+def test_work_that_was_not_begun_is_taken_back_from_the_worker(rig):
+    activity = rig.drive(holding(LARGE_BYTES + 1), slow=True)
+    activity.discard()
+    assert rig.jobs[0].cancelled and rig.work.is_idle
+
+
+def test_memory_of_who_is_gone_is_free_when_the_worker_has_let_go_of_it(rig):
+    activity = rig.drive(holding(LARGE_BYTES + 1), slow=True)
+    rig.jobs[0].begun = True
+    activity.discard()
+    assert not rig.work.is_idle
+    rig.end()
+    assert rig.work.is_idle and not rig.found
+
+
+def test_memory_of_who_is_gone_before_it_heard_the_answer_is_free(rig):
+    activity = rig.drive(holding(LARGE_BYTES + 1), slow=True)
+
+    def ended_and_gone():
+        rig.jobs[0].begun = True
+        rig.jobs[0].on_end(None, None)
+        activity.discard()
+
+    rig.turns.event(ended_and_gone)
+    assert rig.work.is_idle and not rig.found
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_who_waits_and_is_gone_lets_the_next_ones_in(rig, slow):
+    rig.drive(holding(LIMIT), slow=slow)
+    waiting = rig.drive(holding(LIMIT), slow=slow)
+    rig.drive(holding(LIMIT), slow=slow)
+    waiting.discard()
+    rig.end()
+    rig.end()
+    assert len(rig.found) == 2 and rig.work.is_idle
+
+
+def test_who_is_gone_while_resting_holds_nothing(rig):
+    def steps():
+        yield Work(lambda: None, 1.0, MIB)
+        yield SHARE_US
+        yield SHARE_US
+
+    activity = rig.drive(steps())
+    assert not rig.work.is_idle
+    activity.discard()
+    rig.run()
+    assert rig.work.is_idle and not rig.found
+
+
+def test_who_was_let_in_and_is_gone_before_it_went_on_holds_nothing(rig):
+    allowance = Allowance(10)
+    allowance.held_bytes = 10
+    found = []
+    activity = rig.turns.start(allowance.enter(rig.turns, 10), found.append, rig.bugs.append)
+
+    def let_in_and_gone():
+        allowance.leave(10)
+        assert allowance.held_bytes == 10
+        activity.discard()
+
+    rig.turns.event(let_in_and_gone)
+    assert allowance.held_bytes == 0 and not found
