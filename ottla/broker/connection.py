@@ -2,8 +2,8 @@
 
 One request at a time, as Kafka: the next frame is looked at when the reply of the one before is queued, so replies
 leave in request order and a parked Fetch holds what was pipelined behind it. Replies of a turn leave in one write.
-Who pipelines many requests, or small ones with large replies, is served over several turns: others come in between, and
-what is not sent is never much more than one reply.
+Who pipelines many requests, or small ones with large replies, is served over several turns: others come in between.
+Whose replies do not leave is not served: no more than those of one turn are ever held.
 
 A producer that asks for no acks may hang up at once: what it has sent is served all the same (KAFKA-3703). Whoever
 waits for something else has given up.
@@ -16,6 +16,9 @@ from typing import Any
 
 from ottla.broker.config import Config
 from ottla.broker.dispatch import PRODUCE, Dispatcher
+from ottla.broker.memory import FREE_BYTES
+from ottla.broker.outbox import Outbox, Part
+from ottla.broker.ports.slices import CutShort
 from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.frames import ReceiveBuffer
@@ -39,16 +42,15 @@ class Connection(asyncio.BufferedProtocol):
         "_connections",
         "_dispatcher",
         "_ended",
+        "_ends_when_sent",
         "_inbox",
-        "_max_unsent_bytes",
         "_outbox",
         "_paused_reading",
-        "_paused_writing",
         "_produces",
         "_put_off",
+        "_sending",
         "_transport",
         "_turns",
-        "_unsent_bytes",
         "draining",
         "idle_sweeps",
         "peer",
@@ -65,9 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turns = turns
         self._connections = connections
         self._inbox = ReceiveBuffer(config.socket_request_max_bytes, config.max_request_body_bytes)
-        self._max_unsent_bytes = config.max_unsent_bytes
-        self._outbox: list[bytes | bytearray | memoryview] = []
-        self._unsent_bytes = 0
+        self._outbox = Outbox(turns)
         self._transport: asyncio.Transport
         self._activity: Activity[Any] | None = None
         self._busy = False
@@ -76,8 +76,10 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = False
         self._produces = False
         self._paused_reading = False
-        self._paused_writing = False
         self._put_off = False
+        # A part of what is to be sent has been sent; nothing is served until the rest is.
+        self._sending = False
+        self._ends_when_sent = False
         self.draining = False
         self.idle_sweeps = 0
         self.peer = "?"
@@ -85,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
-        self._transport.set_write_buffer_limits(high=self._max_unsent_bytes)
+        self._outbox.connect(self._transport)
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
         self._connections.add(self)
@@ -93,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._broken = True
         self._connections.discard(self)
+        self._outbox.clear()
         self._discard()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -107,15 +110,16 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_reading()
 
     def eof_received(self) -> bool:
-        self._ended = not self._broken and (self._produces if self._busy else self._put_off)
+        waits = self._produces if self._busy else self._put_off
+        self._ended = not self._broken and (waits or len(self._outbox) > 0)
         return self._ended
 
     def pause_writing(self) -> None:
-        self._paused_writing = True
+        self._outbox.paused = True
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        self._paused_writing = False
+        self._outbox.paused = False
         self.idle_sweeps = 0
         if not self._broken:
             self._turns.event(self._go_on)
@@ -124,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         """Serve what is in progress, then close: nothing new is read."""
         self.draining = True
         if not self._busy:
-            self.close()
+            self._end()
 
     def sweep(self, most_sweeps: int) -> None:
         """Called at intervals: close when nothing moved during `most_sweeps` of them (connections.max.idle.ms)."""
@@ -133,16 +137,24 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()  # `close` would wait for a peer that has stopped reading, and hold its replies
 
     def close(self) -> None:
-        """Close after what is queued was written."""
+        """Close after what the transport holds was written."""
         if not self._broken:
             self._broken = True
+            self._outbox.clear()
             self._transport.close()
 
     def abort(self) -> None:
         """Close now: what is queued is not written, what waits is discarded."""
         self._broken = True
+        self._outbox.clear()
         self._discard()
         self._transport.abort()
+
+    def _end(self) -> None:
+        """Serve nothing more, and close when all that is owed was sent."""
+        self._ends_when_sent = True
+        if not self._outbox:
+            self.close()
 
     def _discard(self) -> None:
         activity, self._activity = self._activity, None
@@ -150,18 +162,24 @@ class Connection(asyncio.BufferedProtocol):
             activity.discard()
 
     def _go_on(self) -> None:
+        if self._sending:
+            self._send_out()
         self._resume_reading()
         self._serve()
 
     def _serve(self) -> None:
         """Start requests until one waits, the input ends, too much is unsent, or it is the turn of others."""
         served = False
-        while not self._busy and not self._broken and not self._paused_writing:
+        outbox = self._outbox
+        while not (self._busy or self._broken or outbox.paused or self._sending or self._ends_when_sent):
             if self.draining:
-                self._turns.at_end(self.close)
+                self._turns.at_end(self._end)
                 return
-            if self._unsent_bytes > self._max_unsent_bytes or (
-                self._turns.over and (served or self._inbox.buffered_bytes > LARGE_BYTES)
+            waiting_bytes = self._inbox.buffered_bytes
+            if waiting_bytes and (
+                outbox.slices
+                or outbox.unsent_bytes > FREE_BYTES
+                or (self._turns.over and (served or waiting_bytes >= LARGE_BYTES))
             ):
                 self._serve_later()
                 return
@@ -173,14 +191,14 @@ class Connection(asyncio.BufferedProtocol):
                 return
             if frame is None:
                 if self._ended:
-                    self._turns.at_end(self.close)
+                    self._turns.at_end(self._end)
                 return
             self._busy = True
             self._activity = self._dispatcher.start(frame, self.peer, self._send, self._refuse)
             if self._activity is not None:
                 self._produces = int.from_bytes(frame[:2], "big") == PRODUCE
                 if self._ended and not self._produces:
-                    self._turns.at_end(self.close)
+                    self._turns.at_end(self._end)
 
     def _serve_later(self) -> None:
         """Go on when this turn's replies are written and others were served."""
@@ -192,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
         self._put_off = False
         self._go_on()
 
-    def _send(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
+    def _send(self, parts: Sequence[Part]) -> None:
         """The reply of the current request. Runs inside `_serve` or in a later turn."""
         resumed = self._activity is not None
         self._activity = None
@@ -200,23 +218,29 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox.release()
         if self._broken:
             return
-        if buffers:
+        if parts:
             if not self._outbox:
-                self._turns.at_end(self._flush)
-            self._outbox += buffers
-            self._unsent_bytes += sum(map(len, buffers))
+                self._turns.at_end(self._send_out)
+            self._outbox.add(parts)
         if resumed:
             self._turns.later(self._go_on)
 
-    def _flush(self) -> None:
-        outbox, self._outbox = self._outbox, []
-        self._unsent_bytes = 0
-        if self._broken:
+    def _send_out(self) -> None:
+        """Send what the socket takes; the rest when it takes more, or in a later turn if there is much."""
+        try:
+            self._outbox.send()
+        except (CutShort, OSError) as error:
+            if not isinstance(error, ConnectionError):
+                log.error("Closing the connection of %s: its reply cannot be read from the log: %s", self.peer, error)
+            self.abort()
             return
-        if len(outbox) == 1:
-            self._transport.write(outbox[0])
-        else:
-            self._transport.writelines(outbox)
+        self._sending = len(self._outbox) > 0
+        if not self._sending:
+            if self._ends_when_sent:
+                self.close()
+        elif not self._outbox.paused:
+            self.idle_sweeps = 0
+            self._serve_later()
 
     def _refuse(self, reason: str) -> None:
         """Close because of what the peer sent; replies already queued still leave."""
@@ -224,9 +248,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._broken:
             return
         log.warning("Closing the connection of %s: %s", self.peer, reason)
-        if self._outbox:
-            self._flush()
-        self.close()
+        if self._outbox and not self._sending:
+            self._send_out()
+        self._end()
 
     def _pause_reading(self) -> None:
         if not self._paused_reading and not self._broken and not self._ended:
@@ -234,6 +258,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self._paused_reading and not self._paused_writing and not self._broken:
+        if self._paused_reading and not self._outbox.paused and not self._broken:
             self._paused_reading = False
             self._transport.resume_reading()

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, REPLY_BYTE_US, REQUEST_BYTE_US, REQUEST_US
 from ottla.broker.memory import TooLarge
+from ottla.broker.outbox import Part
 from ottla.broker.turns import Activity, Handler
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -28,7 +29,7 @@ _KEY_AND_VERSION: Final = Struct(">hh")
 # Whole requests that no sound client sends: worth a line, unlike errors that come and go with the state of things.
 _MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TRANSACTION_TIMEOUT))
 
-Send = Callable[[Sequence[bytes | bytearray | memoryview]], None]
+Send = Callable[[Sequence[Part]], None]
 Refuse = Callable[[str], None]
 
 

@@ -39,6 +39,9 @@ class ReadOnlyFile:
     def append(self, buffers: Sequence[Buffer]) -> None:
         self._refuse()
 
+    def slice(self, position: int, size_bytes: int) -> None:
+        """What is read here is sent nowhere."""
+
     def overwrite(self, position: int, data: Buffer) -> None:
         self._refuse()
 

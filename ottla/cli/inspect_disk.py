@@ -208,6 +208,9 @@ class _MemoryFile:
     def pread(self, size_bytes: int, position: int) -> bytes:
         return bytes(self._content[position : position + size_bytes])
 
+    def slice(self, position: int, size_bytes: int) -> None:
+        """What is read here is sent nowhere."""
+
     def overwrite(self, position: int, data: Buffer) -> None:
         self._content[position : position + len(data)] = data
 

@@ -2,12 +2,13 @@
 
 The buffers are one frame in order, for `writelines`. Records up to `INLINE_BYTES` are copied into the buffer before
 them, because a short copy is cheaper than one more buffer; larger ones are passed on as they are, so they must not
-change before the transport has written them. Fetch requests go through `codec` (about 2 us for three partitions).
+change before the transport has written them, and what has a length and no bytes yet (a part of a file) is passed on
+whatever its size. Fetch requests go through `codec` (about 2 us for three partitions).
 """
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import response_header_size
@@ -37,12 +38,22 @@ _INT32: Final = Struct(">i").pack
 _DIVERGING: Final = Struct(">BBiqB").pack
 
 
+class InFile(Protocol):
+    """Records whose bytes are taken from their file when they are sent."""
+
+    def __len__(self) -> int: ...
+
+
+Part = Buffer | InFile
+"""A part of a framed response."""
+
+
 class FetchedPartition(NamedTuple):
     """One partition of a Fetch response.
 
     `aborted` is None (read_uncommitted) or a sequence of tuples that start with producer id and first offset. `records`
-    is None or bytes-like. `diverging_epoch` is (epoch, end offset), `current_leader` (node id, leader epoch); both are
-    sent from version 12.
+    is None, bytes-like or `InFile`. `diverging_epoch` is (epoch, end offset), `current_leader` (node id, leader epoch);
+    both are sent from version 12.
     """
 
     partition: int
@@ -51,7 +62,7 @@ class FetchedPartition(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted: Sequence[tuple[int, ...]] | None
-    records: Buffer | None
+    records: Part | None
     preferred_read_replica: int = -1
     diverging_epoch: tuple[int, int] | None = None
     current_leader: tuple[int, int] | None = None
@@ -73,11 +84,11 @@ def encode_fetch_response(
     session_id: int = 0,
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
-) -> list[Buffer]:
+) -> list[Part]:
     """The framed response; `error` and `session_id` are sent from version 7."""
     flexible = version >= _FLEXIBLE
     first = out = bytearray(4 + response_header_size(ApiKey.FETCH, version))
-    buffers: list[Buffer] = [first]
+    buffers: list[Part] = [first]
     out += _HEAD_V7(throttle_time_ms, error, session_id) if version >= 7 else _HEAD_V4(throttle_time_ms)
     write_count(out, len(topics), flexible)
     for topic in topics:
@@ -90,7 +101,7 @@ def encode_fetch_response(
             _write_row(out, partition, version, flexible)
             records = partition.records
             if records is not None:
-                if len(records) <= INLINE_BYTES:
+                if isinstance(records, (bytes, memoryview, bytearray)) and len(records) <= INLINE_BYTES:
                     out += records
                 else:
                     out = bytearray()

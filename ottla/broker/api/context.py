@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.broker.config import Config
     from ottla.broker.group.coordinator import GroupCoordinator
     from ottla.broker.log.manager import LogManager
+    from ottla.broker.outbox import Part
     from ottla.broker.ports.clock import Clock
     from ottla.broker.turns import Turns
     from ottla.broker.txn.coordinator import TransactionCoordinator
@@ -70,7 +71,7 @@ class Encoded(NamedTuple):
     `room` is what the buffers hold, if they may be large: it goes when they are sent.
     """
 
-    buffers: Sequence[bytes | bytearray | memoryview]
+    buffers: "Sequence[Part]"
     room: Room | None = None
     error_code: int = 0
     """The error of the whole request, where the API has one."""

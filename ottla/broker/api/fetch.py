@@ -5,20 +5,32 @@ session": every fetch is full, KIP-227); 9 leader epoch; 10 zstd; 11 rack; 12 fl
 
 A fetch that finds less than `min_bytes` is parked on its partitions and woken when a high watermark, a last stable
 offset or a log start moves, or when `max_wait_ms` has passed. Below the log start it is out of range.
+A partition that is named twice is fetched once, as it was named last.
+
+Records are not read: the reply has slices of the files, which its connection sends when it can be written. Only small
+pieces are, because a system call costs more than their copy.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, cast
 
-from ottla.broker.api.context import ROWS_PER_TURN, Broker, Encoded, Reply, Request
+from ottla.broker.api.context import Broker, Encoded, Reply, Request
+from ottla.broker.costs import COPY_BYTE_US, ROW_US
 from ottla.broker.log.partition import Limit, Partition
+from ottla.broker.outbox import Part
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.fetch_wire import FetchedPartition, FetchedTopic, encode_fetch_response
+from ottla.protocol.fetch_wire import INLINE_BYTES, FetchedPartition, FetchedTopic, encode_fetch_response
 
 READ_COMMITTED = 1
 FULL_FETCH_EPOCHS = (-1, 0)
 MAX_RESPONSE_BYTES = 55 * 1024 * 1024
+ROWS_AT_ONCE: Final = 32
+"""Looked at before others are asked about: what has few rows goes on although the share is spent."""
+MOST_READ_BYTES: Final = 32 * 1024
+"""Of one partition; more is sent from its file."""
+MOST_HELD_BYTES: Final = 128 * 1024
+"""Read for one reply; what comes behind it is sent from files as soon as that is possible at all."""
 
 
 class Ask(NamedTuple):
@@ -31,7 +43,8 @@ class Ask(NamedTuple):
     error: ErrorCode
 
 
-Asks = list[tuple[str, list[Ask]]]
+Asks = dict[str, dict[int, Ask]]
+"""By topic and partition."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -39,12 +52,19 @@ async def handle(broker: Broker, request: Request) -> Reply:
     body = request.body
     if request.api_version >= 7 and (body.session_id or body.session_epoch not in FULL_FETCH_EPOCHS):
         return _encode(request, [], ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    asks = [
-        (topic.topic, [_ask(broker, request.api_version, topic.topic, row) for row in topic.partitions])
-        for topic in body.topics
-    ]
+    turns = broker.turns
+    asks: Asks = {}
+    done = 0
+    for topic in body.topics:
+        rows = asks.setdefault(topic.topic, {})
+        for row in topic.partitions:
+            turns.charged_us += ROW_US
+            done += 1
+            if not done % ROWS_AT_ONCE:
+                await turns.share()
+            rows[row.partition] = _ask(broker, request.api_version, topic.topic, row)
     limit = Limit.STABLE if body.isolation_level == READ_COMMITTED else Limit.HIGH_WATERMARK
-    if body.max_wait_ms > 0 and not _enough(asks, limit, body.min_bytes):
+    if body.max_wait_ms > 0 and not await _enough(broker, asks, limit, body.min_bytes):
         await _wait_for_data(broker, asks, limit, body.min_bytes, body.max_wait_ms)
     topics = await _read(broker, asks, limit, min(body.max_bytes, MAX_RESPONSE_BYTES))
     return _encode(request, topics, ErrorCode.NONE)
@@ -73,27 +93,35 @@ def leader_epoch_error(asked: int, current: int) -> ErrorCode:
     return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def _enough(asks: Asks, limit: Limit, min_bytes: int) -> bool:
+async def _enough(broker: Broker, asks: Asks, limit: Limit, min_bytes: int) -> bool:
+    turns = broker.turns
     missing = min_bytes
-    for _topic, rows in asks:
-        for ask in rows:
-            if ask.error or ask.partition is None or ask.partition.offline is not None:
-                return True
-            if ask.offset < ask.partition.log_start_offset:  # raised since by DeleteRecords or retention
-                return True
-            missing -= ask.partition.bytes_available(ask.offset, limit, missing)
-            if missing <= 0:
-                return True
+    for done, ask in enumerate(_each(asks), 1):
+        turns.charged_us += ROW_US
+        if not done % ROWS_AT_ONCE:
+            await turns.share()
+        if ask.error or ask.partition is None or ask.partition.offline is not None:
+            return True
+        if ask.offset < ask.partition.log_start_offset:  # raised since by DeleteRecords or retention
+            return True
+        missing -= ask.partition.bytes_available(ask.offset, limit, missing)
+        if missing <= 0:
+            return True
     return not asks
 
 
+def _each(asks: Asks) -> Iterator[Ask]:
+    for rows in asks.values():
+        yield from rows.values()
+
+
 async def _wait_for_data(broker: Broker, asks: Asks, limit: Limit, min_bytes: int, max_wait_ms: int) -> None:
-    partitions = [ask.partition for _topic, rows in asks for ask in rows if ask.partition is not None]
+    partitions = [ask.partition for ask in _each(asks) if ask.partition is not None]
     deadline = broker.clock.monotonic_ms() + max_wait_ms
     left_ms = float(max_wait_ms)
     while left_ms > 0:
         await _parked(broker, partitions, left_ms)
-        if _enough(asks, limit, min_bytes):
+        if await _enough(broker, asks, limit, min_bytes):
             return
         left_ms = deadline - broker.clock.monotonic_ms()
 
@@ -116,33 +144,43 @@ async def _parked(broker: Broker, partitions: Sequence[Partition], limit_ms: flo
 
 
 async def _read(broker: Broker, asks: Asks, limit: Limit, max_bytes: int) -> list[FetchedTopic]:
+    turns = broker.turns
     left = max_bytes
     first = True
-    reads = 0
+    held_bytes = 0
+    done = 0
     topics = []
-    for topic, rows in asks:
+    for topic, rows in asks.items():
         fetched = []
-        for ask in rows:
-            reads += 1
-            if reads % ROWS_PER_TURN == 0:
-                await broker.turns.pause()
-            row = _read_one(ask, limit, left, first)
-            size_bytes = len(row.records or b"")
-            first = first and size_bytes == 0
-            left = max(0, left - size_bytes)
+        for ask in rows.values():
+            done += 1
+            if not done % ROWS_AT_ONCE:
+                await turns.share()
+            most_read = MOST_READ_BYTES if held_bytes < MOST_HELD_BYTES else INLINE_BYTES
+            row = _read_one(ask, limit, left, first, most_read)
+            records = row.records
+            turns.charged_us += ROW_US
+            if records:
+                first = False
+                left = max(0, left - len(records))
+                if isinstance(records, bytes):
+                    turns.charged_us += len(records) * COPY_BYTE_US
+                    held_bytes += len(records)
+                    if len(records) > most_read and held_bytes > MOST_HELD_BYTES:
+                        left = 0  # too many files are held for others: the client asks for the rest again
             fetched.append(row)
         topics.append(FetchedTopic(topic, fetched))
     return topics
 
 
-def _read_one(ask: Ask, limit: Limit, left: int, first: bool) -> FetchedPartition:
+def _read_one(ask: Ask, limit: Limit, left: int, first: bool, most_read: int) -> FetchedPartition:
     """`first`: nothing was read yet, so one batch is returned even when it is larger than every limit."""
     partition = ask.partition
     if partition is None:
         return FetchedPartition(ask.partition_index, ask.error, -1, -1, -1, (), b"")
     if ask.error:
         return FetchedPartition(ask.partition_index, ask.error, -1, -1, -1, None, b"")
-    taken = partition.read(ask.offset, min(ask.max_bytes, left), limit=limit, min_one_batch=first)
+    taken = partition.fetch(ask.offset, min(ask.max_bytes, left), most_read, limit=limit, min_one_batch=first)
     if taken.error:
         return FetchedPartition(ask.partition_index, taken.error, -1, -1, -1, None, b"")
     return FetchedPartition(
@@ -157,4 +195,5 @@ def _read_one(ask: Ask, limit: Limit, left: int, first: bool) -> FetchedPartitio
 
 
 def _encode(request: Request, topics: Sequence[FetchedTopic], error: ErrorCode) -> Reply:
-    return Encoded(encode_fetch_response(topics, request.api_version, request.correlation_id, error))
+    parts = encode_fetch_response(topics, request.api_version, request.correlation_id, error)
+    return Encoded(cast("list[Part]", parts))

@@ -62,9 +62,6 @@ class Config:
         "Ottla's own: the largest request other than Produce; a larger one closes the connection.",
         at_least=1024,
     )
-    max_unsent_bytes: int = int32(
-        1048576, "Ottla's own: a connection with more unsent replies than this is not read from.", at_least=1
-    )
     connections_max_idle_ms: int = int64(600000, "A connection idle for longer is closed; -1 keeps it.", at_least=-1)
 
     # Topics and logs.

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from logging import getLogger
 
 from ottla.broker.log.loaded import LoadedLog
-from ottla.broker.log.results import Limit, Slice
-from ottla.broker.log.segments import Segments
+from ottla.broker.log.results import Fetched, Limit, Slice
+from ottla.broker.log.segments import EVERYTHING, Segments
 from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
 from ottla.broker.ports.disk import Shortage
 from ottla.broker.turns import Wait
@@ -14,9 +14,9 @@ from ottla.protocol.errors import ErrorCode, ProtocolError
 
 _log = getLogger(__name__)
 
-_OUT_OF_RANGE = Slice(ErrorCode.OFFSET_OUT_OF_RANGE)
-_NOTHING = Slice(ErrorCode.NONE)
-_NOTHING_STABLE = Slice(ErrorCode.NONE, b"", [])
+_OUT_OF_RANGE = Fetched(ErrorCode.OFFSET_OUT_OF_RANGE)
+_NOTHING = Fetched(ErrorCode.NONE)
+_NOTHING_STABLE = Fetched(ErrorCode.NONE, b"", [])
 
 
 class ReadableLog:
@@ -84,8 +84,13 @@ class ReadableLog:
         self, offset: int, max_bytes: int, *, limit: Limit = Limit.HIGH_WATERMARK, min_one_batch: bool = True
     ) -> Slice:
         """Whole batches from `offset` below the limit, of one segment. Empty at the limit."""
+        error, records, aborted = self.fetch(offset, max_bytes, EVERYTHING, limit=limit, min_one_batch=min_one_batch)
+        return Slice(error, records if isinstance(records, bytes) else records.take(max_bytes), aborted)
+
+    def fetch(self, offset: int, max_bytes: int, most_read: int, *, limit: Limit, min_one_batch: bool) -> Fetched:
+        """`read`, but what is more than `most_read` bytes comes as a slice of its file."""
         if self.offline is not None:
-            return Slice(self._offline_error)
+            return Fetched(self._offline_error)
         stable = limit is Limit.STABLE
         upper = self.limit_offset(limit)
         if offset >= upper:
@@ -95,15 +100,15 @@ class ReadableLog:
         if offset < self.log_start_offset:
             return _OUT_OF_RANGE
         try:
-            chunk = self._segments.read(offset, upper, max_bytes, min_one_batch)
+            chunk = self._segments.read(offset, upper, max_bytes, min_one_batch, most_read)
             aborted = self._segments.aborted(offset, chunk) if stable else None
         except ProtocolError as bad:
             self._damaged(bad)
-            return Slice(self._offline_error)
+            return Fetched(self._offline_error)
         except OSError as error:
             self._fail(error)
-            return Slice(self._offline_error)
-        return Slice(ErrorCode.NONE, chunk.data, aborted)
+            return Fetched(self._offline_error)
+        return Fetched(ErrorCode.NONE, chunk.data, aborted)
 
     def bytes_available(self, offset: int, limit: Limit, enough: int) -> int:
         """Bytes that a read from `offset` would find; exact below `enough` only."""

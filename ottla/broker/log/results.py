@@ -3,6 +3,7 @@
 from enum import Enum
 from typing import NamedTuple
 
+from ottla.broker.ports.slices import FileSlice
 from ottla.protocol.errors import ErrorCode
 
 
@@ -32,4 +33,12 @@ class Slice(NamedTuple):
 
     error: ErrorCode
     records: bytes = b""
+    aborted: list[tuple[int, int]] | None = None
+
+
+class Fetched(NamedTuple):
+    """A `Slice` whose records may still be in their file."""
+
+    error: ErrorCode
+    records: bytes | FileSlice = b""
     aborted: list[tuple[int, int]] | None = None

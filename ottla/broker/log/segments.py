@@ -3,22 +3,27 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.log.batches import iter_file
 from ottla.broker.log.segment import Segment
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import Buffer, Disk
+from ottla.broker.ports.slices import FileSlice
 from ottla.protocol.batch import BatchHeader
+
+EVERYTHING: Final = 1 << 62
+READ_INSTEAD_BYTES: Final = 65_536
+"""What is read, unless the first batch is larger, when too many files are held for slices."""
 
 _HINTS_MAX = 256
 _BASE_OFFSET = attrgetter("base_offset")
 
 
 class Chunk(NamedTuple):
-    """Whole batches of one segment from byte `position` on."""
+    """Whole batches of one segment from byte `position` on: their bytes, or where to take them from."""
 
-    data: bytes
+    data: bytes | FileSlice
     segment: Segment
     position: int
 
@@ -94,10 +99,11 @@ class Segments:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, upper: int, max_bytes: int, min_one_batch: bool) -> Chunk:
+    def read(self, offset: int, upper: int, max_bytes: int, min_one_batch: bool, most_read: int = EVERYTHING) -> Chunk:
         """Whole batches from the one that holds `offset`, below offset `upper`, within one segment and `max_bytes`.
 
-        With `min_one_batch` the first batch comes even if it is larger. `offset` is below `upper`.
+        With `min_one_batch` the first batch comes even if it is larger. `offset` is below `upper`. More than
+        `most_read` bytes are not read, but come as a slice of the file.
         """
         segment, position = self._locate(offset)
         end = self._position_in(segment, upper)
@@ -113,7 +119,14 @@ class Segments:
                 end = position + segment.batch_size(position)
             else:
                 self._remember(next_offset, segment, end)
-        return Chunk(segment.file.pread(end - position, position), segment, position)
+        size_bytes, file = end - position, segment.file
+        if size_bytes > most_read:
+            data = file.slice(position, size_bytes)
+            if data is not None:
+                return Chunk(data, segment, position)
+            if size_bytes > READ_INSTEAD_BYTES:
+                return self.read(offset, upper, min(max_bytes, READ_INSTEAD_BYTES), min_one_batch)
+        return Chunk(file.pread(size_bytes, position), segment, position)
 
     def bytes_between(self, offset: int, upper: int, enough: int) -> int:
         """Bytes that a read from `offset` to `upper` finds; at least `enough` if they lie in a sealed segment."""

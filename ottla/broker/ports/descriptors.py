@@ -48,9 +48,13 @@ def told(error: OSError) -> OSError:
 
 
 class Resting(Protocol):
-    """A file that can do without its descriptor. `used` is set by every use."""
+    """A file that can do without its descriptor, unless it is `held`. `used` is set by every use."""
 
     used: bool
+
+    @property
+    def held(self) -> bool:
+        """Whether a reply that is not sent yet needs the descriptor."""
 
     def rest(self) -> None:
         """Close the descriptor; the next use opens another."""
@@ -79,10 +83,11 @@ class Descriptors:
     over once ("clock", an approximation of least recently used).
     """
 
-    __slots__ = ("_limit", "_open", "_spare")
+    __slots__ = ("_held", "_limit", "_open", "_spare")
 
     def __init__(self, limit: int = 0) -> None:
         self._limit = limit
+        self._held = 0
         self._open: OrderedDict[Resting, None] = OrderedDict()
         self._spare = _NONE
 
@@ -98,12 +103,26 @@ class Descriptors:
         files = self._open
         while len(files) >= self._limit:
             oldest, _ = files.popitem(last=False)
-            if oldest.used:
+            if oldest.used or oldest.held:
                 oldest.used = False
                 files[oldest] = None
             else:
                 oldest.rest()
         files[file] = None
+
+    def hold(self) -> bool:
+        """Whether one more file may keep its descriptor; `release` ends it. At most half of them may.
+
+        So clients that read slowly, or never, leave the other half to the logs.
+        """
+        if self._held >= self._limit // 2:
+            return False
+        self._held += 1
+        return True
+
+    def release(self) -> None:
+        """One that was held may rest again."""
+        self._held -= 1
 
     def closed(self, file: Resting) -> None:
         """A file has no descriptor any more."""
@@ -135,9 +154,10 @@ class Descriptors:
         return self._rest_one()
 
     def _rest_one(self) -> bool:
-        if not self._open:
+        oldest = next((file for file in self._open if not file.held), None)
+        if oldest is None:
             return False
-        oldest, _ = self._open.popitem(last=False)
+        del self._open[oldest]
         oldest.rest()
         return True
 

@@ -15,6 +15,7 @@ from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US
 from ottla.broker.ports.descriptors import Descriptors, Shortage, told
 from ottla.broker.ports.locks import LockHeld, RealLock
 from ottla.broker.ports.side_by_side import processors, spread
+from ottla.broker.ports.slices import FileSlice, RealSlice
 from ottla.broker.ports.syncs import Syncs, ThreadSyncJob, sync_descriptor
 
 _NONE: Final = -1
@@ -50,6 +51,9 @@ class File(Protocol):
 
     def pread(self, size_bytes: int, position: int) -> bytes:
         """Up to `size_bytes` bytes from `position`; fewer only at the end of the file."""
+
+    def slice(self, position: int, size_bytes: int) -> FileSlice | None:
+        """Bytes that exist, to be sent later; None if too many files are held so: read them instead."""
 
     def overwrite(self, position: int, data: Buffer) -> None:
         """Replace bytes that exist."""
@@ -151,16 +155,17 @@ class RealFile:
     """A file of the operating system, written at its end and read anywhere.
 
     One of a disk may lose its descriptor while nobody uses it, and opens another: so it is closed before it is renamed
-    or removed.
+    or removed. While there are slices of it the descriptor stays, also behind `close`.
     """
 
-    __slots__ = ("_descriptor", "_disk", "_path", "_written", "size_bytes", "used")
+    __slots__ = ("_descriptor", "_disk", "_path", "_slices", "_written", "size_bytes", "used")
 
     def __init__(self, path: str, create: bool, disk: "RealDisk | None" = None) -> None:
         self._path = path
         self._disk = disk
         self._descriptor = _NONE
         self._written = False
+        self._slices = 0
         self.used = True
         self.size_bytes: int = os.fstat(self._open(os.O_CREAT if create else 0)).st_size
 
@@ -194,8 +199,15 @@ class RealFile:
         """The descriptor, unless the file rests."""
         return None if self._descriptor == _NONE else self._descriptor
 
+    @property
+    def held(self) -> bool:
+        """Whether slices need the descriptor."""
+        return self._slices > 0
+
     def rest(self) -> None:
-        """Close the descriptor; the next use opens another."""
+        """Close the descriptor, unless it is held; the next use opens another."""
+        if self._slices:
+            return
         descriptor, self._descriptor = self._descriptor, _NONE
         if descriptor == _NONE:
             return
@@ -239,6 +251,22 @@ class RealFile:
             return os.pread(self._ready(), size_bytes, position)
         except OSError as error:
             raise told(error) from None
+
+    def slice(self, position: int, size_bytes: int) -> RealSlice | None:
+        descriptor = self._ready()
+        if not self._slices and self._disk is not None and not self._disk.descriptors.hold():
+            return None
+        self._slices += 1
+        return RealSlice(descriptor, position, size_bytes, self._slice_ended)
+
+    def _slice_ended(self) -> None:
+        self._slices -= 1
+        if self._slices:
+            return
+        if self._disk is not None:
+            self._disk.descriptors.release()
+        if not self._path:  # closed meanwhile
+            self.rest()
 
     def overwrite(self, position: int, data: Buffer) -> None:
         written = 0

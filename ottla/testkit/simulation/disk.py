@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US
 from ottla.broker.ports.disk import Buffer, Disk, Volume, charge_nobody
+from ottla.broker.ports.slices import CutShort
 from ottla.testkit.simulation.disk_errors import DiskErrors
 from ottla.testkit.simulation.ports import Killed, PortCalls
 from ottla.testkit.simulation.power import PowerLoss, left_by_pages, left_in_order
@@ -61,6 +62,9 @@ class MemoryFile:
         self._disk.errors.call("pread")
         return bytes(self._inode.data[position : position + size_bytes])
 
+    def slice(self, position: int, size_bytes: int) -> "MemorySlice":
+        return MemorySlice(self._disk, self._inode, position, size_bytes)
+
     def overwrite(self, position: int, data: Buffer) -> None:
         self._disk.errors.call("write")
         self._disk.ports.call("overwrite")
@@ -79,6 +83,33 @@ class MemoryFile:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class MemorySlice:
+    """A part of a file, whatever becomes of its name."""
+
+    __slots__ = ("_disk", "_inode", "_left_bytes", "_position")
+
+    def __init__(self, disk: "MemoryDisk", inode: Inode, position: int, size_bytes: int) -> None:
+        self._disk = disk
+        self._inode = inode
+        self._position = position
+        self._left_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return self._left_bytes
+
+    def take(self, size_bytes: int) -> bytes:
+        self._disk.errors.call("pread")
+        data = bytes(self._inode.data[self._position : self._position + min(size_bytes, self._left_bytes)])
+        if not data:
+            raise CutShort(f"{self._left_bytes} bytes are missing at position {self._position}")
+        self._position += len(data)
+        self._left_bytes -= len(data)
+        return data
+
+    def send_to(self, socket: int) -> int:
+        raise NotImplementedError("the simulation has no sockets")
 
 
 class MemoryLock:

@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from rig import Rig
+from served import Served
 from targets import TARGETS
 
 # A cap above the default, so that the bombs are felt.
@@ -37,3 +38,18 @@ def rig(request, rigs):
     rig.begin()
     yield rig
     rig.end()
+
+
+@pytest.fixture
+def serve(tmp_path):
+    started = []
+
+    def start(*more, **environment):
+        started.append(Served(tmp_path / "data", *more, **environment))
+        return started[-1]
+
+    yield start
+    for served in started:
+        if served.process.poll() is None:
+            served.process.kill()
+        served.process.communicate()

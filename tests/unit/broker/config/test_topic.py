@@ -22,7 +22,6 @@ OURS = {
     "max.decompressed.message.bytes",
     "max.request.body.bytes",
     "max.open.log.files",
-    "max.unsent.bytes",
     "transaction.markers.wait.ms",
     "transaction.version",
 }

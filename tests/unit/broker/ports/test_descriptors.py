@@ -27,6 +27,7 @@ class File:
         self.name = name
         self.used = True
         self.resting = False
+        self.held = False
 
     def rest(self):
         self.resting = True

@@ -1,0 +1,126 @@
+"""What one connection is owed, in order: buffers, and slices of files that are sent when the socket takes them. shell
+
+A slice costs no memory until its connection can be written. On a plain socket the kernel sends it from its cache
+(`sendfile`, a third of the CPU of reading and writing); on any other transport it is read in pieces. Order is kept by
+one rule: a descriptor is written past its transport only while the transport holds nothing, which the transport tells
+by `pause_writing`, because its write buffer limit is 0. When the socket is full, one small piece is left to the
+transport, which waits for the socket on our behalf (an event loop watches no descriptor for two owners).
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final, Protocol, cast
+
+from ottla.broker.costs import COPY_BYTE_US
+from ottla.broker.ports.slices import FileSlice
+from ottla.broker.turns import Turns
+
+Buffer = bytes | bytearray | memoryview
+Part = Buffer | FileSlice
+
+PIECE_BYTES: Final = 256 * 1024
+"""What is read at once where the kernel cannot send."""
+
+WAIT_BYTES: Final = 64 * 1024
+"""What is left to a transport so that it waits for its socket."""
+
+_BUFFERS: Final = (bytes, bytearray, memoryview)
+
+
+class Transport(Protocol):
+    """What is needed of an `asyncio.Transport`."""
+
+    def write(self, data: Buffer) -> None: ...
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None: ...
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_extra_info(self, name: str) -> Any: ...
+
+    def is_closing(self) -> bool: ...
+
+
+class Outbox:
+    """`paused` is set while the transport holds bytes. What `send` raises ends the connection."""
+
+    __slots__ = ("_parts", "_socket", "_transport", "_turns", "paused", "slices", "unsent_bytes")
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._parts: deque[Part] = deque()
+        self._transport: Transport
+        self._socket = -1
+        self.paused = False
+        self.slices = 0
+        """Parts that are slices of files."""
+        self.unsent_bytes = 0
+        """Bytes of the parts that are not."""
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def connect(self, transport: Transport) -> None:
+        """Write to this transport from now on."""
+        self._transport = transport
+        transport.set_write_buffer_limits(high=0)
+        socket = transport.get_extra_info("socket")
+        if socket is not None and transport.get_extra_info("sslcontext") is None:
+            self._socket = socket.fileno()
+
+    def add(self, parts: Iterable[Part]) -> None:
+        """Queue a reply, or a part of one."""
+        for part in parts:
+            self._parts.append(part)
+            if isinstance(part, _BUFFERS):
+                self.unsent_bytes += len(part)
+            else:
+                self.slices += 1
+
+    def clear(self) -> None:
+        """Send nothing more."""
+        self._parts.clear()
+        self.slices = self.unsent_bytes = 0
+
+    def send(self) -> None:
+        """Hand over what the socket takes, as long as the turn's share lasts. Raises OSError and CutShort."""
+        parts = self._parts
+        while parts and not self.paused:
+            if not self.slices:
+                self._write(cast("list[Buffer]", [*parts]))
+                parts.clear()
+                return
+            part = parts[0]
+            if isinstance(part, _BUFFERS):
+                self._write(self._buffers_in_front())
+                continue
+            if self._turns.over:
+                return
+            self._send_some(part)
+            if not part:
+                del parts[0], part
+                self.slices -= 1
+
+    def _buffers_in_front(self) -> list[Buffer]:
+        buffers: list[Buffer] = []
+        while isinstance(part := self._parts[0], _BUFFERS):
+            buffers.append(part)
+            self._parts.popleft()
+        return buffers
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        self.unsent_bytes -= sum(map(len, buffers))
+        if len(buffers) == 1:
+            self._transport.write(buffers[0])
+        else:
+            self._transport.writelines(buffers)
+
+    def _send_some(self, part: FileSlice) -> None:
+        left_bytes = len(part)
+        if self._socket < 0:
+            self._transport.write(part.take(PIECE_BYTES))
+        elif self._transport.is_closing():  # the descriptor may soon be another's
+            raise ConnectionAbortedError
+        elif part.send_to(self._socket) == 0:
+            self._transport.write(part.take(WAIT_BYTES))
+        self._turns.charge((left_bytes - len(part)) * COPY_BYTE_US)

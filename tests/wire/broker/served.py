@@ -1,0 +1,69 @@
+"""`ottla serve` as a process, and the requests that its tests send. free"""
+
+import os
+import signal
+import subprocess
+import sys
+
+from ottla.client.connection import BlockingConnection
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
+
+SERVE = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]
+
+
+class Served:
+    """A broker over `data_dir`; `port` after `ready`."""
+
+    def __init__(self, data_dir, *more, **environment):
+        self.data_dir = data_dir
+        self.ready_file = data_dir.parent / "ready"
+        self.ready_file.unlink(missing_ok=True)
+        command = [*SERVE, "--data-dir", str(data_dir), "--ready-file", str(self.ready_file), *more]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
+        )
+
+    def ready(self):
+        self.line = self.process.stdout.readline()
+        assert self.line.startswith("ready PLAINTEXT://127.0.0.1:"), self.process.stderr.read()
+        self.port = int(self.line.rpartition(":")[2])
+        return self
+
+    def connect(self):
+        return BlockingConnection("127.0.0.1", self.port, timeout_s=10)
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.process.wait(20)
+        return self.process.returncode
+
+
+def create(connection, topic):
+    request = codec.request_class(ApiKey.METADATA)
+    connection.send(request(topics=[request.MetadataRequestTopic(name=topic)]), version=4)
+
+
+def produce(connection, topic, value):
+    request = codec.request_class(ApiKey.PRODUCE)
+    data = request.TopicProduceData
+    partition = data.PartitionProduceData(index=0, records=bytes(build_batch([(None, value)], timestamp_ms=1)))
+    message = request(
+        transactional_id=None, acks=-1, timeout_ms=1000, topic_data=[data(name=topic, partition_data=[partition])]
+    )
+    reply = connection.send(message, version=9)
+    return reply.responses[0].partition_responses[0]
+
+
+def fetch(topic, offset, max_wait_ms=0, max_bytes=100_000):
+    request = codec.request_class(ApiKey.FETCH)
+    partition = request.FetchTopic.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    return request(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=[request.FetchTopic(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+    )

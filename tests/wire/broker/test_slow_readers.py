@@ -1,0 +1,125 @@
+"""Clients that read slowly, late or never, on real sockets: they get whole replies, and cost no memory meanwhile."""
+
+import contextlib
+import os
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from served import create, fetch, produce
+
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+
+RECORD = os.urandom(900_000)
+RECORDS = 24
+VERSION = 11
+
+
+@pytest.fixture
+def log(serve):
+    """A broker with a log of 21.6 MB, and the bytes of its fetch replies."""
+    served = serve().ready()
+    with contextlib.closing(served.connect()) as connection:
+        create(connection, "large")
+        for _ in range(RECORDS):
+            assert produce(connection, "large", RECORD).error_code == 0
+    return served
+
+
+def asked(correlation_id=1, offset=0):
+    message = fetch("large", offset, max_bytes=55 * 1024 * 1024)
+    return codec.encode_request(message, VERSION, correlation_id, "slow")
+
+
+def connected(served, receive_buffer=None):
+    client = socket.socket()
+    if receive_buffer is not None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    client.settimeout(20)
+    client.connect(("127.0.0.1", served.port))
+    return client
+
+
+def read_exactly(client, size_bytes, pause_s=0.0):
+    data = bytearray()
+    while len(data) < size_bytes:
+        piece = client.recv(min(65_536, size_bytes - len(data)))
+        assert piece, f"closed behind {len(data)} bytes"
+        data += piece
+        time.sleep(pause_s)
+    return bytes(data)
+
+
+def read_reply(client, **how):
+    (size_bytes,) = struct.unpack(">i", read_exactly(client, 4))
+    return codec.decode_response(ApiKey.FETCH, VERSION, read_exactly(client, size_bytes, **how))
+
+
+def records_of(reply):
+    return bytes(reply[1].responses[0].partitions[0].records)
+
+
+def resident_mb(served):
+    pages = Path(f"/proc/{served.process.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def test_a_reply_from_files_is_whole_for_who_reads_it_slowly(log):
+    with connected(log) as quick, connected(log, receive_buffer=20_000) as slow:
+        quick.sendall(asked(1))
+        wanted = records_of(read_reply(quick))
+        assert wanted.count(RECORD[:100]) == RECORDS
+        slow.sendall(asked(2) + asked(3, offset=20))
+        assert records_of(read_reply(slow, pause_s=0.0005)) == wanted
+        correlation_id, _ = reply = read_reply(slow)
+        assert correlation_id == 3
+        assert wanted.endswith(records_of(reply))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc for the memory of a process")
+def test_who_never_reads_costs_no_memory_and_keeps_nobody_waiting(log):
+    before_mb = resident_mb(log)
+    with contextlib.ExitStack() as stack:
+        for number in range(40):
+            stack.enter_context(connected(log, receive_buffer=20_000)).sendall(asked(number) * 3)
+        time.sleep(0.5)
+        with contextlib.closing(log.connect()) as healthy:
+            assert produce(healthy, "large", b"small").error_code == 0
+        assert resident_mb(log) - before_mb < 40  # a reply has 21.6 MB
+
+
+def test_a_reset_in_the_middle_of_a_reply_harms_nobody(log):
+    for number in range(20):
+        client = connected(log, receive_buffer=20_000)
+        client.sendall(asked(number))
+        read_exactly(client, 100_000)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+    with connected(log) as client:
+        client.sendall(asked(99))
+        assert len(records_of(read_reply(client))) > RECORDS * len(RECORD)
+    assert log.end() == 0
+    assert "Traceback" not in log.process.stderr.read()
+
+
+def test_who_has_sent_all_still_gets_the_whole_reply(log):
+    with connected(log, receive_buffer=20_000) as client:
+        client.sendall(asked(1))
+        time.sleep(0.1)
+        client.shutdown(socket.SHUT_WR)
+        assert len(records_of(read_reply(client))) > RECORDS * len(RECORD)
+        assert client.recv(1) == b""
+
+
+def test_a_deleted_topic_is_still_sent_to_who_has_asked_before(log):
+    with connected(log, receive_buffer=20_000) as client, contextlib.closing(log.connect()) as other:
+        client.sendall(asked(1))
+        read_exactly(client, 4)
+        request = codec.request_class(ApiKey.DELETE_TOPICS)
+        other.send(request(topic_names=["large"], timeout_ms=1000), version=3)
+        rest = read_exactly(client, RECORDS * len(RECORD))
+        assert rest.count(RECORD[:100]) == RECORDS
