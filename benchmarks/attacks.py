@@ -189,7 +189,7 @@ def fetch_and_never_read(stage: Stage) -> None:
 
 # --- connections
 
-DESCRIPTORS, TOO_MANY, IDLE = 1_024, 1_124, 5_000
+DESCRIPTORS, TOO_MANY, IDLE, IDLE_SOME = 1_024, 1_124, 5_000, 300
 
 
 def idle_beyond_descriptors(stage: Stage) -> None:
@@ -200,6 +200,10 @@ def idle_many(stage: Stage) -> None:
     before_mb = stage.memory.now_mb()
     hold_idle(stage, IDLE, 1.0, hostile.frame(ApiKey.API_VERSIONS, 0))
     stage.noted["bytes_each"] = (stage.memory.now_mb() - before_mb) * 1e6 / IDLE
+
+
+def idle_some(stage: Stage) -> None:
+    hold_idle(stage, IDLE_SOME, 2.0)
 
 
 def hold_idle(stage: Stage, count: int, seconds: float, *asked: bytes) -> None:
@@ -234,10 +238,6 @@ def produce_recompressed(stage: Stage) -> None:
 # --- topics
 
 
-def create_to_delete(stage: Stage) -> None:
-    stage.create(names(300))
-
-
 def delete_300(stage: Stage) -> None:
     delete(stage, names(300))
 
@@ -263,15 +263,17 @@ def create_by_asking(count: int) -> Callable[[Stage], None]:
     return strike
 
 
-def create_5000(stage: Stage) -> None:
-    stage.create(names(5_000))
+def create_many(count: int) -> Callable[[Stage], None]:
+    return lambda stage: stage.create(names(count))
 
 
-def describe_configs(stage: Stage) -> None:
-    rows = [{"resource_type": 2, "resource_name": name, "configuration_keys": None} for name in names(5_000)]
-    stage.send(
-        hostile.frame(ApiKey.DESCRIBE_CONFIGS, 4, resources=rows, include_synonyms=True, include_documentation=True)
-    )
+def describe_configs(count: int) -> Callable[[Stage], None]:
+    def strike(stage: Stage) -> None:
+        rows = [{"resource_type": 2, "resource_name": name, "configuration_keys": None} for name in names(count)]
+        asked = {"resources": rows, "include_synonyms": True, "include_documentation": True}
+        stage.send(hostile.frame(ApiKey.DESCRIBE_CONFIGS, 4, **asked))
+
+    return strike
 
 
 def create_10000_partitions(stage: Stage) -> None:
@@ -329,11 +331,11 @@ ATTACKS = (
         kafka=False,
     ),
     Attack("zstd-22", "Produce of 10 MB, compression.type=zstd, level 22", produce_recompressed, create_recompressed),
-    Attack("delete-300", "DeleteTopics of 300", delete_300, create_to_delete),
+    Attack("delete-300", "DeleteTopics of 300", delete_300, create_many(300)),
     Attack("create-200", "Metadata that creates 200", create_by_asking(200)),
     Attack("create-5000", "Metadata that creates 5,000", create_by_asking(5_000)),
     Attack("delete-8000", "DeleteTopics of one with 8,000 partitions", delete_8000, create_8000),
-    Attack("describe-configs", "DescribeConfigs of 5,000 topics", describe_configs, create_5000),
+    Attack("describe-configs", "DescribeConfigs of 5,000 topics", describe_configs(5_000), create_many(5_000)),
     Attack("metadata-50", "Metadata of 10,000 partitions, 50 pipelined", ask_metadata, create_10000_partitions),
     Attack("describe-groups", "DescribeGroups of 16,000", describe_groups, find_group),
     Attack("describe-log-dirs", "DescribeLogDirs of 10,000 partitions", describe_log_dirs, create_10000_partitions),

@@ -6,6 +6,7 @@
     python benchmarks/others.py --walk                           the greediest requests of every API, twenty minutes
     python benchmarks/others.py --walk --only Metadata Fetch
     python benchmarks/others.py --load                           beside sound clients, and the broker's own work
+    python benchmarks/others.py --hour 3600                      ten hostile clients beside sound ones
 
 The pinger (pinger.py) asks for small things, one after another. What it waits is told on the clock, and in CPU time of
 the broker, which does not depend on what else runs on the machine: of all its threads, and of its event loop's alone.
@@ -25,6 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+import hour  # noqa: E402
 import processes  # noqa: E402
 import stage  # noqa: E402
 import walk  # noqa: E402
@@ -63,6 +65,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="attacks, or with --walk APIs")
     parser.add_argument("--walk", action="store_true", help="every API served, from its schema, on a large state")
     parser.add_argument("--load", action="store_true", help="ordinary load in place of attacks")
+    parser.add_argument("--hour", type=float, metavar="SECONDS", help="hostile clients beside sound ones, for so long")
     parser.add_argument("--scale", type=float, default=1.0, help="of the state that is walked")
     parser.add_argument("--times", type=int, default=3, help="how often each request of the walk is pipelined")
     parser.add_argument("--against", choices=["kafka"], help="try Apache Kafka too")
@@ -83,6 +86,8 @@ def arguments() -> argparse.Namespace:
 def strike_all(attacks: Sequence[Attack], options: argparse.Namespace) -> dict[str, dict[str, Figures]]:
     """Figures by attack and broker."""
     results: dict[str, dict[str, Figures]] = {}
+    if options.format == "text":
+        print(heading())
     for attack in attacks:
         if options.only and attack.name not in options.only:
             continue
@@ -99,10 +104,12 @@ def main() -> None:
     stage.all_descriptors()
     conditions = machine()
     if options.format == "text":
-        print(f"{conditions['cores']} cores, load {conditions['load_1_min']:.1f} before the start\n\n{heading()}")
+        print(f"{conditions['cores']} cores, load {conditions['load_1_min']:.1f} before the start\n")
     results: dict[str, Any] = {"machine": conditions, "goal_cpu_ms": MOST_CPU_MS}
-    if options.walk:
-        results["walk"] = walk.run(options, line_of)
+    if options.hour:
+        results["hour"] = hour.run(options)
+    elif options.walk:
+        results["walk"] = walk.run(options)
     else:
         results["attacks"] = strike_all(LOADS if options.load else ATTACKS, options)
     if options.format == "json":

@@ -1,6 +1,7 @@
 """A broker, a pinger, and what happens between them: the figures of one attack. shell"""
 
 import contextlib
+import copy
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -153,7 +154,17 @@ class Stage:
         """The same on a connection for each sequence."""
         hostile.converse([self.talk(one) for one in frames], self.deadline)
 
+    def beside(self, deadline: float) -> "Stage":
+        """Another client of the same broker, with connections and a deadline of its own."""
+        other = copy.copy(self)
+        other.talks, other.noted, other.deadline = [], dict(self.noted), deadline
+        return other
+
     # --- after
+
+    def hang_up(self) -> None:
+        for talk in self.talks:
+            talk.close()
 
     def verdict(self) -> str:
         if any(talk.due and not talk.closed for talk in self.talks):
@@ -162,8 +173,7 @@ class Stage:
         return f"{closed} closed" if closed else "answered"
 
     def close(self) -> None:
-        for talk in self.talks:
-            talk.close()
+        self.hang_up()
         self.connection.close()
 
 
@@ -187,8 +197,7 @@ def measure(stage: Stage, attack: Callable[[Stage], None], settle_s: float = SET
         took_s = time.monotonic() - began
         verdict = stage.verdict()
         peak_mb = stage.memory.most_mb()
-        for talk in stage.talks:
-            talk.close()
+        stage.hang_up()
         time.sleep(settle_s)
     return {
         **pinger.figures,

@@ -17,6 +17,7 @@ import hostile
 import processes
 import raw
 import stage
+from felt import heading, line_of
 from processes import Broker
 from stage import Figures, Stage
 from watched import Watch
@@ -160,9 +161,11 @@ def grown_mb(row: Figures) -> float:
     return float(row["peak_mb"] - row["before_mb"])
 
 
-def run(options: Any, line_of: Callable[[str, str, Figures], str]) -> list[Figures]:
-    """Walk, print a line for each API's worst as it comes, and the worst of all."""
+def run(options: Any) -> list[Figures]:
+    """Walk, print a line for each request as it comes, and the worst of all."""
     rows: list[Figures] = []
+    if options.format == "text":
+        print(heading())
     for row in walk(options.only, options.scale, options.seconds, options.times):
         rows.append(row)
         if options.format == "text":
