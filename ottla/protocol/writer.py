@@ -17,9 +17,9 @@ schema's defaults; what the version does not have is left out. Values:
   large ones are not copied; a struct that stands alone is such a tuple
 - None is null where the version has null, and a bug of the caller where it has none
 
-A tagged field is written when it has not its default. Unwritable is raised for a string that is too long for the int16
-of a version without compact strings, and for a response that is too long for the int32 of its frame. A writer costs
-1 ms to generate, so callers keep it (see `codec`).
+A tagged field is written when it has not its default. Unwritable is raised for a string of more than 32,767 bytes, as
+Kafka's writers do in every version, and for a response that is too long for the int32 of its frame; an `error_message`
+is cut short instead. A writer costs 1 ms to generate, so callers keep it (see `codec`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +33,9 @@ Encoder = Callable[..., Sequence[bytes | bytearray]]
 
 MAX_RESPONSE_BYTES: Final = (1 << 31) - 1
 """What the size of a frame can say; clients set no lower limit."""
+
+MOST_SHOWN: Final = 1_000
+"""Characters of an `error_message`, which may quote what a client has sent."""
 
 SPLICED_BYTES: Final = 4_096
 """Rows of fewer bytes are copied into what is around them: to send a piece costs as much as to copy this."""
@@ -114,7 +117,12 @@ def _framed(rows: Rows) -> list[bytearray]:
 
 
 def _too_long(name: str, size_bytes: int) -> NoReturn:
-    raise Unwritable(f"{name} of {size_bytes} bytes: this version has room for 32767")
+    raise Unwritable(f"{name} of {size_bytes} bytes: a string has room for 32767")
+
+
+def _shown(message: str) -> str:
+    """What is said to people, cut short where it quotes a name as long as a string may be."""
+    return message if len(message) <= MOST_SHOWN else f"{message[:MOST_SHOWN]}... ({len(message)} characters)"
 
 
 class _Generator:
@@ -130,6 +138,7 @@ class _Generator:
         self._count = 0
         self._names: dict[str, Any] = {
             "_varint": write_unsigned_varint,
+            "_shown": _shown,
             "_too_long": _too_long,
             "_pack": pack,
             "_int32": Struct(">i").pack,
@@ -248,16 +257,17 @@ class _Generator:
         text = field.type_str == "string"
         if text:
             content = self._fresh("s")
-            self._emit(depth, f"{content} = {value}.encode()")
+            shown = f"_shown({value})" if field.name == "error_message" else value
+            self._emit(depth, f"{content} = {shown}.encode()")
         else:
             content = value
         length = self._fresh("n")
         self._emit(depth, f"{length} = len({content})")
+        if text:
+            self._emit(depth, f"if {length} > 32767: _too_long({field.name!r}, {length})")
         if self._flexible:
             self._compact_length(length, depth)
         else:
-            if text:
-                self._emit(depth, f"if {length} > 32767: _too_long({field.name!r}, {length})")
             self._emit(depth, f"{self._out} += {self._constant('pack', _LENGTHS[field.type_str])}({length})")
         self._emit(depth, f"{self._out} += {content}")
 

@@ -70,7 +70,7 @@ def expected(topics):
         [("t", ["m"])],
         [("t", ["m"] * 300), ("u", [""] * 3), ("v", ["x" * 5000] * 2)],
         [(f"topic-{number}", ["m" * number]) for number in range(2000)],
-        [("t", ["x" * 100_000] * 5), ("u", ["y" * PIECE_BYTES])],
+        [("t", ["x" * 32_767] * 5), ("u", ["y" * (PIECE_BYTES // 2 - 1)] * 3)],
     ],
 )
 def test_slices_make_the_bytes_of_one_piece(topics):
@@ -135,10 +135,19 @@ def test_a_reply_that_fits_no_frame_is_refused(monkeypatch):
     assert "5000" in str(rig.bugs[0])
 
 
-def test_a_string_that_fits_no_int16_is_refused_in_old_versions():
+@pytest.mark.parametrize("version", [5, 8])
+def test_a_string_that_fits_no_int16_is_refused_in_every_version(version):
+    groups = ("groups",) if version == 8 else ()
     with pytest.raises(Unwritable, match="32768"):
-        codec.row_writer(OFFSETS, 5, "topics", "partitions")(Rows(), 0, 0, -1, "x" * 32_768, 0)
-    codec.row_writer(OFFSETS, 6, "topics", "partitions")(Rows(), 0, 0, -1, "x" * 32_768, 0)
+        codec.row_writer(OFFSETS, version, *groups, "topics", "partitions")(Rows(), 0, 0, -1, "x" * 32_768, 0)
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_an_error_message_that_quotes_a_long_name_is_cut_short(version):
+    rows = Rows()
+    codec.row_writer(ApiKey.DESCRIBE_CONFIGS, version, "results")(rows, 17, "n" * 40_000, 2, "t", [])
+    assert b"n" * 1_000 + b"... (40000 characters)" in rows.out
+    assert len(rows.out) < 1_100
 
 
 def test_the_error_of_the_whole_request_is_told_beside_the_bytes():
