@@ -25,6 +25,7 @@ from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Activity, Handler, Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
+from ottla.protocol.frames import SharedMemory
 
 log = getLogger("ottla.server")
 
@@ -54,6 +55,7 @@ class Assembly:
         self.connections: set[Connection] = set()
         self._clock = clock
         self._turns = turns
+        self._shared = SharedMemory()
         disk.charge = turns.charge
         # What comes again and again, and what of it is under way, by name.
         self._timers: dict[str, Timer] = {}
@@ -110,7 +112,7 @@ class Assembly:
 
     def accept(self) -> Connection:
         """The protocol object for one more accepted socket."""
-        return Connection(self.dispatcher, self._turns, self.connections, self.config)
+        return Connection(self.dispatcher, self._turns, self.connections, self.config, self._shared)
 
     def close(self) -> None:
         """Stop timers and work in progress, and close the logs cleanly."""

@@ -21,7 +21,7 @@ from ottla.broker.outbox import Outbox, Part
 from ottla.broker.ports.slices import CutShort
 from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import ReceiveBuffer
+from ottla.protocol.frames import ReceiveBuffer, SharedMemory
 
 log = logging.getLogger("ottla.connection")
 
@@ -43,6 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         "_dispatcher",
         "_ended",
         "_ends_when_sent",
+        "_holds_frame",
         "_inbox",
         "_outbox",
         "_paused_reading",
@@ -62,15 +63,17 @@ class Connection(asyncio.BufferedProtocol):
         turns: Turns,
         connections: "set[Connection]",
         config: Config,
+        shared: SharedMemory | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._turns = turns
         self._connections = connections
-        self._inbox = ReceiveBuffer(config.socket_request_max_bytes, config.max_request_body_bytes)
+        self._inbox = ReceiveBuffer(config.socket_request_max_bytes, config.max_request_body_bytes, shared)
         self._outbox = Outbox(turns)
         self._transport: asyncio.Transport
         self._activity: Activity[Any] | None = None
         self._busy = False
+        self._holds_frame = False
         self._broken = False
         # The peer has sent all that it will; the request that waits is a Produce.
         self._ended = False
@@ -108,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
             self._turns.event(self._serve)
         elif self._inbox.buffered_bytes > MAX_HELD_BYTES:
             self._pause_reading()
+        self._inbox.settle()
 
     def eof_received(self) -> bool:
         waits = self._produces if self._busy else self._put_off
@@ -133,6 +137,7 @@ class Connection(asyncio.BufferedProtocol):
     def sweep(self, most_sweeps: int) -> None:
         """Called at intervals: close when nothing moved during `most_sweeps` of them (connections.max.idle.ms)."""
         self.idle_sweeps += 1
+        self._inbox.trim()
         if self.idle_sweeps > most_sweeps and not self._busy:
             self.abort()  # `close` would wait for a peer that has stopped reading, and hold its replies
 
@@ -193,12 +198,19 @@ class Connection(asyncio.BufferedProtocol):
                 if self._ended:
                     self._turns.at_end(self._end)
                 return
-            self._busy = True
+            self._busy = self._holds_frame = True
             self._activity = self._dispatcher.start(frame, self.peer, self._send, self._refuse)
             if self._activity is not None:
                 self._produces = int.from_bytes(frame[:2], "big") == PRODUCE
+                if not self._produces:  # the message owns its data
+                    self._release_frame()
                 if self._ended and not self._produces:
                     self._turns.at_end(self._end)
+
+    def _release_frame(self) -> None:
+        if self._holds_frame:
+            self._holds_frame = False
+            self._inbox.release()
 
     def _serve_later(self) -> None:
         """Go on when this turn's replies are written and others were served."""
@@ -215,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         resumed = self._activity is not None
         self._activity = None
         self._busy = False
-        self._inbox.release()
+        self._release_frame()
         if self._broken:
             return
         if parts:

@@ -15,6 +15,10 @@ grows by `GROWTH` when it is full, so four bytes cannot make us allocate 100 MiB
 Memory above `RETAINED_BYTES` is given back with the frame that needed it, memory above `INITIAL_BYTES` after
 `SHRINK_AFTER_FRAMES` small frames in a row or by `trim()`.
 
+Many connections of one loop share the memory that small frames are received into (`SharedMemory`), because only one of
+them receives at a time: `settle()`, once per receive, takes what is not a complete frame into memory of its own. So a
+connection that waits for nothing but the next request has no memory at all.
+
 Header rules: KIP-482 and `org.apache.kafka.common.requests.RequestHeader`. Version 1 of the request header ends with a
 client id of int16 length; version 2 (for flexible requests) appends tagged fields, and its client id keeps the int16
 length. Responses of flexible versions have one byte of (empty) tagged fields behind the correlation id, those of
@@ -39,6 +43,8 @@ MAX_ENTRIES: Final = 16_384
 """Most entries that the arrays of one request may have together; a mebibyte could hold half a million."""
 
 INITIAL_BYTES: Final = 65_536
+SMALLEST_BYTES: Final = 512
+SHARED_BYTES: Final = 262_144
 GROWTH: Final = 4
 RETAINED_BYTES: Final = 2_097_152
 SHRINK_AFTER_FRAMES: Final = 32
@@ -66,6 +72,7 @@ _SIZE_AND_KEY: Final = Struct(">ih")
 _HEADER: Final = Struct(">hhih")
 _RESPONSE: Final = Struct(">ii")
 _NEVER: Final = 32_768
+_NOTHING: Final = memoryview(bytearray())
 
 
 class RequestHeader(NamedTuple):
@@ -150,16 +157,35 @@ class ReceiveBuffer:
     """The receive side of one connection (see the module docstring). Not thread-safe.
 
     `small_limit_bytes` bounds requests other than Produce as soon as their key has arrived; None (for clients, whose
-    frames start with a correlation id) leaves only `limit_bytes`.
+    frames start with a correlation id) leaves only `limit_bytes`. With `shared`, whoever receives calls `settle()` when
+    it has looked for frames.
     """
 
-    __slots__ = ("_chunk", "_end", "_leased", "_limit", "_needed", "_small_limit", "_small_streak", "_start", "_view")
+    __slots__ = (
+        "_borrows",
+        "_end",
+        "_leased",
+        "_limit",
+        "_needed",
+        "_own",
+        "_shared",
+        "_small_limit",
+        "_small_streak",
+        "_start",
+        "_view",
+    )
 
-    def __init__(self, limit_bytes: int = MAX_FRAME_BYTES, small_limit_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        limit_bytes: int = MAX_FRAME_BYTES,
+        small_limit_bytes: int | None = None,
+        shared: "SharedMemory | None" = None,
+    ) -> None:
         self._limit = limit_bytes
         self._small_limit = small_limit_bytes
-        self._chunk = bytearray(INITIAL_BYTES)
-        self._view = memoryview(self._chunk)
+        self._shared = shared
+        self._borrows = False  # what get_buffer returned last, and from commit to settle _view, is shared
+        self._own = self._view = _NOTHING if shared is not None else memoryview(bytearray(INITIAL_BYTES))
         self._start = 0  # first byte not handed out
         self._end = 0  # first byte not received
         self._needed = 0  # bytes from _start that the next frame takes, 0 while unknown
@@ -173,13 +199,21 @@ class ReceiveBuffer:
 
     @property
     def capacity_bytes(self) -> int:
-        """Memory held for receiving."""
-        return len(self._chunk)
+        """Memory held for receiving, without what is shared."""
+        return len(self._own)
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Writable memory for the next receive, never empty. `sizehint` is what asyncio passes; it is not needed."""
-        capacity = len(self._chunk)
-        if self._start == self._end and not self._leased:
+        if self._borrows:
+            self.settle()
+        capacity = len(self._own)
+        if not capacity and self._shared is not None:
+            lent = self._shared.lend()
+            if lent is not None:
+                self._borrows = True
+                return lent
+            self._move(SMALLEST_BYTES)
+        elif self._start == self._end and not self._leased:
             self._start = self._end = 0
         elif self._end == capacity or self._start + self._needed > capacity:
             self._make_room()
@@ -187,7 +221,25 @@ class ReceiveBuffer:
 
     def commit(self, nbytes: int) -> None:
         """`nbytes` were received into the start of what `get_buffer` returned last."""
+        if self._borrows and self._shared is not None:
+            self._view, self._start = self._shared.fill()
+            self._end = self._start
         self._end += nbytes
+
+    def settle(self) -> None:
+        """Give back the shared memory, but for frames that are out; what is no frame yet goes to memory of its own."""
+        if not self._borrows:
+            self._drop()
+            return
+        self._borrows = False
+        if self._view is self._own or self._shared is None:
+            return  # nothing was received
+        self._shared.settle(self._end if self._leased else None)
+        if self._start < self._end:
+            self._grow()
+        else:
+            self._view = self._own
+            self._start = self._end = 0
 
     def next_frame(self) -> memoryview | None:
         """The payload of the next complete frame, without its size, or None if more bytes are needed.
@@ -214,23 +266,36 @@ class ReceiveBuffer:
         if self._leased == 0:
             raise RuntimeError("release() without a frame")
         self._leased -= 1
-        capacity = len(self._chunk)
-        if capacity > INITIAL_BYTES and (capacity > RETAINED_BYTES or self._small_streak >= SHRINK_AFTER_FRAMES):
-            self.trim()
+        capacity = len(self._own)
+        if capacity > INITIAL_BYTES:
+            if capacity > RETAINED_BYTES or self._small_streak >= SHRINK_AFTER_FRAMES:
+                self.trim()
+        else:
+            self._drop()
 
     def trim(self) -> None:
-        """Go back to the initial memory if nothing needs more; for idle connections."""
-        if len(self._chunk) > INITIAL_BYTES >= max(self._needed, self._end - self._start) and not self._leased:
+        """Go back to the initial memory, or to none, if nothing needs more; for idle connections."""
+        if self._leased or self._borrows:
+            return
+        if self._shared is not None and self._start == self._end:
+            self._own = self._view = _NOTHING
+            self._start = self._end = 0
+        elif len(self._own) > INITIAL_BYTES >= max(self._needed, self._end - self._start):
             self._move(INITIAL_BYTES)
+
+    def _drop(self) -> None:
+        """Go back to the shared memory if what was received on our own was little, and is used up."""
+        if self._own and self._start == self._end and len(self._own) <= INITIAL_BYTES:
+            self.trim()
 
     def _read_size(self, available: int) -> int:
         """Size of the next frame with its length field; 0 < payload <= limit."""
         if available >= 6:
-            size, api_key = _SIZE_AND_KEY.unpack_from(self._chunk, self._start)
+            size, api_key = _SIZE_AND_KEY.unpack_from(self._view, self._start)
             if self._small_limit is not None and api_key != ApiKey.PRODUCE and size > self._small_limit:
                 raise ProtocolError(f"request of {size} bytes for API {api_key} exceeds {self._small_limit}")
         else:
-            (size,) = _SIZE.unpack_from(self._chunk, self._start)
+            (size,) = _SIZE.unpack_from(self._view, self._start)
         if not 0 < size <= self._limit:
             raise ProtocolError(f"frame size {size} is not in 1..{self._limit}")
         if available >= 6:
@@ -239,12 +304,16 @@ class ReceiveBuffer:
 
     def _make_room(self) -> None:
         """Room for at least one more byte; for the whole next frame if what has arrived of it warrants that."""
-        pending = self._end - self._start
         if not self._leased:
             self._compact()
-        if self._end < len(self._chunk):
-            return
-        wanted = max(INITIAL_BYTES, min(self._needed, GROWTH * pending), pending + 1)
+        if self._end == len(self._own):
+            self._grow()
+
+    def _grow(self) -> None:
+        """Go on in larger memory: for the whole next frame, but for no more than warranted by what has arrived."""
+        pending = self._end - self._start
+        least = INITIAL_BYTES if self._shared is None else SMALLEST_BYTES
+        wanted = max(least, min(self._needed, GROWTH * pending), pending + 1)
         if wanted > INITIAL_BYTES:  # some slack, so that a slightly larger next frame fits as well
             wanted = (wanted // INITIAL_BYTES + 2) * INITIAL_BYTES
         self._move(wanted)
@@ -259,8 +328,41 @@ class ReceiveBuffer:
     def _move(self, capacity: int) -> None:
         """Go on in fresh memory; frames that are out keep the old one alive."""
         pending = self._end - self._start
-        chunk = bytearray(capacity)
-        view = memoryview(chunk)
+        view = memoryview(bytearray(capacity))
         view[:pending] = self._view[self._start : self._end]
-        self._chunk, self._view = chunk, view
+        self._own = self._view = view
         self._start, self._end = 0, pending
+
+
+class SharedMemory:
+    """What the connections of one event loop receive into, one at a time. Not thread-safe.
+
+    Frames that are out when a receive is settled keep the part that they are in; the next receive goes behind it.
+    """
+
+    __slots__ = ("_filled", "_start", "_view")
+
+    def __init__(self) -> None:
+        self._view = memoryview(bytearray(SHARED_BYTES))
+        self._start = 0
+        self._filled = False
+
+    def lend(self) -> memoryview | None:
+        """Memory to receive into; None if what another has received is not settled (its receive has led to ours)."""
+        if self._filled:
+            return None
+        if len(self._view) - self._start < INITIAL_BYTES:
+            self._view = memoryview(bytearray(SHARED_BYTES))
+            self._start = 0
+        return self._view[self._start :]
+
+    def fill(self) -> tuple[memoryview, int]:
+        """Something was received: the memory, and where in it."""
+        self._filled = True
+        return self._view, self._start
+
+    def settle(self, used_end: int | None) -> None:
+        """Nobody needs what was received, but for what lies before `used_end`."""
+        self._filled = False
+        if used_end is not None:
+            self._start = used_end

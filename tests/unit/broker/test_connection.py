@@ -10,6 +10,7 @@ from ottla.broker.connection import LARGE_BYTES, Connection
 from ottla.broker.costs import REQUEST_US
 from ottla.broker.dispatch import PRODUCE, Dispatcher
 from ottla.broker.turns import SHARE_US, Turns, Wait
+from ottla.protocol.frames import SharedMemory
 
 HEARTBEAT = 12
 REQUESTS_PER_SHARE = int(SHARE_US / REQUEST_US)
@@ -65,7 +66,7 @@ class Peer:
         broker = Broker(Config(), None, self.turns, None, None, None, None, "h", 1)
         table = {HEARTBEAT: Api(HEARTBEAT, "Heartbeat", 0, 2, handle), PRODUCE: Api(PRODUCE, "Produce", 3, 3, handle)}
         self.connections = set()
-        self.connection = Connection(Dispatcher(broker, table), self.turns, self.connections, Config())
+        self.connection = Connection(Dispatcher(broker, table), self.turns, self.connections, Config(), SharedMemory())
         self.transport = Transport()
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
@@ -442,3 +443,22 @@ def test_abort_discards_the_waiting_handler():
     assert left == ["taken back"] and peer.transport.aborted
     peer.connection.connection_lost(None)
     assert left == ["taken back"] and not peer.connections
+
+
+def test_a_request_that_waits_holds_no_memory_for_receiving():
+    waits = []
+
+    async def handle(broker, request):
+        waits.append(Wait(broker.turns))
+        await waits[-1]
+        return Encoded([struct.pack(">i", request.correlation_id)])
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1))
+    assert peer.connection._inbox.capacity_bytes == 0
+    peer.receive(heartbeat(2))
+    assert 0 < peer.connection._inbox.capacity_bytes < 1000
+    for number in range(2):
+        peer.turns.event(lambda number=number: waits[number].wake(None))
+    assert peer.sent == struct.pack(">ii", 1, 2)
+    assert peer.connection._inbox.capacity_bytes == 0

@@ -1,0 +1,131 @@
+"""Many connections that receive into the same memory, one at a time."""
+
+import random
+import struct
+
+import pytest
+
+from ottla.protocol import frames
+from ottla.protocol.frames import ReceiveBuffer, SharedMemory
+
+
+def framed(payload):
+    return struct.pack(">i", len(payload)) + payload
+
+
+class Line:
+    """One connection: what it is sent arrives in pieces, what it makes of that is in `got`."""
+
+    def __init__(self, shared, hold=0.0):
+        self.buffer = ReceiveBuffer(shared=shared)
+        self.hold = hold
+        self.got = []
+        self.held = []
+
+    def receive(self, data, rng):
+        room = self.buffer.get_buffer(65536)
+        assert len(room) > 0
+        taken = min(len(room), len(data))
+        room[:taken] = data[:taken]
+        self.buffer.commit(taken)
+        while (frame := self.buffer.next_frame()) is not None:
+            if rng.random() < self.hold:
+                self.held.append((frame, bytes(frame)))
+                self.got.append(bytes(frame))
+                break  # one at a time, as a connection
+            self.got.append(bytes(frame))
+            self.buffer.release()
+        self.buffer.settle()
+        return data[taken:]
+
+    def let_go(self):
+        for frame, content in self.held:
+            assert bytes(frame) == content
+            self.buffer.release()
+        self.held.clear()
+        while (frame := self.buffer.next_frame()) is not None:
+            self.got.append(bytes(frame))
+            self.buffer.release()
+        self.buffer.settle()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_reads_what_another_was_sent_whatever_is_held_meanwhile(seed):
+    rng = random.Random(seed)
+    shared = SharedMemory()
+    lines, streams, sent = [], [], []
+    for number in range(8):
+        sizes = [rng.choice((1, 20, 300, 5000, 70_000, 300_000)) for _ in range(rng.randrange(1, 40))]
+        payloads = [bytes([number]) * (size - 1) + rng.randbytes(1) for size in sizes]
+        sent.append(payloads)
+        streams.append(memoryview(b"".join(map(framed, payloads))))
+        lines.append(Line(shared, hold=rng.choice((0.0, 0.3))))
+    while any(streams):
+        number = rng.randrange(len(lines))
+        line = lines[number]
+        if line.held and rng.random() < 0.5:
+            line.let_go()
+        size = rng.choice((1, 3, 50, 4000, 60_000, 1_000_000))
+        streams[number] = memoryview(bytes(line.receive(streams[number][:size], rng)) + bytes(streams[number][size:]))
+    for line in lines:
+        line.let_go()
+    assert [line.got for line in lines] == sent
+
+
+def test_who_waits_for_the_next_request_has_no_memory():
+    line = Line(SharedMemory())
+    for _ in range(3):
+        line.receive(framed(b"request") * 10, random.Random(1))
+        assert line.buffer.capacity_bytes == 0
+
+
+def test_a_part_of_a_small_frame_takes_little_memory_and_gives_it_back():
+    line, rng = Line(SharedMemory()), random.Random(1)
+    request = framed(bytes(400))
+    line.receive(request[:100], rng)
+    assert 0 < line.buffer.capacity_bytes <= frames.SMALLEST_BYTES
+    line.receive(request[100:], rng)
+    assert line.buffer.capacity_bytes == 0
+
+
+def test_memory_of_large_frames_is_kept_until_it_is_trimmed():
+    line, rng = Line(SharedMemory()), random.Random(1)
+    rest = memoryview(framed(bytes(1_000_000)))
+    while rest:
+        rest = line.receive(rest, rng)
+    assert line.buffer.capacity_bytes > 1_000_000
+    line.buffer.trim()
+    assert line.buffer.capacity_bytes == 0
+
+
+def test_a_receive_that_came_to_nothing_leaves_the_memory_to_others():
+    shared = SharedMemory()
+    first, second = Line(shared), Line(shared)
+    first.buffer.get_buffer()  # and nothing was there
+    second.receive(framed(b"second"), random.Random(1))
+    first.receive(framed(b"first"), random.Random(1))
+    assert (first.got, second.got) == ([b"first"], [b"second"])
+
+
+def test_a_receive_inside_another_has_memory_of_its_own():
+    shared = SharedMemory()
+    outer, inner = ReceiveBuffer(shared=shared), Line(shared)
+    outer.get_buffer()[:9] = framed(b"outer")
+    outer.commit(9)
+    inner.receive(framed(b"inner"), random.Random(1))
+    assert bytes(outer.next_frame()) == b"outer"
+    assert inner.got == [b"inner"]
+    outer.release()
+    outer.settle()
+
+
+def test_frames_that_are_held_for_long_do_not_hold_the_memory_of_all():
+    shared = SharedMemory()
+    rng = random.Random(1)
+    lines = [Line(shared, hold=1.0) for _ in range(2000)]
+    for number, line in enumerate(lines):
+        line.receive(framed(b"%04d" % number * 100), rng)
+        assert line.buffer.capacity_bytes == 0
+    for line in lines:
+        line.let_go()
+    assert [line.got for line in lines] == [[b"%04d" % number * 100] for number in range(2000)]
