@@ -10,9 +10,10 @@ from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.leaders import Leaders
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.config import Config, TopicConfig, topic_config
+from ottla.broker.config import Config, ConfigInForce, TopicConfig, topic_config
 from ottla.broker.config.option import DEFAULT
 from ottla.broker.connection import Connection
+from ottla.broker.costs import CONFIGURE_US
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
 from ottla.broker.log.cleaner import LogCleaner
@@ -64,6 +65,7 @@ class Assembly:
         def new_uuid() -> UUID:
             return UUID(bytes=disk.random_id(), version=4)
 
+        in_force = ConfigInForce(config)
         logs = LogManager(disk, clock, turns, _log_settings(config, truncate_damaged))
         _open_directory(logs, config.log_dirs)
         cluster = Cluster(
@@ -71,7 +73,7 @@ class Assembly:
             clock,
             logs.node_id,
             lambda: new_uuid().bytes,
-            lambda own: _partition_settings(config, own),
+            lambda own: _partition_settings(in_force.of(cluster.node_id, cluster.image.broker_configs), own),
             _internal_topics(config),
             config.num_partitions,
             config.transaction_version,
@@ -81,6 +83,7 @@ class Assembly:
         except (LogDirectoryError, OSError):
             logs.abandon()
             raise
+        self.config = config = in_force.of(cluster.node_id, cluster.image.broker_configs)
         _compare_levels(config, cluster)
         _warn_of_unknown_partitions(cluster, truncate_damaged)
         sink = Leaders(cluster, logs)
@@ -88,6 +91,8 @@ class Assembly:
         groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
         sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
         self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0, workers=workers)
+        self._in_force = in_force
+        cluster.on_broker_configs_changed = self._broker_configs_changed
         self.dispatcher = Dispatcher(self.broker, TABLE)
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.graves, logs.met)
         self._cleaner = LogCleaner(
@@ -164,6 +169,21 @@ class Assembly:
                 if self._clock.monotonic_ms() > until_ms:
                     await self._turns.pause()
                     until_ms = self._clock.monotonic_ms() + EXPIRY_BUDGET_MS
+
+    def _broker_configs_changed(self) -> None:
+        cluster = self.broker.cluster
+        self.broker.config = self._in_force.of(cluster.node_id, cluster.image.broker_configs)
+        self._start("reconfigure", self._reconfigure)
+
+    async def _reconfigure(self) -> None:
+        """Let every log act on what its topic inherits; once more if that has changed meanwhile."""
+        done = None
+        while done is not self.broker.config:
+            done = self.broker.config
+            for topic in list(self.broker.cluster.topics.values()):
+                self._turns.charge(CONFIGURE_US)
+                await self._turns.share()
+                self.broker.cluster.configure(topic)
 
     def _sweep_connections(self) -> None:
         for connection in list(self.connections):

@@ -37,6 +37,9 @@ FILE_CALL_US: Final = 20.0
 SYNC_US: Final = 1_000.0
 """One sync of a file or a directory for which the event loop waits."""
 
+CONFIGURE_US: Final = 100.0
+"""The configs of one topic, made into what its logs act on."""
+
 PATTERN_BYTE_US: Final = 8.0
 """One byte of a client's regular expression, compiled."""
 

@@ -20,6 +20,7 @@ _INT32 = Struct(">i")
 # `ConfigResource.Type`: what a ConfigRecord is about.
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 # `LeaderConstants`.
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2

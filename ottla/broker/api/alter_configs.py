@@ -1,4 +1,4 @@
-"""AlterConfigs 0-2: give topics exactly these configs; others go back to what the topic inherits. free
+"""AlterConfigs 0-2: give resources exactly these configs; others go back to what is inherited. free
 
 Version notes: 2 is flexible. Deprecated by IncrementalAlterConfigs (KIP-339), and still what older clients send.
 """
@@ -7,7 +7,7 @@ from typing import Any
 
 from ottla.broker.api.altering import Resource, answer
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.config.altered import replace_topic
+from ottla.broker.config.altered import replace
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -23,5 +23,5 @@ def _resource(asked: Any) -> Resource:
         [config.name for config in configs],
         [config.name for config in configs if config.value is None],
         "",
-        lambda own: replace_topic(own, {config.name: config.value for config in configs}),
+        lambda family, own: replace(family, own, {config.name: config.value for config in configs}),
     )

@@ -1,7 +1,7 @@
 """What AlterConfigs and IncrementalAlterConfigs share: checks of the request, and the change itself. free
 
-Only topics have configs that change while the broker runs. Source: `ConfigAdminManager.preprocess`,
-`ConfigurationControlManager`, `ControllerConfigurationValidator` of Kafka 4.3.1.
+Topics, this broker, the brokers of the cluster ("") and groups have configs that change while the broker runs. Source:
+`ConfigAdminManager.preprocess`, `ConfigurationControlManager`, `ControllerConfigurationValidator` of Kafka 4.3.1.
 """
 
 from collections import Counter
@@ -10,26 +10,27 @@ from typing import NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.cluster.names import topic_name_problem
-from ottla.broker.config.altered import Altered
+from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.metadata_records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
+from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 
 RESOURCES_PER_TURN = 20
-_OTHER_RESOURCES = {8: "Broker loggers", 16: "Client metrics", 32: "Groups"}
+_FAMILIES = {TOPIC_RESOURCE: TOPIC_FAMILY, BROKER_RESOURCE: BROKER_FAMILY, GROUP_RESOURCE: GROUP_FAMILY}
+_OTHER_RESOURCES = {8: "Broker loggers", 16: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
 
 
 class Resource(NamedTuple):
     """One resource of the request: its configs' names, those that need a value and have none, what else is wrong, and
-    what becomes of a topic's own configs."""
+    what becomes of the configs that it has."""
 
     kind: int
     name: str
     config_names: Sequence[str]
     without_value: Sequence[str]
     problem: str
-    decide: Callable[[Mapping[str, str]], Altered]
+    decide: Callable[[Family, Mapping[str, str]], Altered]
 
 
 class Outcome(NamedTuple):
@@ -85,22 +86,20 @@ def _refuse(broker: Broker, resource: Resource) -> Outcome | None:
     if resource.kind == TOPIC_RESOURCE:
         return None if resource.name else Outcome(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     if resource.kind == BROKER_RESOURCE:
-        return _refuse_broker(broker.cluster.node_id, resource)
+        return _refuse_broker(broker.cluster.node_id, resource.name)
+    if resource.kind == GROUP_RESOURCE:
+        return None if resource.name else Outcome(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     if resource.kind in _OTHER_RESOURCES:
         return Outcome(ErrorCode.INVALID_REQUEST, f"{_OTHER_RESOURCES[resource.kind]} have no configs here")
     return Outcome(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.kind}")
 
 
-def _refuse_broker(node_id: int, resource: Resource) -> Outcome:
-    name = resource.name
+def _refuse_broker(node_id: int, name: str) -> Outcome | None:
     if name and not name.removeprefix("-").isdecimal():
         return Outcome(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if name and int(name) != node_id:
         return Outcome(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
-    if resource.config_names:
-        names = ", ".join(resource.config_names)
-        return Outcome(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{names}]")
-    return Outcome()
+    return None
 
 
 def _commit(broker: Broker, asked: Iterable[tuple[Resource, Outcome | None]], validate_only: bool) -> Iterable[Outcome]:
@@ -110,7 +109,7 @@ def _commit(broker: Broker, asked: Iterable[tuple[Resource, Outcome | None]], va
     for resource, outcome in asked:
         if outcome is None:
             outcome, altered = _decide(broker, resource)
-            records += [ConfigRecord(TOPIC_RESOURCE, resource.name, key, value) for key, value in altered.items()]
+            records += [ConfigRecord(resource.kind, resource.name, key, value) for key, value in altered.items()]
         outcomes.append(outcome)
     if records and not validate_only:
         try:
@@ -122,13 +121,13 @@ def _commit(broker: Broker, asked: Iterable[tuple[Resource, Outcome | None]], va
 
 
 def _decide(broker: Broker, resource: Resource) -> tuple[Outcome, dict[str, str | None]]:
-    topic = broker.cluster.topics.get(resource.name)
-    values, problem = resource.decide({} if topic is None else topic.configs)
-    name_problem = topic_name_problem(resource.name)
+    own = broker.cluster.image.configs_of(resource.kind, resource.name)
+    values, problem, error = resource.decide(_FAMILIES[resource.kind], own or {})
+    name_problem = topic_name_problem(resource.name) if resource.kind == TOPIC_RESOURCE else None
     if name_problem is not None:
         return Outcome(ErrorCode.INVALID_TOPIC_EXCEPTION, name_problem), {}
     if problem:
-        return Outcome(ErrorCode.INVALID_CONFIG, problem), {}
-    if topic is None:
+        return Outcome(error, problem), {}
+    if own is None:
         return Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist."), {}
     return Outcome(), values

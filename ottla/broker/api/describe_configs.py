@@ -1,15 +1,15 @@
-"""DescribeConfigs 1-4: the configs of topics and of this broker. free
+"""DescribeConfigs 1-4: the configs of topics, of this broker, of the cluster's brokers ("") and of groups. free
 
-Version notes: 1 adds synonyms and sources; 3 types and documentation; 4 is flexible. Other resource types (groups,
-loggers, client metrics) have no configs here: INVALID_REQUEST.
+Version notes: 1 adds synonyms and sources; 3 types and documentation; 4 is flexible. Other resource types (loggers,
+client metrics) have no configs here: INVALID_REQUEST.
 """
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.names import topic_name_problem
-from ottla.broker.config import ConfigEntry, describe_broker, describe_topic
+from ottla.broker.config import ConfigEntry, describe_broker, describe_cluster, describe_group, describe_topic
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.metadata_records import BROKER_RESOURCE, TOPIC_RESOURCE
+from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -51,5 +51,9 @@ def _entries(broker: Broker, kind: int, name: str) -> tuple[ErrorCode, str | Non
         if name not in ("", str(broker.cluster.node_id)):
             message = f"Unexpected broker id, expected {broker.cluster.node_id} or empty string, but received {name}"
             return ErrorCode.INVALID_REQUEST, message, []
-        return ErrorCode.NONE, None, describe_broker(broker.config) if name else []
+        return ErrorCode.NONE, None, describe_broker(broker.config) if name else describe_cluster(broker.config)
+    if kind == GROUP_RESOURCE:
+        if not name:
+            return ErrorCode.INVALID_REQUEST, "Group name must not be empty", []
+        return ErrorCode.NONE, None, describe_group(broker.cluster.image.group_configs.get(name, {}))
     return ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configs here", []

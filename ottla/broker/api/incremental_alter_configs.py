@@ -1,14 +1,13 @@
-"""IncrementalAlterConfigs 0-1: set, delete, append and subtract single configs of topics. free
+"""IncrementalAlterConfigs 0-1: set, delete, append and subtract single configs of topics, brokers and groups. free
 
-Version notes: 1 is flexible. A broker's configs do not change while it runs: INVALID_REQUEST, as Kafka answers for a
-config that is not dynamic.
+Version notes: 1 is flexible.
 """
 
 from typing import Any
 
 from ottla.broker.api.altering import Resource, answer
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.config.altered import Change, Operation, alter_topic
+from ottla.broker.config.altered import Change, Operation, alter
 
 _OPERATIONS = frozenset(Operation)
 
@@ -27,7 +26,7 @@ def _resource(asked: Any) -> Resource:
         [config.name for config in configs],
         [config.name for config in configs if config.value is None and config.config_operation != Operation.DELETE],
         f"Unknown operations type {unknown[0]}" if unknown else "",
-        lambda own: alter_topic(
-            own, [Change(config.name, Operation(config.config_operation), config.value) for config in configs]
+        lambda family, own: alter(
+            family, own, [Change(config.name, Operation(config.config_operation), config.value) for config in configs]
         ),
     )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     NO_LEADER,
     NO_LEADER_CHANGE,
     TOPIC_RESOURCE,
@@ -78,6 +79,7 @@ class MetadataImage:
     topics_by_id: dict[bytes, Topic] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     # One object for all partitions that are placed alike, so that ten thousand cost no more than one.
     _placements: dict[Placement, Placement] = field(default_factory=dict, repr=False, compare=False)
@@ -134,17 +136,29 @@ class MetadataImage:
     def _shared(self, place: Placement) -> Placement:
         return self._placements.setdefault(place, place)
 
+    def configs_of(self, resource_type: int, name: str) -> dict[str, str] | None:
+        """The configs that somebody gave a resource; None for a topic that does not exist."""
+        if resource_type == TOPIC_RESOURCE:
+            topic = self.topics.get(name)
+            return None if topic is None else topic.configs
+        return self._of_type(resource_type).get(name, {})
+
+    def _of_type(self, resource_type: int) -> dict[str, dict[str, str]]:
+        return self.broker_configs if resource_type == BROKER_RESOURCE else self.group_configs
+
     def _set_config(self, record: ConfigRecord) -> None:
-        if record.resource_type == TOPIC_RESOURCE:
-            topic = self.topics.get(record.resource_name)
-            target = topic.configs if topic is not None else None
-        elif record.resource_type == BROKER_RESOURCE:
-            target = self.broker_configs.setdefault(record.resource_name, {})
-        else:
-            target = None
+        if record.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE):
+            return
+        target = self.configs_of(record.resource_type, record.resource_name)
         if target is None:
             return
         if record.value is None:
             target.pop(record.name, None)
         else:
             target[record.name] = record.value
+        if record.resource_type != TOPIC_RESOURCE:
+            of_type = self._of_type(record.resource_type)
+            if target:
+                of_type[record.resource_name] = target
+            else:
+                of_type.pop(record.resource_name, None)

@@ -8,6 +8,7 @@ from ottla.broker.cluster.features import METADATA_FEATURE
 from ottla.broker.cluster.image import MetadataImage, Topic
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,
@@ -27,8 +28,9 @@ def bootstrap_records(
     records += [
         FeatureLevelRecord(name, level) for name, level in sorted(image.features.items()) if name != METADATA_FEATURE
     ]
-    for resource, configs in sorted(image.broker_configs.items()):
-        records += [ConfigRecord(BROKER_RESOURCE, resource, key, value) for key, value in sorted(configs.items())]
+    for kind, of_kind in ((BROKER_RESOURCE, image.broker_configs), (GROUP_RESOURCE, image.group_configs)):
+        for resource, configs in sorted(of_kind.items()):
+            records += [ConfigRecord(kind, resource, key, value) for key, value in sorted(configs.items())]
     for _, topic in sorted(image.topics.items()):
         records += _topic_records(topic, node_id, directory_id)
     if image.next_producer_id > 0:

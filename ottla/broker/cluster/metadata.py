@@ -20,6 +20,7 @@ from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.descriptors import Shortage
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
+    BROKER_RESOURCE,
     TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,
@@ -111,6 +112,7 @@ class Cluster:
         self._transaction_version = transaction_version
         self.image = MetadataImage()
         self.on_topic_deleted: list[Callable[[Topic], None]] = []
+        self.on_broker_configs_changed: Callable[[], None] = lambda: None
         self._store = store
         self._clock = clock
         self._new_topic_id = new_topic_id
@@ -279,14 +281,20 @@ class Cluster:
         return self.image.topics[name]
 
     def alter_configs(self, changes: Sequence[ConfigRecord]) -> None:
-        """Change configs of topics that exist, to values that were checked; their logs act on them at once."""
+        """Change configs to values that were checked. Logs of topics act on theirs at once, on the broker's soon."""
         self._commit([*changes])
-        for name in dict.fromkeys(change.resource_name for change in changes):
-            settings = self._settings_of(self.image.topics[name].configs)
-            for partition in self._partitions[name]:
-                if partition is not None:
-                    partition.settings = settings
+        for name in dict.fromkeys(each.resource_name for each in changes if each.resource_type == TOPIC_RESOURCE):
+            self.configure(self.image.topics[name])
+        if any(each.resource_type == BROKER_RESOURCE for each in changes):
+            self.on_broker_configs_changed()
         log.info("Changed configs: %s", ", ".join(f"{each.resource_name} {each.name}={each.value}" for each in changes))
+
+    def configure(self, topic: Topic) -> None:
+        """Let a topic's logs act on its configs, and on what it inherits from the broker's."""
+        settings = self._settings_of(topic.configs)
+        for partition in self._partitions.get(topic.name, ()):
+            if partition is not None:
+                partition.settings = settings
 
     def add_partitions(self, topic: Topic, partition_count: int) -> None:
         """Give a topic more partitions, so that it has `partition_count`; their directories follow."""

@@ -1,7 +1,9 @@
 """The only list of options, with Kafka's own names, and how a broker comes by their values. pure"""
 
-from ottla.broker.config.broker import BROKER_OPTIONS, Config, describe_broker
+from ottla.broker.config.broker import BROKER_OPTIONS, Config
+from ottla.broker.config.dynamic import ConfigInForce, describe_broker, describe_cluster
 from ottla.broker.config.entry import ConfigEntry
+from ottla.broker.config.kept import describe_group
 from ottla.broker.config.listeners import Listener
 from ottla.broker.config.load import Loaded, load_config
 from ottla.broker.config.option import ConfigError, Kind, Option, Origin, Setting
@@ -23,6 +25,7 @@ __all__ = [
     "Config",
     "ConfigEntry",
     "ConfigError",
+    "ConfigInForce",
     "Kind",
     "Listener",
     "Loaded",
@@ -31,6 +34,8 @@ __all__ = [
     "Setting",
     "TopicConfig",
     "describe_broker",
+    "describe_cluster",
+    "describe_group",
     "describe_topic",
     "from_environment",
     "from_flags",

@@ -1,15 +1,18 @@
-"""What a change asks of a topic's configs, and what becomes of them. pure
+"""What a change asks of the configs of a topic, a broker or a group, and what becomes of them. pure
 
 Source: `ConfigurationControlManager.incrementalAlterConfigResource` and `legacyAlterConfigResource` of Kafka 4.3.1;
-KIP-339.
+`ConfigAdminManager.prepareIncrementalConfigs`; KIP-339.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ottla.broker.config.dynamic import DYNAMIC_OPTIONS, dynamic_problem
+from ottla.broker.config.kept import GROUP_OPTIONS, group_config_problem
 from ottla.broker.config.option import Kind, Option
 from ottla.broker.config.topic import TOPIC_OPTIONS, topic_config_problem
+from ottla.protocol.errors import ErrorCode
 
 
 class Operation(IntEnum):
@@ -34,13 +37,26 @@ class Altered(NamedTuple):
 
     values: dict[str, str | None]
     problem: str = ""
+    error: ErrorCode = ErrorCode.NONE
 
 
-_BY_KEY = {option.key: option for option in TOPIC_OPTIONS}
+class Family(NamedTuple):
+    """The configs of one kind of resource: those with a meaning, and why some cannot be, with its error."""
+
+    options: Mapping[str, Option]
+    problem: Callable[[Mapping[str, str]], str]
+    error: ErrorCode
 
 
-def alter_topic(own: Mapping[str, str], changes: Iterable[Change]) -> Altered:
-    """Apply `changes` to a topic's `own` configs; what keeps its value is not among the altered."""
+TOPIC_FAMILY: Final = Family(
+    {option.key: option for option in TOPIC_OPTIONS}, topic_config_problem, ErrorCode.INVALID_CONFIG
+)
+BROKER_FAMILY: Final = Family(DYNAMIC_OPTIONS, dynamic_problem, ErrorCode.INVALID_REQUEST)
+GROUP_FAMILY: Final = Family(GROUP_OPTIONS, group_config_problem, ErrorCode.INVALID_CONFIG)
+
+
+def alter(family: Family, own: Mapping[str, str], changes: Iterable[Change]) -> Altered:
+    """Apply `changes` to a resource's `own` configs; what keeps its value is not among the altered."""
     values: dict[str, str | None] = {}
     for name, operation, value in changes:
         if operation is Operation.SET:
@@ -48,21 +64,22 @@ def alter_topic(own: Mapping[str, str], changes: Iterable[Change]) -> Altered:
         elif operation is Operation.DELETE:
             values[name] = None
         else:
-            option = _BY_KEY.get(name)
+            option = family.options.get(name)
             if option is None or option.kind is not Kind.LIST:
-                return Altered({}, f"Can't {operation.name} to key {name} because its type is not LIST.")
+                problem = f"Can't {operation.name} to key {name} because its type is not LIST."
+                return Altered({}, problem, ErrorCode.INVALID_CONFIG)
             values[name] = _list_after(option, own.get(name), operation, value or "")
-    return _checked(own, values)
+    return _checked(family, own, values)
 
 
-def replace_topic(own: Mapping[str, str], given: Mapping[str, str]) -> Altered:
-    """Give a topic exactly the configs in `given`: others go back to what it inherits."""
-    return _checked(own, {name: None for name in own if name not in given} | dict(given))
+def replace(family: Family, own: Mapping[str, str], given: Mapping[str, str]) -> Altered:
+    """Give a resource exactly the configs in `given`: others go back to what it inherits."""
+    return _checked(family, own, {name: None for name in own if name not in given} | dict(given))
 
 
 def _list_after(option: Option, own: str | None, operation: Operation, value: str) -> str:
-    """A list with items appended, or without them. It begins as the default where the topic has none of its own: what
-    the broker sets is not looked at (`KafkaConfigSchema.getDefault`)."""
+    """A list with items appended, or without them. It begins as the default where the resource has none of its own:
+    what the broker sets is not looked at (`KafkaConfigSchema.getDefault`)."""
     items = [item for item in (option.default if own is None else own).split(",") if item]
     for item in value.split(","):
         if operation is Operation.SUBTRACT:
@@ -73,9 +90,9 @@ def _list_after(option: Option, own: str | None, operation: Operation, value: st
     return ",".join(items)
 
 
-def _checked(own: Mapping[str, str], values: dict[str, str | None]) -> Altered:
+def _checked(family: Family, own: Mapping[str, str], values: dict[str, str | None]) -> Altered:
     altered = {name: value for name, value in values.items() if value != own.get(name)}
     # Configs of features that are not here may stand in a log directory of Kafka's: no reason to refuse others.
-    after = {name: value for name, value in own.items() if name in _BY_KEY} | altered
-    problem = topic_config_problem({name: value for name, value in after.items() if value is not None})
-    return Altered({}, problem) if problem else Altered(altered)
+    after = {name: value for name, value in own.items() if name in family.options} | altered
+    problem = family.problem({name: value for name, value in after.items() if value is not None})
+    return Altered({}, problem, family.error) if problem else Altered(altered)

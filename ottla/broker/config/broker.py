@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ottla.broker.config.entry import DEFAULT_CONFIG, STATIC_BROKER_CONFIG, ConfigEntry
 from ottla.broker.config.listeners import LISTENER_RANGE, Listener
 from ottla.broker.config.option import (
     DEFAULT,
@@ -23,7 +22,6 @@ from ottla.broker.config.option import (
     options_of,
     ratio,
     text,
-    value_text,
 )
 
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -202,6 +200,9 @@ class Config:
     )
 
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False)
+    # Where configs have changed since the start (`dynamic.py`): what was there then, and what was set, by source.
+    static: "Config | None" = field(default=None, repr=False, compare=False)
+    dynamic: tuple[tuple[int, Mapping[str, str]], ...] = field(default=(), repr=False, compare=False)
 
     @property
     def listener(self) -> Listener:
@@ -219,25 +220,3 @@ class Config:
 
 
 BROKER_OPTIONS: Final[tuple[Option, ...]] = options_of(Config)
-
-
-def describe_broker(config: Config) -> list[ConfigEntry]:
-    """Every option as DescribeConfigs shows it for a broker resource."""
-    entries = []
-    for option in BROKER_OPTIONS:
-        value = value_text(getattr(config, option.attribute))
-        default = value_text(option.default)
-        given = config.origin(option.key) != DEFAULT
-        synonyms = ((option.key, value, STATIC_BROKER_CONFIG),) if given else ()
-        entries.append(
-            ConfigEntry(
-                name=option.key,
-                value=value,
-                source=STATIC_BROKER_CONFIG if given else DEFAULT_CONFIG,
-                kind=option.kind,
-                read_only=True,
-                meaning=option.meaning,
-                synonyms=(*synonyms, (option.key, default, DEFAULT_CONFIG)),
-            )
-        )
-    return entries

@@ -6,12 +6,18 @@ from ottla.broker.config.option import Kind
 
 # `DescribeConfigsResponse.ConfigSource`.
 TOPIC_CONFIG: Final = 1
+DYNAMIC_BROKER_CONFIG: Final = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
+GROUP_CONFIG: Final = 8
+
+Synonym = tuple[str, str, int]
+"""(name, value, source)."""
 
 
 class ConfigEntry(NamedTuple):
-    """A config with where it comes from; `synonyms` are (name, value, source), the one in force first."""
+    """A config with where it comes from; of the `synonyms` the one in force is the first."""
 
     name: str
     value: str
@@ -19,4 +25,4 @@ class ConfigEntry(NamedTuple):
     kind: Kind
     read_only: bool
     meaning: str
-    synonyms: tuple[tuple[str, str, int], ...]
+    synonyms: tuple[Synonym, ...]

@@ -87,6 +87,11 @@ class Option:
             return f"a number from {self.at_least} to {self.at_most}"
         return "text"
 
+    @property
+    def described(self) -> str:
+        """The meaning, and whether it has one here."""
+        return self.meaning if self.acted_on else f"{self.meaning} Kept and shown, not acted on."
+
     def parse(self, text: str, multiplier: int = 1) -> Any:
         """The value that `text` stands for; ValueError if there is none in range."""
         text = text.strip()

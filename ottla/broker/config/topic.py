@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.broker.config.broker import BROKER_OPTIONS, CODECS, GZIP_LEVELS, Config
-from ottla.broker.config.entry import DEFAULT_CONFIG, STATIC_BROKER_CONFIG, TOPIC_CONFIG, ConfigEntry
+from ottla.broker.config.dynamic import broker_synonyms
+from ottla.broker.config.entry import DEFAULT_CONFIG, TOPIC_CONFIG, ConfigEntry
 from ottla.broker.config.option import (
-    DEFAULT,
     INT64_MAX,
     Kind,
     Option,
@@ -169,10 +169,11 @@ def describe_topic(config: Config, own: Mapping[str, str]) -> list[ConfigEntry]:
     entries = []
     for option in TOPIC_OPTIONS:
         synonyms = [(option.key, own[option.key], TOPIC_CONFIG)] if option.key in own else []
-        if option.broker and config.origin(option.broker) != DEFAULT:
-            synonyms.append((option.broker, value_text(_inherited(config, option)), STATIC_BROKER_CONFIG))
-        synonyms.append((option.broker or option.key, value_text(option.default), DEFAULT_CONFIG))
+        synonym = _BROKER_BY_KEY.get(option.broker)
+        if synonym is not None:
+            synonyms += broker_synonyms(config, synonym)
+        else:
+            synonyms.append((option.broker or option.key, value_text(option.default), DEFAULT_CONFIG))
         _, value, source = synonyms[0]
-        meaning = option.meaning if option.acted_on else f"{option.meaning} Kept and shown, not acted on."
-        entries.append(ConfigEntry(option.key, value, source, option.kind, False, meaning, tuple(synonyms)))
+        entries.append(ConfigEntry(option.key, value, source, option.kind, False, option.described, tuple(synonyms)))
     return entries

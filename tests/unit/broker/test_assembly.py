@@ -5,8 +5,9 @@ import pytest
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
 from ottla.broker.ports.disk import RealDisk
-from ottla.broker.turns import Turns
+from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.batch import build_batch
+from ottla.protocol.metadata_records import BROKER_RESOURCE, ConfigRecord
 from ottla.protocol.produced import check_produced_batch
 
 
@@ -99,3 +100,42 @@ def test_nothing_fires_behind_a_stop(assembly, clock, turns, tmp_path):
     clock.run_turns()
     assert clock.timers == set()
     assert sorted(path.name for path in (tmp_path / "data").rglob("*")) == names
+
+
+def change_broker(assembly, **configs):
+    values = ((key.replace("_", "."), value) for key, value in configs.items())
+    assembly.broker.cluster.alter_configs([ConfigRecord(BROKER_RESOURCE, "1", key, value) for key, value in values])
+
+
+def largest(assembly, names):
+    return {assembly.broker.cluster.partition(name, 0).settings.max_message_bytes for name in names}
+
+
+def test_logs_act_on_a_changed_config_of_the_broker_a_share_at_a_time(assembly, clock):
+    names = [f"topic-{number}" for number in range(100)]
+    for name in names:
+        assembly.broker.cluster.create_topic(name, 1, {})
+    assembly.broker.cluster.create_topic("own", 1, {"max.message.bytes": "300"})
+    clock.run_turns()
+    charged_us = assembly.broker.turns.charged_us
+    change_broker(assembly, message_max_bytes="100")
+    assert assembly.broker.config.message_max_bytes == 100
+    assert 1_048_588 in largest(assembly, names)
+    assert assembly.broker.turns.charged_us - charged_us < 2 * SHARE_US
+    clock.run_turns(3)
+    assert largest(assembly, names) == {100, 1_048_588}
+    change_broker(assembly, message_max_bytes="200")
+    clock.run_turns()
+    assert (largest(assembly, names), largest(assembly, ["own"])) == ({200}, {300})
+    assembly.close()
+
+
+def test_what_is_read_at_the_start_begins_with_the_changed_configs(assembly, clock, tmp_path):
+    change_broker(assembly, log_cleaner_backoff_ms="7", message_max_bytes="100")
+    clock.run_turns()
+    assembly.close()
+    again = Assembly(Config(log_dirs=str(tmp_path / "data")), clock, RealDisk(), assembly.broker.turns)
+    assert (again.config.log_cleaner_backoff_ms, again.broker.config.message_max_bytes) == (7, 100)
+    again.broker.cluster.create_topic("ledger", 1, {})
+    assert largest(again, ["ledger"]) == {100}
+    again.close()

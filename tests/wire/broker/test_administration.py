@@ -1,12 +1,13 @@
 """What programs that administer a cluster ask, answered alike by Ottla and by Apache Kafka."""
 
 import pytest
-from rig import CREATE_TOPICS, METADATA
+from rig import CREATE_TOPICS, METADATA, wait_until
 
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
-DESCRIBE_CLUSTER = 60
+DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CLUSTER = 32, 33, 44, 60
+BROKER, GROUP = 4, 32
 NOT_ASKED = None
 """What the library reads -2147483648 as."""
 OF_TOPIC = {3, 4, 5, 6, 7, 8, 10, 11}
@@ -68,3 +69,86 @@ def test_authorized_operations_of_the_cluster(rig, ask, version):
     for asked, operations in ((True, OF_CLUSTER), (False, NOT_ASKED)):
         reply = ask(DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=asked, **endpoint)
         assert (reply.error_code, reply.authorized_operations) == (ErrorCode.NONE, operations)
+
+
+SET, DELETE, APPEND = 0, 1, 2
+
+
+def alter(ask, kind, name, *changes, validate_only=False):
+    """IncrementalAlterConfigs of one resource: its error."""
+    resource = codec.request_class(INCREMENTAL_ALTER_CONFIGS).AlterConfigsResource
+    configs = [resource.AlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes]
+    row = resource(resource_type=kind, resource_name=name, configs=configs)
+    reply = ask(INCREMENTAL_ALTER_CONFIGS, 1, resources=[row], validate_only=validate_only)
+    return ErrorCode(reply.responses[0].error_code)
+
+
+def described(ask, kind, name, *keys):
+    """{config: (value, source, read only, [(value, source) of the synonyms])}."""
+    resource = codec.request_class(DESCRIBE_CONFIGS).DescribeConfigsResource
+    row = resource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
+    reply = ask(DESCRIBE_CONFIGS, 4, resources=[row], include_synonyms=True, include_documentation=False)
+    return {
+        config.name: (
+            config.value,
+            config.config_source,
+            config.read_only,
+            [(s.value, s.source) for s in config.synonyms],
+        )
+        for config in reply.results[0].configs
+    }
+
+
+@on_both
+def test_configs_of_brokers_change_while_they_run(rig, ask):
+    def segment_bytes():
+        return described(ask, BROKER, "1", "log.segment.bytes").get("log.segment.bytes")
+
+    default = ("1073741824", 5)
+    assert segment_bytes() == (*default, False, [default])
+    assert alter(ask, BROKER, "", ("log.segment.bytes", SET, "2000000")) == ErrorCode.NONE
+    wait_until(lambda: segment_bytes() == ("2000000", 3, False, [("2000000", 3), default]))
+    assert alter(ask, BROKER, "1", ("log.segment.bytes", SET, "3000000")) == ErrorCode.NONE
+    levels = [("3000000", 2), ("2000000", 3), default]
+    wait_until(lambda: segment_bytes() == ("3000000", 2, False, levels))
+    assert described(ask, BROKER, "")["log.segment.bytes"] == ("2000000", 3, False, [("2000000", 3)])
+    assert described(ask, 2, rig.topic, "segment.bytes")["segment.bytes"] == ("3000000", 2, False, levels)
+
+    assert alter(ask, BROKER, "1", ("log.segment.bytes", SET, "4000000"), validate_only=True) == ErrorCode.NONE
+    assert alter(ask, BROKER, "", ("log.segment.bytes", DELETE, None)) == ErrorCode.NONE
+    row = codec.request_class(ALTER_CONFIGS).AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[])
+    assert ask(ALTER_CONFIGS, 2, resources=[row], validate_only=False).responses[0].error_code == ErrorCode.NONE
+    wait_until(lambda: segment_bytes() == (*default, False, [default]))
+
+
+@on_both
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        ("1", ("num.io.threads", SET, "9"), ErrorCode.NONE),
+        ("", ("log.retention.ms", SET, "700000"), ErrorCode.NONE),
+        ("1", ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_REQUEST),
+        ("1", ("log.segment.bytes", SET, "5"), ErrorCode.INVALID_REQUEST),
+        ("1", ("node.id", SET, "7"), ErrorCode.INVALID_REQUEST),
+        ("1", ("log.retention.hours", SET, "7"), ErrorCode.INVALID_REQUEST),
+        ("1", ("ssl.keystore.location", SET, "/x"), ErrorCode.INVALID_REQUEST),
+        ("1", ("some.plugin", SET, "x"), ErrorCode.NONE),
+        ("1", ("message.max.bytes", APPEND, "7"), ErrorCode.INVALID_CONFIG),
+        ("7", ("log.retention.ms", SET, "7000"), ErrorCode.INVALID_REQUEST),
+        ("one", ("log.retention.ms", SET, "7000"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_a_broker_may_be_configured_with(rig, ask, name, change, error):
+    assert alter(ask, BROKER, name, change, validate_only=True) == error
+
+
+@on_both
+def test_configs_of_groups_are_kept(rig, ask):
+    key, default = "consumer.session.timeout.ms", ("45000", 5)
+    assert described(ask, GROUP, "g-1", key)[key] == (*default, False, [default])
+    assert alter(ask, GROUP, "g-1", (key, SET, "50000")) == ErrorCode.NONE
+    wait_until(lambda: described(ask, GROUP, "g-1", key)[key] == ("50000", 8, False, [("50000", 8), default]))
+    assert alter(ask, GROUP, "g-1", (key, SET, "5")) == ErrorCode.INVALID_CONFIG
+    assert alter(ask, GROUP, "g-1", ("retention.ms", SET, "5")) == ErrorCode.INVALID_CONFIG
+    assert alter(ask, GROUP, "", (key, SET, "50000")) == ErrorCode.INVALID_REQUEST
+    assert len(described(ask, GROUP, "g-2")) == 17

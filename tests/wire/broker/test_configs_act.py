@@ -13,6 +13,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from targets import Ottla
 from test_written_files import dump, written
 
+from ottla.client.connection import BlockingConnection
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import iter_batches
 from ottla.protocol.compression import NAMES
 
@@ -109,6 +112,37 @@ def test_largest_message_changes_both_ways(broker, admin, topic):
         send(broker, topic, [b"x" * 600])
     alter(admin, topic, max_message_bytes="5000")
     assert send(broker, topic, [b"x" * 600])[0].offset == 0
+
+
+def test_configs_of_the_broker_act_on_the_topics_that_inherit_them(broker, admin, topic):
+    """At once, at either level, and on logs that are open; a topic's own value goes first."""
+    own = f"{topic}-own"
+    admin.create_topics([NewTopic(own, 1, 1, topic_configs={"message.timestamp.type": "CreateTime"})])
+
+    def set_by(resource, value):
+        """Through the protocol: the library's client knows no defaults of a cluster."""
+        row = codec.request_class(ApiKey.ALTER_CONFIGS).AlterConfigsResource
+        configs = [row.AlterableConfig(name="log.message.timestamp.type", value=value)] if value else []
+        asked = row(resource_type=ConfigResourceType.BROKER, resource_name=resource, configs=configs)
+        host, _, port = broker.bootstrap.rpartition(":")
+        with BlockingConnection(host, int(port), timeout_s=TIMEOUT_S) as connection:
+            message = codec.request_class(ApiKey.ALTER_CONFIGS)(resources=[asked], validate_only=False)
+            assert connection.send(message, 2).responses[0].error_code == 0
+
+    def stamps(name):
+        send(broker, name, [b"v"])
+        return "LogAppendTime" if batches(broker, name)[-1].is_log_append_time else "CreateTime"
+
+    assert stamps(topic) == stamps(own) == "CreateTime"
+    set_by("", "LogAppendTime")
+    wait_until(lambda: stamps(topic) == "LogAppendTime")
+    assert stamps(own) == "CreateTime"
+    set_by("1", "CreateTime")
+    wait_until(lambda: stamps(topic) == "CreateTime")
+    set_by("1", "")
+    wait_until(lambda: stamps(topic) == "LogAppendTime")
+    set_by("", "")
+    wait_until(lambda: stamps(topic) == "CreateTime")
 
 
 def test_what_is_too_old_goes_soon_after_the_change(broker, admin, topic):

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord
+from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls
 
@@ -144,6 +144,22 @@ def test_changed_configs_act_at_once_and_outlive_a_kill(broker):
     alter(broker, "t", size=None)
     assert broker.cluster.topics["t"].configs == {"more": "1"}
     assert broker.cluster.partition("t", 0).settings.max_message_bytes == 1_048_588
+
+
+def test_configs_of_brokers_and_groups_outlive_a_kill(broker):
+    told = []
+    broker.cluster.on_broker_configs_changed = lambda: told.append(dict(broker.cluster.image.broker_configs))
+    set_one = [ConfigRecord(BROKER_RESOURCE, "", "log.retention.ms", "5"), ConfigRecord(GROUP_RESOURCE, "g", "a", "1")]
+    broker.cluster.alter_configs(set_one)
+    assert told == [{"": {"log.retention.ms": "5"}}]
+    broker.cluster.alter_configs([ConfigRecord(GROUP_RESOURCE, "g", "b", "2")])
+    assert len(told) == 1
+    broker.kill()
+    broker.start()
+    image = broker.cluster.image
+    assert (image.broker_configs, image.group_configs) == ({"": {"log.retention.ms": "5"}}, {"g": {"a": "1", "b": "2"}})
+    broker.cluster.alter_configs([ConfigRecord(kind, name, key, None) for kind, name, key, _ in set_one])
+    assert (image.broker_configs, image.group_configs) == ({}, {"g": {"b": "2"}})
 
 
 def test_configs_that_cannot_be_logged_are_not_in_force(broker):

@@ -2,13 +2,18 @@
 
 import pytest
 
-from ottla.broker.config.altered import Change, Operation, alter_topic, replace_topic
+from ottla.broker.config.altered import TOPIC_FAMILY, Change, Operation, alter, replace
+from ottla.protocol.errors import ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = Operation
 
 
 def altered(own, *changes):
-    return alter_topic(own, [Change(*change) for change in changes])
+    return alter(TOPIC_FAMILY, own, [Change(*change) for change in changes])
+
+
+def put(own, given):
+    return replace(TOPIC_FAMILY, own, given)
 
 
 def test_set_and_delete_name_only_what_gets_another_value():
@@ -20,7 +25,7 @@ def test_set_and_delete_name_only_what_gets_another_value():
         ("flush.messages", SET, "9"),
         ("x.y", DELETE, ""),
     )
-    assert found == ({"retention.ms": "2000", "segment.ms": None}, "")
+    assert found[:2] == ({"retention.ms": "2000", "segment.ms": None}, "")
 
 
 def test_append_begins_with_the_default_and_adds_nothing_twice():
@@ -40,7 +45,7 @@ def test_subtract_takes_what_is_there_and_may_leave_nothing():
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
 def test_only_lists_are_appended_to(name, operation):
     problem = f"Can't {operation.name} to key {name} because its type is not LIST."
-    assert altered({}, ("segment.ms", SET, "7"), (name, operation, "5")) == ({}, problem)
+    assert altered({}, ("segment.ms", SET, "7"), (name, operation, "5")) == ({}, problem, ErrorCode.INVALID_CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -61,16 +66,14 @@ def test_one_bad_value_changes_nothing(name, value, word):
 
 def test_configs_that_only_kafka_knows_are_kept_and_do_not_stand_in_the_way():
     own = {"remote.storage.enable": "false", "retention.ms": "1"}
-    assert altered(own, ("retention.ms", SET, "2")) == ({"retention.ms": "2"}, "")
-    assert altered(own, ("remote.storage.enable", DELETE, None)) == ({"remote.storage.enable": None}, "")
+    assert altered(own, ("retention.ms", SET, "2")).values == {"retention.ms": "2"}
+    assert altered(own, ("remote.storage.enable", DELETE, None)).values == {"remote.storage.enable": None}
     assert altered(own, ("remote.storage.enable", SET, "true")).problem.startswith("Unknown topic config name")
 
 
 def test_replacement_takes_back_what_it_does_not_name():
     own = {"retention.ms": "1000", "segment.ms": "5"}
-    assert replace_topic(own, {"segment.ms": "5", "flush.messages": "1"}) == (
-        {"retention.ms": None, "flush.messages": "1"},
-        "",
-    )
-    assert replace_topic(own, {}).values == {"retention.ms": None, "segment.ms": None}
-    assert replace_topic(own, {"segment.ms": "x"}).values == {}
+    found = put(own, {"segment.ms": "5", "flush.messages": "1"})
+    assert found.values == {"retention.ms": None, "flush.messages": "1"}
+    assert put(own, {}).values == {"retention.ms": None, "segment.ms": None}
+    assert put(own, {"segment.ms": "x"}).values == {}

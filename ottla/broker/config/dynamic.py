@@ -1,0 +1,159 @@
+"""The broker's configs that change while it runs: which they are, what they may be, what is in force. pure
+
+They stand in `__cluster_metadata`, for one broker (by its node id) or for all of the cluster (""). The broker's own go
+first, then the cluster's, then what the broker was started with. Source: `DynamicBrokerConfig` of Kafka 4.3.1.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ottla.broker.config.broker import BROKER_OPTIONS, Config
+from ottla.broker.config.entry import (
+    DEFAULT_CONFIG,
+    DYNAMIC_BROKER_CONFIG,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    STATIC_BROKER_CONFIG,
+    ConfigEntry,
+    Synonym,
+)
+from ottla.broker.config.kafka_names import KAFKA_NAMES
+from ottla.broker.config.kept import KEPT_OPTIONS
+from ottla.broker.config.option import DEFAULT, Kind, Option, value_text
+
+CLUSTER_RESOURCE: Final = ""
+"""The name of the resource whose configs are for every broker."""
+
+# What Kafka lets change of what is here. Its listeners, SASL, plugins and log directories change too; ours do not.
+_DYNAMIC: Final = """
+compression.gzip.level compression.lz4.level compression.type compression.zstd.level log.cleaner.backoff.ms
+log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.max.compaction.lag.ms
+log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleanup.policy log.flush.interval.messages
+log.index.interval.bytes log.index.size.max.bytes log.message.timestamp.after.max.ms
+log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.ms
+log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms max.connection.creation.rate
+max.connections max.connections.per.ip max.connections.per.ip.overrides message.max.bytes producer.id.expiration.ms
+transaction.partition.verification.enable
+"""
+_OF_LISTENERS: Final = """
+ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
+"""
+_LISTENER_PREFIX: Final = "listener.name."
+
+CHANGEABLE: Final = {option.key: option for option in BROKER_OPTIONS if option.key in _DYNAMIC.split()}
+DYNAMIC_OPTIONS: Final = {option.key: option for option in KEPT_OPTIONS} | CHANGEABLE
+_SECURITY: Final = frozenset(_OF_LISTENERS.split())
+_KNOWN: Final = KAFKA_NAMES | {option.key for option in BROKER_OPTIONS}
+
+
+def dynamic_problem(given: Mapping[str, str]) -> str:
+    """Why these cannot be configs of a running broker (INVALID_REQUEST), or an empty string.
+
+    A name that nobody knows may be that of a plugin's config.
+    """
+    fixed = [key for key in given if _is_fixed(key)]
+    if fixed:
+        return f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+    without_listener = [key for key in given if key in _SECURITY]
+    if without_listener:
+        return (
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(without_listener)}]"
+        )
+    for key, text in given.items():
+        option = DYNAMIC_OPTIONS.get(key)
+        if option is not None and not _fits(option, text):
+            return f"Invalid value {text} for configuration {key}: must be {option.range}"
+    return ""
+
+
+def _is_fixed(key: str) -> bool:
+    if key in DYNAMIC_OPTIONS or key in _SECURITY:
+        return False
+    return key in _KNOWN or key.startswith(_LISTENER_PREFIX)
+
+
+def _fits(option: Option, text: str) -> bool:
+    try:
+        option.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def in_force(static: Config, node_id: int, configs: Mapping[str, Mapping[str, str]]) -> Config:
+    """What the broker was started with, under what `configs` (by resource) say of it now.
+
+    A value that cannot be, which a log directory of Kafka's may hold, is shown and passed over.
+    """
+    layers = (
+        (DYNAMIC_BROKER_CONFIG, dict(configs.get(str(node_id), {}))),
+        (DYNAMIC_DEFAULT_BROKER_CONFIG, dict(configs.get(CLUSTER_RESOURCE, {}))),
+    )
+    values: dict[str, Any] = {}
+    for _, layer in reversed(layers):
+        for key, text in layer.items():
+            option = CHANGEABLE.get(key)
+            if option is not None and _fits(option, text):
+                values[option.attribute] = option.parse(text)
+    return dataclasses.replace(static, **values, static=static, dynamic=layers)
+
+
+class ConfigInForce:
+    """`in_force`, made anew only when the configs have changed: every log that is opened asks."""
+
+    def __init__(self, static: Config) -> None:
+        self._static = static
+        self._seen: dict[str, dict[str, str]] = {}
+        self._config = static
+
+    def of(self, node_id: int, configs: Mapping[str, Mapping[str, str]]) -> Config:
+        if configs != self._seen:
+            self._seen = {name: dict(own) for name, own in configs.items()}
+            self._config = in_force(self._static, node_id, self._seen)
+        return self._config
+
+
+def broker_synonyms(config: Config, option: Option) -> tuple[Synonym, ...]:
+    """Where the value of an option may come from: (name, value, source), the one in force first."""
+    key, static = option.key, config.static or config
+    found = [(key, layer[key], source) for source, layer in config.dynamic if key in layer]
+    if static.origin(key) != DEFAULT:
+        found.append((key, value_text(getattr(static, option.attribute)), STATIC_BROKER_CONFIG))
+    return (*found, (key, value_text(option.default), DEFAULT_CONFIG))
+
+
+def describe_broker(config: Config) -> list[ConfigEntry]:
+    """Every option as DescribeConfigs shows it for a broker, and what else somebody set."""
+    entries = []
+    for option in BROKER_OPTIONS:
+        synonyms = broker_synonyms(config, option)
+        _, value, source = synonyms[0]
+        read_only = option.key not in CHANGEABLE
+        entries.append(ConfigEntry(option.key, value, source, option.kind, read_only, option.meaning, synonyms))
+    layers = [layer for _, layer in config.dynamic]
+    others = sorted({key for layer in layers for key in layer} - {option.key for option in BROKER_OPTIONS})
+    for key in others:
+        found = tuple((key, layer[key], source) for source, layer in config.dynamic if key in layer)
+        kept = DYNAMIC_OPTIONS.get(key)
+        default = () if kept is None else ((key, value_text(kept.default), DEFAULT_CONFIG),)
+        entries.append(_of_dynamic(key, (*found, *default)))
+    return entries
+
+
+def describe_cluster(config: Config) -> list[ConfigEntry]:
+    """What is set for every broker of the cluster, and nothing else."""
+    return [
+        _of_dynamic(key, ((key, text, source),))
+        for source, layer in config.dynamic
+        if source == DYNAMIC_DEFAULT_BROKER_CONFIG
+        for key, text in sorted(layer.items())
+    ]
+
+
+def _of_dynamic(key: str, synonyms: tuple[Synonym, ...]) -> ConfigEntry:
+    option = DYNAMIC_OPTIONS.get(key)
+    _, value, source = synonyms[0]
+    kind, meaning = (option.kind, option.described) if option else (Kind.STRING, "Kept and shown, not acted on.")
+    return ConfigEntry(key, value, source, kind, False, meaning, synonyms)

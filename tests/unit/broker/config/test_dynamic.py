@@ -1,0 +1,119 @@
+"""Configs of a running broker: which can change, what is in force, what is shown."""
+
+import pytest
+
+from ottla.broker.config import BROKER_OPTIONS, Config, describe_broker, describe_cluster, describe_topic
+from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, Change, Operation, alter
+from ottla.broker.config.dynamic import CHANGEABLE, DYNAMIC_OPTIONS, ConfigInForce, dynamic_problem, in_force
+from ottla.broker.config.kept import GROUP_OPTIONS, describe_group, group_config_problem
+from ottla.broker.config.option import Origin, value_text
+from ottla.protocol.errors import ErrorCode as E
+
+CONFIGS = {"1": {"log.retention.ms": "5000"}, "": {"log.retention.ms": "6000", "message.max.bytes": "70"}}
+
+
+def test_the_brokers_own_goes_before_the_clusters_and_that_before_what_it_was_started_with():
+    static = Config(message_max_bytes=80, num_partitions=3)
+    config = in_force(static, 1, CONFIGS)
+    assert (config.log_retention_ms, config.message_max_bytes, config.num_partitions) == (5000, 70, 3)
+    assert in_force(static, 2, CONFIGS).log_retention_ms == 6000
+    assert in_force(static, 1, {}) == static
+
+
+def test_a_value_that_only_kafka_takes_is_shown_and_not_in_force():
+    config = in_force(Config(), 1, {"1": {"log.retention.ms": "-5", "listeners": "PLAINTEXT://:1", "x.y": "z"}})
+    assert (config.log_retention_ms, config.listeners) == (Config().log_retention_ms, Config().listeners)
+    shown = {entry.name: entry.value for entry in describe_broker(config)}
+    assert (shown["log.retention.ms"], shown["x.y"]) == ("-5", "z")
+
+
+def test_the_config_in_force_is_made_once_for_the_same_configs():
+    known = ConfigInForce(Config())
+    configs = {"1": {"log.retention.ms": "5000"}}
+    first = known.of(1, configs)
+    assert known.of(1, {"1": {"log.retention.ms": "5000"}}) is first
+    configs["1"]["log.retention.ms"] = "6000"
+    assert known.of(1, configs).log_retention_ms == 6000
+
+
+def test_every_level_is_described_the_one_in_force_first():
+    static = Config(log_retention_ms=9, origins={"log.retention.ms": Origin("file")})
+    config = in_force(static, 1, CONFIGS | {"1": {"log.retention.ms": "5000", "num.io.threads": "4"}})
+    default = value_text(CHANGEABLE["log.retention.ms"].default)
+    levels = (("5000", 2), ("6000", 3), ("9", 4), (default, 5))
+    shown = {entry.name: entry for entry in describe_broker(config)}
+    found = shown["log.retention.ms"]
+    assert (found.value, found.source, found.read_only) == ("5000", 2, False)
+    assert found.synonyms == tuple(("log.retention.ms", value, source) for value, source in levels)
+    assert (shown["num.io.threads"].value, shown["num.io.threads"].source) == ("4", 2)
+    assert shown["node.id"].read_only and shown["listeners"].read_only
+    topic = {entry.name: entry for entry in describe_topic(config, {"retention.ms": "3"})}
+    assert topic["retention.ms"].synonyms == (("retention.ms", "3", 1), *found.synonyms)
+    assert (topic["max.message.bytes"].value, topic["max.message.bytes"].source) == ("70", 3)
+    assert [(one.name, one.value, one.source) for one in describe_cluster(config)] == [
+        ("log.retention.ms", "6000", 3),
+        ("message.max.bytes", "70", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"log.dirs": "/x", "node.id": "7"}, "Cannot update these configs dynamically: [log.dirs, node.id]"),
+        ({"log.retention.hours": "7"}, "Cannot update these configs dynamically: [log.retention.hours]"),
+        ({"max.request.body.bytes": "7000"}, "Cannot update these configs dynamically: [max.request.body.bytes]"),
+        ({"listeners": "PLAINTEXT://:9"}, "Cannot update these configs dynamically: [listeners]"),
+        ({"listener.name.plaintext.ssl.keystore.location": "/x"}, "Cannot update these configs dynamically"),
+        ({"ssl.keystore.location": "/x"}, "only per-listener using the listener prefix: [ssl.keystore.location]"),
+        ({"log.retention.ms": "abc"}, "Invalid value abc for configuration log.retention.ms: must be a whole number"),
+        ({"num.io.threads": "0"}, "Invalid value 0 for configuration num.io.threads: must be a whole number from 1"),
+    ],
+)
+def test_what_cannot_change_is_an_invalid_request(given, words):
+    assert words in dynamic_problem(given)
+    altered = alter(BROKER_FAMILY, {}, [Change(name, Operation.SET, value) for name, value in given.items()])
+    assert (altered.values, altered.error) == ({}, E.INVALID_REQUEST)
+
+
+def test_what_kafka_keeps_is_kept():
+    given = {"log.retention.ms": "1", "num.io.threads": "9", "remote.log.reader.threads": "3", "my.plugin.speed": "x"}
+    assert dynamic_problem(given) == ""
+    change = [Change("log.cleanup.policy", Operation.APPEND, "compact")]
+    assert alter(BROKER_FAMILY, {}, change).values == {"log.cleanup.policy": "delete,compact"}
+    number = alter(BROKER_FAMILY, {}, [Change("message.max.bytes", Operation.APPEND, "7")])
+    assert (number.values, number.error) == ({}, E.INVALID_CONFIG)
+
+
+def test_every_dynamic_config_takes_its_own_default():
+    for key, option in (DYNAMIC_OPTIONS | GROUP_OPTIONS).items():
+        assert value_text(option.parse(value_text(option.default))) == value_text(option.default), key
+    assert {option.key for option in BROKER_OPTIONS} >= set(CHANGEABLE)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_one"),
+    [
+        ("consumer.session.timeout.ms", "45000", True),
+        ("consumer.session.timeout.ms", "44999", False),
+        ("consumer.heartbeat.interval.ms", "15001", False),
+        ("share.auto.offset.reset", "by_duration:PT1H30M", True),
+        ("share.auto.offset.reset", "by_duration:P", False),
+        ("share.auto.offset.reset", "sometimes", False),
+        ("streams.num.standby.replicas", "2", True),
+        ("retention.ms", "2", False),
+    ],
+)
+def test_configs_of_groups_have_kafkas_ranges(name, value, is_one):
+    assert (group_config_problem({name: value}) == "") is is_one
+    altered = alter(GROUP_FAMILY, {}, [Change(name, Operation.SET, value)])
+    assert altered.error == (E.NONE if is_one else E.INVALID_CONFIG)
+
+
+def test_configs_of_a_group_are_described_above_the_brokers():
+    shown = {entry.name: entry for entry in describe_group({"consumer.session.timeout.ms": "50000"})}
+    assert len(shown) == 17
+    assert shown["consumer.session.timeout.ms"].synonyms == (
+        ("consumer.session.timeout.ms", "50000", 8),
+        ("group.consumer.session.timeout.ms", "45000", 5),
+    )
+    assert shown["consumer.heartbeat.interval.ms"].source == 5
