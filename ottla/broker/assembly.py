@@ -14,6 +14,7 @@ from ottla.broker.config import Config, ConfigInForce, TopicConfig, topic_config
 from ottla.broker.config.option import DEFAULT
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONFIGURE_US
+from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
 from ottla.broker.log.cleaner import LogCleaner
@@ -135,10 +136,13 @@ class Assembly:
 
     def _every(self, name: str, interval_ms: float, work: Callable[[], None], *, first_ms: float | None = None) -> None:
         def run() -> None:
-            self._timers[name] = self._clock.call_later(interval_ms, run)
+            arm(interval_ms)
             work()
 
-        self._timers[name] = self._clock.call_later(interval_ms if first_ms is None else first_ms, run)
+        def arm(delay_ms: float) -> None:
+            self._timers[name] = Deadline(self._clock, self._turns, delay_ms, run)
+
+        arm(interval_ms if first_ms is None else first_ms)
 
     def _start(self, name: str, work: Callable[[], Handler[None]]) -> None:
         """Begin work of many turns, unless it is still under way since the last time."""

@@ -23,6 +23,9 @@ from typing import Any, Final, Generic, TypeVar
 SHARE_US: Final = 2_000.0
 """What may be charged between two looks at the sockets before long work must rest."""
 
+MOST_LOOKS: Final = 8
+"""At the sockets, for input that keeps somebody alive; a busy broker is never out of input."""
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -160,6 +163,7 @@ class Turns:
         "_running",
         "_share_began_us",
         "charged_us",
+        "events",
     )
 
     def __init__(self, next_turn: Callable[[Callable[[], None]], None], on_bug: Callable[[Exception], None]) -> None:
@@ -173,6 +177,8 @@ class Turns:
         self._share_began_us = 0.0
         self.charged_us = 0.0
         """Microseconds of work charged since the start. Who cannot afford a call adds to it directly."""
+        self.events = 0
+        """How many there were."""
 
     @property
     def over(self) -> bool:
@@ -189,6 +195,7 @@ class Turns:
             self._ready.append(work)
             return
         self._running = True
+        self.events += 1
         try:
             self._guarded(work)
             ready, at_end = self._ready, self._at_end
@@ -212,6 +219,26 @@ class Turns:
     def next_turn(self, work: Callable[[], None]) -> None:
         """Run `work` as an event of its own, behind what arrived meanwhile."""
         self._next_turn(work)
+
+    def behind_input(self, work: Callable[[], None]) -> None:
+        """Run `work` in a later turn, once a look at the sockets brought nothing, or after `MOST_LOOKS` of them.
+
+        For whoever declares somebody dead. When the process was stopped or starved, timers that are due run before the
+        sockets are read: what would have kept its sender alive lies there.
+        """
+        # An event loop of libuv runs this before its first look.
+        self._next_turn(lambda: self._look(work, MOST_LOOKS))
+
+    def _look(self, work: Callable[[], None], looks: int) -> None:
+        before = self.events
+
+        def looked() -> None:
+            if looks > 1 and self.events > before + 1:  # one of them is this
+                self._look(work, looks - 1)
+            else:
+                work()
+
+        self._next_turn(looked)
 
     def at_end(self, hook: Callable[[], None]) -> None:
         """Run `hook` once when the turn's work is done (a sync to start, a connection to write)."""

@@ -14,6 +14,7 @@ from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
 from ottla.broker.costs import ROW_US
+from ottla.broker.deadline import Deadline
 from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.group.directory import GroupDirectory
 from ottla.broker.group.log import client_error
@@ -301,7 +302,7 @@ class GroupCoordinator:
             entry.cancel_timer()
             entry.wake_at_ms = due_ms
             delay_ms = max(0.0, due_ms - self._clock.monotonic_ms())
-            entry.timer = self._clock.call_later(delay_ms, lambda: self._tick(entry))
+            entry.timer = Deadline(self._clock, self._turns, delay_ms, lambda: self._tick(entry))
 
     def _tick(self, entry: Entry) -> None:
         entry.timer = None
@@ -324,9 +325,8 @@ class GroupCoordinator:
 
     def _clean_later(self) -> None:
         if not self._stopped:
-            self._cleaning = self._clock.call_later(
-                self._config.offsets_retention_check_interval_ms, self._start_cleaning
-            )
+            interval_ms = self._config.offsets_retention_check_interval_ms
+            self._cleaning = Deadline(self._clock, self._turns, interval_ms, self._start_cleaning)
 
 
 def _joined(entry: Entry, ask: JoinAsk, member_id: str, now: Moment) -> Outcome:

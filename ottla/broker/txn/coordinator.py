@@ -104,13 +104,13 @@ class TransactionCoordinator:
             lambda: cluster.topics, sink, turns, clock, self._log_complete, settings.markers_delay_ms
         )
         self._marker_phase = MarkerPhase(self.commit, self._shard_of, turns, clock, settings.markers_wait_ms)
-        self._loader = Loader(turns, clock, self._install)
+        self._loader = Loader(turns, self._install)
         self._housekeeping = Housekeeping(self, turns, clock)
 
     # ---- life
 
     def start(self) -> None:
-        """Replay the logs (slices of a few ms, the first at once), finish what is prepared, start the timers."""
+        """Replay the logs (in shares, the first at once), finish what is prepared, start the timers."""
         topic = self._cluster.topics.get(TRANSACTION_STATE_TOPIC)
         if topic is not None:
             self._partition_count = topic.partition_count

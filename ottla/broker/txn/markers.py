@@ -1,9 +1,9 @@
 """Marker fan-out: the outcome of a transaction goes to each of its partitions, then Complete is logged. shell
 
-Local markers follow the reply of EndTxn in the same turn, at most `MARKER_BUDGET_MS` of them per turn; the rest go on
-in the turns that follow. A prepared transaction has been decided and must end. A partition that cannot take its marker
-now is tried again, with back-off, until it can or until its topic is gone; one that never will is left out, with a
-warning. Kafka gives such a transaction up; here nobody else would complete it (docs/decisions/marker-phase.md).
+Local markers follow the reply of EndTxn in the same turn while its share lasts; the rest go on in later turns.
+A prepared transaction has been decided and must end. A partition that cannot take its marker now is tried again, with
+back-off, until it can or until its topic is gone; one that never will is left out, with a warning. Kafka gives such a
+transaction up; here nobody else would complete it (docs/decisions/marker-phase.md).
 
 Source: `TransactionMarkerChannelManager`, `TransactionMarkerRequestCompletionHandler` of Kafka 4.3.1.
 """
@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
+from ottla.broker.costs import MARKER_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.broker.txn.values import Partitions, TopicPartition
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.txn.markers")
 
-MARKER_BUDGET_MS: Final = 5.0
 FIRST_RETRY_MS: Final = 20.0
 LAST_RETRY_MS: Final = 1000.0
 MARKERS_POSTPONED_MS: Final = 5.0
@@ -118,9 +118,7 @@ class MarkerFanout:
         self._delay_ms = delay_ms
         self._queue: deque[Completion] = deque()
         self._scheduled = False
-        self._metered = False
         self._stopped = False
-        self._left_ms = MARKER_BUDGET_MS
 
     def begin(self, completion: Completion) -> None:
         """Write the markers behind what this turn has still to do (the reply), or when the delay is over."""
@@ -143,18 +141,13 @@ class MarkerFanout:
         self._stopped = True
 
     def _run(self) -> None:
-        """Work off the queue within what is left of this turn's budget."""
+        """Work off the queue within the share."""
         self._scheduled = False
-        if not self._metered:
-            self._metered = True
-            self._turns.at_end(self._end_turn)
-        now_ms = self._clock.monotonic_ms
-        deadline_ms = now_ms() + self._left_ms
         queue = self._queue
-        while queue and self._left_ms > 0:
+        while queue and not self._turns.over:
             completion = queue.popleft()
             try:
-                finished = self._write(completion, deadline_ms)
+                finished = self._write(completion)
             except Exception:
                 # A decided transaction must end whatever broke: say so and come back to it.
                 log.exception("The completion of %s was interrupted, and is tried again", completion.transactional_id)
@@ -162,21 +155,17 @@ class MarkerFanout:
                 finished = True
             if not finished:
                 queue.append(completion)
-            self._left_ms = deadline_ms - now_ms()
         if queue and not self._scheduled:
             self._scheduled = True
-            self._clock.next_turn(self._run)
+            self._turns.rest(self._run)
 
-    def _end_turn(self) -> None:
-        self._metered = False
-        self._left_ms = MARKER_BUDGET_MS
-
-    def _write(self, completion: Completion, deadline_ms: float) -> bool:
-        """Write markers of one transaction; False when the time is up before its round is."""
-        awaiting, marker = completion.awaiting, completion.marker
-        topics, write_marker, now_ms = self._topics(), self._sink.write_marker, self._clock.monotonic_ms
+    def _write(self, completion: Completion) -> bool:
+        """Write markers of one transaction; False when the share is spent before its round is over."""
+        awaiting, marker, turns = completion.awaiting, completion.marker, self._turns
+        topics, write_marker = self._topics(), self._sink.write_marker
         for partition in completion.round:
             name, index = partition
+            turns.charge(MARKER_US)
             topic = topics.get(name)
             if topic is None or index >= topic.partition_count:
                 log.info("%s-%d is gone: %s ends without it", name, index, completion.transactional_id)
@@ -199,7 +188,7 @@ class MarkerFanout:
             elif step is None and error is not completion.complained:
                 completion.complained = error
                 _complain(completion, partition, error)
-            if now_ms() >= deadline_ms and awaiting:
+            if turns.over and awaiting:
                 return False
         if completion.flushing:
             completion.parked = True  # the last of them brings it back

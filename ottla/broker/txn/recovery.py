@@ -1,11 +1,10 @@
-"""Replay of `__transaction_state` partitions, in slices so that other requests are answered meanwhile. shell"""
+"""Replay of `__transaction_state` partitions, in shares so that other requests are answered meanwhile. shell"""
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
-from ottla.broker.ports.clock import Clock
+from ottla.broker.costs import BATCH_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.turns import Turns
 from ottla.broker.txn import machine
 from ottla.broker.txn.log import StoredChange, read_changes
@@ -15,8 +14,6 @@ from ottla.protocol.errors import ProtocolError
 
 log = logging.getLogger("ottla.txn.recovery")
 
-SLICE_MS: Final = 5.0
-
 
 class Loader:
     """Replays shards one after the other. `install(shard, unfinished ids)` takes each when it is complete.
@@ -25,24 +22,21 @@ class Loader:
     producers no longer fenced. Kafka serves what it could read.
     """
 
-    def __init__(self, turns: Turns, clock: Clock, install: Callable[[Shard, Sequence[str]], None]) -> None:
+    def __init__(self, turns: Turns, install: Callable[[Shard, Sequence[str]], None]) -> None:
         self.loading: set[int] = set()
         self.broken: set[int] = set()
         self._turns = turns
-        self._clock = clock
         self._install = install
         self._queue: deque[Shard] = deque()
         self._running = False
         self._stopped = False
-        self._until_ms = 0.0
 
     def load(self, shards: Sequence[Shard]) -> None:
-        """Begin at once; what a slice cannot hold goes on in later turns."""
+        """Begin at once; what a share cannot hold goes on in later turns."""
         self.loading.update(shard.log.index for shard in shards)
         self._queue.extend(shards)
         if not self._running:
             self._running = True
-            self._until_ms = self._clock.monotonic_ms() + SLICE_MS
             self._turns.start(self._work(), _ignore, self._failed)
 
     def stop(self) -> None:
@@ -75,12 +69,12 @@ class Loader:
         self.loading.discard(shard.log.index)
 
     async def _replay_all(self, shard: Shard, unfinished: dict[str, None]) -> None:
-        clock = self._clock
+        turns = self._turns
         for header, batch in shard.log.scan(shard.log.log_start_offset):
             self._replay(shard, read_changes(header, batch, _name(shard)), unfinished)
-            if clock.monotonic_ms() > self._until_ms:
-                await self._turns.pause()
-                self._until_ms = clock.monotonic_ms() + SLICE_MS
+            turns.charge(BATCH_US + header.record_count * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
+            if turns.over:
+                await turns.pause()
                 if self._stopped:
                     return
 

@@ -1,6 +1,6 @@
 """Housekeeping of transactional ids: transactions that time out, ids that expire. shell
 
-Both scans run on their timers and never on a request's path; they stop every few ms and go on in a later turn.
+Both scans run on their timers and never on a request's path, in shares.
 
 Source: `TransactionStateManager.timedOutTransactions`, `removeExpiredTransactionalIds` of Kafka 4.3.1.
 """
@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
+from ottla.broker.deadline import Deadline
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Handler, Turns
 from ottla.broker.txn import machine
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.txn.timers")
 
-SLICE_MS: Final = 5.0
-CHECK_EVERY: Final = 64
+# Of one id: is its time up?
+LOOK_US: Final = 1.0
 TOMBSTONE_BATCH_BYTES: Final = 16384
 # Of one tombstone: record framing, key type and lengths, with room to spare.
 TOMBSTONE_OVERHEAD_BYTES: Final = 24
@@ -56,56 +58,54 @@ class Housekeeping:
 
         def done(result: None) -> None:
             if name in self._timers:
-                self._timers[name] = self._clock.call_later(interval_ms, run)
+                arm()
 
         def failed(error: Exception) -> None:
             log.error("The scan for %s failed; the next one runs as planned", name, exc_info=error)
             done(None)
 
-        self._timers[name] = self._clock.call_later(interval_ms, run)
+        def arm() -> None:
+            self._timers[name] = Deadline(self._clock, self._turns, interval_ms, run)
+
+        arm()
 
     async def _abort_timed_out(self) -> None:
-        until_ms = self._clock.monotonic_ms() + SLICE_MS
-        now_ms = self._clock.now_ms()
+        now_ms, turns = self._clock.now_ms(), self._turns
         for shard in self._online():
-            for count, transactional_id in enumerate(list(shard.open)):
+            for transactional_id in list(shard.open):
+                turns.charge(LOOK_US)
                 state = shard.states.get(transactional_id)
-                if state is not None and machine.has_timed_out(
-                    state, shard.volatile.get(transactional_id, CALM), now_ms
-                ):
+                volatile = shard.volatile.get(transactional_id, CALM)
+                if state is not None and machine.has_timed_out(state, volatile, now_ms):
+                    turns.charge(BATCH_US + STATE_RECORD_US)
                     self._coordinator.abort_timed_out(shard, transactional_id)
-                elif count % CHECK_EVERY:
-                    continue
-                if self._clock.monotonic_ms() > until_ms:
-                    await self._turns.pause()
+                if turns.over:
+                    await turns.pause()
                     if not self._timers:
                         return
-                    until_ms = self._clock.monotonic_ms() + SLICE_MS
 
     async def _expire_ids(self) -> None:
-        until_ms = self._clock.monotonic_ms() + SLICE_MS
-        before_ms = self._clock.now_ms()
+        before_ms, turns = self._clock.now_ms(), self._turns
         expiration_ms = self._coordinator.settings.id_expiration_ms
         for shard in self._online():
             expired: list[str] = []
             size_bytes = 0
-            for count, transactional_id in enumerate(list(shard.states)):
+            for transactional_id in list(shard.states):
+                turns.charge(LOOK_US)
                 state = shard.states.get(transactional_id)
                 volatile = shard.volatile.get(transactional_id, CALM)
                 if state is not None and machine.has_expired(state, volatile, before_ms, expiration_ms):
+                    turns.charge(ROW_US)
                     expired.append(transactional_id)
                     size_bytes += len(transactional_id.encode()) + TOMBSTONE_OVERHEAD_BYTES
-                if size_bytes >= TOMBSTONE_BATCH_BYTES:
-                    self._bury(shard, expired)
-                    expired, size_bytes = [], 0
-                if count % CHECK_EVERY == 0 and self._clock.monotonic_ms() > until_ms:
+                if size_bytes >= TOMBSTONE_BATCH_BYTES or turns.over:
                     # Nothing that was judged may change before its tombstone is logged.
                     self._bury(shard, expired)
                     expired, size_bytes = [], 0
-                    await self._turns.pause()
+                if turns.over:
+                    await turns.pause()
                     if not self._timers:
                         return
-                    until_ms = self._clock.monotonic_ms() + SLICE_MS
             self._bury(shard, expired)
 
     def _online(self) -> Iterator[Shard]:

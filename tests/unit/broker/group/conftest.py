@@ -100,6 +100,16 @@ class FakeClock:
             for callback in ready:
                 self.enter(callback)
 
+    def stall(self, ms, *arrived):
+        """The process is stopped; when it goes on, timers run before what `arrived` in the sockets meanwhile."""
+        self.ms += ms
+        while self._timers and self._timers[0][0] <= self.ms:
+            callback = heapq.heappop(self._timers)[2].callback
+            if callback is not None:
+                self.enter(callback)
+        self._next += arrived
+        self.settle()
+
     def advance(self, ms=0.0):
         until = self.ms + ms
         self.settle()

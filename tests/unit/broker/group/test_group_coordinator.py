@@ -356,3 +356,26 @@ def test_member_id_that_no_field_can_hold_is_never_handed_out(rig, static, lengt
     else:
         assert waiting == [(ErrorCode.UNKNOWN_SERVER_ERROR, "", -1, None, None, "", (), False)]
         assert not rig.group().members
+
+
+def test_heartbeats_that_lay_in_the_sockets_during_a_stall_are_heard_first(rig):
+    alive, _silent = rig.stable(2)
+    heard = []
+    rig.clock.stall(20_000, lambda: heard.append(rig.heartbeat(alive)))
+    assert heard == [ErrorCode.NONE]
+    assert set(rig.group().members) == {alive.member_id}
+    rig.clock.advance(10_000)
+    assert not rig.group().members
+
+
+def test_joins_that_lay_in_the_sockets_during_a_stall_are_in_time(rig):
+    first, second = rig.stable(2, session_ms=600_000)
+    waiting = [rig.join(first.member_id, protocols=(("range", b"new"),), session_ms=600_000)]
+    rig.clock.stall(90_000, lambda: waiting.append(rig.join(second.member_id, session_ms=600_000)))
+    assert [each[0].generation for each in waiting] == [2, 2]
+
+
+def test_timer_of_a_group_that_ends_while_the_sockets_are_read_does_nothing(rig):
+    (reply,) = rig.stable()
+    rig.clock.stall(20_000, rig.groups.stop)
+    assert set(rig.group().members) == {reply.member_id}

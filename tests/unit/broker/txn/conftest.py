@@ -82,12 +82,11 @@ class FakeLog:
 
 
 class FakeClock:
-    """Virtual time. `monotonic_ms` also moves by `tick_ms` at each look, so that budgets run out."""
+    """Virtual time."""
 
     def __init__(self):
         self.wall_ms = 1_700_000_000_000
         self.mono_ms = 0.0
-        self.tick_ms = 0.0
         self.enter = None
         self._timers = []
         self._next = []
@@ -97,7 +96,6 @@ class FakeClock:
         return int(self.wall_ms)
 
     def monotonic_ms(self):
-        self.mono_ms += self.tick_ms
         return self.mono_ms
 
     def call_later(self, delay_ms, callback):
@@ -123,6 +121,17 @@ class FakeClock:
     def settle(self):
         while self.one_turn():
             pass
+
+    def stall(self, delay_ms, *arrived):
+        """The process is stopped; when it goes on, timers run before what `arrived` in the sockets meanwhile."""
+        self.wall_ms += delay_ms
+        self.mono_ms += delay_ms
+        while self._timers and self._timers[0][0] <= self.wall_ms:
+            callback = heapq.heappop(self._timers)[2].callback
+            if callback is not None:
+                self.enter(callback)
+        self._next += arrived
+        self.settle()
 
     def advance(self, delay_ms):
         until = self.wall_ms + delay_ms

@@ -195,7 +195,7 @@ def test_write_txn_markers_without_markers_is_answered_at_once(ask):
 
 def test_write_txn_markers_lets_others_run_in_between(rig, ask):
     rig.cluster.topics["wide"] = SimpleNamespace(partition_count=40)
-    rig.clock.tick_ms = 1.0
+    rig.turns.charge(SHARE_US)
     assert len(markers(ask, (8, True, [("wide", range(40))]))) == 40
     assert len(rig.sink.written) == 40
 

@@ -5,6 +5,8 @@ import logging
 
 import pytest
 
+from ottla.broker.turns import SHARE_US
+from ottla.broker.txn import markers
 from ottla.broker.txn.markers import _NEXT
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
@@ -222,11 +224,16 @@ def test_complete_waits_for_its_durability(rig):
     assert rig.add("t", producer, FOO) is E.NONE
 
 
-def test_markers_of_one_turn_take_at_most_five_milliseconds(rig):
+def slow(monkeypatch):
+    """Eight markers are a share."""
+    monkeypatch.setattr(markers, "MARKER_US", SHARE_US / 8)
+
+
+def test_markers_of_one_turn_take_at_most_a_share(rig, monkeypatch):
     rig.cluster.topics["wide"] = rig.cluster.topics["foo"].__class__(partition_count=40)
     producer = rig.producer()
     rig.add("t", producer, *[("wide", index) for index in range(40)])
-    rig.clock.tick_ms = 0.5
+    slow(monkeypatch)
     rig.end("t", producer)
     counts = [len(rig.sink.written)]
     while rig.clock.one_turn():
@@ -237,12 +244,12 @@ def test_markers_of_one_turn_take_at_most_five_milliseconds(rig):
     assert rig.state().status is S.COMPLETE_COMMIT
 
 
-def test_the_budget_is_shared_by_all_transactions_of_a_turn(rig):
+def test_the_budget_is_shared_by_all_transactions_of_a_turn(rig, monkeypatch):
     names = [f"t{number}" for number in range(30)]
     producers = {name: rig.producer(name) for name in names}
     for name in names:
         rig.add(name, producers[name], FOO)
-    rig.clock.tick_ms = 0.5
+    slow(monkeypatch)
 
     def all_at_once():
         for name in names:
@@ -256,12 +263,12 @@ def test_the_budget_is_shared_by_all_transactions_of_a_turn(rig):
     assert {rig.state(name).status for name in names} == {S.COMPLETE_COMMIT}
 
 
-def test_requests_that_follow_one_another_in_a_turn_share_its_budget(rig):
+def test_requests_that_follow_one_another_in_a_turn_share_its_budget(rig, monkeypatch):
     names = [f"t{number}" for number in range(30)]
     producers = {name: rig.producer(name) for name in names}
     for name in names:
         rig.add(name, producers[name], FOO)
-    rig.clock.tick_ms = 0.5
+    slow(monkeypatch)
     waiting = iter(names)
 
     def next_request(_=None):
@@ -277,12 +284,12 @@ def test_requests_that_follow_one_another_in_a_turn_share_its_budget(rig):
     assert len(rig.sink.written) == 30
 
 
-def test_a_wide_transaction_does_not_hold_up_a_small_one(rig):
+def test_a_wide_transaction_does_not_hold_up_a_small_one(rig, monkeypatch):
     rig.cluster.topics["wide"] = rig.cluster.topics["foo"].__class__(partition_count=400)
     wide, small = rig.producer("wide"), rig.producer("small")
     rig.add("wide", wide, *[("wide", index) for index in range(400)])
     rig.add("small", small, BAR)
-    rig.clock.tick_ms = 0.5
+    slow(monkeypatch)
     rig.end("wide", wide)
     rig.end("small", small)
     for _ in range(3):

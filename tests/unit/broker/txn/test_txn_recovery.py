@@ -4,6 +4,8 @@ import random
 
 import pytest
 
+from ottla.broker.turns import SHARE_US
+from ottla.broker.txn import recovery, timers
 from ottla.broker.txn.log import encode_change, read_changes
 from ottla.broker.txn.machine import check_step
 from ottla.broker.txn.recovery import Loader
@@ -34,7 +36,7 @@ def replayed(rig):
     for each in rig.cluster.logs:
         each = type("Durable", (), {**vars(each), "leader_epoch": 9})()
         each.scan = lambda start, log=each: ((h, b) for h, b in log.batches if h.last_offset < log.high_watermark)
-        loader = Loader(rig.turns, rig.clock, lambda shard, unfinished: states.update(shard.states))
+        loader = Loader(rig.turns, lambda shard, unfinished: states.update(shard.states))
         loader.load([Shard(each)])
     rig.clock.settle()
     return states
@@ -119,10 +121,10 @@ def test_a_deleted_partition_does_not_stop_recovery(rig):
     assert rig.state().status is S.COMPLETE_COMMIT
 
 
-def test_requests_are_told_to_wait_while_their_shard_loads(rig):
+def test_requests_are_told_to_wait_while_their_shard_loads(rig, monkeypatch):
     names = [f"id-{number}" for number in range(200)]
     producers = {name: rig.producer(name) for name in names}
-    rig.clock.tick_ms = 1.0
+    monkeypatch.setattr(recovery, "BATCH_US", SHARE_US)
     rig.restart()
     assert rig.coordinator.loading
     waiting = [name for name in names if rig.add(name, producers[name], ("foo", 0)) is E.COORDINATOR_LOAD_IN_PROGRESS]
@@ -156,16 +158,18 @@ def test_a_log_that_breaks_while_it_is_read_has_no_coordinator_and_the_others_ha
     assert f"__transaction_state-{bad.index} cannot be loaded" in caplog.text
 
 
-def test_nothing_is_read_or_written_after_stop(rig):
+def test_nothing_is_read_or_written_after_stop(rig, monkeypatch):
     names = [f"id-{number}" for number in range(100)]
     for name in names:
         rig.add(name, rig.producer(name, timeout_ms=1000), ("foo", 0))
     rig.sink.answers[("foo", 0)] = [E.NOT_LEADER_OR_FOLLOWER] * 30
     rig.clock.advance(9_999)
-    rig.clock.tick_ms = 0.3
+    monkeypatch.setattr(timers, "LOOK_US", SHARE_US / 8)
     timer = min(rig.clock._timers)[2]
     scan, timer.callback = timer.callback, None
-    rig.turns.event(scan)  # pauses half way
+    rig.turns.event(scan)
+    for _ in range(2):
+        rig.clock.one_turn()  # a look at the sockets; then it pauses half way
     assert 0 < sum(each.status is S.ONGOING for each in rig.durable().values()) < 100
     rig.coordinator.stop()
     before = (len(rig.sink.written), [len(each.batches) for each in rig.cluster.logs])
@@ -173,10 +177,10 @@ def test_nothing_is_read_or_written_after_stop(rig):
     assert (len(rig.sink.written), [len(each.batches) for each in rig.cluster.logs]) == before
 
 
-def test_a_stop_while_loading_ends_the_loading(rig):
+def test_a_stop_while_loading_ends_the_loading(rig, monkeypatch):
     for number in range(100):
         rig.producer(f"id-{number}")
-    rig.clock.tick_ms = 1.0
+    monkeypatch.setattr(recovery, "BATCH_US", SHARE_US)
     rig.restart()
     assert rig.coordinator.loading
     rig.coordinator.stop()

@@ -2,6 +2,8 @@
 
 import pytest
 
+from ottla.broker.turns import SHARE_US
+from ottla.broker.txn import timers
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.batch import iter_records
 from ottla.protocol.errors import ErrorCode as E
@@ -82,19 +84,20 @@ def test_an_abort_that_cannot_be_logged_is_tried_again_without_a_second_bump(rig
     assert rig.state()[1:3] == (1, S.COMPLETE_ABORT)
 
 
-def test_many_timeouts_are_spread_over_turns(rig):
+def test_many_timeouts_are_spread_over_turns(rig, monkeypatch):
     names = [f"t{number}" for number in range(100)]
     for name in names:
         rig.add(name, rig.producer(name, timeout_ms=1000), FOO)
     rig.clock.advance(9_990)
-    rig.clock.tick_ms = 0.5
-    # The scan begins with the timer; nothing else is run yet.
+    monkeypatch.setattr(timers, "LOOK_US", SHARE_US / 8)
+    # The scan begins behind one look at the sockets; nothing else is run yet.
     timer = min(rig.clock._timers)[2]
     rig.turns.event(timer.callback)
+    for _ in range(2):
+        rig.clock.one_turn()
     first = sum(rig.state(name).status is not S.ONGOING for name in names)
     assert 0 < first < 20
     rig.clock.settle()
-    rig.clock.tick_ms = 0.0
     rig.clock.advance(20_000)
     assert {rig.state(name).status for name in names} == {S.COMPLETE_ABORT}
 
@@ -187,3 +190,13 @@ def test_scans_leave_a_log_alone_that_is_offline(rig, caplog):
     rig.clock.advance(60_000)
     assert rig.state().status is S.ONGOING
     assert not caplog.records
+
+
+def test_what_lay_in_the_sockets_during_a_stall_is_heard_before_the_timeout(rig):
+    producer, silent = rig.producer(timeout_ms=5_000), rig.producer("silent", timeout_ms=5_000)
+    rig.add("t", producer, FOO)
+    rig.add("silent", silent, FOO)
+    committed = rig.coordinator.end("t", *producer, True, v2=False)
+    rig.clock.stall(20_000, lambda: rig.turns.start(committed, lambda _: None, rig.bugs.append))
+    assert rig.state().status is S.COMPLETE_COMMIT
+    assert rig.state("silent").status is S.COMPLETE_ABORT

@@ -1,0 +1,30 @@
+"""A timer that declares somebody dead: it hears first what the sockets have to say. pure"""
+
+from collections.abc import Callable
+
+from ottla.broker.ports.clock import Clock
+from ottla.broker.turns import Turns
+
+
+class Deadline:
+    """`work` runs `delay_ms` from now at the earliest, and behind what had arrived by then (`Turns.behind_input`)."""
+
+    __slots__ = ("_timer", "_turns", "_work")
+
+    def __init__(self, clock: Clock, turns: Turns, delay_ms: float, work: Callable[[], None]) -> None:
+        self._turns = turns
+        self._work: Callable[[], None] | None = work
+        self._timer = clock.call_later(delay_ms, self._is_due)
+
+    def cancel(self) -> None:
+        """Take the call back, also while the sockets are read; harmless when it has run."""
+        self._work = None
+        self._timer.cancel()
+
+    def _is_due(self) -> None:
+        self._turns.behind_input(self._run)
+
+    def _run(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work()

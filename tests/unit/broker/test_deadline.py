@@ -1,0 +1,125 @@
+"""Timers after a stall: what lay in the sockets is heard before somebody is declared dead."""
+
+import heapq
+import itertools
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.deadline import Deadline
+from ottla.broker.turns import MOST_LOOKS, Turns
+
+
+class Loop:
+    """One iteration of an event loop at a time: libuv runs timers, what is queued, then the sockets; asyncio's looks at
+    the sockets first, and sees nothing when it was stopped while it waited for them."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.ms = 0.0
+        self.sockets = []
+        self._timers = []
+        self._queue = []
+        self._order = itertools.count()
+        self.turns = Turns(self._queue.append, self.bug)
+
+    def bug(self, error):
+        raise error
+
+    def call_later(self, delay_ms, callback):
+        timer = SimpleNamespace(callback=callback)
+        timer.cancel = lambda: setattr(timer, "callback", None)
+        heapq.heappush(self._timers, (self.ms + delay_ms, next(self._order), timer))
+        return timer
+
+    def iterate(self, interrupted=False):
+        if self.kind == "asyncio" and not interrupted:
+            self._poll()
+        while self._timers and self._timers[0][0] <= self.ms:
+            callback = heapq.heappop(self._timers)[2].callback
+            if callback is not None:
+                self.turns.event(callback)
+        queue, self._queue[:] = self._queue[:], []
+        for callback in queue:
+            self.turns.event(callback)
+        if self.kind == "libuv":
+            self._poll()
+
+    def _poll(self):
+        arrived, self.sockets = self.sockets, []
+        for read in arrived:
+            self.turns.event(read)
+
+    def stall(self, ms):
+        """The process is stopped while it waits for the sockets, and goes on."""
+        self.ms += ms
+        self.iterate(interrupted=True)
+
+    def settle(self):
+        for _ in range(2 * MOST_LOOKS):
+            self.iterate()
+
+
+@pytest.fixture(params=["libuv", "asyncio"])
+def loop(request):
+    return Loop(request.param)
+
+
+def test_a_deadline_that_nothing_delays_comes_at_once(loop):
+    told = []
+    Deadline(loop, loop.turns, 100.0, lambda: told.append(loop.ms))
+    loop.ms = 99.0
+    loop.settle()
+    assert told == []
+    loop.ms = 100.0
+    loop.settle()
+    assert told == [100.0]
+
+
+def test_what_arrived_during_a_stall_is_heard_before_the_deadline(loop):
+    told = []
+    Deadline(loop, loop.turns, 100.0, lambda: told.append("dead"))
+    loop.sockets += [lambda: told.append("alive")] * 1_000
+    loop.stall(10_000.0)
+    loop.settle()
+    assert told == ["alive"] * 1_000 + ["dead"]
+
+
+def test_what_the_sockets_bring_in_several_looks_is_heard_too(loop):
+    """A connection is read in pieces, and a client that is let in sends more."""
+    told = []
+
+    def read(left):
+        told.append("alive")
+        if left:
+            loop.sockets.append(lambda: read(left - 1))
+
+    Deadline(loop, loop.turns, 100.0, lambda: told.append("dead"))
+    loop.sockets.append(lambda: read(MOST_LOOKS - 2))
+    loop.stall(10_000.0)
+    loop.settle()
+    assert told == ["alive"] * (MOST_LOOKS - 1) + ["dead"]
+
+
+def test_a_broker_that_is_never_out_of_input_ends_sessions_all_the_same(loop):
+    told = []
+
+    def busy():
+        told.append("busy")
+        loop.sockets.append(busy)
+
+    loop.sockets.append(busy)
+    Deadline(loop, loop.turns, 100.0, lambda: told.append("dead"))
+    loop.stall(10_000.0)
+    loop.settle()
+    assert MOST_LOOKS - 1 <= told.index("dead") <= MOST_LOOKS + 1
+
+
+def test_a_deadline_is_cancelled_also_while_the_sockets_are_read(loop):
+    told = []
+    deadline = Deadline(loop, loop.turns, 100.0, lambda: told.append("dead"))
+    loop.sockets.append(deadline.cancel)
+    loop.stall(10_000.0)
+    loop.settle()
+    deadline.cancel()
+    assert told == []
