@@ -57,7 +57,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             if times[topic.name, row.partition_index] > 1:
                 found = Found(ErrorCode.INVALID_REQUEST)
             else:
-                found = _find(broker, version, topic.name, row, limit)
+                found = await _find(broker, version, topic.name, row, limit)
             await partitions.add(
                 row.partition_index, found.error, (), found.timestamp, found.offset, found.leader_epoch
             )
@@ -65,7 +65,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(topics=topics)
 
 
-def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit) -> Found:
+async def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit) -> Found:
     if row.timestamp < 0 and version < _FIRST_VERSION.get(row.timestamp, version + 1):
         return Found(ErrorCode.UNSUPPORTED_VERSION)
     partition = broker.cluster.partition(topic, row.partition_index)
@@ -77,17 +77,18 @@ def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit) -> F
         error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)
         if error:
             return Found(error)
-    if row.timestamp < 0:
-        found = _end(partition, row.timestamp, limit)
+    if row.timestamp == MAX_TIMESTAMP:
+        steps = partition.max_timestamp_offset(limit)
+        found = Found(ErrorCode.NONE, *await broker.long_work.drive(steps))
+    elif row.timestamp >= 0:
+        steps = partition.offset_for_timestamp(row.timestamp, limit)
+        found = Found(ErrorCode.NONE, *await broker.long_work.drive(steps))
     else:
-        found = Found(ErrorCode.NONE, *partition.offset_for_timestamp(row.timestamp, limit))
+        found = _end(partition, row.timestamp, limit)
     return found if partition.offline is None else Found(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def _end(partition: Partition, timestamp: int, limit: Limit) -> Found:
-    if timestamp == MAX_TIMESTAMP:
-        offset, found, epoch = partition.max_timestamp_offset(limit)
-        return Found(ErrorCode.NONE, offset, found, epoch)
     if timestamp == LATEST:
         return Found(ErrorCode.NONE, partition.limit_offset(limit), -1, partition.leader_epoch)
     if timestamp in (LAST_TIERED, EARLIEST_PENDING_UPLOAD):

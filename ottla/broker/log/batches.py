@@ -20,8 +20,11 @@ from ottla.protocol.errors import ProtocolError
 
 # base offset, batch length, last offset delta: enough to step from batch to batch.
 _PLACE = Struct(">qi11xi")
+# base offset, batch length, last offset delta, largest timestamp: enough to step to a time.
+_TIME = Struct(">qi11xi8xq")
 # An index entry is due every 4096 bytes, so a walk from one to a batch seldom needs more than this.
 _WINDOW_BYTES = 8_192
+_TIME_WINDOW_BYTES = 65_536
 _CHUNK_BYTES = 1 << 20
 _MAX_OFFSET = 2**63 - 1
 
@@ -87,6 +90,34 @@ def find_boundary(file: File, position: int, end: int, cut: int) -> tuple[int, i
         if at == 0:
             raise BadBatch(position, "batch header cut short")
         position += at
+
+
+class Passed(NamedTuple):
+    """So many batches were passed, up to `position`; `found` says that the one there is what was looked for."""
+
+    position: int
+    batches: int
+    found: bool
+
+
+def pass_older(file: File, position: int, end: int, timestamp_ms: int) -> Passed:
+    """Pass batches from `position` on that have no record of at least `timestamp_ms`, those of one window at most."""
+    unpack_from = _TIME.unpack_from
+    window = file.pread(min(_TIME_WINDOW_BYTES, end - position), position)
+    at, last, batches = 0, len(window) - _TIME.size, 0
+    while at <= last:
+        _, length, _, largest_ms = unpack_from(window, at)
+        if largest_ms >= timestamp_ms:
+            return Passed(position + at, batches, found=True)
+        if length < MIN_BATCH_LENGTH:
+            raise BadBatch(position + at, f"batch length {length}")
+        at += LOG_OVERHEAD + length
+        batches += 1
+    if at == 0:
+        raise BadBatch(position, "batch header cut short")
+    if position + at > end:
+        raise BadBatch(end, f"a batch that ends {position + at - end} bytes behind the end of the file")
+    return Passed(position + at, batches, found=False)
 
 
 def batch_size(file: File, position: int) -> int:

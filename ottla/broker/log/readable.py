@@ -6,11 +6,12 @@ from logging import getLogger
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.results import Fetched, Limit, Slice
 from ottla.broker.log.segments import EVERYTHING, Segments
-from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
+from ottla.broker.log.timestamps import Moved, TimestampOffset, find_largest_timestamp, find_timestamp
 from ottla.broker.ports.disk import Shortage
 from ottla.broker.turns import Wait
 from ottla.protocol.batch import BatchHeader
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.steps import Steps
 
 _log = getLogger(__name__)
 
@@ -139,26 +140,39 @@ class ReadableLog:
             self._fail(error)
             raise
 
-    def offset_for_timestamp(self, timestamp_ms: int, limit: Limit) -> TimestampOffset:
+    def offset_for_timestamp(self, timestamp_ms: int, limit: Limit) -> Steps[TimestampOffset]:
         """(offset, timestamp, leader epoch) of the first record of at least `timestamp_ms`; -1 each if none."""
-        return self._located(lambda: find_timestamp(self._segments, timestamp_ms, self.log_start_offset), limit)
+        return self._located(
+            lambda moved: find_timestamp(self._segments, timestamp_ms, self.log_start_offset, moved), limit
+        )
 
-    def max_timestamp_offset(self, limit: Limit) -> TimestampOffset:
+    def max_timestamp_offset(self, limit: Limit) -> Steps[TimestampOffset]:
         """(offset, timestamp, leader epoch) of the record with the largest timestamp; -1 each if there is none."""
-        return self._located(lambda: find_largest_timestamp(self._segments), limit)
+        return self._located(lambda moved: find_largest_timestamp(self._segments, moved), limit)
 
-    def _located(self, find: Callable[[], TimestampOffset | None], limit: Limit) -> TimestampOffset:
-        """What `find` finds; nothing if it meets damage, which takes the partition offline."""
-        found = None
-        try:
-            found = find() if self.offline is None else None
-        except ProtocolError as bad:
-            self._damaged(bad)
-        except OSError as error:
-            self._fail(error)
-        if found is None or found.offset >= self.limit_offset(limit):
-            return TimestampOffset(-1, -1, -1)
-        return found
+    def _located(
+        self, find: Callable[[Callable[[], bool]], Steps[TimestampOffset | None]], limit: Limit
+    ) -> Steps[TimestampOffset]:
+        """What `find` finds, in the log as it stands then; nothing if it meets damage, which takes it offline."""
+        while self.offline is None:
+            replaced = self._segments.replaced
+
+            def moved(replaced: int = replaced) -> bool:
+                return self.offline is not None or self._segments.replaced != replaced
+
+            try:
+                found = yield from find(moved)
+            except Moved:
+                continue
+            except ProtocolError as bad:
+                self._damaged(bad)
+            except OSError as error:
+                self._fail(error)
+            else:
+                if found is not None and found.offset < self.limit_offset(limit):
+                    return found
+            break
+        return TimestampOffset(-1, -1, -1)
 
     def epoch_of(self, offset: int) -> int:
         """Leader epoch of the record at `offset`, -1 if unknown."""

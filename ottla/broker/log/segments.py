@@ -38,10 +38,10 @@ class Segments:
         "_directory",
         "_disk",
         "_hints",
-        "_replaced",
         "_segments",
         "active",
         "end_offset",
+        "replaced",
     )
 
     def __init__(self, disk: Disk, directory: str, segments: list[Segment], end_offset: int) -> None:
@@ -53,8 +53,8 @@ class Segments:
         self.end_offset = end_offset
         # Offset -> where its batch stands. Readers go on where they stopped, so most reads need no search.
         self._hints: dict[int, tuple[Segment, int]] = {}
-        # How often segments were replaced: who walks over them has to look anew.
-        self._replaced = 0
+        # How often segments were replaced or removed: who walks over them has to look anew.
+        self.replaced = 0
         # The sealed segments that have aborted transactions, as of this number of replacements and of segments.
         self._aborting: list[Segment] = []
         self._aborting_at = (-1, -1)
@@ -154,7 +154,7 @@ class Segments:
 
     def _with_aborted(self, offset: int) -> list[Segment]:
         """Those from `offset` on that may have aborted transactions: the active one, and few or many of the others."""
-        state = self._replaced, len(self._segments)
+        state = self.replaced, len(self._segments)
         if state != self._aborting_at:
             self._aborting = [segment for segment in self._segments[:-1] if segment.has_aborted_file]
             self._aborting_at = state
@@ -170,13 +170,13 @@ class Segments:
         offset = from_offset
         while offset < end_offset:
             segment, position = self._locate(offset)
-            replaced = self._replaced
+            replaced = self.replaced
             for _, header, batch in iter_file(segment.file, position, segment.size_bytes, check_crc=True):
                 if header.base_offset >= end_offset:
                     return
                 yield header, batch
                 offset = header.next_offset
-                if replaced != self._replaced:
+                if replaced != self.replaced:
                     break
             else:
                 if segment is self.active:
@@ -242,7 +242,7 @@ class Segments:
         self._segments[at : at + len(group)] = [segment]
         self._bases[at : at + len(group)] = [segment.base_offset]
         self._hints.clear()
-        self._replaced += 1
+        self.replaced += 1
 
     # --- retention ------------------------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class Segments:
         del self._segments[:count]
         del self._bases[:count]
         self._hints.clear()
-        self._replaced += 1
+        self.replaced += 1
         return removed
 
     # --- life -----------------------------------------------------------------------------------------------------

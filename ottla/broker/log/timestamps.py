@@ -2,14 +2,32 @@
 
 Source: Kafka's `UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTimestamp`,
 `FileRecords.searchForTimestamp`.
+
+A search is long where timestamps do not ascend, or where a batch is large, so it is done in steps. Between them
+segments may be deleted or replaced: `moved` tells, and is asked before a file is touched again.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-from ottla.broker.log.batches import iter_file
+from ottla.broker.costs import COPY_BYTE_US, ROW_US
+from ottla.broker.log.batches import batch_size, iter_file, pass_older
 from ottla.broker.log.segment import Segment
 from ottla.broker.log.segments import Segments
-from ottla.protocol.batch import iter_records
+from ottla.protocol.batch import BatchHeader
+from ottla.protocol.record_frames import find_record, raw_steps
+from ottla.protocol.steps import Steps
+
+BATCH_US: Final = 0.5
+"""One batch that is passed by its header."""
+WINDOW_US: Final = 30.0
+"""One read of the headers to pass."""
+
+IsMoved = Callable[[], bool]
+
+
+class Moved(Exception):
+    """The log has changed where it is searched."""
 
 
 class TimestampOffset(NamedTuple):
@@ -20,32 +38,69 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-def find_timestamp(segments: Segments, timestamp_ms: int, from_offset: int) -> TimestampOffset | None:
-    """The first record from `from_offset` on with at least `timestamp_ms`."""
+def find_timestamp(
+    segments: Segments, timestamp_ms: int, from_offset: int, moved: IsMoved
+) -> Steps[TimestampOffset | None]:
+    """The first record from `from_offset` on with at least `timestamp_ms`. Raises Moved."""
     for segment in segments:
         if segment.index.max_timestamp_ms >= timestamp_ms:
-            found = _search(segment, timestamp_ms, from_offset)
+            found = yield from _search(segment, timestamp_ms, from_offset, moved)
             if found is not None:
                 return found
+        yield from _pause(ROW_US, moved)
     return None
 
 
-def find_largest_timestamp(segments: Segments) -> TimestampOffset | None:
+def find_largest_timestamp(segments: Segments, moved: IsMoved) -> Steps[TimestampOffset | None]:
     """The first record with the largest timestamp of all, also of those below the log start that are still there."""
-    largest = max(segments, key=lambda segment: segment.index.max_timestamp_ms)
-    timestamp_ms = largest.index.max_timestamp_ms
-    if largest.size_bytes == 0:
+    largest: Segment | None = None
+    for segment in segments:
+        if largest is None or segment.index.max_timestamp_ms > largest.index.max_timestamp_ms:
+            largest = segment
+        yield from _pause(ROW_US, moved)
+    if largest is None or largest.size_bytes == 0:
         return None
-    return _search(largest, timestamp_ms, largest.base_offset)
+    return (yield from _search(largest, largest.index.max_timestamp_ms, largest.base_offset, moved))
 
 
-def _search(segment: Segment, timestamp_ms: int, from_offset: int) -> TimestampOffset | None:
+def _search(segment: Segment, timestamp_ms: int, from_offset: int, moved: IsMoved) -> Steps[TimestampOffset | None]:
     start = max(segment.index.offset_for_timestamp(timestamp_ms - 1), from_offset)
     position = segment.find(start)
-    for _, header, batch in iter_file(segment.file, position, segment.size_bytes):
-        if header.max_timestamp < timestamp_ms:
-            continue
-        for record in iter_records(batch, header):
-            if record.timestamp >= timestamp_ms and record.offset >= from_offset:
-                return TimestampOffset(record.offset, record.timestamp, header.partition_leader_epoch)
+    while position < segment.size_bytes:
+        position, batches, found = pass_older(segment.file, position, segment.size_bytes, timestamp_ms)
+        if found:
+            end = min(position + batch_size(segment.file, position), segment.size_bytes)
+            _, header, batch = next(iter_file(segment.file, position, end))
+            yield len(batch) * COPY_BYTE_US
+            at = yield from _search_batch(header, batch, timestamp_ms, from_offset)
+            if at is not None:
+                return at
+            position = end
+        yield from _pause(WINDOW_US + batches * BATCH_US, moved)
     return None
+
+
+def _search_batch(
+    header: BatchHeader, batch: memoryview, timestamp_ms: int, from_offset: int
+) -> Steps[TimestampOffset | None]:
+    """The batch is memory of its own, so whatever becomes of the log does not matter here."""
+    epoch = header.partition_leader_epoch
+    if not header.is_log_append_time:
+        raw = yield from raw_steps(batch, header)
+        least = timestamp_ms - header.base_timestamp
+        found = yield from find_record(raw, header.record_count, least, from_offset - header.base_offset)
+        if found is None:
+            return None
+        return TimestampOffset(header.base_offset + found[0], header.base_timestamp + found[1], epoch)
+    if header.record_count == header.last_offset_delta + 1:  # all are there, and all have the same time
+        offset = max(header.base_offset, from_offset)
+        return TimestampOffset(offset, header.max_timestamp, epoch) if offset <= header.last_offset else None
+    raw = yield from raw_steps(batch, header)
+    found = yield from find_record(raw, header.record_count, None, from_offset - header.base_offset)
+    return None if found is None else TimestampOffset(header.base_offset + found[0], header.max_timestamp, epoch)
+
+
+def _pause(cost_us: float, moved: IsMoved) -> Steps[None]:
+    yield cost_us
+    if moved():
+        raise Moved

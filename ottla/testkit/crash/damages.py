@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Limit, Partition
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.steps import to_the_end
 from ottla.testkit.crash.logs import PARTITION, Shape, stopped_log
 from ottla.testkit.crash.stage import DIRECTORY, Stage
 from ottla.testkit.scanner import ScannedBatch, ScannedPartition, scan_contents
@@ -256,7 +257,7 @@ class Scene:
 
     def _times_are_right(self, partition: Partition, sound: list[ScannedBatch]) -> None:
         for batch in sound[:: max(1, len(sound) // 4)]:
-            found = partition.offset_for_timestamp(batch.max_timestamp, Limit.END)
+            found = to_the_end(partition.offset_for_timestamp(batch.max_timestamp, Limit.END))
             if partition.offline is not None:
                 return
             first = next(

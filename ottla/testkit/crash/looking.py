@@ -8,6 +8,7 @@ from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.checkpoints import parse_directory_name
 from ottla.broker.log.partition import Limit, Partition
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.steps import to_the_end
 from ottla.testkit.crash.life import Life
 from ottla.testkit.crash.stage import DIRECTORY
 from ottla.testkit.scanner import OPEN, ScannedPartition, scan_contents
@@ -109,7 +110,7 @@ def _producer_differences(partition: Partition, scanned: ScannedPartition) -> It
 def _time_differences(partition: Partition, scanned: ScannedPartition) -> Iterator[str]:
     batches = [batch for batch in scanned.batches if batch.record_count]
     for batch in batches[:: max(1, len(batches) // TIMES)]:
-        found = partition.offset_for_timestamp(batch.max_timestamp, Limit.END)
+        found = to_the_end(partition.offset_for_timestamp(batch.max_timestamp, Limit.END))
         expected = next(
             record.offset
             for each in scanned.batches

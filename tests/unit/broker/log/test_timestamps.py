@@ -1,0 +1,171 @@
+"""A search by time finds what a reader of every record would, in short steps, whatever becomes of the log meanwhile."""
+
+import random
+
+import pytest
+
+from ottla.broker.log.results import Limit
+from ottla.protocol.batch import build_batch, iter_records, read_header, set_append_time
+from ottla.protocol.compression import NAMES
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.record_frames import empty_batch
+from ottla.protocol.steps import SHORT_US, Work, to_the_end
+
+NOW_MS = 1_700_000_000_000
+NOTHING = (-1, -1, -1)
+RECORDS = 6_000
+
+
+def steps_of(steps):
+    """(what the steps come to, what they yielded)."""
+    seen, answer = [], None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as stop:
+            return stop.value, seen
+        seen.append(step)
+        answer = step.call() if isinstance(step, Work) else None
+
+
+def naive(partition, timestamp_ms):
+    """The first record of at least `timestamp_ms`, by reading all that may be read."""
+    for record in all_records(partition):
+        if record.timestamp >= timestamp_ms and record.offset >= partition.log_start_offset:
+            return record.offset, record.timestamp, 0
+    return NOTHING
+
+
+def all_records(partition):
+    return [record for header, batch in partition.scan(0) for record in iter_records(batch, header)]
+
+
+def written(partition, batch):
+    """Append a batch as compaction, or another broker, might have left it."""
+    result = partition.append_own(batch)
+    assert result.error is ErrorCode.NONE
+    return result
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_found_is_what_reading_everything_finds(broker, seed):
+    draw = random.Random(seed)
+    partition = broker.partition(segment_bytes=3_000, index_interval_bytes=draw.choice([0, 200, 4096]))
+    for _ in range(60):
+        deltas = sorted(draw.sample(range(9), draw.randint(1, 5)))
+        batch = build_batch(
+            [(b"k", bytes(draw.randint(0, 90)), (), NOW_MS + draw.randrange(300)) for _ in deltas],
+            compression=draw.randrange(5),
+            offset_deltas=deltas,
+            last_offset_delta=draw.choice([deltas[-1], 9]),
+        )
+        if draw.random() < 0.3:
+            set_append_time(batch, NOW_MS + draw.randrange(300))
+        written(partition, batch)
+    largest = max(all_records(partition), key=lambda record: record.timestamp)
+    assert to_the_end(partition.max_timestamp_offset(Limit.END)) == (largest.offset, largest.timestamp, 0)
+    partition.raise_log_start(draw.randrange(partition.log_end_offset))
+    for timestamp_ms in range(NOW_MS - 1, NOW_MS + 301, 3):
+        found = to_the_end(partition.offset_for_timestamp(timestamp_ms, Limit.END))
+        assert found == naive(partition, timestamp_ms), timestamp_ms
+
+
+@pytest.mark.parametrize("codec", NAMES)
+@pytest.mark.parametrize("wanted", [0, 1, 3_999, RECORDS - 1])
+def test_a_large_batch_is_searched_in_short_steps(broker, produce, codec, wanted):
+    partition = broker.partition(max_message_bytes=1 << 22)
+    records = [(b"key", bytes(60), (), NOW_MS + n) for n in range(RECORDS)]
+    assert produce(partition, records, compression=codec).error is ErrorCode.NONE
+    found, seen = steps_of(partition.offset_for_timestamp(NOW_MS + wanted, Limit.END))
+    assert found == (wanted, NOW_MS + wanted, 0)
+    here = [step for step in seen if not isinstance(step, Work)]
+    assert all(step <= SHORT_US for step in here), "what takes longer is for a worker"
+    assert sum(here) < 2 * SHORT_US + wanted, "it stops where it finds"
+    found, _ = steps_of(partition.max_timestamp_offset(Limit.END))
+    assert found == (RECORDS - 1, NOW_MS + RECORDS - 1, 0)
+
+
+def test_records_of_append_time_are_not_decompressed_to_find_the_first(broker, produce):
+    partition = broker.partition(max_message_bytes=1 << 22, log_append_time=True)
+    produce(partition, [(b"key", bytes(60))] * RECORDS, compression=4)
+    partition.raise_log_start(17)
+    found, seen = steps_of(partition.offset_for_timestamp(NOW_MS, Limit.END))
+    assert found == (17, NOW_MS, 0)
+    assert not any(isinstance(step, Work) for step in seen)
+
+
+def test_many_batches_whose_times_do_not_ascend_are_passed_in_short_steps(broker, produce):
+    partition = broker.partition(index_interval_bytes=1 << 30)
+    for number in range(3_000):
+        produce(partition, timestamp_ms=NOW_MS + (number == 2_999), value=b"")
+    found, seen = steps_of(partition.offset_for_timestamp(NOW_MS + 1, Limit.END))
+    assert found.offset == 2_999
+    assert len(seen) > 3 and max(seen) <= SHORT_US
+
+
+def test_many_segments_are_looked_at_in_steps(broker, produce):
+    partition = broker.partition(segment_bytes=100)
+    for number in range(30):
+        produce(partition, timestamp_ms=NOW_MS + number)
+    assert len(partition.segments) == 30
+    for steps in (partition.offset_for_timestamp(NOW_MS + 29, Limit.END), partition.max_timestamp_offset(Limit.END)):
+        found, seen = steps_of(steps)
+        assert found.offset == 29 and len(seen) >= 29
+
+
+def finish(partition, timestamp_ms, meanwhile, after=1):
+    """The search, with something that happens to the log when it has rested so often."""
+    steps = partition.offset_for_timestamp(timestamp_ms, Limit.END)
+    for _ in range(after):
+        assert not isinstance(next(steps), Work)
+    meanwhile()
+    return to_the_end(steps)
+
+
+def test_segments_that_are_deleted_during_a_search_are_not_opened_again(broker, produce):
+    partition = broker.partition(segment_bytes=100)
+    for number in range(10):
+        produce(partition, timestamp_ms=NOW_MS + number)
+
+    def delete():
+        for segment in partition.drop_oldest(7):
+            segment.delete()
+
+    assert finish(partition, NOW_MS + 5, delete, after=3) == (7, NOW_MS + 7, 0)
+    assert partition.offline is None
+
+
+def test_a_log_that_is_deleted_during_a_search_is_left_alone(broker, produce):
+    partition = broker.partition(segment_bytes=100)
+    for number in range(10):
+        produce(partition, timestamp_ms=NOW_MS + number)
+
+    def delete():
+        broker.manager.delete_partition("t", 0)
+
+    assert finish(partition, NOW_MS + 9, delete) == NOTHING
+    assert not broker.path().exists() and broker.manager.offline is None
+
+
+def test_a_search_goes_on_in_a_segment_that_is_sealed_and_put_to_rest(broker, produce):
+    partition = broker.partition(index_interval_bytes=1 << 30)
+    for number in range(2_000):
+        produce(partition, timestamp_ms=NOW_MS + (number == 1_999), value=b"")
+
+    def seal():
+        partition.settings = type(partition.settings)(segment_bytes=100)
+        produce(partition)
+        assert len(partition.segments) == 2
+        for _ in range(2):
+            partition.rest()
+
+    assert finish(partition, NOW_MS + 1, seal) == (1_999, NOW_MS + 1, 0)
+
+
+def test_a_batch_of_no_records_is_passed(broker, produce):
+    partition = broker.partition(index_interval_bytes=0)
+    header = read_header(build_batch([(b"k", b"v")], timestamp_ms=NOW_MS + 9))
+    emptied = empty_batch(header._replace(max_timestamp=NOW_MS + 9))
+    written(partition, emptied)
+    produce(partition, timestamp_ms=NOW_MS + 9)
+    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 9, Limit.END)).offset == 1
