@@ -77,15 +77,14 @@ async def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit
         error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)
         if error:
             return Found(error)
+    if row.timestamp < 0 and row.timestamp != MAX_TIMESTAMP:
+        return _end(partition, row.timestamp, limit)
     if row.timestamp == MAX_TIMESTAMP:
         steps = partition.max_timestamp_offset(limit)
-        found = Found(ErrorCode.NONE, *await broker.long_work.drive(steps))
-    elif row.timestamp >= 0:
-        steps = partition.offset_for_timestamp(row.timestamp, limit)
-        found = Found(ErrorCode.NONE, *await broker.long_work.drive(steps))
     else:
-        found = _end(partition, row.timestamp, limit)
-    return found if partition.offline is None else Found(ErrorCode.KAFKA_STORAGE_ERROR)
+        steps = partition.offset_for_timestamp(row.timestamp, limit)
+    found = await broker.long_work.drive(steps)
+    return Found(ErrorCode.KAFKA_STORAGE_ERROR) if found is None else Found(ErrorCode.NONE, *found)
 
 
 def _end(partition: Partition, timestamp: int, limit: Limit) -> Found:

@@ -15,6 +15,7 @@ from ottla.protocol.steps import Steps
 
 _log = getLogger(__name__)
 
+_NOWHERE = TimestampOffset(-1, -1, -1)
 _OUT_OF_RANGE = Fetched(ErrorCode.OFFSET_OUT_OF_RANGE)
 _NOTHING = Fetched(ErrorCode.NONE)
 _NOTHING_STABLE = Fetched(ErrorCode.NONE, b"", [])
@@ -140,20 +141,23 @@ class ReadableLog:
             self._fail(error)
             raise
 
-    def offset_for_timestamp(self, timestamp_ms: int, limit: Limit) -> Steps[TimestampOffset]:
-        """(offset, timestamp, leader epoch) of the first record of at least `timestamp_ms`; -1 each if none."""
+    def offset_for_timestamp(self, timestamp_ms: int, limit: Limit) -> Steps[TimestampOffset | None]:
+        """(offset, timestamp, leader epoch) of the first record of at least `timestamp_ms`; -1 each if none has.
+
+        None if that cannot be told, because files cannot be read.
+        """
         return self._located(
             lambda moved: find_timestamp(self._segments, timestamp_ms, self.log_start_offset, moved), limit
         )
 
-    def max_timestamp_offset(self, limit: Limit) -> Steps[TimestampOffset]:
-        """(offset, timestamp, leader epoch) of the record with the largest timestamp; -1 each if there is none."""
+    def max_timestamp_offset(self, limit: Limit) -> Steps[TimestampOffset | None]:
+        """The same of the first record that has the largest timestamp."""
         return self._located(lambda moved: find_largest_timestamp(self._segments, moved), limit)
 
     def _located(
         self, find: Callable[[Callable[[], bool]], Steps[TimestampOffset | None]], limit: Limit
-    ) -> Steps[TimestampOffset]:
-        """What `find` finds, in the log as it stands then; nothing if it meets damage, which takes it offline."""
+    ) -> Steps[TimestampOffset | None]:
+        """What `find` finds, in the log as it stands then; None if it cannot read, or meets damage."""
         while self.offline is None:
             replaced = self._segments.replaced
 
@@ -169,10 +173,9 @@ class ReadableLog:
             except OSError as error:
                 self._fail(error)
             else:
-                if found is not None and found.offset < self.limit_offset(limit):
-                    return found
+                return found if found is not None and found.offset < self.limit_offset(limit) else _NOWHERE
             break
-        return TimestampOffset(-1, -1, -1)
+        return None
 
     def epoch_of(self, offset: int) -> int:
         """Leader epoch of the record at `offset`, -1 if unknown."""

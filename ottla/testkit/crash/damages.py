@@ -258,7 +258,7 @@ class Scene:
     def _times_are_right(self, partition: Partition, sound: list[ScannedBatch]) -> None:
         for batch in sound[:: max(1, len(sound) // 4)]:
             found = to_the_end(partition.offset_for_timestamp(batch.max_timestamp, Limit.END))
-            if partition.offline is not None:
+            if found is None:
                 return
             first = next(
                 (record.offset, record.timestamp)

@@ -117,6 +117,6 @@ def _time_differences(partition: Partition, scanned: ScannedPartition) -> Iterat
             for record in each.records()
             if record.timestamp >= batch.max_timestamp
         )
-        if found.offset != expected and partition.offline is None:
+        if found is not None and found.offset != expected and partition.offline is None:
             yield f"wrong time: {batch.max_timestamp} of {partition.name} leads to {found.offset}, not {expected}"
             return

@@ -214,9 +214,9 @@ def test_damage_that_a_search_by_time_meets_takes_the_partition_offline(broker, 
     content = bytearray(path.read_bytes())
     content[position] = 0x7F
     path.write_bytes(content)
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS, Limit.HIGH_WATERMARK)) == (-1, -1, -1)
+    assert to_the_end(partition.offset_for_timestamp(NOW_MS, Limit.HIGH_WATERMARK)) is None
     assert "is damaged" in partition.offline
-    assert to_the_end(partition.max_timestamp_offset(Limit.HIGH_WATERMARK)) == (-1, -1, -1)
+    assert to_the_end(partition.max_timestamp_offset(Limit.HIGH_WATERMARK)) is None
     assert len(caplog.records) == 1 and "--truncate-damaged t-0" in caplog.text
 
 

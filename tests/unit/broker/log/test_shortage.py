@@ -7,10 +7,12 @@ from contextlib import contextmanager
 import pytest
 
 from ottla.broker.log.cleaner import LogCleaner
+from ottla.broker.log.results import Limit
 from ottla.broker.log.retention import Retention
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import RealDisk, RealFile
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.steps import to_the_end
 
 
 @contextmanager
@@ -67,6 +69,15 @@ def test_the_limit_is_said_once_a_minute(broker, disk, produce, caplog):
         produce(partition)
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2 and all("RLIMIT_NOFILE" in each and "tried again" in each for each in said)
+
+
+def test_a_search_by_time_is_refused_and_not_answered_with_nothing(broker, disk, produce):
+    partition = broker.partition()
+    produce(partition)
+    searches = [lambda: partition.offset_for_timestamp(0, Limit.END), lambda: partition.max_timestamp_offset(Limit.END)]
+    with short("pread", number=errno.ENOMEM, places=(RealFile,)):
+        assert [to_the_end(search()) for search in searches] == [None, None]
+    assert [to_the_end(search()).offset for search in searches] == [0, 0]
 
 
 def test_a_read_is_refused_and_the_next_one_is_not(broker, disk, produce):

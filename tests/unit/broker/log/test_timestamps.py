@@ -143,7 +143,7 @@ def test_a_log_that_is_deleted_during_a_search_is_left_alone(broker, produce):
     def delete():
         broker.manager.delete_partition("t", 0)
 
-    assert finish(partition, NOW_MS + 9, delete) == NOTHING
+    assert finish(partition, NOW_MS + 9, delete) is None
     assert not broker.path().exists() and broker.manager.offline is None
 
 
