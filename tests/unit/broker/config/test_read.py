@@ -1,0 +1,28 @@
+"""An option that nobody reads would be believed: each is read where the broker's code is."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import ottla.broker
+from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS
+
+BROKER = Path(ottla.broker.__file__).parent
+READ = {
+    node.attr
+    for path in BROKER.rglob("*.py")
+    for node in ast.walk(ast.parse(path.read_text()))
+    if isinstance(node, ast.Attribute)
+}
+INHERITED = {option.broker for option in TOPIC_OPTIONS if option.acted_on}
+
+
+@pytest.mark.parametrize("option", BROKER_OPTIONS, ids=lambda option: option.key)
+def test_option_of_the_broker_is_read_or_inherited_by_topics(option):
+    assert option.attribute in READ or option.key in INHERITED
+
+
+@pytest.mark.parametrize("option", [one for one in TOPIC_OPTIONS if one.acted_on], ids=lambda option: option.key)
+def test_config_of_topics_is_read_unless_it_is_said_not_to_be(option):
+    assert option.attribute in READ
