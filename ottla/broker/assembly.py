@@ -176,7 +176,12 @@ class Assembly:
 
     def _broker_configs_changed(self) -> None:
         cluster = self.broker.cluster
-        self.broker.config = self._in_force.of(cluster.node_id, cluster.image.broker_configs)
+        config = self._in_force.of(cluster.node_id, cluster.image.broker_configs)
+        before, self.config, self.broker.config = self.config, config, config
+        self._cleaner.set_dedupe_buffer(config.log_cleaner_dedupe_buffer_size)
+        if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and "cleaner" in self._timers:
+            self._timers["cleaner"].cancel()
+            self._every("cleaner", config.log_cleaner_backoff_ms, self._cleaner.start)
         self._start("reconfigure", self._reconfigure)
 
     async def _reconfigure(self) -> None:
@@ -252,7 +257,6 @@ def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogSettin
         directory=config.log_dirs,
         node_id=config.node_id,
         node_id_given=config.origin("node.id") != DEFAULT,
-        producer_id_expiration_ms=config.producer_id_expiration_ms,
         file_delete_delay_ms=config.log_segment_delete_delay_ms,
         truncate_damaged=truncate_damaged,
     )
@@ -282,6 +286,7 @@ def _partition_settings(config: Config, own: dict[str, str]) -> PartitionSetting
         flush_messages=topic.flush_messages,
         compression_type=topic.compression_type,
         compression_level=_compression_level(topic),
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
     )
 
 

@@ -85,12 +85,16 @@ class LogCleaner:
         self._clock = clock
         self._turns = turns
         self._long_work = long_work or LongWork(turns, LaterWorkers(turns.next_turn), dedupe_buffer_bytes)
-        self._keys_max = max(1, dedupe_buffer_bytes // KEY_BYTES)
+        self.set_dedupe_buffer(dedupe_buffer_bytes)
         self._running = False
         self._activity: Activity[None] | None = None
         # Logs with damage are not tried again, those that were interrupted not before the next `start`.
         self._damaged: set[Partition] = set()
         self._skipped: set[Partition] = set()
+
+    def set_dedupe_buffer(self, size_bytes: int) -> None:
+        """The memory for the keys of the next log."""
+        self._keys_max = max(1, size_bytes // KEY_BYTES)
 
     def start(self) -> None:
         """Clean what is dirty enough, unless that is being done."""

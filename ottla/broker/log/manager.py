@@ -232,7 +232,6 @@ class LogManager:
             loaded=loaded,
             disk=self._disk,
             clock=self._clock,
-            producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
             on_failure=self.met,
             flush=self._flusher.flush,
         )
@@ -285,7 +284,7 @@ class LogManager:
             for topic, index, topic_id, settings in partitions:
                 if (topic, index) in self._partitions:
                     continue
-                directory, start = self._path(f"{topic}-{index}"), self._start_of((topic, index), now_ms)
+                directory, start = self._path(f"{topic}-{index}"), self._start_of((topic, index), settings, now_ms)
                 size_bytes = bytes_to_scan(self._disk, directory, start.recovery_point)
                 if size_bytes >= LEAST_BYTES and self.topic_id_on_disk(topic, index) == topic_id:
                     jobs.append(Job(directory, settings, start, size_bytes))
@@ -297,16 +296,16 @@ class LogManager:
         found = self._recovered.pop(directory, None)
         if found is not None:
             return take_over(self._disk, directory, settings, found, now_ms)
-        return load_log(self._disk, directory, settings, self._start_of(key, now_ms))
+        return load_log(self._disk, directory, settings, self._start_of(key, settings, now_ms))
 
-    def _start_of(self, key: TopicPartition, now_ms: int) -> Start:
+    def _start_of(self, key: TopicPartition, settings: PartitionSettings, now_ms: int) -> Start:
         return Start(
             recovery_point=self._checkpoints.recovery_point(key),
             log_start_offset=self._checkpoints.log_start(key),
             clean=self.clean_start,
             truncate_damaged=f"{key[0]}-{key[1]}" in self.settings.truncate_damaged,
             now_ms=now_ms,
-            producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
+            producer_id_expiration_ms=settings.producer_id_expiration_ms,
         )
 
     def _write_topic_id(self, directory: str, topic_id: bytes) -> None:

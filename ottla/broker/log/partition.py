@@ -57,7 +57,6 @@ class Partition(ReadableLog):
     __slots__ = (
         "_clock",
         "_disk",
-        "_expiration_ms",
         "_flush",
         "_pending",
         "_producers",
@@ -82,7 +81,6 @@ class Partition(ReadableLog):
         loaded: LoadedLog,
         disk: Disk,
         clock: Clock,
-        producer_id_expiration_ms: int = 86_400_000,
         on_failure: Callable[[OSError], None] | None = None,
         flush: Callable[["Partition"], None] | None = None,
     ) -> None:
@@ -101,7 +99,6 @@ class Partition(ReadableLog):
         self._producers = loaded.producers
         self._snapshot_offset = loaded.snapshot_offset
         self._snapshot_writer: SnapshotWriter | None = None
-        self._expiration_ms = producer_id_expiration_ms
         self._flush = flush
         self._pending: deque[tuple[int, OnDurable]] = deque()
         self.lead(leader_epoch)
@@ -310,7 +307,7 @@ class Partition(ReadableLog):
 
     def expire_producers(self, now_ms: int) -> Iterator[int]:
         """Forget producers that were quiet for `producer.id.expiration.ms`: how many, slice by slice."""
-        return self._producers.expire(now_ms, self._expiration_ms)
+        return self._producers.expire(now_ms, self.settings.producer_id_expiration_ms)
 
     # --- durability -----------------------------------------------------------------------------------------------
 

@@ -40,6 +40,8 @@ class PartitionSettings:
     compression_type: str = PRODUCER_COMPRESSION
     # Of the codec that `compression_type` names; None: the codec's own default.
     compression_level: int | None = None
+    # How long a producer without an open transaction is remembered.
+    producer_id_expiration_ms: int = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,6 @@ class LogSettings:
     # Whether the operator named the node; if not, a directory that has an id gives it.
     node_id_given: bool = False
     cluster_id: str | None = None
-    producer_id_expiration_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     # Names `<topic>-<index>` of damaged partitions that the operator gave up: cut where the damage begins.
     truncate_damaged: frozenset[str] = field(default_factory=frozenset)

@@ -12,8 +12,9 @@ from ottla.protocol.produced import check_produced_batch
 
 
 class Timer:
-    def __init__(self, clock, callback):
+    def __init__(self, clock, delay_ms, callback):
         self.clock = clock
+        self.delay_ms = delay_ms
         self.callback = callback
 
     def cancel(self):
@@ -34,7 +35,7 @@ class Clock:
         return 0.0
 
     def call_later(self, delay_ms, callback):
-        timer = Timer(self, callback)
+        timer = Timer(self, delay_ms, callback)
         self.timers.add(timer)
         return timer
 
@@ -139,3 +140,17 @@ def test_what_is_read_at_the_start_begins_with_the_changed_configs(assembly, clo
     again.broker.cluster.create_topic("ledger", 1, {})
     assert largest(again, ["ledger"]) == {100}
     again.close()
+
+
+def test_what_has_an_interval_or_a_size_of_its_own_takes_the_changed_one(assembly, clock):
+    assembly.broker.cluster.create_topic("ledger", 1, {})
+    assembly.start_housekeeping()
+    clock.run_turns()
+    count = len(clock.timers)
+    change_broker(assembly, log_cleaner_backoff_ms="7", producer_id_expiration_ms="9")
+    clock.run_turns()
+    assert len(clock.timers) == count
+    assert 7 in {timer.delay_ms for timer in clock.timers}
+    assert assembly.broker.cluster.partition("ledger", 0).settings.producer_id_expiration_ms == 9
+    assembly.close()
+    assert clock.timers == set()

@@ -21,9 +21,8 @@ from ottla.testkit.scanner import scan_partition
 
 DATA = Path(__file__).parents[3] / "data" / "kafka-4.3.1"
 # As the directories were written (sources of the data: log.segment.bytes, log.index.size.max.bytes).
-SETTINGS = PartitionSettings(segment_bytes=1_048_576, segment_index_bytes=65_536)
 # Long after the records, so expiration is put off: Kafka stopped while their producers were known.
-EXPIRATION_MS = 10**15
+SETTINGS = PartitionSettings(segment_bytes=1_048_576, segment_index_bytes=65_536, producer_id_expiration_ms=10**15)
 
 
 def unpack(name, target):
@@ -46,9 +45,7 @@ class FixedClock:
 
 def open_manager(directory):
     turns = Turns(lambda callback: callback(), pytest.fail)
-    manager = LogManager(
-        RealDisk(), FixedClock(), turns, LogSettings(str(directory), producer_id_expiration_ms=EXPIRATION_MS)
-    )
+    manager = LogManager(RealDisk(), FixedClock(), turns, LogSettings(str(directory)))
     manager.open()
     for name in manager.partition_dirs():
         topic, index = parse_directory_name(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.log.manager import LogDirectoryError
-from ottla.broker.log.settings import LogSettings
+from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ErrorCode
 
@@ -371,8 +371,8 @@ def is_open(segment):
 
 
 def test_defaults_are_kafka_s():
-    settings = LogSettings("x")
-    assert (settings.producer_id_expiration_ms, settings.file_delete_delay_ms) == (86_400_000, 60_000)
+    assert PartitionSettings().producer_id_expiration_ms == 86_400_000
+    assert LogSettings("x").file_delete_delay_ms == 60_000
 
 
 def test_a_checkpoint_that_has_not_changed_is_not_written_again(broker, produce, monkeypatch):
