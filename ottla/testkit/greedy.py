@@ -183,8 +183,8 @@ class _Maker:
             max(1, (many - one) / (_SAMPLE - 1)),
             max(1, (entries - entries_of_one) // (_SAMPLE - 1)),
         )
-        by_entries = (self._max_entries - entries_of_one) // row_entries
-        count = max(1, min(by_entries, int((self._max_bytes - one) / row_bytes)))
+        more_by_entries = (self._max_entries - entries_of_one) // row_entries
+        count = 1 + max(0, min(more_by_entries, int((self._max_bytes - one) / row_bytes)))
         while True:
             message = self._make(path, greed, count)
             if count == 1 or len(message.encode(version=self._version)) <= self._max_bytes:
