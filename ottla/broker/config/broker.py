@@ -190,7 +190,7 @@ class Config:
     )
     group_max_size: int = int32(INT32_MAX, "The most members a group may have.", at_least=1)
     group_member_max_protocols: int = int32(
-        50, "Ottla's own: the most protocols (assignors) that a member of a group may name.", at_least=1
+        20, "Ottla's own: the most protocols (assignors) that a member of a group may name.", at_least=1
     )
     group_member_max_metadata_bytes: int = int32(
         262144,

@@ -6,14 +6,14 @@ Source: `org.apache.kafka.coordinator.group.GroupCoordinatorService`, `GroupMeta
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
-from ottla.broker.costs import ROW_US
+from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.group.directory import GroupDirectory
@@ -33,6 +33,8 @@ from ottla.protocol.state_records import GroupValue
 log = logging.getLogger("ottla.group")
 
 MINUTE_MS = 60_000
+TOLD_US = 20.0
+"""One request that has waited: its reply, and what becomes of it on the way out."""
 
 W = TypeVar("W")
 
@@ -135,10 +137,7 @@ class GroupCoordinator:
         outcome = _joined(entry, ask, member_id, self._now())
         wait = self._wait(entry.joins, member_id, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
         self._follow(entry, outcome)
-        reply = await wait
-        self._turns.charge(ROW_US * (1 + len(reply.members)))
-        await self._turns.share()  # a generation wakes all of its members at once
-        return reply
+        return await wait
 
     def _begin_group(self, group_id: str) -> tuple[Entry | None, ErrorCode]:
         """A new group, empty: it is logged whether or not its first member is accepted."""
@@ -201,10 +200,7 @@ class GroupCoordinator:
         outcome = group.sync(group.members[caller.member_id], assignments)
         wait = self._wait(entry.syncs, caller.member_id, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
         self._follow(entry, outcome)
-        reply = await wait
-        self._turns.charge(ROW_US)
-        await self._turns.share()  # an assignment wakes all members at once
-        return reply
+        return await wait
 
     def heartbeat(self, caller: Caller) -> ErrorCode:
         """Heartbeat: the member lives; REBALANCE_IN_PROGRESS tells it to join again."""
@@ -255,19 +251,24 @@ class GroupCoordinator:
         if outcome.step is not None:
             error = self._log(entry, outcome.step.record)
             outcome.add(entry.group.logged(outcome.step, error, self._now()))
-        for member_id, joined in outcome.joined.items():
-            join = entry.joins.pop(member_id, None)
-            if join is not None:
-                join.wake(joined)
-        for member_id, synced in outcome.synced.items():
-            sync = entry.syncs.pop(member_id, None)
-            if sync is not None:
-                sync.wake(synced)
+        joins, syncs = entry.joins, entry.syncs
+        self._tell(iter([(joins.pop(each), reply) for each, reply in outcome.joined.items() if each in joins]))
+        self._tell(iter([(syncs.pop(each), reply) for each, reply in outcome.synced.items() if each in syncs]))
         self._arm(entry)
+
+    def _tell(self, due: Iterator[tuple[Wait[W], W]]) -> None:
+        """Wake who waits, in shares: a generation or an assignment is told to all members."""
+        for wait, reply in due:
+            wait.wake(reply)
+            self._turns.charge(TOLD_US)
+            if self._turns.over:
+                self._turns.rest(lambda: self._tell(due))
+                return
 
     def _log(self, entry: Entry, value: GroupValue) -> ErrorCode:
         """Log what a group has decided. Those who wait in it are answered whatever breaks here."""
         group_id = entry.group.group_id
+        self._turns.charge(BATCH_US + len(value.members) * STATE_RECORD_US)
         try:
             result = self._directory.log_group(entry.index, group_id, value)
         except Exception:

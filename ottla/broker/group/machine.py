@@ -9,7 +9,7 @@ Source: `org.apache.kafka.coordinator.group.GroupMetadataManager` (classicGroup.
 Kafka 4.3.1.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -94,9 +94,12 @@ class Group:
 
     # -- what is durable ------------------------------------------------------------------------------------------
 
-    def value(self) -> GroupValue:
-        """The group's record as it stands."""
-        members = tuple(member.saved(self.protocol) for member in self.members.values())
+    def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupValue:
+        """The group's record as it stands, or with other assignments by member id."""
+        members = tuple(
+            each.saved(self.protocol, None if assignments is None else assignments.get(each.member_id, b""))
+            for each in self.members.values()
+        )
         return GroupValue(
             self.protocol_type or "",
             self.generation,
@@ -214,10 +217,11 @@ class Group:
     ) -> Restarted:
         """The record has the member at the end of the list, where it will be."""
         before = self.value()
-        restarted = replace(member, member_id=new_id, protocols=protocols, timeouts=timeouts).saved(self.protocol)
+        restarted = replace(member, member_id=new_id)
+        restarted.want(protocols, timeouts)
         others = tuple(each for each in before.members if each.member_id != member.member_id)
         leader = new_id if before.leader == member.member_id else before.leader
-        record = before._replace(leader=leader, members=(*others, restarted))
+        record = before._replace(leader=leader, members=(*others, restarted.saved(self.protocol)))
         return Restarted(record, member.member_id, new_id, protocols, timeouts, can_skip)
 
     # -- members go -----------------------------------------------------------------------------------------------
@@ -260,9 +264,7 @@ class Group:
             return Outcome(synced={member.member_id: self._sync_reply(member)})
         if member.member_id == self.roster.leader:
             given = dict(assignments)
-            value = self.value()
-            members = tuple(each._replace(assignment=given.get(each.member_id, b"")) for each in value.members)
-            return Outcome(step=Assigned(value._replace(members=members), member.member_id, given))
+            return Outcome(step=Assigned(self.value(given), member.member_id, given))
         self._has_synced(member.member_id)
         member.awaiting_sync = True
         return Outcome()

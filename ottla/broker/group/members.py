@@ -58,6 +58,7 @@ class Member:
     is_new: bool = False
     awaiting_join: bool = False
     awaiting_sync: bool = False
+    _said: tuple[str | None, bytes] = field(default=(None, b""), init=False, repr=False, compare=False)
 
     @property
     def is_excused(self) -> bool:
@@ -66,14 +67,20 @@ class Member:
 
     def subscription(self, protocol: str | None) -> bytes:
         """The metadata that the member gave for `protocol`; empty when it has none."""
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+        if self._said[0] != protocol:
+            self._said = protocol, next((metadata for name, metadata in self.protocols if name == protocol), b"")
+        return self._said[1]
+
+    def want(self, protocols: Protocols, timeouts: Timeouts) -> None:
+        """The member joins again with what it wants now."""
+        self.protocols, self.timeouts, self._said = protocols, timeouts, (None, b"")
 
     def touch(self, now_ms: float) -> None:
         """The member gave a sign of life, or was told something that it must react to."""
         self.session_deadline_ms = now_ms + self.timeouts.session_ms
 
-    def saved(self, protocol: str | None) -> GroupMember:
-        """What the group's record keeps of the member."""
+    def saved(self, protocol: str | None, assignment: bytes | None = None) -> GroupMember:
+        """What the group's record keeps of the member, with its assignment or another one."""
         return GroupMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -82,7 +89,7 @@ class Member:
             rebalance_timeout_ms=self.timeouts.rebalance_ms,
             session_timeout_ms=self.timeouts.session_ms,
             subscription=self.subscription(protocol),
-            assignment=self.assignment,
+            assignment=self.assignment if assignment is None else assignment,
         )
 
 
@@ -147,8 +154,7 @@ class Roster:
         """A member joins again with what it wants now."""
         self._count(member.protocols, -1)
         self._count(protocols, 1)
-        member.protocols = protocols
-        member.timeouts = timeouts
+        member.want(protocols, timeouts)
 
     def error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID when this is not a member."""

@@ -94,11 +94,16 @@ class FakeClock:
     def armed(self):
         return sum(timer.callback is not None for _, _, timer in self._timers)
 
+    def one_turn(self):
+        """Run what was put off to the next turn; whether there was anything."""
+        ready, self._next = self._next, []
+        for callback in ready:
+            self.enter(callback)
+        return bool(ready)
+
     def settle(self):
-        while self._next:
-            ready, self._next = self._next, []
-            for callback in ready:
-                self.enter(callback)
+        while self.one_turn():
+            pass
 
     def stall(self, ms, *arrived):
         """The process is stopped; when it goes on, timers run before what `arrived` in the sockets meanwhile."""
@@ -128,7 +133,7 @@ class Rig:
             "group_min_session_timeout_ms": 6_000,
             "group_max_session_timeout_ms": 1_800_000,
             "group_max_size": 2**31 - 1,
-            "group_member_max_protocols": 50,
+            "group_member_max_protocols": 20,
             "group_member_max_metadata_bytes": 1_000,
             "offset_metadata_max_bytes": 10,
             "offsets_retention_minutes": 100,

@@ -1,8 +1,10 @@
 """Members against the coordinator: who waits, who is answered, what is logged, what a restart keeps."""
 
+from itertools import pairwise
+
 import pytest
 
-from ottla.broker.group import directory
+from ottla.broker.group import coordinator, directory
 from ottla.broker.group.machine import MOST_RESERVED
 from ottla.broker.group.states import GroupState
 from ottla.broker.turns import SHARE_US
@@ -316,9 +318,9 @@ def named(count):
 @pytest.mark.parametrize(
     ("protocols", "error"),
     [
-        (named(50), ErrorCode.NONE),
-        (named(51), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        (named(50) * 300, ErrorCode.NONE),
+        (named(20), ErrorCode.NONE),
+        (named(21), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (named(20) * 300, ErrorCode.NONE),
         ((("range", bytes(500)), ("sticky", bytes(500))), ErrorCode.NONE),
         ((("range", bytes(500)), ("sticky", bytes(501))), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ((("range", bytes(1_000)), ("range", bytes(1_000))), ErrorCode.NONE),
@@ -379,3 +381,24 @@ def test_timer_of_a_group_that_ends_while_the_sockets_are_read_does_nothing(rig)
     (reply,) = rig.stable()
     rig.clock.stall(20_000, rig.groups.stop)
     assert set(rig.group().members) == {reply.member_id}
+
+
+def test_members_are_told_a_generation_and_an_assignment_in_shares(rig, monkeypatch):
+    monkeypatch.setattr(coordinator, "TOLD_US", SHARE_US / 4)
+    members = rig.stable(20, session_ms=600_000)
+    again = [rig.join(each.member_id, protocols=(("range", b"new"),), session_ms=600_000) for each in members]
+    assert most_in_a_turn(rig, again) <= 4
+    leader, *others = (each[0] for each in again)
+    assert leader.members
+    synced = [rig.sync(each) for each in others]
+    synced.append(rig.sync(leader, [(leader.member_id, b"A")]))
+    assert most_in_a_turn(rig, synced) <= 4
+    assert {each[0].error for each in synced} == {ErrorCode.NONE}
+
+
+def most_in_a_turn(rig, waiting):
+    counts = [0, sum(map(len, waiting))]
+    while rig.clock.one_turn():
+        counts.append(sum(map(len, waiting)))
+    assert counts[-1] == len(waiting)
+    return max(later - earlier for earlier, later in pairwise(counts))
