@@ -13,12 +13,13 @@ from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config, ConfigInForce, TopicConfig, topic_config
 from ottla.broker.config.option import DEFAULT
 from ottla.broker.connection import Connection
-from ottla.broker.costs import CONFIGURE_US
+from ottla.broker.costs import CONFIGURE_US, LOOK_US, ROW_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
 from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.log.producers import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.clock import Clock, Timer
@@ -34,7 +35,6 @@ log = getLogger("ottla.server")
 IDLE_SWEEPS = 4
 FIRST_RETENTION_MS = 30_000
 """`log.initial.task.delay.ms`: a start is busy enough."""
-EXPIRY_BUDGET_MS = 2.0
 
 
 class Assembly:
@@ -167,12 +167,12 @@ class Assembly:
 
     async def _expire_in_slices(self) -> None:
         now_ms = self._clock.now_ms()
-        until_ms = self._clock.monotonic_ms() + EXPIRY_BUDGET_MS
         for partition in list(self.broker.cluster.partitions()):
-            for _ in partition.expire_producers(now_ms):
-                if self._clock.monotonic_ms() > until_ms:
-                    await self._turns.pause()
-                    until_ms = self._clock.monotonic_ms() + EXPIRY_BUDGET_MS
+            self._turns.charge(ROW_US)
+            for forgotten in partition.expire_producers(now_ms):
+                self._turns.charge((min(partition.producer_count, EXPIRY_SLICE) + 2 * forgotten) * LOOK_US)
+                await self._turns.share()
+            await self._turns.share()
 
     def _broker_configs_changed(self) -> None:
         cluster = self.broker.cluster

@@ -31,6 +31,9 @@ ROW_US: Final = 2.0
 APPEND_US: Final = 20.0
 """One batch that is appended: its producer's state, the indexes, the write."""
 
+LOOK_US: Final = 0.2
+"""One entry of a table that is looked at and left as it is."""
+
 FILE_CALL_US: Final = 20.0
 """One call for a file or a name that only touches memory: open, rename, remove, list, make a directory."""
 

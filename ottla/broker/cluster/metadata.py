@@ -74,9 +74,15 @@ class PartitionStore(Protocol):
         """After a crash: read the long logs of (topic, index, topic id, settings) side by side."""
 
     def open_partition(
-        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
+        self,
+        topic: str,
+        index: int,
+        topic_id: bytes,
+        leader_epoch: int,
+        settings: PartitionSettings,
+        patient: bool = False,
     ) -> Partition:
-        """Open or create one partition of this broker. Raises Shortage."""
+        """Open or create one partition of this broker. Raises Shortage if it is `patient`."""
 
     def absent_partition(
         self, topic: str, index: int, topic_id: bytes, leader_epoch: int, reason: str | None = None
@@ -374,8 +380,10 @@ class Cluster:
             partition = self._store.absent_partition(topic.name, index, topic.topic_id, epoch)
         else:
             settings = self._settings_of(topic.configs)
+            # A coordinator would take what cannot be read now for empty, and go on without what it has never loaded.
+            patient = topic.name not in self._internal_topics
             try:
-                partition = self._store.open_partition(topic.name, index, topic.topic_id, epoch, settings)
+                partition = self._store.open_partition(topic.name, index, topic.topic_id, epoch, settings, patient)
             except Shortage as short:  # not kept: who asks next tries again
                 return self._store.absent_partition(topic.name, index, topic.topic_id, epoch, f"{short}")
             if partition.leader_epoch != epoch:

@@ -4,11 +4,11 @@ Source: Kafka's `LogManager.checkpointLogRecoveryOffsets`, `checkpointLogStartOf
 `ReplicaManager.checkpointHighWatermarks`, `LogCleanerManager`; the files' format is in `checkpoints.py`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 from logging import getLogger
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log import checkpoints
 from ottla.broker.log.checkpoint_files import CheckpointFiles
 from ottla.broker.log.checkpoints import TopicPartition
@@ -16,12 +16,10 @@ from ottla.broker.log.offset_table import OffsetTable
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk, SyncJob
+from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
 
 _log = getLogger(__name__)
-
-WALK_BUDGET_MS: Final = 2.0
-WALK_STEP: Final = 100
 
 
 class _Sync(NamedTuple):
@@ -39,12 +37,14 @@ class Checkpointer:
         self,
         disk: Disk,
         clock: Clock,
+        turns: Turns,
         directory: str,
         partitions: Mapping[TopicPartition, Partition],
         failed: Callable[[OSError], None],
     ) -> None:
         self._disk = disk
         self._clock = clock
+        self._turns = turns
         self._directory = directory
         self._partitions = partitions
         self._failed = failed
@@ -57,8 +57,9 @@ class Checkpointer:
         self._forgotten: set[TopicPartition] = set()
         self._files = CheckpointFiles(disk, clock, directory, failed)
         self._sync: _Sync | None = None
-        # A round in progress: the partitions to look at yet, and those found with sealed segments to sync.
-        self._walk: Iterator[tuple[TopicPartition, Partition]] | None = None
+        # Of a round in progress: whether there is one, and the partitions found with sealed segments to sync.
+        self._busy = False
+        self._round: Activity[None] | None = None
         self._sealed: list[Partition] = []
 
     # --- what they say --------------------------------------------------------------------------------------------
@@ -119,45 +120,52 @@ class Checkpointer:
     def run(self) -> None:
         """Write the checkpoints, and start to sync what was sealed since.
 
-        Partitions are looked at for a few milliseconds a turn; while a round is in progress, a call does nothing.
+        Partitions are looked at in shares; while a round is in progress, a call does nothing.
         """
-        if self._walk is not None:
+        if self._busy:
             return
         try:
             self._end_sync()
         except OSError as error:
             self._failed(error)
             return
-        self._walk = iter(list(self._partitions.items()))
-        self._look_at_some()
+        self._busy = True
+        self._round = self._turns.start(self._go_round(), self._ended, self._broke)
 
     def stop(self) -> None:
         """End a round in progress without writing anything more."""
-        self._walk = None
+        activity, self._round = self._round, None
+        if activity is not None:
+            activity.discard()
+        self._ended(None)
         self._files.forget_beside()
 
-    def _look_at_some(self) -> None:
-        walk = self._walk
-        if walk is None:
-            return
-        until_ms = self._clock.monotonic_ms() + WALK_BUDGET_MS
-        while some := list(islice(walk, WALK_STEP)):
-            for key, partition in some:
-                if partition.offline is None:
-                    if not self._is_noted(key, partition):
-                        self._note(key, partition)
-                    if partition.unsynced and self._sync is None:
-                        self._sealed.append(partition)
-                    partition.rest()
-            if self._clock.monotonic_ms() > until_ms:
-                self._clock.next_turn(self._look_at_some)
-                return
-        self._walk = None
-        try:
-            self._start_sync()
-            self._write_beside()
-        except OSError as error:
+    async def _go_round(self) -> None:
+        self._sealed = []
+        turns = self._turns
+        for key, partition in list(self._partitions.items()):
+            if partition.offline is None:
+                turns.charge(ROW_US)
+                if not self._is_noted(key, partition):
+                    self._note(key, partition)
+                if partition.unsynced and self._sync is None:
+                    self._sealed.append(partition)
+                turns.charge(partition.rest() * LOOK_US)
+                await turns.share()
+        self._round = None  # what follows is done in this step, and `stop` has nothing to discard
+        self._start_sync()
+        self._write_beside()
+
+    def _ended(self, result: None) -> None:
+        self._busy = False
+        self._round = None
+
+    def _broke(self, error: Exception) -> None:
+        self._ended(None)
+        if isinstance(error, OSError):
             self._failed(error)
+        else:
+            _log.error("The checkpoints wait for the next round", exc_info=error)
 
     def _end_sync(self) -> None:
         """If the sync of sealed files has ended, move the recovery points that it covers."""
@@ -235,7 +243,9 @@ class Checkpointer:
         self._write_unsynced()
         without = set(self._forgotten)
         on_durable = (lambda: self._forgotten.difference_update(without)) if without else None
-        self._files.write_beside(self._needed(), on_durable)
+        needed = self._needed()
+        self._turns.charge(sum(map(len, needed.values())) * COPY_BYTE_US)
+        self._files.write_beside(needed, on_durable)
 
     def _needed(self) -> dict[str, bytes]:
         """The files that recovery reads."""

@@ -14,6 +14,7 @@ from contextlib import closing
 from logging import getLogger
 from typing import NamedTuple, TypeVar
 
+from ottla.broker.costs import BATCH_US, COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log.batches import iter_file
 from ottla.broker.log.compaction import (
     KEY_BYTES,
@@ -46,9 +47,6 @@ from ottla.protocol.varints import Buffer
 
 _log = getLogger(__name__)
 
-# One slice is so many records, or so many times this many bytes: a millisecond or two.
-_BYTES_PER_RECORD = 2_048
-_PARTITIONS_PER_SLICE = 1_000
 _WRITE_BYTES = 1 << 18
 # The thread that syncs is the one that acknowledges flushed appends: it is not to be held up for long.
 _SYNC_BYTES = 8 << 20
@@ -148,14 +146,15 @@ class LogCleaner:
         """Of the logs that are dirty enough, or have been dirty for too long, the one with the largest dirty share."""
         now_ms = self._clock.now_ms()
         best: _Filthy | None = None
-        for number, partition in enumerate(list(self._logs), 1):
-            if number % _PARTITIONS_PER_SLICE == 0:
-                await self._turns.pause()
+        for partition in list(self._logs):
+            self._turns.charge(LOOK_US)
+            await self._turns.share()
             settings = partition.settings
             if not settings.cleanup_compact or partition.offline is not None or len(partition.segments) < 2:
                 continue
             if partition in self._damaged or partition in self._skipped:
                 continue
+            self._turns.charge(len(partition.segments) * ROW_US)
             try:
                 dirt = self._dirt_of(partition, now_ms)
                 due = dirt.dirty_bytes > 0 and self._is_overdue(partition, dirt, now_ms)
@@ -226,7 +225,7 @@ class LogCleaner:
             found += (entry for entry in entries if entry.first_offset < upper)
             if any(entry.last_stable_offset >= upper for entry in entries):
                 break
-            await self._spend(partition, 1 + len(entries))
+            await self._spend(partition, ROW_US + len(entries) * LOOK_US)
         return found
 
     async def _map_keys(self, partition: Partition, dirt: Dirt, keys: KeyMap, aborted: list[AbortedTxn]) -> None:
@@ -246,9 +245,9 @@ class LogCleaner:
                         for frames in iter_frames(raw, header.record_count):
                             if not keys.add(header, frames, first):
                                 return
-                            await self._spend(partition, len(frames))
+                            await self._spend(partition, len(frames) * RECORD_US)
                     keys.reached(header.last_offset)
-                    await self._spend(partition, header.size_bytes // _BYTES_PER_RECORD)
+                    await self._spend(partition, _bytes_us(header))
             keys.reached((dirty[number + 1].base_offset if number + 1 < len(dirty) else end) - 1)
 
     async def _clean_group(self, partition: Partition, group: list[Segment], this_round: Round) -> None:
@@ -263,7 +262,7 @@ class LogCleaner:
                         left = await self._in_steps(partition, this_round.clean(header, batch, ends))
                         if left is not None and output.add(left, header) >= _SYNC_BYTES:
                             await self._sync(partition, output.take_unsynced())
-                        await self._spend(partition, header.size_bytes // _BYTES_PER_RECORD)
+                        await self._spend(partition, _bytes_us(header))
             self._check_there(partition, group)
             modified_ms = self._disk.modified_ms(group[-1].log_path)
             await self._sync(partition, output.finish(this_round.transactions.kept, modified_ms))
@@ -345,13 +344,18 @@ class LogCleaner:
         if partition.offline is not None:
             raise _Interrupted(partition.offline)
 
-    async def _spend(self, partition: Partition, records: int) -> None:
+    async def _spend(self, partition: Partition, cost_us: float) -> None:
         """Charge work; let others go on when the share is spent."""
-        self._turns.charge(records * RECORD_US)
+        self._turns.charge(cost_us)
         if self._turns.over:
             await self._turns.share()
             if partition.offline is not None:
                 raise _Interrupted(partition.offline)
+
+
+def _bytes_us(header: BatchHeader) -> float:
+    """What the bytes of a batch cost: they are read, checked, and perhaps written."""
+    return BATCH_US + header.size_bytes * (3 * COPY_BYTE_US)
 
 
 class _Output:

@@ -48,13 +48,14 @@ class LogManager:
         """Called once, when the directory has failed and every partition says so."""
         self._disk = disk
         self._clock = clock
+        self._turns = turns
         self._said_short_ms = -math.inf
         self._flusher = Flusher(disk, clock, self.fail)
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
         # By directory: what was recovered and is not opened yet.
         self._recovered: dict[str, Recovered] = {}
-        self._checkpoints = Checkpointer(disk, clock, settings.directory, self._partitions, self.met)
+        self._checkpoints = Checkpointer(disk, clock, turns, settings.directory, self._partitions, self.met)
         self.graves = Graves(disk, clock)
 
     @property
@@ -206,19 +207,28 @@ class LogManager:
         return self._partitions.get((topic, index))
 
     def open_partition(
-        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
+        self,
+        topic: str,
+        index: int,
+        topic_id: bytes,
+        leader_epoch: int,
+        settings: PartitionSettings,
+        patient: bool = False,
     ) -> Partition:
-        """The partition, made if its directory is absent; offline if it is damaged or IO fails. Raises Shortage."""
+        """The partition, made if its directory is absent; offline if it is damaged or IO fails.
+
+        Raises Shortage, if the caller is `patient` and may ask again.
+        """
         key = topic, index
         known = self._partitions.get(key)
         if known is not None:
             return known
         try:
             loaded = self._make_or_load(key, topic_id, settings) if self.offline is None else None
-        except Shortage as short:
-            self.met(short)
-            raise
         except OSError as error:
+            if patient and isinstance(error, Shortage):
+                self.met(error)
+                raise
             self.fail(error)
             loaded = None
         if loaded is None:
@@ -232,6 +242,7 @@ class LogManager:
             loaded=loaded,
             disk=self._disk,
             clock=self._clock,
+            turns=self._turns,
             on_failure=self.met,
             flush=self._flusher.flush,
         )

@@ -22,6 +22,7 @@ from ottla.broker.log.settings import MAX_INT64, PartitionSettings
 from ottla.broker.log.snapshot_writer import SnapshotWriter
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk, Shortage
+from ottla.broker.turns import Turns
 from ottla.protocol.batch import (
     TIMESTAMP_TYPE,
     BatchHeader,
@@ -35,13 +36,9 @@ from ottla.protocol.batch import (
 )
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import BatchCheck, Checked
-from ottla.protocol.snapshot import encode_snapshot
 from ottla.protocol.steps import Steps, to_the_end
 
 __all__ = ["AppendResult", "Limit", "Partition", "Slice"]
-
-SNAPSHOT_AT_ONCE: Final = 5_000
-"""A snapshot of so many producers takes about 4 ms."""
 
 OnDurable = Callable[[ErrorCode], None]
 """Told NONE when the log is durable up to where it was asked, or why it never will be."""
@@ -60,8 +57,7 @@ class Partition(ReadableLog):
         "_flush",
         "_pending",
         "_producers",
-        "_snapshot_offset",
-        "_snapshot_writer",
+        "_snapshots",
         "flushed_offset",
         "leader_epoch",
         "recovery_point",
@@ -81,6 +77,7 @@ class Partition(ReadableLog):
         loaded: LoadedLog,
         disk: Disk,
         clock: Clock,
+        turns: Turns | None = None,
         on_failure: Callable[[OSError], None] | None = None,
         flush: Callable[["Partition"], None] | None = None,
     ) -> None:
@@ -97,8 +94,9 @@ class Partition(ReadableLog):
         self._disk = disk
         self._clock = clock
         self._producers = loaded.producers
-        self._snapshot_offset = loaded.snapshot_offset
-        self._snapshot_writer: SnapshotWriter | None = None
+        self._snapshots = SnapshotWriter(
+            disk, turns, loaded.directory, loaded.producers, loaded.snapshot_offset, self._hold_snapshot, self._fail
+        )
         self._flush = flush
         self._pending: deque[tuple[int, OnDurable]] = deque()
         self.lead(leader_epoch)
@@ -305,6 +303,11 @@ class Partition(ReadableLog):
         """Every producer that the partition knows (DescribeProducers)."""
         return iter(self._producers)
 
+    @property
+    def producer_count(self) -> int:
+        """How many producers the partition knows."""
+        return len(self._producers)
+
     def expire_producers(self, now_ms: int) -> Iterator[int]:
         """Forget producers that were quiet for `producer.id.expiration.ms`: how many, slice by slice."""
         return self._producers.expire(now_ms, self.settings.producer_id_expiration_ms)
@@ -345,7 +348,7 @@ class Partition(ReadableLog):
 
     def save(self) -> list[str]:
         """Write index files, epochs and the producer snapshot for a clean stop; the files that must be synced now."""
-        self._stop_snapshot()
+        self._snapshots.stop()
         active = self._segments.active
         if self._epochs.changed:
             self._save_epochs()
@@ -358,8 +361,8 @@ class Partition(ReadableLog):
             if not segment.indexes_saved:
                 segment.save_indexes(final=True)
                 paths += segment.paths
-        if self._save_snapshot():
-            paths.append(self._snapshot_path(self.log_end_offset))
+        if self._snapshots.save(self.log_end_offset):
+            paths.append(self._snapshots.path(self.log_end_offset))
         if paths:
             paths.append(self._directory)
         return paths
@@ -376,8 +379,8 @@ class Partition(ReadableLog):
     def replace_segments(self, group: Sequence[Segment], segment: Segment) -> None:
         """Compaction has put `segment`, which is on the device, in the place of a group of sealed ones."""
         self._segments.replace(group, segment)
-        gone = {path for old in group for path in (*old.paths, self._snapshot_path(old.base_offset))}
-        gone.discard(self._snapshot_path(segment.base_offset))
+        gone = {path for old in group for path in (*old.paths, self._snapshots.path(old.base_offset))}
+        gone.discard(self._snapshots.path(segment.base_offset))
         self.unsynced = [path for path in self.unsynced if path not in gone]
 
     def raise_log_start(self, offset: int) -> None:
@@ -408,13 +411,13 @@ class Partition(ReadableLog):
         removed = segments.remove_first(count)
         self.raise_log_start(segments.first_offset)
         self.recovery_point = max(self.recovery_point, segments.first_offset)
-        gone = {path for segment in removed for path in (*segment.paths, self._snapshot_path(segment.base_offset))}
+        gone = {path for segment in removed for path in (*segment.paths, self._snapshots.path(segment.base_offset))}
         self.unsynced = [path for path in self.unsynced if path not in gone]
         return removed
 
-    def rest(self) -> None:
-        """Give back what sealed segments hold and nobody uses."""
-        self._segments.rest(frozenset(self.unsynced))
+    def rest(self) -> int:
+        """Give back what sealed segments hold and nobody uses; how many of them were looked at."""
+        return self._segments.rest(frozenset(self.unsynced))
 
     def close(self) -> None:
         """Close the files for good; `save` comes before if the partition is to be found as it is."""
@@ -424,7 +427,7 @@ class Partition(ReadableLog):
     def take_offline(self, reason: str, error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
         """Answer `error` from now on, also to those who wait for what they have appended."""
         super().take_offline(reason, error)
-        self._stop_snapshot()
+        self._snapshots.stop()
         pending, self._pending = self._pending, deque()
         for _, callback in pending:
             callback(self._offline_error)
@@ -437,47 +440,13 @@ class Partition(ReadableLog):
             self._segments.active.file.sync()
         self.unsynced += self._segments.roll(now_ms, self.settings).paths
         try:
-            if len(self._producers) > SNAPSHOT_AT_ONCE:
-                self._begin_snapshot()
-            else:
-                self._save_snapshot()
-                self.unsynced.append(self._snapshot_path(self.log_end_offset))
+            self._snapshots.take(self.log_end_offset)
         except Shortage as short:  # an older one, and the batches behind it, say the same
             self._fail(short)
 
-    def _begin_snapshot(self) -> None:
-        """Take a snapshot over the next turns. One at a time: the next roll after its end takes the next one."""
-        if self._snapshot_writer is not None:
-            return
-        offset = self.log_end_offset
-        path = self._snapshot_path(offset)
-
-        def written() -> None:
-            self._snapshot_writer = None
-            self._snapshot_offset = offset
-            self.unsynced.append(path)
-
-        def failed(error: OSError) -> None:
-            self._snapshot_writer = None
-            self._fail(error)
-
-        self._snapshot_writer = SnapshotWriter(self._disk, self._clock, path, self._producers, written, failed)
-
-    def _stop_snapshot(self) -> None:
-        writer, self._snapshot_writer = self._snapshot_writer, None
-        if writer is not None:
-            writer.stop()
-
-    def _save_snapshot(self) -> bool:
-        """As in Kafka, none is written without progress since the last one; an empty log has none."""
-        if self.log_end_offset <= max(self._snapshot_offset, 0):
-            return False
-        self._disk.write(self._snapshot_path(self.log_end_offset), encode_snapshot(self._producers.snapshot()))
-        self._snapshot_offset = self.log_end_offset
-        return True
-
-    def _snapshot_path(self, offset: int) -> str:
-        return f"{self._directory}/{offset:020d}.snapshot"
+    def _hold_snapshot(self, path: str) -> None:
+        """A snapshot was written: a sync must cover it."""
+        self.unsynced.append(path)
 
     def _save_epochs(self) -> None:
         content = checkpoints.encode_epochs(self._epochs.entries)

@@ -31,7 +31,7 @@ from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.snapshot import ProducerEntry
 
 BATCHES_KEPT = 5
-EXPIRY_SLICE = 10_000
+EXPIRY_SLICE = 2_000
 SNAPSHOT_SLICE = 500
 NO_EPOCH = -1
 NO_OFFSET = -1
@@ -132,10 +132,14 @@ _NO_BATCH = KnownBatch(-1, NO_OFFSET, 0, -1)
 class Producers:
     """The producers of one partition and its open transactions."""
 
-    __slots__ = ("_by_id", "_ending", "_frozen", "_verifications", "open_transactions")
+    __slots__ = ("_by_id", "_ending", "_frozen", "_gone", "_order", "_verifications", "open_transactions")
 
     def __init__(self) -> None:
         self._by_id: dict[int, Producer] = {}
+        # The same in the order in which they came, to be walked over many turns: to copy a million takes too long for
+        # one. What expires while a snapshot is taken stays in it until the next expiry, and is in the set.
+        self._order: list[Producer] = []
+        self._gone: set[Producer] = set()
         # In memory only: after a restart every batch is verified anew.
         self._verifications: dict[int, Verification] = {}
         # First offset -> producer id. Appends come in offset order, so the first entry is the earliest.
@@ -246,7 +250,7 @@ class Producers:
         producer_id = header.producer_id
         producer = self._by_id.get(producer_id)
         if producer is None:
-            producer = self._by_id[producer_id] = Producer(producer_id)
+            producer = self._add(producer_id)
         elif self._frozen is not None:
             self._keep_for_snapshot(producer)
         if producer.epoch != header.producer_epoch:
@@ -275,7 +279,7 @@ class Producers:
         """A marker was written at `offset`; the transaction that it ended, if one was open."""
         producer = self._by_id.get(producer_id)
         if producer is None:
-            producer = self._by_id[producer_id] = Producer(producer_id)
+            producer = self._add(producer_id)
         elif self._frozen is not None:
             self._keep_for_snapshot(producer)
         verification = self._verifications.get(producer_id)
@@ -298,7 +302,7 @@ class Producers:
         """Compaction has left of a marker that it stood there: its producer's epoch is all that is known of it."""
         producer = self._by_id.get(producer_id)
         if producer is None:
-            producer = self._by_id[producer_id] = Producer(producer_id)
+            producer = self._add(producer_id)
         elif self._frozen is not None:
             self._keep_for_snapshot(producer)
         if producer_epoch > producer.epoch:
@@ -329,16 +333,27 @@ class Producers:
         Yields how many after every `EXPIRY_SLICE` producers that were looked at; others may append in between.
         """
         limit_ms = now_ms - expiration_ms
-        by_id = self._by_id
-        known = list(by_id)
-        for start in range(0, len(known), EXPIRY_SLICE):
-            forgotten = 0
-            for producer_id in known[start : start + EXPIRY_SLICE]:
-                producer = by_id.get(producer_id)
-                if producer is not None and producer.transaction_start < 0 and producer.last_timestamp_ms <= limit_ms:
-                    del by_id[producer_id]
-                    forgotten += 1
-            yield forgotten
+        by_id, order = self._by_id, self._order
+        at = 0
+        while at < len(order):
+            some = order[at : at + EXPIRY_SLICE]
+            known = [producer for producer in some if by_id.get(producer.producer_id) is producer]
+            left = [each for each in known if each.transaction_start >= 0 or each.last_timestamp_ms > limit_ms]
+            if len(left) < len(known):
+                for producer in known:
+                    if producer.transaction_start < 0 and producer.last_timestamp_ms <= limit_ms:
+                        del by_id[producer.producer_id]
+            if self._frozen is not None:
+                if len(left) < len(known):
+                    self._gone.update(known)
+                    self._gone.difference_update(left)
+                at += len(some)
+            else:
+                if len(left) < len(some):
+                    order[at : at + len(some)] = left
+                    self._gone.difference_update(some)
+                at += len(left)
+            yield len(known) - len(left)
         if self._verifications:
             self._verifications = {p: v for p, v in self._verifications.items() if v.began_ms > limit_ms}
 
@@ -352,15 +367,25 @@ class Producers:
         """The entries of all producers as they are now, slice by slice; others may append in between, until `thaw`."""
         kept: dict[Producer, ProducerEntry] = {}
         self._frozen = kept
-        known = list(self._by_id.values())
+        gone = frozenset(self._gone)
+        order, end = self._order, len(self._order)
         return (
-            [kept.get(producer) or _entry(producer) for producer in known[start : start + SNAPSHOT_SLICE]]
-            for start in range(0, len(known), SNAPSHOT_SLICE)
+            [
+                kept.get(producer) or _entry(producer)
+                for producer in order[start : min(start + SNAPSHOT_SLICE, end)]
+                if producer not in gone
+            ]
+            for start in range(0, end, SNAPSHOT_SLICE)
         )
 
     def thaw(self) -> None:
         """The snapshot is taken, or given up."""
         self._frozen = None
+
+    def _add(self, producer_id: int) -> Producer:
+        producer = self._by_id[producer_id] = Producer(producer_id)
+        self._order.append(producer)
+        return producer
 
     def _keep_for_snapshot(self, producer: Producer) -> None:
         if self._frozen is not None and producer not in self._frozen:
@@ -373,14 +398,14 @@ class Producers:
             transaction_start = entry.current_txn_first_offset
             if transaction_start < 0 and now_ms - entry.timestamp >= expiration_ms:
                 continue
-            producer = self._by_id[entry.producer_id] = Producer(entry.producer_id)
+            producer = self._by_id.get(entry.producer_id) or self._add(entry.producer_id)
             producer.epoch = entry.producer_epoch
             producer.coordinator_epoch = entry.coordinator_epoch
             producer.last_timestamp_ms = entry.timestamp
             producer.transaction_start = transaction_start
             if entry.last_offset >= 0:
                 batch = KnownBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
-                producer.batches.append(batch)
+                producer.batches = [batch]
             if transaction_start >= 0:
                 opened.append((transaction_start, entry.producer_id))
         self.open_transactions.update(sorted(opened))

@@ -11,6 +11,7 @@ Source: Kafka's `UnifiedLog.deleteOldSegments`, `LocalLog.removeAndDeleteSegment
 from collections.abc import Callable, Iterable
 from logging import getLogger
 
+from ottla.broker.costs import ROW_US
 from ottla.broker.log.graves import Graves
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segment import Segment
@@ -22,7 +23,6 @@ from ottla.protocol.errors import ProtocolError
 
 _log = getLogger(__name__)
 
-BUDGET_MS = 2.0
 SEGMENTS_PER_STEP = 8
 
 
@@ -78,19 +78,17 @@ class Retention:
         self._busy = False
 
     async def run(self) -> None:
-        """Look at every partition once, for a few milliseconds per turn; nothing if the last look is under way."""
+        """Look at every partition once, in shares; nothing if the last look is under way."""
         if self._busy:
             return
         self._busy = True
         try:
-            until_ms = self._clock.monotonic_ms() + BUDGET_MS
             for partition in list(self._partitions()):
                 more = True
                 while more:
+                    self._turns.charge(ROW_US * (1 + len(partition.segments)))
                     more = partition.offline is None and self._delete_some(partition)
-                    if self._clock.monotonic_ms() > until_ms:
-                        await self._turns.pause()
-                        until_ms = self._clock.monotonic_ms() + BUDGET_MS
+                    await self._turns.share()
         finally:
             self._busy = False
 

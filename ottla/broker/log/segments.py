@@ -257,10 +257,15 @@ class Segments:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def rest(self, unsynced: Container[str]) -> None:
-        """Let idle sealed segments give back descriptors and memory, unless the sync of their path is to come."""
-        for segment in self._segments[:-1]:
+    def rest(self, unsynced: Container[str]) -> int:
+        """Let idle sealed segments give back descriptors and memory, unless the sync of their path is to come.
+
+        How many were looked at.
+        """
+        sealed = self._segments[:-1]
+        for segment in sealed:
             segment.rest(unsynced=segment.log_path in unsynced)
+        return len(sealed)
 
     def close(self) -> None:
         for segment in self._segments:

@@ -94,6 +94,21 @@ def test_a_partition_that_finds_no_descriptor_is_opened_by_who_asks_next(broker,
     produce(broker.cluster.partition("t", 3))
 
 
+def test_a_coordinator_s_partition_that_finds_no_descriptor_is_not_taken_for_empty(broker, monkeypatch):
+    name = broker.cluster.ensure_internal_topic("__transaction_state").name
+    assert broker.cluster.partition(name, 0).offline is None
+    broker.stop()
+    broker.start()
+
+    def refused(disk, path):
+        raise Shortage(errno.EMFILE, "Too many open files", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealDisk, "list", refused)
+        assert broker.cluster.partition(name, 0).offline is not None
+    assert "Too many open files" in broker.logs.offline
+
+
 def test_a_topic_that_nobody_has_opened_is_deleted_with_its_directories(broker):
     filled(broker)
     broker.stop()

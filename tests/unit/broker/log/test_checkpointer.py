@@ -10,18 +10,14 @@ from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.checkpoints import decode_offsets, encode_offsets
 from ottla.broker.log.offset_table import OffsetTable
 from ottla.broker.ports.disk import RealDisk
+from ottla.broker.turns import SHARE_US, Turns
 
 
 class SlowClock:
-    """A millisecond passes with each look; later turns wait until the test runs them."""
+    """Later turns wait until the test runs them."""
 
     def __init__(self):
-        self.ms = 0.0
         self.turns = []
-
-    def monotonic_ms(self):
-        self.ms += 1.0
-        return self.ms
 
     def next_turn(self, callback):
         self.turns.append(callback)
@@ -29,9 +25,12 @@ class SlowClock:
     def from_thread(self, callback):
         self.turns.append(callback)
 
+    def pass_turn(self):
+        self.enter(self.turns.pop(0))
+
     def pass_turns(self):
         while self.turns:
-            self.turns.pop(0)()
+            self.pass_turn()
 
 
 class HeldDisk(RealDisk):
@@ -63,7 +62,7 @@ def partition(offset, looked_at):
         first_offset=0,
         unsynced=[],
     )
-    made.rest = lambda: looked_at.append(offset)
+    made.rest = lambda: len(looked_at.append(offset) or ())
     return made
 
 
@@ -78,7 +77,9 @@ def many(tmp_path, looked_at):
     clock = SlowClock()
     failures = []
     disk = HeldDisk()
-    made = Checkpointer(disk, clock, str(tmp_path), partitions, failures.append)
+    turns = Turns(clock.next_turn, failures.append)
+    clock.enter = turns.event
+    made = Checkpointer(disk, clock, turns, str(tmp_path), partitions, failures.append)
     yield SimpleNamespace(
         checkpointer=made, clock=clock, partitions=partitions, path=tmp_path, disk=disk, failures=failures
     )
@@ -89,15 +90,16 @@ def recovery_points(many):
     return decode_offsets((many.path / "recovery-point-offset-checkpoint").read_bytes())
 
 
-def test_a_round_over_many_partitions_takes_many_turns(many, looked_at):
+def test_a_round_over_many_partitions_takes_many_turns(many, looked_at, monkeypatch):
+    monkeypatch.setattr(checkpointer, "ROW_US", SHARE_US / 200)
     many.checkpointer.run()
     turns = 1
     assert 0 < len(looked_at) < 1000
     assert not (many.path / "recovery-point-offset-checkpoint").exists()
     while many.clock.turns:
         seen = len(looked_at)
-        many.clock.turns.pop()()
-        assert len(looked_at) - seen <= 3 * checkpointer.WALK_STEP
+        many.clock.pass_turn()
+        assert len(looked_at) - seen <= SHARE_US / checkpointer.ROW_US
         turns += 1
     assert turns >= 4
     assert sorted(looked_at) == list(range(1000))
@@ -202,7 +204,8 @@ def test_a_stop_lets_go_of_the_checkpoint_that_is_under_way(many):
     assert not (many.path / "recovery-point-offset-checkpoint").exists()
 
 
-def test_a_round_begins_only_when_the_last_one_has_ended(many, looked_at):
+def test_a_round_begins_only_when_the_last_one_has_ended(many, looked_at, monkeypatch):
+    monkeypatch.setattr(checkpointer, "ROW_US", SHARE_US / 200)
     many.checkpointer.run()
     seen = len(looked_at)
     many.checkpointer.run()
@@ -210,7 +213,8 @@ def test_a_round_begins_only_when_the_last_one_has_ended(many, looked_at):
     assert len(many.clock.turns) == 1
 
 
-def test_a_partition_that_goes_offline_during_a_round_is_left_as_it_was_noted(many):
+def test_a_partition_that_goes_offline_during_a_round_is_left_as_it_was_noted(many, monkeypatch):
+    monkeypatch.setattr(checkpointer, "ROW_US", SHARE_US / 200)
     many.checkpointer.run()
     gone = many.partitions.pop(("t", 999))
     gone.offline = "the partition was deleted"
@@ -223,11 +227,11 @@ def test_a_partition_that_goes_offline_during_a_round_is_left_as_it_was_noted(ma
     assert len(written) == 999
 
 
-def test_a_round_that_is_stopped_writes_nothing(many):
+def test_a_round_that_is_stopped_writes_nothing(many, monkeypatch):
+    monkeypatch.setattr(checkpointer, "ROW_US", SHARE_US / 200)
     many.checkpointer.run()
     many.checkpointer.stop()
-    while many.clock.turns:
-        many.clock.turns.pop()()
+    many.clock.pass_turns()
     assert list(many.path.iterdir()) == []
 
 

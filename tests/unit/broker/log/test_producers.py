@@ -1,5 +1,7 @@
 """Rows of Kafka's producer-state rules, one test each."""
 
+from random import Random
+
 import pytest
 
 from ottla.broker.log.producers import Origin, Producers
@@ -228,9 +230,45 @@ def test_expiry_goes_on_in_slices_and_sees_what_was_appended_in_between(monkeypa
     slices = producers.expire(NOW + 1000, 1000)
     assert next(slices) == 2
     producers.apply_batch(batch(producer_id=3, sequence=1), 5, NOW + 1)
-    producers.apply_batch(batch(producer_id=8), 6, NOW)
+    producers.apply_batch(batch(producer_id=8), 6, NOW + 1)
     assert list(slices) == [1, 1]
     assert [producer.producer_id for producer in producers] == [3, 8]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_snapshots_and_expiries_that_take_many_turns_see_each_producer_once(monkeypatch, seed):
+    """Producers come, expire and come back while one, the other or both are under way."""
+    monkeypatch.setattr("ottla.broker.log.producers.EXPIRY_SLICE", 3)
+    monkeypatch.setattr("ottla.broker.log.producers.SNAPSHOT_SLICE", 2)
+    random, producers, now = Random(seed), Producers(), NOW
+    expiry = snapshot = iter(())
+    expected, taken, count = [], None, 0
+    for number in range(600):
+        now += 10
+        what = random.random()
+        if what < 0.5:
+            producer_id = random.randrange(25)
+            known = producers.get(producer_id)
+            sequence = 0 if known is None else known.last_sequence + 1
+            producers.apply_batch(batch(producer_id=producer_id, sequence=sequence), number, now)
+        elif what < 0.7:
+            if next(expiry, None) is None:
+                expiry = producers.expire(now, random.choice((50, 400)))
+        else:
+            some = next(snapshot, None)
+            if some is not None:
+                taken += some
+                continue
+            if taken is not None:
+                assert sorted(taken) == expected and len(taken) == count
+                producers.thaw()
+            taken, expected, count = [], sorted(producers.snapshot()), len(producers)
+            snapshot = producers.freeze()
+    producers.thaw()
+    left = list(producers)
+    assert sum(producers.expire(now + 10**9, 1)) == len(left)
+    assert list(producers) == [] and len(producers) == 0
+    assert list(producers.freeze()) == []
 
 
 def test_a_snapshot_keeps_the_last_batch_and_the_open_transactions():

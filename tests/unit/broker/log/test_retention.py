@@ -5,10 +5,11 @@ from itertools import count, pairwise
 
 import pytest
 
+from ottla.broker.log import retention
 from ottla.broker.log.graves import STEP_BYTES, Graves
 from ottla.broker.log.results import Limit
 from ottla.broker.log.retention import SEGMENTS_PER_STEP, Retention
-from ottla.broker.turns import Turns
+from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.errors import ErrorCode
 
 NOW_MS = 1_700_000_000_000
@@ -19,8 +20,8 @@ ONE_BATCH = {"segment_bytes": 100}
 
 def clean_up(broker):
     manager = broker.manager
-    retention = Retention(lambda: manager, broker.disk, broker.clock, broker.turns, manager.graves, manager.fail)
-    broker.turns.start(retention.run(), lambda result: None, broker.bugs.append)
+    made = Retention(lambda: manager, broker.disk, broker.clock, broker.turns, manager.graves, manager.fail)
+    broker.turns.start(made.run(), lambda result: None, broker.bugs.append)
 
 
 def fill(partition, produce, times=5, **more):
@@ -233,8 +234,9 @@ def test_renaming_that_fails_takes_the_directory_offline(broker, produce, monkey
 
 
 @pytest.fixture
-def slow(broker):
-    """Every look at the clock takes longer than a slice may; what is put off to later turns is in the list."""
+def slow(broker, monkeypatch):
+    """Every look takes a share, by the ledger and by the clock; what is put off to later turns is in the list."""
+    monkeypatch.setattr(retention, "ROW_US", SHARE_US)
     later = []
     ticks = count(0, 10)
     broker.clock.monotonic_ms = lambda: float(next(ticks))

@@ -9,6 +9,7 @@ import pytest
 from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.results import Limit
 from ottla.broker.log.retention import Retention
+from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import RealDisk, RealFile
 from ottla.protocol.errors import ErrorCode
@@ -28,6 +29,7 @@ def short(*calls, number=errno.EMFILE, places=(RealDisk,)):
         yield
 
 
+TOPIC_ID = bytes(range(16))
 EVERY_CALL = ("open", "read", "write", "write_atomically", "list", "sync_dir", "sync")
 
 
@@ -93,7 +95,7 @@ def test_a_partition_that_cannot_be_opened_now_is_opened_later(broker, disk, pro
     broker.stop()
     broker.start()
     with short("list"), pytest.raises(Shortage):
-        broker.partition()
+        broker.manager.open_partition("t", 0, TOPIC_ID, 0, PartitionSettings(), patient=True)
     assert broker.manager.offline is None
     assert broker.partition().log_end_offset == 1
 

@@ -4,8 +4,9 @@ from random import Random
 
 import pytest
 
-from ottla.broker.log import partition as partition_module
 from ottla.broker.log import producers as producers_module
+from ottla.broker.log import snapshot_writer
+from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.snapshot import decode_snapshot
 
@@ -18,18 +19,11 @@ class Crowd:
     def __init__(self, broker, transactor, seed=0):
         self.broker, self.transactor = broker, transactor
         self.random = Random(seed)
-        self.turns = []
-        self.ms = 0.0
-        broker.clock.next_turn = self.turns.append
-        broker.clock.monotonic_ms = self.look
+        self.turns = broker.later = []
         self.partition = broker.partition(segment_bytes=4_000)
         self.senders = {}
         self.at_roll = {}
         self.settle()
-
-    def look(self):
-        self.ms += 2.0  # one slice in a turn
-        return self.ms
 
     def settle(self):
         while self.turns:
@@ -69,7 +63,9 @@ class Crowd:
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch):
-    monkeypatch.setattr(partition_module, "SNAPSHOT_AT_ONCE", 3)
+    """One slice in a turn."""
+    monkeypatch.setattr(snapshot_writer, "AT_ONCE", 3)
+    monkeypatch.setattr(snapshot_writer, "RECORD_US", SHARE_US)
     monkeypatch.setattr(producers_module, "SNAPSHOT_SLICE", 2)
 
 
