@@ -30,6 +30,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
                     value=entry.value,
                     read_only=entry.read_only,
                     config_source=entry.source,
+                    is_sensitive=entry.sensitive,
                     synonyms=entry.synonyms if body.include_synonyms else (),
                     config_type=entry.kind.value,
                     documentation=entry.meaning if documentation else None,

@@ -155,5 +155,7 @@ def describe_cluster(config: Config) -> list[ConfigEntry]:
 def _of_dynamic(key: str, synonyms: tuple[Synonym, ...]) -> ConfigEntry:
     option = DYNAMIC_OPTIONS.get(key)
     _, value, source = synonyms[0]
-    kind, meaning = (option.kind, option.described) if option else (Kind.STRING, "Kept and shown, not acted on.")
-    return ConfigEntry(key, value, source, kind, False, meaning, synonyms)
+    if option is None:  # a plugin's, for all that is known a password
+        hidden = tuple((name, None, level) for name, _, level in synonyms)
+        return ConfigEntry(key, None, source, Kind.UNKNOWN, True, "Kept, not acted on.", hidden, sensitive=True)
+    return ConfigEntry(key, value, source, option.kind, False, option.described, synonyms)

@@ -12,17 +12,21 @@ STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
 GROUP_CONFIG: Final = 8
 
-Synonym = tuple[str, str, int]
+Synonym = tuple[str, str | None, int]
 """(name, value, source)."""
 
 
 class ConfigEntry(NamedTuple):
-    """A config with where it comes from; of the `synonyms` the one in force is the first."""
+    """A config with where it comes from; of the `synonyms` the one in force is the first.
+
+    What is sensitive has no value for whoever asks.
+    """
 
     name: str
-    value: str
+    value: str | None
     source: int
     kind: Kind
     read_only: bool
     meaning: str
     synonyms: tuple[Synonym, ...]
+    sensitive: bool = False

@@ -21,6 +21,7 @@ class ConfigError(ValueError):
 class Kind(IntEnum):
     """The type of an option, with the code it has in DescribeConfigs (`DescribeConfigsResponse.ConfigType`)."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ottla.broker.config.broker import BROKER_OPTIONS, CODECS, GZIP_LEVELS, Config
 from ottla.broker.config.dynamic import broker_synonyms
-from ottla.broker.config.entry import DEFAULT_CONFIG, TOPIC_CONFIG, ConfigEntry
+from ottla.broker.config.entry import DEFAULT_CONFIG, TOPIC_CONFIG, ConfigEntry, Synonym
 from ottla.broker.config.option import (
     INT64_MAX,
     Kind,
@@ -168,7 +168,7 @@ def describe_topic(config: Config, own: Mapping[str, str]) -> list[ConfigEntry]:
     """Every topic config as DescribeConfigs shows it: the topic's own value, then the broker's, then the default."""
     entries = []
     for option in TOPIC_OPTIONS:
-        synonyms = [(option.key, own[option.key], TOPIC_CONFIG)] if option.key in own else []
+        synonyms: list[Synonym] = [(option.key, own[option.key], TOPIC_CONFIG)] if option.key in own else []
         synonym = _BROKER_BY_KEY.get(option.broker)
         if synonym is not None:
             synonyms += broker_synonyms(config, synonym)

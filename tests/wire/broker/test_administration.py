@@ -143,6 +143,14 @@ def test_what_a_broker_may_be_configured_with(rig, ask, name, change, error):
 
 
 @on_both
+def test_value_of_a_config_that_nobody_knows_is_not_shown(rig, ask):
+    assert alter(ask, BROKER, "1", ("my.plugin.password", SET, "secret")) == ErrorCode.NONE
+    wait_until(lambda: "my.plugin.password" in described(ask, BROKER, "1"))
+    assert described(ask, BROKER, "1")["my.plugin.password"] == (None, 2, True, [(None, 2)])
+    assert alter(ask, BROKER, "1", ("my.plugin.password", DELETE, None)) == ErrorCode.NONE
+
+
+@on_both
 def test_configs_of_groups_are_kept(rig, ask):
     key, default = "consumer.session.timeout.ms", ("45000", 5)
     assert described(ask, GROUP, "g-1", key)[key] == (*default, False, [default])

@@ -24,7 +24,14 @@ def test_a_value_that_only_kafka_takes_is_shown_and_not_in_force():
     config = in_force(Config(), 1, {"1": {"log.retention.ms": "-5", "listeners": "PLAINTEXT://:1", "x.y": "z"}})
     assert (config.log_retention_ms, config.listeners) == (Config().log_retention_ms, Config().listeners)
     shown = {entry.name: entry.value for entry in describe_broker(config)}
-    assert (shown["log.retention.ms"], shown["x.y"]) == ("-5", "z")
+    assert shown["log.retention.ms"] == "-5"
+
+
+def test_the_value_of_a_config_that_nobody_knows_is_not_shown():
+    config = in_force(Config(), 1, {"1": {"my.password": "secret"}, "": {"my.password": "other"}})
+    (entry,) = (entry for entry in describe_broker(config) if entry.name == "my.password")
+    assert (entry.value, entry.sensitive, entry.source) == (None, True, 2)
+    assert "secret" not in repr((entry, describe_cluster(config))) and "other" not in repr(describe_cluster(config))
 
 
 def test_the_config_in_force_is_made_once_for_the_same_configs():
