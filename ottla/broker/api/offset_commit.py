@@ -11,13 +11,14 @@ from typing import Any
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encoded
-from ottla.broker.costs import ROW_US
+from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import NO_TOPIC_ID
 
 INT64_MAX = 2**63 - 1
+ROWS_AT_ONCE = 250
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -36,7 +37,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
         return broker.groups.offsets.commit(caller, rows, no_such_group=no_such_group)
 
-    topics = commit_rows(broker, body.topics, version >= 6, expire_ms, commit)
+    topics = await commit_rows(broker, body.topics, version >= 6, expire_ms, commit)
     topics = or_else(topics, await durability.of_group(broker, body.group_id))
     return encoded(request, topics=[(name, NO_TOPIC_ID, partitions) for name, partitions in topics])
 
@@ -52,38 +53,47 @@ def or_else(rows: Rows, error: ErrorCode) -> Rows:
     return [(topic, [(index, before or error) for index, before in partitions]) for topic, partitions in rows]
 
 
-def commit_rows(
+async def commit_rows(
     broker: Broker,
     topics: Sequence[Any],
     with_epochs: bool,
     expire_ms: int,
     commit: Callable[[Sequence[CommitRow]], list[ErrorCode]],
 ) -> Rows:
-    """Commit the rows whose partition exists; (topic, [(partition, error)]) in the order of the request."""
-    exists = broker.cluster.has_partition
-    rows = [(topic.name, row) for topic in topics for row in topic.partitions]
-    broker.turns.charge(len(rows) * ROW_US)
-    known = [
-        CommitRow(
-            name,
-            row.partition_index,
-            row.committed_offset,
-            row.committed_leader_epoch if with_epochs else -1,
-            row.committed_metadata or "",
-            expire_ms,
-        )
-        for name, row in rows
-        if exists(name, row.partition_index)
-    ]
-    errors = iter(commit(known) if known else ())
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return [
-        (
-            topic.name,
-            [
-                (row.partition_index, next(errors) if exists(topic.name, row.partition_index) else unknown)
-                for row in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    """Commit the rows whose partition exists; (topic, [(partition, error)]) in the order of the request.
+
+    `commit` gets as many rows at a time as a share holds, and looks at the group anew each time.
+    """
+    exists, turns = broker.cluster.has_partition, broker.turns
+    found: Rows = []
+    known: list[CommitRow] = []
+    places: list[tuple[list[tuple[int, ErrorCode]], int]] = []
+    count = 0
+
+    def commit_known() -> None:
+        for (told, at), row, error in zip(places, known, commit(known), strict=True):
+            told[at] = row.partition, error
+        turns.charge(BATCH_US + STATE_RECORD_US * len(known))
+        known.clear()
+        places.clear()
+
+    for topic in topics:
+        name, told = topic.name, list[tuple[int, ErrorCode]]()
+        found.append((name, told))
+        turns.charge(ROW_US * len(topic.partitions))
+        for row in topic.partitions:
+            count += 1
+            index = row.partition_index
+            if exists(name, index):
+                epoch = row.committed_leader_epoch if with_epochs else -1
+                metadata = row.committed_metadata or ""
+                known.append(CommitRow(name, index, row.committed_offset, epoch, metadata, expire_ms))
+                places.append((told, len(told)))
+            told.append((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            if count % ROWS_AT_ONCE == 0:
+                if known:
+                    commit_known()
+                await turns.share()
+    if known:
+        commit_known()
+    return found

@@ -38,7 +38,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         producer = Producer(body.producer_id, body.producer_epoch)
         return [_told(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
 
-    topics = commit_rows(broker, body.topics, version >= 2, -1, commit)
+    topics = await commit_rows(broker, body.topics, version >= 2, -1, commit)
     topics = or_else(topics, await durability.of_group(broker, body.group_id))
     return encoded(request, topics=topics)
 

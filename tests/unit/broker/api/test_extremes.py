@@ -11,9 +11,11 @@ from random import Random
 
 import pytest
 
+from ottla.broker.api import offset_commit
 from ottla.broker.api.table import TABLE
 from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher
+from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.testkit.crash import life as lives
@@ -131,6 +133,16 @@ class Played:
 
     def ask(self, key, version, body, client_id="client"):
         """The reply, or the reason why the connection is closed."""
+        told = self.post(key, version, body, client_id)
+        schedule = self.life.schedule
+        until_ms = schedule.now_ms + LONGER_THAN_ANY_PATIENCE_MS
+        while not told and schedule.now_ms < until_ms:
+            schedule.run_next()
+        assert len(told) == 1, f"{key.name} v{version} was never answered"
+        return told[0]
+
+    def post(self, key, version, body, client_id="client"):
+        """A list that gets the reply, or the reason why the connection is closed."""
         told = []
         encoded = codec.encode_request(message(key, version, body), version, 1, client_id)
         frame = memoryview(bytearray(encoded))[4:]
@@ -140,12 +152,7 @@ class Played:
             told.append(codec.decode_response(key, version, data[4:])[1])
 
         self.life.in_turn(partial(self.dispatcher.start, frame, "127.0.0.1:1", heard, told.append))
-        schedule = self.life.schedule
-        until_ms = schedule.now_ms + LONGER_THAN_ANY_PATIENCE_MS
-        while not told and schedule.now_ms < until_ms:
-            schedule.run_next()
-        assert len(told) == 1, f"{key.name} v{version} was never answered"
-        return told[0]
+        return told
 
     def check(self):
         """When all sessions are over, somebody new can be a member of the group, be assigned, commit and leave."""
@@ -202,3 +209,20 @@ def test_strings_that_kafka_does_not_read_close_the_connection(played):
     reply = played.ask(K.HEARTBEAT, 4, {**OF_MEMBER, "group_id": "g" * 32_768})
     assert reply == "Heartbeat v4: HeartbeatRequest v4: group_id is too long for a string at position 3"
     assert played.ask(K.HEARTBEAT, 4, {**OF_MEMBER, "group_id": "g" * 32_767}).error_code == 25
+
+
+def test_a_large_commit_looks_at_the_group_before_each_portion(played, monkeypatch):
+    monkeypatch.setattr(offset_commit, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(offset_commit, "BATCH_US", SHARE_US)
+    joined = played.ask(K.JOIN_GROUP, 3, {**BODIES[K.JOIN_GROUP], "group_instance_id": None})
+    who = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
+    played.ask(K.SYNC_GROUP, 2, {**who, "assignments": []})
+    rows = [{"partition_index": index, "committed_offset": 5} for index in (0, 7, 0, 0, 8, 0)]
+    who["generation_id_or_member_epoch"] = joined.generation_id
+    told = played.post(K.OFFSET_COMMIT, 5, {**who, "topics": [{"name": "t", "partitions": rows}]})
+    assert told == []
+    played.ask(K.LEAVE_GROUP, 1, who)
+    played.life.rest(1.0)
+    (reply,) = told
+    codes = [(row.partition_index, row.error_code) for row in reply.topics[0].partitions]
+    assert codes == [(0, 0), (7, 3), (0, 25), (0, 25), (8, 3), (0, 25)]
