@@ -116,9 +116,9 @@ class Assembly:
         if config.connections_max_idle_ms > 0:
             self._every("idle", config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
 
-    def accept(self) -> Connection:
-        """The protocol object for one more accepted socket."""
-        return Connection(self.dispatcher, self._turns, self.connections, self.config, self._shared)
+    def accept(self, on_lost: Callable[[], None] | None = None) -> Connection:
+        """The protocol object for one more accepted socket; `on_lost` is called when it has ended."""
+        return Connection(self.dispatcher, self._turns, self.connections, self.config, self._shared, on_lost)
 
     def close(self) -> None:
         """Stop timers and work in progress, and close the logs cleanly."""

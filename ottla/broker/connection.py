@@ -11,7 +11,7 @@ waits for something else has given up.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.broker.config import Config
@@ -45,6 +45,7 @@ class Connection(asyncio.BufferedProtocol):
         "_ends_when_sent",
         "_holds_frame",
         "_inbox",
+        "_on_lost",
         "_outbox",
         "_paused_reading",
         "_produces",
@@ -64,12 +65,14 @@ class Connection(asyncio.BufferedProtocol):
         connections: "set[Connection]",
         config: Config,
         shared: SharedMemory | None = None,
+        on_lost: Callable[[], None] | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._turns = turns
         self._connections = connections
         self._inbox = ReceiveBuffer(config.socket_request_max_bytes, config.max_request_body_bytes, shared)
         self._outbox = Outbox(turns)
+        self._on_lost = on_lost
         self._transport: asyncio.Transport
         self._activity: Activity[Any] | None = None
         self._busy = False
@@ -100,6 +103,9 @@ class Connection(asyncio.BufferedProtocol):
         self._connections.discard(self)
         self._outbox.clear()
         self._discard()
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is not None:
+            on_lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._inbox.get_buffer(sizehint)

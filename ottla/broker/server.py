@@ -14,14 +14,20 @@ from typing import Final
 
 import uvloop
 
+from ottla.broker.admission import Admission, Limits, Seldom
 from ottla.broker.api.context import Broker
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly, log_bug
 from ottla.broker.collector import Collector
 from ottla.broker.config import Config, Listener
+from ottla.broker.config.listeners import parse_connections_per_ip
+from ottla.broker.connection import Connection
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.ports.clock import LoopClock
+from ottla.broker.ports.descriptors import allowed, connection_share, shortage
 from ottla.broker.ports.disk import RealDisk
+from ottla.broker.ports.listener import Listener as SocketListener
+from ottla.broker.ports.listener import bind
 from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
@@ -29,7 +35,6 @@ from ottla.protocol import codec
 log = logging.getLogger("ottla.server")
 
 DRAIN_SECONDS = 1.0
-ACCEPT_BACKLOG = 1024
 HALT_SECONDS: Final = 10.0
 """How long a broker whose storage failed may take to end: a disk that hangs must not keep it."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -41,7 +46,7 @@ class Server:
     def __init__(self, config: Config, truncate_damaged: frozenset[str] = frozenset()) -> None:
         self.config = config
         self._truncate_damaged = truncate_damaged
-        self._listener: asyncio.Server | None = None
+        self._listener: SocketListener | None = None
         self._collector = Collector()
         self._assembly: Assembly
         self._workers: ThreadWorkers
@@ -90,14 +95,13 @@ class Server:
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> str:
         config = self.config
         listener = config.listener
-        host, accept = listener.host or None, self._assembly.accept
+        door = _Door(self._assembly, Admission(_limits(config)), loop)
         try:
-            self._listener = await loop.create_server(accept, host, listener.port, backlog=ACCEPT_BACKLOG)
+            sockets = await bind(loop, listener.host, listener.port)
+            self._listener = door.listener = SocketListener(loop, sockets, door)
         except OSError as error:
-            # asyncio puts the address into strerror once more; the resolver's numbers are below 0.
-            reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
-            raise OSError(f"Cannot listen on {listener}: {reason}") from error
-        port = self._listener.sockets[0].getsockname()[1]
+            raise OSError(f"Cannot listen on {listener}: {error.strerror}") from error
+        port = self._listener.port
         given = config.advertised_listener
         self.broker.host = given.host or socket.gethostname()
         self.broker.port = given.port or port
@@ -105,6 +109,61 @@ class Server:
         told = "" if self.broker.port == port else f", and clients are told {address} (advertised.listeners)"
         log.info("Serving %s on %s%s", Path(config.log_dirs).absolute(), listener._replace(port=port), told)
         return address
+
+
+class _Door:
+    """Decides who comes in, and tells of who does not."""
+
+    def __init__(self, assembly: Assembly, admission: Admission, loop: asyncio.AbstractEventLoop) -> None:
+        self.listener: SocketListener | None = None
+        self._assembly = assembly
+        self._admission = admission
+        self._loop = loop
+        self._seldom = {"waits": Seldom(), "refused": Seldom(), "failed": Seldom()}
+
+    def wait_ms(self) -> float:
+        wait_ms = self._admission.wait_ms(self._loop.time() * 1000)
+        if wait_ms:
+            self._tell("waits", "New connections wait for %s", "max.connections or max.connection.creation.rate")
+        return wait_ms
+
+    def accept(self, ip: str) -> Connection | None:
+        reason = self._admission.enter(ip)
+        if reason is not None:
+            self._tell("refused", "Refused connections: %s", reason)
+            return None
+        return self._assembly.accept(lambda: self._left(ip))
+
+    def failed(self, error: OSError) -> None:
+        self._tell("failed", "Connections cannot be accepted: %s", shortage(error) or error)
+
+    def _left(self, ip: str) -> None:
+        self._admission.leave(ip)
+        if self.listener is not None:
+            self.listener.resume()
+
+    def _tell(self, what: str, line: str, reason: object) -> None:
+        times = self._seldom[what].times(self._loop.time() * 1000)
+        if times:
+            log.warning(line + " (%d times since this was said last)", reason, times)
+
+
+def _limits(config: Config) -> Limits:
+    """The limits of connections. OSError if a host of `max.connections.per.ip.overrides` is unknown."""
+    overrides: dict[str, int] = {}
+    for host, number in parse_connections_per_ip(config.max_connections_per_ip_overrides).items():
+        try:
+            found = socket.getaddrinfo(host, None)
+        except OSError as error:
+            raise OSError(f"max.connections.per.ip.overrides: {host}: {error.strerror}") from error
+        overrides |= {str(address[0]): number for *_, address in found}
+    return Limits(
+        config.max_connections,
+        config.max_connections_per_ip,
+        overrides,
+        config.max_connection_creation_rate,
+        connection_share(allowed(), config.max_open_log_files),
+    )
 
 
 def run(config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()) -> int:
@@ -140,8 +199,9 @@ async def _serve(server: Server, ready_file: str | None) -> int:
     _unsay_ready(ready_file)  # an earlier run's: who waits for it must not take that for ours
     address = await server.start()
     loop = asyncio.get_running_loop()
-    for number in heard:
-        loop.add_signal_handler(number, on_signal)
+    if not stopping.is_set():  # the loop would hear once more what it has not read yet
+        for number in heard:
+            loop.add_signal_handler(number, on_signal)
     watch = _stop_with_storage(server, stopping)
     try:
         if not stopping.is_set():

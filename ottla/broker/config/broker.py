@@ -60,6 +60,16 @@ class Config:
         "Ottla's own: the largest request other than Produce; a larger one closes the connection.",
         at_least=1024,
     )
+    max_connections: int = int32(
+        INT32_MAX,
+        "The most connections; others wait until one ends. Beyond the descriptors that the logs leave (half of what "
+        "the system allows the process, less 96) they are refused, whatever this says.",
+    )
+    max_connections_per_ip: int = int32(INT32_MAX, "The most connections of one address; others are closed.")
+    max_connections_per_ip_overrides: str = text(
+        "", "The same for single addresses or host names: HOST:NUMBER, comma separated.", kind=Kind.LIST
+    )
+    max_connection_creation_rate: int = int32(INT32_MAX, "New connections in a second; others wait.")
     connections_max_idle_ms: int = int64(600000, "A connection idle for longer is closed; -1 keeps it.", at_least=-1)
 
     # Topics and logs.

@@ -45,6 +45,17 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     return found
 
 
+def parse_connections_per_ip(text: str) -> dict[str, int]:
+    """`HOST:NUMBER,...` as a mapping; ValueError with the range if it is none."""
+    found = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        host, separator, number = item.rpartition(":")
+        if not host or not separator or not number.isdecimal():
+            raise ValueError("HOST:NUMBER, comma separated")
+        found[host.strip("[]")] = int(number)
+    return found
+
+
 def broker_listeners(
     listeners: Iterable[Listener], controller_names: str, protocols: Mapping[str, str]
 ) -> tuple[Listener, ...]:

@@ -6,7 +6,13 @@ from typing import Any, Final, NamedTuple
 
 from ottla.broker.config.broker import BROKER_OPTIONS, Config
 from ottla.broker.config.kafka_names import KAFKA_NAMES
-from ottla.broker.config.listeners import LISTENER_RANGE, broker_listeners, parse_listeners, parse_protocol_map
+from ottla.broker.config.listeners import (
+    LISTENER_RANGE,
+    broker_listeners,
+    parse_connections_per_ip,
+    parse_listeners,
+    parse_protocol_map,
+)
 from ottla.broker.config.option import ConfigError, Option, Origin, Setting, value_text
 
 _BY_KEY: Final = {key: option for option in BROKER_OPTIONS for key in (option.key, *option.also)}
@@ -84,6 +90,10 @@ def _check(config: Config, chosen: dict[str, Setting]) -> Config:
         protocols = parse_protocol_map(config.listener_security_protocol_map)
     except ValueError as error:
         raise refuse("listener.security.protocol.map", str(error)) from None
+    try:
+        parse_connections_per_ip(config.max_connections_per_ip_overrides)
+    except ValueError as error:
+        raise refuse("max.connections.per.ip.overrides", str(error)) from None
     try:
         listeners = broker_listeners(config.listeners, config.controller_listener_names, protocols)
     except ValueError as error:

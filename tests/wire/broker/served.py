@@ -14,13 +14,15 @@ SERVE = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1
 
 
 class Served:
-    """A broker over `data_dir`; `port` after `ready`."""
+    """A broker over `data_dir`; `port` after `ready`. It may have so many `descriptors`."""
 
-    def __init__(self, data_dir, *more, **environment):
+    def __init__(self, data_dir, *more, descriptors=None, **environment):
         self.data_dir = data_dir
         self.ready_file = data_dir.parent / "ready"
         self.ready_file.unlink(missing_ok=True)
         command = [*SERVE, "--data-dir", str(data_dir), "--ready-file", str(self.ready_file), *more]
+        if descriptors is not None:
+            command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
         )

@@ -1,0 +1,94 @@
+"""Which connections are accepted, which wait and which are refused. pure
+
+`max.connections` and `max.connection.creation.rate` let new connections wait in the listener's queue, an address beyond
+`max.connections.per.ip` is refused, all as in Kafka (`SocketServer.ConnectionQuotas`). What Kafka has not: connections
+beyond the descriptors that are left to them (`ports/descriptors.py`) are refused, so that the logs keep theirs. They do
+not wait, because nobody chose that limit: who meets it must be told.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+FOR_EVER: Final = float("inf")
+TELL_AGAIN_MS: Final = 60_000.0
+_UNLIMITED: Final = 2**31 - 1
+
+
+class Limits(NamedTuple):
+    """How many connections there may be: in all, of one address, of these addresses, new ones a second, descriptors."""
+
+    most: int
+    most_per_ip: int
+    overrides: Mapping[str, int]
+    per_second: int
+    descriptors: int
+
+
+class Admission:
+    """The connections of one broker, by address."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._by_ip: Counter[str] = Counter()
+        self._tokens = float(limits.per_second)
+        self._tokens_at_ms: float | None = None
+        self.count = 0
+
+    def wait_ms(self, now_ms: float) -> float:
+        """How long the next connection has to wait: 0, some time, or until one ends (`FOR_EVER`)."""
+        limits = self._limits
+        if self.count >= limits.most:
+            return FOR_EVER
+        if limits.per_second >= _UNLIMITED:
+            return 0.0
+        if not limits.per_second:
+            return FOR_EVER
+        if self._tokens_at_ms is not None:
+            earned = (now_ms - self._tokens_at_ms) * limits.per_second / 1000
+            self._tokens = min(float(limits.per_second), self._tokens + earned)
+        self._tokens_at_ms = now_ms
+        return 0.0 if self._tokens >= 1 else (1 - self._tokens) * 1000 / limits.per_second
+
+    def enter(self, ip: str) -> str | None:
+        """Count a connection in; or the reason why it is refused."""
+        limits = self._limits
+        if limits.per_second < _UNLIMITED:
+            self._tokens -= 1
+        if self.count >= limits.descriptors:
+            return (
+                f"connections may take {limits.descriptors} of the descriptors that the system allows this process "
+                "(RLIMIT_NOFILE, `ulimit -n`)"
+            )
+        most = limits.overrides.get(ip, limits.most_per_ip)
+        if self._by_ip[ip] >= most:
+            return f"{ip} has the {most} connections that it may have (max.connections.per.ip)"
+        self._by_ip[ip] += 1
+        self.count += 1
+        return None
+
+    def leave(self, ip: str) -> None:
+        """A connection has ended."""
+        self.count -= 1
+        self._by_ip[ip] -= 1
+        if not self._by_ip[ip]:
+            del self._by_ip[ip]
+
+
+class Seldom:
+    """What happens again and again is told once a minute, with how often it happened."""
+
+    __slots__ = ("_count", "_told_ms")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._told_ms = -TELL_AGAIN_MS
+
+    def times(self, now_ms: float) -> int:
+        """It has happened: how often since it was told last, if it is to be told; else 0."""
+        self._count += 1
+        if now_ms - self._told_ms < TELL_AGAIN_MS:
+            return 0
+        count, self._count = self._count, 0
+        self._told_ms = now_ms
+        return count

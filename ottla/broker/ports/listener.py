@@ -1,0 +1,138 @@
+"""Listening sockets, and the accepting of connections one by one. shell
+
+Accepting is ours because the event loop's servers close their socket at the first EMFILE, without a word, and know no
+limits. A connection that has to wait stays in the queue of the socket, which is not looked at until it may come in.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+BACKLOG: Final = 1024
+_AT_ONCE: Final = 64
+_PAUSE_MS: Final = 200.0
+_GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EPERM))
+
+
+class Door(Protocol):
+    """Who decides about connections."""
+
+    def wait_ms(self) -> float:
+        """0 if a connection may come in, the time until one may, or infinity until `Listener.resume`."""
+
+    def accept(self, ip: str) -> asyncio.BufferedProtocol | None:
+        """What serves a connection from this address; None to refuse it."""
+
+    def failed(self, error: OSError) -> None:
+        """No connection could be accepted; it is tried again in a moment."""
+
+
+async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
+    """Sockets that are bound to every address of a host (empty: of this machine), on one port; OSError."""
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _name, address in dict.fromkeys(found):
+            try:
+                listening = socket.socket(family, kind, protocol)
+            except OSError:
+                continue  # the resolver knows more families than the kernel
+            sockets.append(listening)
+            if os.name == "posix":
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((address[0], port, *address[2:]))
+            port = listening.getsockname()[1]
+        if not sockets:
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    except OSError:
+        for listening in sockets:
+            listening.close()
+        raise
+    return sockets
+
+
+class Listener:
+    """Sockets that are listened on."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sockets: list[socket.socket], door: Door) -> None:
+        self._loop = loop
+        self._sockets = sockets
+        self._door = door
+        self._connecting: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._looking = False
+        for listening in sockets:
+            listening.setblocking(False)
+            listening.listen(BACKLOG)
+        self.resume()
+
+    @property
+    def port(self) -> int:
+        port: int = self._sockets[0].getsockname()[1]
+        return port
+
+    def resume(self) -> None:
+        """Accept again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._looking:
+            self._looking = True
+            for listening in self._sockets:
+                self._loop.add_reader(listening, self._accept_some, listening)
+
+    def close(self) -> None:
+        """Listen no more; what has been accepted stays."""
+        self._pause()
+        for listening in self._sockets:
+            listening.close()
+        self._sockets = []
+
+    def _pause(self, wait_ms: float = float("inf")) -> None:
+        """Accept nothing for a while."""
+        self._looking = False
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wait_ms != float("inf"):
+            self._timer = self._loop.call_later(wait_ms / 1000, self.resume)
+
+    def _accept_some(self, listening: socket.socket) -> None:
+        for _ in range(_AT_ONCE):
+            wait_ms = self._door.wait_ms()
+            if wait_ms:
+                self._pause(wait_ms)
+                return
+            try:
+                accepted, address = listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _GONE:
+                    continue
+                self._pause(_PAUSE_MS)
+                self._door.failed(error)
+                return
+            protocol = self._door.accept(address[0])
+            if protocol is None:
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._connect(protocol, accepted))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, protocol: asyncio.BufferedProtocol, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
+        except OSError as error:
+            with suppress(OSError):
+                accepted.close()
+            protocol.connection_lost(error)

@@ -1,0 +1,146 @@
+"""Accepting on real sockets: what waits, what fails, what is closed."""
+
+import asyncio
+import errno
+import socket
+
+import pytest
+import uvloop
+
+from ottla.broker.ports.listener import Listener, bind
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+class Served(asyncio.BufferedProtocol):
+    def connection_made(self, transport):
+        transport.write(b"hello")
+        transport.close()
+
+
+class Door:
+    def __init__(self):
+        self.waits = []
+        self.failures = []
+        self.refuses = False
+        self.came = 0
+
+    def wait_ms(self):
+        return self.waits.pop(0) if self.waits else 0
+
+    def accept(self, ip):
+        assert ip == "127.0.0.1"
+        self.came += 1
+        return None if self.refuses else Served()
+
+    def failed(self, error):
+        self.failures.append(error.errno)
+
+
+class Short(socket.socket):
+    """Has no descriptor for the first who comes."""
+
+    tries = 0
+
+    def accept(self):
+        self.tries += 1
+        if self.tries == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def answered(port, number=1):
+    async def ask():
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            return await asyncio.wait_for(reader.read(), 10)
+        finally:
+            writer.close()
+
+    return asyncio.gather(*(ask() for _ in range(number)))
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
+def run(request):
+    def live(scenario):
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(scenario())
+
+    return live
+
+
+async def listening(door):
+    loop = asyncio.get_running_loop()
+    return Listener(loop, await bind(loop, "127.0.0.1", 0), door)
+
+
+def test_who_comes_is_served(run):
+    async def scenario():
+        listener = await listening(Door())
+        assert await answered(listener.port, 100) == [b"hello"] * 100
+        port = listener.port
+        listener.close()
+        with pytest.raises(OSError):
+            await answered(port)
+
+    run(scenario)
+
+
+def test_who_is_refused_sees_the_end(run):
+    async def scenario():
+        door = Door()
+        door.refuses = True
+        listener = await listening(door)
+        assert await answered(listener.port) == [b""]
+        listener.close()
+
+    run(scenario)
+
+
+def test_who_waits_is_served_when_the_time_has_come_or_accepting_is_resumed(run):
+    async def scenario():
+        door = Door()
+        listener = await listening(door)
+        door.waits = [1.0, float("inf")]
+        waiting = asyncio.ensure_future(answered(listener.port))
+        while door.waits:
+            await asyncio.sleep(0.001)
+        assert door.came == 0
+        listener.resume()
+        assert await waiting == [b"hello"]
+        listener.close()
+
+    run(scenario)
+
+
+def test_a_lack_of_descriptors_is_told_and_tried_again_without_spinning(run):
+    async def scenario():
+        loop = asyncio.get_running_loop()
+        door = Door()
+        sock = Short()
+        sock.bind(("127.0.0.1", 0))
+        listener = Listener(loop, [sock], door)
+        assert await answered(listener.port) == [b"hello"]
+        assert door.failures == [errno.EMFILE]
+        listener.close()
+
+    run(scenario)
+
+
+def test_a_host_of_several_families_is_bound_on_one_port(run):
+    async def scenario():
+        sockets = await bind(asyncio.get_running_loop(), "", 0)
+        assert len({each.getsockname()[1] for each in sockets}) == 1
+        for each in sockets:
+            each.close()
+
+    run(scenario)
+
+
+def test_a_port_that_is_taken_is_an_error_and_leaves_no_socket(run):
+    async def scenario():
+        with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError) as caught:
+            await bind(asyncio.get_running_loop(), "127.0.0.1", taken.getsockname()[1])
+        assert caught.value.errno == errno.EADDRINUSE
+
+    run(scenario)

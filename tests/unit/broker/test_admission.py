@@ -1,0 +1,70 @@
+"""Which connections come in, wait, or are refused."""
+
+import pytest
+
+from ottla.broker.admission import FOR_EVER, TELL_AGAIN_MS, Admission, Limits, Seldom
+
+MANY = 2**31 - 1
+
+
+def admission(most=MANY, per_ip=MANY, overrides=None, per_second=MANY, descriptors=MANY):
+    return Admission(Limits(most, per_ip, overrides or {}, per_second, descriptors))
+
+
+def test_without_limits_everybody_comes_in():
+    door = admission()
+    for _ in range(1000):
+        assert door.wait_ms(0) == 0
+        assert door.enter("a") is None
+    assert door.count == 1000
+
+
+def test_beyond_the_most_connections_others_wait_until_one_ends():
+    door = admission(most=2)
+    assert door.enter("a") is None and door.enter("b") is None
+    assert door.wait_ms(0) == FOR_EVER
+    door.leave("a")
+    assert door.wait_ms(0) == 0
+
+
+def test_an_address_beyond_its_limit_is_refused_and_no_other():
+    door = admission(per_ip=2, overrides={"b": 1, "c": 0})
+    assert [door.enter("a") is None for _ in range(3)] == [True, True, False]
+    assert [door.enter("b") is None for _ in range(2)] == [True, False]
+    assert "c has the 0 connections that it may have (max.connections.per.ip)" in door.enter("c")
+    door.leave("a")
+    assert door.enter("a") is None
+    assert door.count == 3
+
+
+def test_beyond_the_descriptors_connections_are_refused_and_told_of_the_limit():
+    door = admission(descriptors=1)
+    assert door.enter("a") is None
+    assert door.wait_ms(0) == 0
+    assert "RLIMIT_NOFILE" in door.enter("b")
+    door.leave("a")
+    assert door.enter("b") is None
+
+
+def test_new_connections_come_at_their_rate_and_one_second_of_them_at_once():
+    door = admission(per_second=10)
+    now_ms, came = 0.0, []
+    while now_ms < 5000:
+        wait_ms = door.wait_ms(now_ms)
+        if not wait_ms:
+            came.append(now_ms)
+            assert door.enter("a") is None
+        now_ms += wait_ms
+    assert came[9] == 0 and came[10] == pytest.approx(100)
+    assert 58 <= len(came) <= 60
+
+
+def test_a_rate_of_none_keeps_all_out():
+    assert admission(per_second=0).wait_ms(0) == FOR_EVER
+
+
+def test_what_happens_often_is_told_once_a_minute_with_its_number():
+    seldom = Seldom()
+    assert seldom.times(0) == 1
+    assert [seldom.times(1000) for _ in range(5)] == [0] * 5
+    assert seldom.times(TELL_AGAIN_MS) == 6

@@ -1,0 +1,73 @@
+"""Limits of connections on real sockets."""
+
+import contextlib
+import socket
+
+import pytest
+from served import create, produce
+
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+
+
+def opened(served, number):
+    clients = []
+    for _ in range(number):
+        client = socket.create_connection(("127.0.0.1", served.port), timeout=20)
+        clients.append(client)
+    return clients
+
+
+def asks(client):
+    """Ask for the served versions; whether there was an answer."""
+    message = codec.request_class(ApiKey.API_VERSIONS)()
+    try:
+        client.sendall(codec.encode_request(message, 0, 1, "test"))
+        return len(client.recv(4)) == 4
+    except ConnectionError:
+        return False
+
+
+def test_more_connections_than_descriptors_are_refused_and_logs_stay_online(serve):
+    served = serve(descriptors=128).ready()  # 48 of them for connections
+    healthy = served.connect()
+    create(healthy, "ledger")
+    clients = opened(served, 100)
+    answered = sum(map(asks, clients))
+    assert 40 <= answered < 60
+    for number in range(10):
+        create(healthy, f"more-{number}")
+    assert produce(healthy, "ledger", b"value").error_code == 0
+    for client in clients:
+        client.close()
+    with contextlib.closing(served.connect()) as later:
+        assert produce(later, "ledger", b"value").error_code == 0
+    healthy.close()
+    assert served.end() == 0
+    log = served.process.stderr.read()
+    assert "Refused connections" in log
+    assert "RLIMIT_NOFILE" in log and "Traceback" not in log
+
+
+def test_beyond_max_connections_others_wait_until_one_ends(serve):
+    served = serve("--override", "max.connections=2").ready()
+    first, second, third = opened(served, 3)
+    assert asks(first) and asks(second)
+    third.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        asks(third)
+    first.close()
+    third.settimeout(20)
+    assert len(third.recv(4)) == 4
+    second.close()
+    third.close()
+
+
+def test_one_address_has_no_more_connections_than_it_may_have(serve):
+    limits = ("max.connections.per.ip=5", "max.connections.per.ip.overrides=localhost:3")
+    served = serve(*(word for limit in limits for word in ("--override", limit))).ready()
+    clients = opened(served, 6)
+    assert [asks(client) for client in clients] == [True] * 3 + [False] * 3
+    clients[0].close()
+    for client in clients[1:]:
+        client.close()
