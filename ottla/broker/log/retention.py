@@ -9,9 +9,10 @@ Source: Kafka's `UnifiedLog.deleteOldSegments`, `LocalLog.removeAndDeleteSegment
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from logging import getLogger
 
-from ottla.broker.costs import ROW_US
+from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.log.graves import Graves
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segment import Segment
@@ -26,15 +27,15 @@ _log = getLogger(__name__)
 SEGMENTS_PER_STEP = 8
 
 
-def count_deletable(partition: Partition, now_ms: int, modified_ms: Callable[[Segment], int]) -> int:
-    """How many of the oldest segments may go now."""
+def count_deletable(partition: Partition, now_ms: int, modified_ms: Callable[[Segment], int], most: int) -> int:
+    """How many of the oldest segments may go now; `most` if there are more."""
     settings = partition.settings
     by_size = settings.cleanup_delete and settings.retention_bytes >= 0
     by_age = settings.cleanup_delete and settings.retention_ms >= 0
     excess_bytes = partition.size_bytes - settings.retention_bytes if by_size else -1
-    segments = list(partition.segments)
+    segments = list(islice(partition.segments, most + 1))
     count = 0
-    for position, segment in enumerate(segments):
+    for position, segment in enumerate(segments[:most]):
         active = position == len(segments) - 1
         end_offset = partition.log_end_offset if active else segments[position + 1].base_offset
         if end_offset > partition.high_watermark or (active and segment.size_bytes == 0):
@@ -86,7 +87,7 @@ class Retention:
             for partition in list(self._partitions()):
                 more = True
                 while more:
-                    self._turns.charge(ROW_US * (1 + len(partition.segments)))
+                    self._turns.charge(ROW_US + len(partition.segments) * LOOK_US)
                     more = partition.offline is None and self._delete_some(partition)
                     await self._turns.share()
         finally:
@@ -95,7 +96,8 @@ class Retention:
     def _delete_some(self, partition: Partition) -> bool:
         """Delete a few of the oldest segments; whether there may be more to delete."""
         try:
-            count = count_deletable(partition, self._clock.now_ms(), self._modified_ms)
+            # The age of a segment may take its index files: none is asked that does not go in this step or the next.
+            count = count_deletable(partition, self._clock.now_ms(), self._modified_ms, SEGMENTS_PER_STEP + 1)
             step = min(count, SEGMENTS_PER_STEP)
             return step > 0 and self._delete(partition, step) and count > step
         except OSError as error:

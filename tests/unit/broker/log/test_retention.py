@@ -8,7 +8,7 @@ import pytest
 from ottla.broker.log import retention
 from ottla.broker.log.graves import STEP_BYTES, Graves
 from ottla.broker.log.results import Limit
-from ottla.broker.log.retention import SEGMENTS_PER_STEP, Retention
+from ottla.broker.log.retention import SEGMENTS_PER_STEP, Retention, count_deletable
 from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.errors import ErrorCode
 
@@ -256,6 +256,25 @@ def test_many_segments_are_deleted_in_slices(broker, produce, slow):
         left.append(len(bases(partition)))
     assert bases(partition) == [100]
     assert {before - after for before, after in pairwise(left)} <= set(range(SEGMENTS_PER_STEP + 1))
+
+
+def test_a_step_asks_few_segments_for_their_age_however_many_are_old(broker, produce):
+    partition = broker.partition(**ONE_BATCH, **KEEP)
+    fill(partition, produce, 100)
+    partition.settings = replace(partition.settings, retention_ms=DAY_MS)
+    opened = []
+    for _ in range(2):
+        broker.manager.checkpoint()  # the segments rest: to look at one is to open its index
+    real = type(broker.disk).open
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            type(broker.disk), "open", lambda disk, path, *more: opened.append(path) or real(disk, path, *more)
+        )
+        assert count_deletable(partition, NOW_MS + 2 * DAY_MS, broker.disk.modified_ms, SEGMENTS_PER_STEP) == 8
+        assert len({path.rpartition(".")[0] for path in opened}) <= SEGMENTS_PER_STEP
+    broker.clock.advance(2 * DAY_MS)
+    clean_up(broker)
+    assert bases(partition) == [100]
 
 
 def test_large_file_is_removed_in_steps(broker, tmp_path, slow):
