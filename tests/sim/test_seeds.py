@@ -113,6 +113,7 @@ MET = {
     "expiry": ["transactional ids forgotten", "producers forgotten"],
     "groups": ["commits refused to members of the past"],
     "impatient": ["repeated requests"],
+    "recompression": ["calls of workers", "calls of workers given up"],
     "power": ["kills before a power loss"],
     "power-flushed": ["kills before a power loss"],
     "compaction": ["records compacted away", "markers compacted away", "records deleted by retention"],

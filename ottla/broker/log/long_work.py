@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Gate, Turns, Wait
-from ottla.protocol.steps import SHORT_BYTES, Steps, Work, is_short
+from ottla.protocol.steps import SHORT_BYTES, Steps, Work
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class LongWork:
                     if hold is None:
                         hold = _Hold(self._allowance, self._slow_gate if slow else None)
                     await hold.grow(turns, step.memory_bytes)
-                if is_short(step.cost_us):
+                if step.cost_us <= self._workers.least_us:
                     turns.charged_us += step.cost_us
                     try:
                         answer = step.call()

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Final, Protocol, TypeAlias
 
 from ottla.broker.ports.side_by_side import processors
+from ottla.protocol.steps import SHORT_US
 
 OnEnd: TypeAlias = Callable[[Any, Exception | None], None]
 """Told what the call gave, or what it raised."""
@@ -27,7 +28,9 @@ class Job(Protocol):
 
 
 class Workers(Protocol):
-    """Runs calls elsewhere; `on_end` is an event of its own turn."""
+    """Runs calls elsewhere; `on_end` is an event of its own turn. Calls of up to `least_us` are not worth the way."""
+
+    least_us: float
 
     def start(self, call: Callable[[], Any], on_end: OnEnd, *, slow: bool) -> Job: ...
 
@@ -77,10 +80,11 @@ _Queue: TypeAlias = "SimpleQueue[WorkerJob | None]"
 class ThreadWorkers:
     """At most one thread for each processor, and two at least; they are started when they are needed first."""
 
-    __slots__ = ("__weakref__", "_from_thread", "_queues", "_started", "_threads_most")
+    __slots__ = ("__weakref__", "_from_thread", "_queues", "_started", "_threads_most", "least_us")
 
     def __init__(self, from_thread: Callable[[Callable[[], None]], None]) -> None:
         """`from_thread` is the clock's."""
+        self.least_us = SHORT_US
         self._from_thread = from_thread
         self._queues: tuple[_Queue, _Queue] = (SimpleQueue(), SimpleQueue())
         self._threads_most = (1, min(SLOW_THREADS_MOST, max(1, processors() - 1)))
@@ -115,7 +119,9 @@ def _run(queue: _Queue) -> None:
         del job  # it would keep what waits for it
 
 
-class _LaterJob:
+class LaterJob:
+    """What is planned for an event."""
+
     __slots__ = ("cancelled",)
 
     def __init__(self) -> None:
@@ -129,13 +135,14 @@ class _LaterJob:
 class LaterWorkers:
     """Runs each call as an event of its own, for a broker without threads. `defer` says when: a clock's `next_turn`."""
 
-    __slots__ = ("_defer",)
+    __slots__ = ("_defer", "least_us")
 
-    def __init__(self, defer: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, defer: Callable[[Callable[[], None]], None], least_us: float = SHORT_US) -> None:
+        self.least_us = least_us
         self._defer = defer
 
-    def start(self, call: Callable[[], Any], on_end: OnEnd, *, slow: bool) -> _LaterJob:
-        job = _LaterJob()
+    def start(self, call: Callable[[], Any], on_end: OnEnd, *, slow: bool) -> Job:
+        job = LaterJob()
 
         def run() -> None:
             if job.cancelled:

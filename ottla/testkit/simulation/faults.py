@@ -83,6 +83,8 @@ class Profile(NamedTuple):
     """Logs roll and are compacted all the time, the internal ones and a topic of keys; a part of it is deleted."""
     impatient: float = 0.0
     """Share of the producers that ask again too early, and again what was answered."""
+    recompresses: bool = False
+    """Topics have a codec of their own, and no call on the bytes of a batch ends in the turn that it began in."""
 
 
 PROFILES: Final = {
@@ -116,6 +118,8 @@ PROFILES: Final = {
         Profile("compaction", compacts=True, kills=(0, 2), kill_calls=(2, 6), small_segments=1.0),
         Profile("compaction-power", compacts=True, kills=(0, 1), kill_calls=(0, 3), power=(0, 2), kill_powers=(0, 2),
                 small_segments=1.0, flush_ms=(0.5, 20.0)),
+        Profile("recompression", weather=Weather(stall=0.05, reset=0.1, late=0.5), resets=(2, 6), patience_ms=60.0,
+                kill_calls=(0, 2), depth=3, hasty=0.2, recompresses=True),
         Profile("calm", weather=Weather(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0), stops=(0, 1),
                 stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
     )

@@ -143,6 +143,8 @@ class Invariants:
                     yield f"stuck: {transactional_id} rests in {state.status.name}, pending {volatile.pending}"
         if assembly.broker.transactions.loading or assembly.broker.groups.listed()[0]:
             yield "stuck: a coordinator is still loading its logs"
+        if not assembly.broker.long_work.is_idle:
+            yield "stuck: work on batches holds memory for nobody"
 
 
 def _check_ends(partition: Partition, before: tuple[int, int, int] | None, now: tuple[int, int, int]) -> Iterator[str]:

@@ -9,6 +9,8 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.dispatch import Dispatcher, Refuse, Send
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.workers import Job, LaterWorkers, OnEnd
 from ottla.broker.turns import Activity
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.simulation import promises
@@ -80,6 +82,32 @@ class PeerLink:
     def receive(self, topic: str, index: int, marker: TransactionMarker) -> None:
         """A marker arrives; nobody waits for the answer."""
         self._deliver(topic, index, marker)
+
+
+class CountedWorkers(LaterWorkers):
+    """Workers that get every call, however short, and take their time."""
+
+    __slots__ = ("_met",)
+
+    def __init__(self, defer: Callable[[Callable[[], None]], None], clock: Clock, met: Counter[str]) -> None:
+        super().__init__(lambda work: defer(lambda: clock.from_thread(work)), least_us=-1.0)
+        self._met = met
+
+    def start(self, call: Callable[[], Any], on_end: OnEnd, *, slow: bool) -> Job:
+        self._met["calls of workers"] += 1
+        return _CountedJob(super().start(call, on_end, slow=slow), self._met)
+
+
+class _CountedJob:
+    __slots__ = ("_job", "_met")
+
+    def __init__(self, job: Job, met: Counter[str]) -> None:
+        self._job = job
+        self._met = met
+
+    def cancel(self) -> bool:
+        self._met["calls of workers given up"] += 1
+        return self._job.cancel()
 
 
 def count_forgotten(assembly: Assembly, met: Counter[str]) -> None:

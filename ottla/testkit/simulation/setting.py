@@ -18,6 +18,8 @@ from ottla.testkit.simulation.faults import Profile
 
 DATA_DIR: Final = "/data"
 TOPICS: Final = {"data": 2, "in": 2, "out": 2}
+CODECS_OF: Final = {"data": "gzip", "in": "zstd", "out": "lz4"}
+"""Where topics have codecs of their own."""
 KEYED: Final = "keyed"
 KEYED_PARTITIONS: Final = 2
 KEYED_CONFIGS: Final = {"cleanup.policy": "compact"}
@@ -94,7 +96,7 @@ def create_topics(assembly: Assembly, profile: Profile) -> None:
     for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
         cluster.ensure_internal_topic(topic)
     for topic, count in TOPICS.items():
-        cluster.create_topic(topic, count, {})
+        cluster.create_topic(topic, count, {"compression.type": CODECS_OF[topic]} if profile.recompresses else {})
     if profile.compacts:
         cluster.create_topic(KEYED, KEYED_PARTITIONS, KEYED_CONFIGS)
     for made in cluster.topics.values():

@@ -34,7 +34,7 @@ from ottla.testkit.simulation.process import Process
 from ottla.testkit.simulation.producers import Admin, Place, Producer, Temper, tempers
 from ottla.testkit.simulation.replay import differences
 from ottla.testkit.simulation.schedule import START_MS, Schedule, VirtualClock
-from ottla.testkit.simulation.seams import ErrorLog, PeerLink, Served, count_forgotten
+from ottla.testkit.simulation.seams import CountedWorkers, ErrorLog, PeerLink, Served, count_forgotten
 from ottla.testkit.simulation.setting import (
     COPIERS_OF,
     DATA_DIR,
@@ -365,7 +365,8 @@ class World:
         self._clock, self._turns = clock, turns
         self.disk.failed_syncs = 0
         try:
-            assembly = Assembly(self._config, clock, self.disk, turns)
+            workers = CountedWorkers(self._defer, clock, self.met) if self.profile.recompresses else None
+            assembly = Assembly(self._config, clock, self.disk, turns, workers=workers)
         except (LogDirectoryError, OSError) as error:
             self.troubles.cannot_start(error)
             return

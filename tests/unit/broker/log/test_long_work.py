@@ -27,6 +27,8 @@ class Job:
 class Rig:
     """Workers that work when they are told to, and turns that are run by hand."""
 
+    least_us = SHORT_US
+
     def __init__(self):
         self.later, self.bugs, self.jobs, self.found = [], [], [], []
         self.turns = Turns(self.later.append, self.bugs.append)
