@@ -42,7 +42,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         except PatternError:
             error = ErrorCode.INVALID_REGULAR_EXPRESSION
     if error:
-        unknown = []
+        unknown, rows = [], reply.rows("transaction_states")
     return reply.finish(error_code=error, unknown_state_filters=unknown, transaction_states=rows)
 
 

@@ -194,6 +194,9 @@ def test_list_transactions_refuses_a_pattern_that_costs_too_much_for_an_id(rig, 
     pattern = r"(?:\b?a?)" * 110  # 440 instructions
     rig.producer("a" * 200)
     assert named(ask, 2, transactional_id_pattern=pattern) == (E.NONE, [])
+    for number in range(1, 21):
+        rig.producer("a" * number)
+    assert len(named(ask, 2, transactional_id_pattern=pattern)[1]) == 20
     rig.producer("a" * 20_000)
     assert named(ask, 2, transactional_id_pattern=pattern) == (E.INVALID_REGULAR_EXPRESSION, [])
     assert named(ask, 2, transactional_id_pattern="a*")[0] == E.NONE
