@@ -25,7 +25,7 @@ from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.states import GroupState
 from ottla.broker.group.store import Entry
 from ottla.broker.ports.clock import Clock, Timer
-from ottla.broker.turns import Turns, Wait
+from ottla.broker.turns import Activity, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.fields import fits_a_string
 from ottla.protocol.state_records import GroupValue
@@ -72,6 +72,8 @@ class GroupCoordinator:
         self._directory = GroupDirectory(cluster, turns, clock, config.group_initial_rebalance_delay_ms)
         self._cleaning: Timer | None = None
         self._stopped = False
+        self._loading: Activity[None] | None = None
+        self._looking: Activity[None] | None = None
         self.offsets = OffsetCommits(self._directory, clock, config.offset_metadata_max_bytes)
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
         self.removal = Removal(self._directory, turns, clock, retention_ms)
@@ -79,12 +81,16 @@ class GroupCoordinator:
 
     def open(self) -> None:
         """Load the groups, over as many turns as it takes."""
-        self._turns.start(self._directory.load(self._loaded), lambda _none: None, _load_failed)
+        self._loading = self._turns.start(self._directory.load(self._loaded), lambda _none: None, _load_failed)
         self._clean_later()
 
     def stop(self) -> None:
-        """Take every timer back."""
+        """Take every timer back, and end what is under way: nothing is read or written after this."""
         self._stopped = True
+        self.removal.stop()
+        for activity in (self._loading, self._looking):
+            if activity is not None:
+                activity.discard()
         if self._cleaning is not None:
             self._cleaning.cancel()
         for entry in self._directory.store.entries.values():
@@ -225,6 +231,7 @@ class GroupCoordinator:
             return error, []
         if entry is None:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(who)
+        self._turns.charge(ROW_US * len(who))
         errors, outcome = entry.group.leave(who, self._now())
         self._follow(entry, outcome)
         return ErrorCode.NONE, errors
@@ -318,7 +325,9 @@ class GroupCoordinator:
         self._follow(entry, group.begin_again(self._now()) if too_large else Outcome())
 
     def _start_cleaning(self) -> None:
-        self._turns.start(self.removal.expire(), lambda _none: self._clean_later(), self._cleaning_failed)
+        self._looking = self._turns.start(
+            self.removal.expire(), lambda _none: self._clean_later(), self._cleaning_failed
+        )
 
     def _cleaning_failed(self, error: Exception) -> None:
         log.error("The look for expired offsets failed; the next one comes as planned", exc_info=error)

@@ -130,7 +130,7 @@ class Group:
             )
             self.roster.add(member)
         if value.leader in self.members:
-            self.roster.leader = value.leader
+            self.roster.lead(value.leader)
         self._learn_subscriptions()
 
     def start_sessions(self, now_ms: float) -> None:

@@ -100,29 +100,38 @@ class Roster:
     with the time at which they lapse (KIP-394).
     """
 
-    __slots__ = ("_supporters", "joined_count", "leader", "members", "pending", "static")
+    __slots__ = ("_leader", "_supporters", "joined_count", "members", "pending", "static")
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}
         self.pending: dict[str, float] = {}
-        self.leader: str | None = None
+        self._leader: str | None = None
         # How many members wait for the next generation: a group counts them with each that joins.
         self.joined_count = 0
         self._supporters: Counter[str] = Counter()
 
+    @property
+    def leader(self) -> str | None:
+        """The first member, unless another was elected; looked for when somebody asks, for many may go at once."""
+        if self._leader is None and self.members:
+            self._leader = next(iter(self.members))
+        return self._leader
+
+    def lead(self, member_id: str) -> None:
+        """This member leads."""
+        self._leader = member_id
+
     def add(self, member: Member) -> None:
-        """Take a member in; the first one leads."""
+        """Take a member in."""
         self.pending.pop(member.member_id, None)
         self.members[member.member_id] = member
         self._count(member.protocols, 1)
         if member.group_instance_id is not None:
             self.static[member.group_instance_id] = member.member_id
-        if self.leader is None:
-            self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member | None:
-        """Take a member or a pending id out; another member leads if it was the leader."""
+        """Take a member or a pending id out."""
         self.pending.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
@@ -131,8 +140,8 @@ class Roster:
         self._count(member.protocols, -1)
         if member.group_instance_id is not None:
             self.static.pop(member.group_instance_id, None)
-        if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
+        if self._leader == member_id:
+            self._leader = None
         return member
 
     def set_joined(self, member: Member, joined: bool) -> None:
@@ -143,12 +152,12 @@ class Roster:
     def rename(self, member: Member, new_id: str) -> None:
         """A static member goes on under a new member id; its old one is fenced from now on."""
         old_id, member.member_id = member.member_id, new_id
+        if self.leader == old_id:
+            self._leader = new_id
         del self.members[old_id]
         self.members[new_id] = member
         if member.group_instance_id is not None:
             self.static[member.group_instance_id] = new_id
-        if self.leader == old_id:
-            self.leader = new_id
 
     def update(self, member: Member, protocols: Protocols, timeouts: Timeouts) -> None:
         """A member joins again with what it wants now."""
@@ -188,7 +197,7 @@ class Roster:
             return True
         joined = next((member.member_id for member in self.members.values() if member.awaiting_join), None)
         if joined is not None:
-            self.leader = joined
+            self._leader = joined
         return joined is not None
 
     @property

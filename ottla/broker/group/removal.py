@@ -23,7 +23,7 @@ from ottla.broker.group.offsets import GroupOffsets, Key
 from ottla.broker.group.states import GroupState
 from ottla.broker.group.store import Entry
 from ottla.broker.ports.clock import Clock
-from ottla.broker.turns import Turns
+from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import OffsetKey
 
@@ -50,6 +50,12 @@ class Removal:
         # means a new topic of the same name.
         self._gone: dict[str, Mapping[int, int]] = {}
         self._forgetting = False
+        self._walk: Activity[None] | None = None
+
+    def stop(self) -> None:
+        """End what is under way on its own account."""
+        if self._walk is not None:
+            self._walk.discard()
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """DeleteGroups: the group must have no members; NONE when it is gone."""
@@ -105,7 +111,7 @@ class Removal:
         self._gone[topic] = self._directory.ends()
         if not self._forgetting:
             self._forgetting = True
-            self._turns.start(self._forget_topics(), self._forgot, self._forget_failed)
+            self._walk = self._turns.start(self._forget_topics(), self._forgot, self._forget_failed)
 
     async def expire(self) -> None:
         """Look at every group once. A partition that breaks is left for the next look, the others go on."""

@@ -56,6 +56,13 @@ BODIES = {
     K.OFFSET_DELETE: {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]},
     K.INIT_PRODUCER_ID: {"transactional_id": "txn", "transaction_timeout_ms": 60_000}
     | {"producer_id": -1, "producer_epoch": -1},
+    K.ADD_PARTITIONS_TO_TXN: {
+        "v3_and_below_transactional_id": "txn",
+        "v3_and_below_producer_id": 0,
+        "v3_and_below_producer_epoch": 0,
+        "v3_and_below_topics": [{"name": "t", "partitions": [0]}],
+        "transactions": [{**OF_PRODUCER, "verify_only": False, "topics": [{"name": "t", "partitions": [0]}]}],
+    },
     K.ADD_OFFSETS_TO_TXN: {**OF_PRODUCER, "group_id": "g"},
     K.TXN_OFFSET_COMMIT: {**OF_PRODUCER, "group_id": "g", "generation_id": -1, "member_id": "", "topics": [PLACE]},
     K.END_TXN: {**OF_PRODUCER, "committed": True},

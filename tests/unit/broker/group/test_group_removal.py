@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.group import removal
+from ottla.broker.group import directory, removal
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
@@ -341,6 +341,26 @@ def test_topics_that_are_deleted_while_others_are_forgotten_are_forgotten_too(ri
         rig.turns.event(lambda name=name: gone(SimpleNamespace(name=name)))
     rig.clock.settle()
     assert offsets(rig) == {("w", 0): 42}
+
+
+@pytest.mark.parametrize("work", ["expire", "forget", "load"])
+def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
+    slow(monkeypatch)
+    monkeypatch.setattr(directory, "BATCH_US", SHARE_US)
+    for index in range(5):
+        commit(rig, ROW._replace(partition=index))
+    if work == "load":
+        rig.restart(settle=False)
+        assert rig.groups.listed()[0] is E.COORDINATOR_LOAD_IN_PROGRESS
+    elif work == "forget":
+        rig.turns.event(lambda: rig.cluster.on_topic_deleted[0](SimpleNamespace(name="t")))
+    else:
+        rig.clock.ms += RETENTION_MS
+        rig.turns.event(rig.groups._start_cleaning)
+    before = len(rig.log_of().batches), len(rig.store.entries)
+    rig.turns.event(rig.groups.stop)
+    rig.clock.advance(10 * LOOK_MS)
+    assert (len(rig.log_of().batches), len(rig.store.entries)) == before
 
 
 # --- what breaks ------------------------------------------------------------------------------------------------------
