@@ -29,11 +29,15 @@ class Admission:
     """The connections of one broker, by address."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
         self._by_ip: Counter[str] = Counter()
+        self.count = 0
+        self.change(limits)
+
+    def change(self, limits: Limits) -> None:
+        """Other limits from the next connection on: who is here stays."""
+        self._limits = limits
         self._tokens = float(limits.per_second)
         self._tokens_at_ms: float | None = None
-        self.count = 0
 
     def wait_ms(self, now_ms: float) -> float:
         """How long the next connection has to wait: 0, some time, or until one ends (`FOR_EVER`)."""

@@ -93,6 +93,7 @@ class Assembly:
         sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
         self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0, workers=workers)
         self._in_force = in_force
+        self.on_config_changed: Callable[[Config], None] = lambda config: None
         cluster.on_broker_configs_changed = self._broker_configs_changed
         self.dispatcher = Dispatcher(self.broker, TABLE)
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.graves, logs.met)
@@ -178,6 +179,7 @@ class Assembly:
         cluster = self.broker.cluster
         config = self._in_force.of(cluster.node_id, cluster.image.broker_configs)
         before, self.config, self.broker.config = self.config, config, config
+        self.on_config_changed(config)
         self._cleaner.set_dedupe_buffer(config.log_cleaner_dedupe_buffer_size)
         if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and "cleaner" in self._timers:
             self._timers["cleaner"].cancel()

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -95,7 +96,8 @@ class Server:
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> str:
         config = self.config
         listener = config.listener
-        door = _Door(self._assembly, Admission(_limits(config)), loop)
+        door = _Door(self._assembly, loop)
+        self._assembly.on_config_changed = door.change
         try:
             sockets = await bind(loop, listener.host, listener.port)
             self._listener = door.listener = SocketListener(loop, sockets, door)
@@ -114,10 +116,13 @@ class Server:
 class _Door:
     """Decides who comes in, and tells of who does not."""
 
-    def __init__(self, assembly: Assembly, admission: Admission, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, assembly: Assembly, loop: asyncio.AbstractEventLoop) -> None:
+        """OSError if a limit is for a host that is unknown."""
         self.listener: SocketListener | None = None
         self._assembly = assembly
-        self._admission = admission
+        self._config = assembly.config
+        self._overrides = _overrides(assembly.config)
+        self._admission = Admission(_limits(assembly.config, self._overrides))
         self._loop = loop
         self._seldom = {"waits": Seldom(), "refused": Seldom(), "failed": Seldom()}
 
@@ -134,6 +139,15 @@ class _Door:
             return None
         return self._assembly.accept(lambda: self._left(ip))
 
+    def change(self, config: Config) -> None:
+        """Take limits that have changed while the broker runs: then hosts are addresses, which nobody is asked for."""
+        if config.max_connections_per_ip_overrides != self._config.max_connections_per_ip_overrides:
+            self._overrides = _overrides(config, socket.AI_NUMERICHOST)
+        self._config = config
+        self._admission.change(_limits(config, self._overrides))
+        if self.listener is not None:
+            self.listener.resume()
+
     def failed(self, error: OSError) -> None:
         self._tell("failed", "Connections cannot be accepted: %s", shortage(error) or error)
 
@@ -148,15 +162,7 @@ class _Door:
             log.warning(line + " (%d times since this was said last)", reason, times)
 
 
-def _limits(config: Config) -> Limits:
-    """The limits of connections. OSError if a host of `max.connections.per.ip.overrides` is unknown."""
-    overrides: dict[str, int] = {}
-    for host, number in parse_connections_per_ip(config.max_connections_per_ip_overrides).items():
-        try:
-            found = socket.getaddrinfo(host, None)
-        except OSError as error:
-            raise OSError(f"max.connections.per.ip.overrides: {host}: {error.strerror}") from error
-        overrides |= {str(address[0]): number for *_, address in found}
+def _limits(config: Config, overrides: Mapping[str, int]) -> Limits:
     return Limits(
         config.max_connections,
         config.max_connections_per_ip,
@@ -164,6 +170,18 @@ def _limits(config: Config) -> Limits:
         config.max_connection_creation_rate,
         connection_share(allowed(), config.max_open_log_files),
     )
+
+
+def _overrides(config: Config, flags: int = 0) -> dict[str, int]:
+    """The limits of single addresses. OSError if a host of `max.connections.per.ip.overrides` is unknown."""
+    overrides: dict[str, int] = {}
+    for host, number in parse_connections_per_ip(config.max_connections_per_ip_overrides).items():
+        try:
+            found = socket.getaddrinfo(host, None, flags=flags)
+        except OSError as error:
+            raise OSError(f"max.connections.per.ip.overrides: {host}: {error.strerror}") from error
+        overrides |= {str(address[0]): number for *_, address in found}
+    return overrides
 
 
 def run(config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()) -> int:

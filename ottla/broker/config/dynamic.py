@@ -6,6 +6,7 @@ first, then the cluster's, then what the broker was started with. Source: `Dynam
 
 import dataclasses
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any, Final
 
 from ottla.broker.config.broker import BROKER_OPTIONS, Config
@@ -19,6 +20,7 @@ from ottla.broker.config.entry import (
 )
 from ottla.broker.config.kafka_names import KAFKA_NAMES
 from ottla.broker.config.kept import KEPT_OPTIONS
+from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.config.option import DEFAULT, Kind, Option, value_text
 
 CLUSTER_RESOURCE: Final = ""
@@ -65,6 +67,16 @@ def dynamic_problem(given: Mapping[str, str]) -> str:
         option = DYNAMIC_OPTIONS.get(key)
         if option is not None and not _fits(option, text):
             return f"Invalid value {text} for configuration {key}: must be {option.range}"
+    return _overrides_problem(given.get("max.connections.per.ip.overrides", ""))
+
+
+def _overrides_problem(text: str) -> str:
+    """Hosts are addresses: a broker that serves waits for no answer about a name."""
+    try:
+        for host in parse_connections_per_ip(text):
+            ip_address(host)
+    except ValueError as error:
+        return f"Error parsing configuration property 'max.connections.per.ip.overrides': {error}"
     return ""
 
 
@@ -95,7 +107,7 @@ def in_force(static: Config, node_id: int, configs: Mapping[str, Mapping[str, st
     for _, layer in reversed(layers):
         for key, text in layer.items():
             option = CHANGEABLE.get(key)
-            if option is not None and _fits(option, text):
+            if option is not None and not dynamic_problem({key: text}):
                 values[option.attribute] = option.parse(text)
     return dataclasses.replace(static, **values, static=static, dynamic=layers)
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from ottla.broker.config.entry import DEFAULT_CONFIG, GROUP_CONFIG, ConfigEntry
 from ottla.broker.config.option import (
-    INT32_MAX,
     INT64_MAX,
     Kind,
     Option,
@@ -55,10 +54,6 @@ class KeptConfig:
     log_local_retention_bytes: int = int64(-2, _REMOTE, at_least=-2, acted_on=False)
     log_local_retention_ms: int = int64(-2, _REMOTE, at_least=-2, acted_on=False)
     log_preallocate: bool = boolean(False, "Whether segments are created at full size.", acted_on=False)
-    max_connection_creation_rate: int = int32(INT32_MAX, "There is no such limit.", acted_on=False)
-    max_connections: int = int32(INT32_MAX, "There is no such limit.", acted_on=False)
-    max_connections_per_ip: int = int32(INT32_MAX, "There is no such limit.", acted_on=False)
-    max_connections_per_ip_overrides: str = text("", "There is no such limit.", acted_on=False)
     min_insync_replicas: int = int32(1, "Replicas needed for acks=all; there is one.", at_least=1, acted_on=False)
     num_io_threads: int = int32(8, _THREADS, at_least=1, acted_on=False)
     num_network_threads: int = int32(3, _THREADS, at_least=1, acted_on=False)

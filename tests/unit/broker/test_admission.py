@@ -63,6 +63,20 @@ def test_a_rate_of_none_keeps_all_out():
     assert admission(per_second=0).wait_ms(0) == FOR_EVER
 
 
+def test_changed_limits_are_those_of_the_next_connection():
+    limits = Limits(MANY, MANY, {}, MANY, MANY)
+    here = Admission(limits)
+    assert [here.enter("a") for _ in range(3)] == [None] * 3
+    here.change(limits._replace(most=2, most_per_ip=1, per_second=1))
+    assert here.wait_ms(0) == FOR_EVER
+    here.change(limits._replace(most_per_ip=3, per_second=1))
+    assert here.wait_ms(0) == 0
+    assert "a has the 3 connections" in here.enter("a")
+    assert 0 < here.wait_ms(0) <= 1000
+    here.change(limits)
+    assert (here.wait_ms(0), here.enter("a"), here.count) == (0, None, 4)
+
+
 def test_what_happens_often_is_told_once_a_minute_with_its_number():
     seldom = Seldom()
     assert seldom.times(0) == 1

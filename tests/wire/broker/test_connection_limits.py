@@ -71,3 +71,38 @@ def test_one_address_has_no_more_connections_than_it_may_have(serve):
     clients[0].close()
     for client in clients[1:]:
         client.close()
+
+
+def change(connection, name, value):
+    """IncrementalAlterConfigs of the broker."""
+    request = codec.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+    resource = request.AlterConfigsResource
+    config = resource.AlterableConfig(name=name, config_operation=0, value=value)
+    row = resource(resource_type=4, resource_name="", configs=[config])
+    return connection.send(request(resources=[row], validate_only=False), 1).responses[0].error_code
+
+
+def test_limits_change_while_the_broker_runs_and_stay_after_a_restart(serve):
+    served = serve("--override", "max.connections=2").ready()
+    control = served.connect()
+    assert change(control, "max.connections.per.ip.overrides", "nonsense") == 42
+    first, second = opened(served, 2)
+    assert asks(first)
+    second.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        asks(second)
+    assert change(control, "max.connections", "3") == 0
+    second.settimeout(20)
+    assert len(second.recv(4)) == 4  # what it asked is answered when it comes in
+    assert change(control, "max.connections.per.ip", "3") == 0
+    assert change(control, "max.connections", "100") == 0
+    (refused,) = opened(served, 1)
+    assert not asks(refused)
+    for client in (control, first, second, refused):
+        client.close()
+    assert served.end() == 0
+    again = serve("--override", "max.connections=2").ready()
+    clients = opened(again, 4)
+    assert [asks(client) for client in clients] == [True, True, True, False]
+    for client in clients:
+        client.close()
