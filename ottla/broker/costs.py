@@ -58,5 +58,8 @@ STATE_RECORD_US: Final = 8.0
 STATE_BYTE_US: Final = 0.01
 """One byte of such a record: strings and members, made into objects or written."""
 
+HASH_CHAR_US: Final = 0.1
+"""One character of a group's or transaction's id, hashed as Java does it."""
+
 MARKER_US: Final = 30.0
 """One marker that is written to a partition, with what follows from it there."""

@@ -6,81 +6,89 @@ flexible; 7 can require stable offsets (KIP-447): a partition that an open trans
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.costs import REPLY_ROW_US
 from ottla.broker.group.commits import fetched
-from ottla.broker.group.offsets import Key
+from ottla.broker.group.offsets import GroupOffsets
 from ottla.protocol.errors import ErrorCode
 
-Asked = dict[str, dict[int, None]] | None
-"""topic -> partitions; None for all that have an offset."""
+Asked = dict[str, dict[int, None]]
+"""topic -> partitions."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Fetch the offsets of one group, or of several from v8. What is named twice is answered once."""
     version, body = request.api_version, request.body
-    reply = ReplyBuilder(broker, request)
-    stable = body.require_stable if version >= 7 else False
+    answer = _Answer(broker, request, ("topics",) if version < 8 else ("groups", "topics"))
     if version < 8:
-        asked = _merged((body.topics,))
-        error, topics = await _topics(broker, reply, ("topics",), body.group_id, asked, stable)
+        error, topics = await answer.of_group(body.group_id, (body.topics,))
         if error and version < 2:
-            topics = await _repeat_error(reply, asked or {}, error)
-        return reply.finish(topics=topics, error_code=error)
+            topics = await answer.repeat(body.topics, error)
+        return answer.reply.finish(topics=topics, error_code=error)
     by_group: dict[str, list[Sequence[Any] | None]] = {}
     for each in body.groups:
         by_group.setdefault(each.group_id, []).append(each.topics)
-    groups = reply.rows("groups")
+    groups = answer.reply.rows("groups")
     for group_id, mentions in by_group.items():
-        error, topics = await _topics(broker, reply, ("groups", "topics"), group_id, _merged(mentions), stable)
+        error, topics = await answer.of_group(group_id, mentions)
         await groups.add(group_id, topics, error)
-    return reply.finish(groups=groups)
+    return answer.reply.finish(groups=groups)
 
 
-def _merged(mentions: Iterable[Sequence[Any] | None]) -> Asked:
-    """Everything that a group's mentions ask for."""
-    asked: dict[str, dict[int, None]] = {}
-    for topics in mentions:
-        if topics is None:
-            return None
-        for topic in topics:
-            asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return asked
+class _Answer:
+    """The reply; `path` is where its topics stand."""
 
+    def __init__(self, broker: Broker, request: Request, path: Sequence[str]) -> None:
+        self.reply = ReplyBuilder(broker, request)
+        self._broker = broker
+        self._path = path
+        self._stable = request.api_version >= 7 and request.body.require_stable
 
-async def _topics(
-    broker: Broker, reply: ReplyBuilder, path: Sequence[str], group_id: str, asked: Asked, stable: bool
-) -> tuple[ErrorCode, ReplyRows]:
-    """The rows of one group, each as it is when its turn comes."""
-    topics = reply.rows(*path)
-    error, offsets = broker.groups.offsets.of_group(group_id)
-    if error:
-        return error, topics
-    keys: Iterable[Key] = list(offsets.committed)
-    rows: dict[str, ReplyRows] = {}
-    if asked is not None:
-        keys = ((topic, index) for topic, indexes in asked.items() for index in indexes)
-        rows = {topic: reply.rows(*path, "partitions") for topic in asked}
-    for key in keys:
-        topic, index = key
-        found = fetched(offsets, key, stable)
-        if topic not in rows:
-            rows[topic] = reply.rows(*path, "partitions")
-        await rows[topic].add(index, found.offset, found.leader_epoch, found.metadata, found.error)
-    # What is seen here must not be taken back.
-    error = await durability.of_group(broker, group_id)
-    if not error:
-        for topic, partitions in rows.items():
+    async def of_group(self, group_id: str, mentions: Sequence[Sequence[Any] | None]) -> tuple[ErrorCode, ReplyRows]:
+        """What one group has, each offset as it is when its turn comes; all of it where a mention is None."""
+        topics = self.reply.rows(*self._path)
+        error, offsets = self._broker.groups.offsets.of_group(group_id)
+        if error:
+            return error, topics
+        asked = await self._committed(offsets) if None in mentions else await self._merged(mentions)
+        for topic, indexes in asked.items():
+            partitions = self.reply.rows(*self._path, "partitions")
+            for index in indexes:
+                found = fetched(offsets, (topic, index), self._stable)
+                await partitions.add(index, found.offset, found.leader_epoch, found.metadata, found.error)
             await topics.add(name=topic, partitions=partitions)
-    return error, topics
+        # What is seen here must not be taken back.
+        error = await durability.of_group(self._broker, group_id)
+        return error, self.reply.rows(*self._path) if error else topics
 
+    async def repeat(self, topics: Sequence[Any], error: ErrorCode) -> ReplyRows:
+        """v1 has no error of the whole request: every partition carries it."""
+        rows = self.reply.rows(*self._path)
+        for topic, indexes in (await self._merged((topics,))).items():
+            await rows.add(topic, [(index, -1, -1, "", error) for index in indexes])
+        return rows
 
-async def _repeat_error(reply: ReplyBuilder, asked: dict[str, dict[int, None]], error: ErrorCode) -> ReplyRows:
-    """v1 has no error of the whole request: every partition carries it."""
-    topics = reply.rows("topics")
-    for topic, indexes in asked.items():
-        await topics.add(topic, [(index, -1, -1, "", error) for index in indexes])
-    return topics
+    async def _committed(self, offsets: GroupOffsets) -> Asked:
+        """Every partition that has an offset."""
+        asked: Asked = {}
+        for topic, index in list(offsets.committed):
+            asked.setdefault(topic, {})[index] = None
+            await self._looked_at()
+        return asked
+
+    async def _merged(self, mentions: Iterable[Sequence[Any] | None]) -> Asked:
+        """Everything that a group's mentions ask for."""
+        asked: Asked = {}
+        for topic in chain.from_iterable(filter(None, mentions)):
+            asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+            await self._looked_at()
+        return asked
+
+    async def _looked_at(self) -> None:
+        self._broker.turns.charge(REPLY_ROW_US)
+        await self._broker.turns.share()

@@ -13,7 +13,7 @@ of transaction version 0.
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.sinks import TransactionMarker
-from ottla.broker.costs import FILE_CALL_US
+from ottla.broker.costs import MARKER_US
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ErrorCode
 
@@ -42,7 +42,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             errors = topics.setdefault(topic.name, {})
             for index in dict.fromkeys(topic.partition_indexes):
                 errors[index] = _write(broker, topic.name, index, marker)
-                broker.turns.charge(FILE_CALL_US)
+                broker.turns.charge(MARKER_US)
                 await broker.turns.share()
     if broker.transactions.sink.flushing:
         await _flush(broker, results)

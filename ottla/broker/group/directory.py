@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.costs import BATCH_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
+from ottla.broker.costs import BATCH_US, HASH_CHAR_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.log import Replayed, client_error, group_batch, replay_batch
 from ottla.broker.group.store import Entry, GroupStore
 from ottla.broker.log.partition import Partition
@@ -74,6 +74,7 @@ class GroupDirectory:
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group."""
         topic = self._cluster.ensure_internal_topic(CONSUMER_OFFSETS_TOPIC)
+        self._turns.charge(len(group_id) * HASH_CHAR_US)
         return coordinator_partition(group_id, topic.partition_count)
 
     def partition(self, index: int) -> Partition:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
+from ottla.broker.costs import HASH_CHAR_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
@@ -99,7 +100,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._shards: dict[int, Shard] = {}
         self._partition_count = 0
-        self._partition_of = lru_cache(HASHES_KEPT)(coordinator_partition)
+        self._partition_of = lru_cache(HASHES_KEPT)(self._hashed)
         self._fanout = MarkerFanout(
             lambda: cluster.topics, sink, turns, clock, self._log_complete, settings.markers_delay_ms
         )
@@ -360,6 +361,10 @@ class TransactionCoordinator:
             return self._cluster.next_producer_id()
         except OSError:
             return None  # the log directory is offline, and has said so
+
+    def _hashed(self, transactional_id: str, partition_count: int) -> int:
+        self._turns.charge(len(transactional_id) * HASH_CHAR_US)
+        return coordinator_partition(transactional_id, partition_count)
 
     def _shard_of(self, transactional_id: str) -> Shard | ErrorCode:
         """The shard that owns the id, or why it cannot answer."""
