@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.costs import ROW_US
 from ottla.broker.group.directory import GroupDirectory
 from ottla.broker.group.log import Producer, Replayed, client_error, offsets_batch
 from ottla.broker.group.members import Caller
@@ -17,6 +18,7 @@ from ottla.broker.group.offsets import GroupOffsets, Key
 from ottla.broker.group.states import GroupState
 from ottla.broker.group.store import Entry
 from ottla.broker.ports.clock import Clock
+from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import OffsetKey, OffsetValue
 
@@ -50,8 +52,9 @@ UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 class OffsetCommits:
     """The offsets of every group of one broker."""
 
-    def __init__(self, directory: GroupDirectory, clock: Clock, metadata_max_chars: int) -> None:
+    def __init__(self, directory: GroupDirectory, turns: Turns, clock: Clock, metadata_max_chars: int) -> None:
         self._directory = directory
+        self._turns = turns
         self._clock = clock
         self._metadata_max_chars = metadata_max_chars
 
@@ -111,7 +114,8 @@ class OffsetCommits:
             marker.transaction_version,
         )
         if not result.error:
-            self._directory.store.end_transaction(index, marker.producer_id, marker.commit)
+            settled = self._directory.store.end_transaction(index, marker.producer_id, marker.commit)
+            self._turns.charge(ROW_US * settled)
         return result.error
 
     def _commit_error(self, entry: Entry, caller: Caller, transactional: bool) -> ErrorCode:

@@ -74,7 +74,7 @@ class GroupCoordinator:
         self._stopped = False
         self._loading: Activity[None] | None = None
         self._looking: Activity[None] | None = None
-        self.offsets = OffsetCommits(self._directory, clock, config.offset_metadata_max_bytes)
+        self.offsets = OffsetCommits(self._directory, turns, clock, config.offset_metadata_max_bytes)
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
         self.removal = Removal(self._directory, turns, clock, retention_ms)
         cluster.on_topic_deleted.append(lambda topic: self.removal.forget_topic(topic.name))

@@ -39,15 +39,17 @@ class GroupOffsets:
         self.pending.setdefault(producer_id, {})[key] = Committed(value, record_offset)
         self.unstable.setdefault(key, set()).add(producer_id)
 
-    def end_transaction(self, producer_id: int, commit: bool) -> None:
-        """The producer's marker was written."""
-        for key, ended in self.pending.pop(producer_id, {}).items():
+    def end_transaction(self, producer_id: int, commit: bool) -> int:
+        """The producer's marker was written; how many offsets it has settled."""
+        pending = self.pending.pop(producer_id, {})
+        for key, ended in pending.items():
             self._settle(key, producer_id)
             if not commit:
                 continue
             current = self.committed.get(key)
             if current is None or ended.record_offset > current.record_offset:
                 self.committed[key] = ended
+        return len(pending)
 
     def remove(self, key: Key) -> None:
         """A tombstone: the committed offset and every pending one of the key are gone."""

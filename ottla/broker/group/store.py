@@ -72,12 +72,17 @@ class GroupStore:
         else:
             self._remove_offset(key)
 
-    def end_transaction(self, index: int, producer_id: int, commit: bool) -> None:
-        """A marker of `producer_id` in offsets partition `index`: its pending offsets count now, or never."""
+    def end_transaction(self, index: int, producer_id: int, commit: bool) -> int:
+        """A marker of `producer_id` in offsets partition `index`: its pending offsets count now, or never.
+
+        How many there were.
+        """
+        count = 0
         for group_id in self._open.pop((index, producer_id), ()):
             entry = self.entries.get(group_id)
             if entry is not None:
-                entry.offsets.end_transaction(producer_id, commit)
+                count += entry.offsets.end_transaction(producer_id, commit)
+        return count
 
     def _apply_offset(self, index: int, said: Replayed, key: OffsetKey, value: OffsetValue, wall_ms: int) -> None:
         offsets = self.obtain(key.group, index, wall_ms).offsets
