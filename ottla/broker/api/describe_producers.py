@@ -36,7 +36,7 @@ async def _add(broker: Broker, reply: ReplyBuilder, partitions: ReplyRows, name:
         await partitions.add(index, ErrorCode.KAFKA_STORAGE_ERROR, partition.offline)
         return
     rows = reply.rows("topics", "partitions", "active_producers")
-    for each in list(partition.producers()):
+    for each in partition.producers():
         await rows.add(
             each.producer_id,
             each.epoch,

@@ -300,7 +300,7 @@ class Partition(ReadableLog):
         return self._producers.get(producer_id)
 
     def producers(self) -> Iterator[Producer]:
-        """Every producer that the partition knows (DescribeProducers)."""
+        """Every producer that the partition knows (DescribeProducers); a walk may take many turns."""
         return iter(self._producers)
 
     @property

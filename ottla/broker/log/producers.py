@@ -132,14 +132,15 @@ _NO_BATCH = KnownBatch(-1, NO_OFFSET, 0, -1)
 class Producers:
     """The producers of one partition and its open transactions."""
 
-    __slots__ = ("_by_id", "_ending", "_frozen", "_gone", "_order", "_verifications", "open_transactions")
+    __slots__ = ("_by_id", "_ending", "_frozen", "_gone", "_order", "_verifications", "_walks", "open_transactions")
 
     def __init__(self) -> None:
         self._by_id: dict[int, Producer] = {}
         # The same in the order in which they came, to be walked over many turns: to copy a million takes too long for
-        # one. What expires while a snapshot is taken stays in it until the next expiry, and is in the set.
+        # one. What expires while somebody walks stays in it until the next expiry, and is in the set.
         self._order: list[Producer] = []
         self._gone: set[Producer] = set()
+        self._walks = 0
         # In memory only: after a restart every batch is verified anew.
         self._verifications: dict[int, Verification] = {}
         # First offset -> producer id. Appends come in offset order, so the first entry is the earliest.
@@ -153,7 +154,15 @@ class Producers:
         return len(self._by_id)
 
     def __iter__(self) -> Iterator[Producer]:
-        return iter(self._by_id.values())
+        """In the order in which they came; others may append and expire in between."""
+        by_id = self._by_id
+        self._walks += 1
+        try:
+            for producer in self._order:
+                if by_id.get(producer.producer_id) is producer:
+                    yield producer
+        finally:
+            self._walks -= 1
 
     def get(self, producer_id: int) -> Producer | None:
         return self._by_id.get(producer_id)
@@ -343,7 +352,7 @@ class Producers:
                 for producer in known:
                     if producer.transaction_start < 0 and producer.last_timestamp_ms <= limit_ms:
                         del by_id[producer.producer_id]
-            if self._frozen is not None:
+            if self._frozen is not None or self._walks:
                 if len(left) < len(known):
                     self._gone.update(known)
                     self._gone.difference_update(left)

@@ -241,8 +241,9 @@ def test_snapshots_and_expiries_that_take_many_turns_see_each_producer_once(monk
     monkeypatch.setattr("ottla.broker.log.producers.EXPIRY_SLICE", 3)
     monkeypatch.setattr("ottla.broker.log.producers.SNAPSHOT_SLICE", 2)
     random, producers, now = Random(seed), Producers(), NOW
-    expiry = snapshot = iter(())
+    expiry = snapshot = walk = iter(())
     expected, taken, count = [], None, 0
+    met, stayed = [], set()
     for number in range(600):
         now += 10
         what = random.random()
@@ -254,6 +255,14 @@ def test_snapshots_and_expiries_that_take_many_turns_see_each_producer_once(monk
         elif what < 0.7:
             if next(expiry, None) is None:
                 expiry = producers.expire(now, random.choice((50, 400)))
+            stayed &= set(producers)
+        elif what < 0.85:
+            each = next(walk, None)
+            if each is not None:
+                met.append(each)
+                continue
+            assert len(set(met)) == len(met) and stayed <= set(met)
+            met, stayed, walk = [], set(producers), iter(producers)
         else:
             some = next(snapshot, None)
             if some is not None:
@@ -265,6 +274,7 @@ def test_snapshots_and_expiries_that_take_many_turns_see_each_producer_once(monk
             taken, expected, count = [], sorted(producers.snapshot()), len(producers)
             snapshot = producers.freeze()
     producers.thaw()
+    walk.close()
     left = list(producers)
     assert sum(producers.expire(now + 10**9, 1)) == len(left)
     assert list(producers) == [] and len(producers) == 0
