@@ -72,6 +72,7 @@ class Assembly:
         cluster = Cluster(
             logs,
             clock,
+            turns,
             logs.node_id,
             lambda: new_uuid().bytes,
             lambda own: _partition_settings(in_force.of(cluster.node_id, cluster.image.broker_configs), own),

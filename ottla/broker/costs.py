@@ -37,6 +37,9 @@ LOOK_US: Final = 0.2
 FILE_CALL_US: Final = 20.0
 """One call for a file or a name that only touches memory: open, rename, remove, list, make a directory."""
 
+CHANGE_US: Final = 60.0
+"""One change of the metadata: checked, encoded, appended, applied and told."""
+
 SYNC_US: Final = 1_000.0
 """One sync of a file or a directory for which the event loop waits."""
 

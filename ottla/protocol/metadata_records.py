@@ -7,7 +7,7 @@ are 16 bytes; people see them as 22 characters of base64url (`format_uuid`).
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ from ottla.protocol.fields import UUID_SIZE, Reader, UnknownVersion, Writer
 from ottla.protocol.varints import Buffer, write_unsigned_varint
 
 _FRAME_VERSION = 1
+# Frame version, key and version of a record, one byte each for those that are written here.
+_FRAME_SIZE = 3
 _INT32 = Struct(">i")
 # `ConfigResource.Type`: what a ConfigRecord is about.
 TOPIC_RESOURCE = 2
@@ -122,6 +124,13 @@ MetadataRecord = (
     | EndTransactionRecord
     | AbortTransactionRecord
 )
+
+
+def encode_partition_records(first: PartitionRecord, partition_ids: Iterable[int]) -> list[bytes]:
+    """The values of records that differ from `first` in their partition alone."""
+    value = encode_metadata_record(first)
+    head, tail = value[:_FRAME_SIZE], value[_FRAME_SIZE + _INT32.size :]
+    return [head + _INT32.pack(partition_id) + tail for partition_id in partition_ids]
 
 
 def encode_metadata_record(record: MetadataRecord) -> bytes:

@@ -6,6 +6,7 @@ from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
+from ottla.testkit.metadata import create_internal_topic, update_features
 from tests.fetching import fetch
 from tests.tables.rows import BUSY, EPOCH, FENCED, LOADING, MAPPING, STATE, row, rows
 from tests.unit.broker.txn.test_txn_v2_writes import Client, produced
@@ -18,7 +19,7 @@ EMPTY = (0, 0)
 
 @pytest.fixture
 def client(broker):
-    broker.cluster.ensure_internal_topic("__consumer_offsets")
+    create_internal_topic(broker.cluster, "__consumer_offsets")
     broker.clock.settle()
     assert broker.groups.offsets.partition_of("g") == OFFSETS[1]
     return Client(broker)
@@ -298,7 +299,7 @@ def test_the_log_knows_only_one_code_for_a_stale_epoch(row, client, broker, vers
 
 @row("END2-31 Produce", "END2-31 TxnOffsetCommit")
 def test_v2_begins_nothing_at_level_0(row, client, broker):
-    broker.cluster.update_features([FeatureUpdate("transaction.version", 0, 2)])
+    update_features(broker.cluster, [FeatureUpdate("transaction.version", 0, 2)])
     told = client.produce(LEDGER[0]) if "Produce" in row else client.commit_offset()
     assert (told, client.state.status) == (E.UNSUPPORTED_VERSION, S.EMPTY)
     assert (broker.offsets(LEDGER[0]), broker.offsets(OFFSETS)) == (EMPTY, EMPTY)

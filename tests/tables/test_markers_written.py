@@ -9,6 +9,7 @@ from ottla.broker.log.results import Limit
 from ottla.protocol.batch import assign_offsets, build_batch, build_marker, iter_batches, read_marker
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produced import check_produced_batch
+from ottla.testkit.metadata import create_internal_topic
 from tests.fetching import fetch
 from tests.replies import message_of
 from tests.tables.rows import EPOCH, row, rows
@@ -121,7 +122,7 @@ def test_one_control_batch_is_appended(row, broker):
 
 def with_groups(broker):
     """The offsets topic with an offset of group g pending for the producer; the group's partition."""
-    broker.cluster.ensure_internal_topic("__consumer_offsets")
+    create_internal_topic(broker.cluster, "__consumer_offsets")
     broker.clock.settle()
     commits = broker.groups.offsets
     assert commits.commit(Caller("g"), [CommitRow("ledger", 0, 42, -1, "")], Producer(PID, 5)) == [E.NONE]

@@ -12,6 +12,7 @@ from ottla.protocol import codec
 from ottla.protocol.batch import build_batch, iter_records
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.state_records import read_offsets_key
+from ottla.testkit.metadata import create_internal_topic
 from tests.fetching import fetch
 from tests.tables.rows import EPOCH, LOADING, MAPPING, row, rows
 from tests.unit.broker.txn.test_txn_v2_writes import Client
@@ -57,7 +58,7 @@ def settled(groups, commit=True):
 
 @pytest.fixture
 def client(broker):
-    broker.cluster.ensure_internal_topic("__consumer_offsets")
+    create_internal_topic(broker.cluster, "__consumer_offsets")
     broker.clock.settle()
     return Client(broker)
 

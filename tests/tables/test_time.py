@@ -8,6 +8,7 @@ from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import CALM, TransactionState, Volatile
 from ottla.protocol.batch import iter_records
 from ottla.protocol.errors import ErrorCode as E
+from ottla.testkit.metadata import update_features
 from tests.tables.rows import (
     BEGAN,
     BUSY,
@@ -175,7 +176,7 @@ def test_an_id_whose_tombstone_is_refused_stays(row, rig):
 def timed_out(broker, level, v2):
     """A client whose transaction, with data in the first partition, was aborted by the timeout."""
     if level != 2:
-        broker.cluster.update_features([FeatureUpdate("transaction.version", level, 2)])
+        update_features(broker.cluster, [FeatureUpdate("transaction.version", level, 2)])
     client = Client(broker)
     if v2:
         assert client.produce(LEDGER[0]) is E.NONE

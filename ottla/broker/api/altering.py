@@ -5,17 +5,17 @@ Topics, this broker, the brokers of the cluster ("") and groups have configs tha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.cluster.names import topic_name_problem
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
+from ottla.broker.costs import CHANGE_US
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 
-RESOURCES_PER_TURN = 20
 _FAMILIES = {TOPIC_RESOURCE: TOPIC_FAMILY, BROKER_RESOURCE: BROKER_FAMILY, GROUP_RESOURCE: GROUP_FAMILY}
 _OTHER_RESOURCES = {8: "Broker loggers", 16: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
@@ -42,7 +42,15 @@ class Outcome(NamedTuple):
 
 async def answer(broker: Broker, request: Request, resources: Sequence[Resource]) -> Reply:
     """Change the resources, or only check the changes when `validate_only`; a row each, in order."""
-    outcomes = await _alter(broker, resources, request.body.validate_only)
+    names = [each.name if each.kind == TOPIC_RESOURCE else f"configs/{each.kind}/{each.name}" for each in resources]
+    outcomes: list[Outcome] = []
+    try:
+        change = _alter(broker, resources, request.body.validate_only, outcomes)
+        await broker.cluster.controller.exclusively(names, change)
+    except OSError as failure:
+        failed = Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        outcomes += [Outcome()] * (len(resources) - len(outcomes))
+        outcomes = [outcome if outcome.error else failed for outcome in outcomes]
     response, version = codec.response_class(request.api_key), request.api_version
     rows = [
         response.AlterConfigsResourceResponse(
@@ -57,22 +65,22 @@ async def answer(broker: Broker, request: Request, resources: Sequence[Resource]
     return response(version=version, throttle_time_ms=0, responses=rows)
 
 
-async def _alter(broker: Broker, resources: Sequence[Resource], validate_only: bool) -> list[Outcome]:
-    """Change the configs of each resource, all of them or none of one resource; an outcome each, in order."""
+async def _alter(broker: Broker, resources: Sequence[Resource], validate_only: bool, outcomes: list[Outcome]) -> None:
+    """Log the configs of each resource, all of them or none of one resource; `outcomes` get one each, in order."""
     times = Counter((resource.kind, resource.name) for resource in resources)
-    outcomes: list[Outcome] = []
-    for start in range(0, len(resources), RESOURCES_PER_TURN):
-        if start:
-            await broker.turns.pause()
-        some = resources[start : start + RESOURCES_PER_TURN]
-        refusals = [
-            Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            if times[resource.kind, resource.name] > 1
-            else _refuse(broker, resource)
-            for resource in some
-        ]
-        outcomes += _commit(broker, zip(some, refusals, strict=True), validate_only)
-    return outcomes
+    for resource in resources:
+        if times[resource.kind, resource.name] > 1:
+            outcome: Outcome | None = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        else:
+            outcome = _refuse(broker, resource)
+        if outcome is None:
+            outcome, altered = _decide(broker, resource)
+            records = [ConfigRecord(resource.kind, resource.name, key, value) for key, value in altered.items()]
+            if records and not validate_only:
+                broker.cluster.controller.alter_configs(records)
+        outcomes.append(outcome)
+        broker.turns.charge(CHANGE_US)
+        await broker.turns.share()
 
 
 def _refuse(broker: Broker, resource: Resource) -> Outcome | None:
@@ -100,24 +108,6 @@ def _refuse_broker(node_id: int, name: str) -> Outcome | None:
     if name and int(name) != node_id:
         return Outcome(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
     return None
-
-
-def _commit(broker: Broker, asked: Iterable[tuple[Resource, Outcome | None]], validate_only: bool) -> Iterable[Outcome]:
-    """Decide, log, apply, in one step, so that nobody deletes a topic in between."""
-    outcomes: list[Outcome] = []
-    records: list[ConfigRecord] = []
-    for resource, outcome in asked:
-        if outcome is None:
-            outcome, altered = _decide(broker, resource)
-            records += [ConfigRecord(resource.kind, resource.name, key, value) for key, value in altered.items()]
-        outcomes.append(outcome)
-    if records and not validate_only:
-        try:
-            broker.cluster.alter_configs(records)
-        except OSError as failure:
-            failed = Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-            return [outcome if outcome.error else failed for outcome in outcomes]
-    return outcomes
 
 
 def _decide(broker: Broker, resource: Resource) -> tuple[Outcome, dict[str, str | None]]:

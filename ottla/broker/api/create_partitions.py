@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.cluster.image import Topic
+from ottla.broker.costs import CHANGE_US, ROW_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 MAX_PARTITIONS = 10_000
 """That one request may add (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
-TOPICS_PER_TURN = 20
 
 
 class Refused(NamedTuple):
@@ -32,32 +32,38 @@ async def handle(broker: Broker, request: Request) -> Reply:
     response = codec.response_class(ApiKey.CREATE_PARTITIONS)
     times = Counter(asked.name for asked in body.topics)
     first = {asked.name: asked for asked in reversed(body.topics)}
-    left = MAX_PARTITIONS
+    duplicate = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    outcomes: dict[str, Refused | None] = {name: duplicate if count > 1 else None for name, count in times.items()}
+    wanted = [asked for name, asked in first.items() if times[name] == 1]
+    try:
+        change = _add(broker, wanted, body.validate_only, outcomes)
+        await broker.cluster.controller.exclusively([asked.name for asked in wanted], change)
+    except OSError as failure:
+        failed = Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        outcomes = {name: outcome or failed for name, outcome in outcomes.items()}
     rows: list[Reply] = []
-    for asked in map(first.__getitem__, times):
-        if len(rows) % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
-            await broker.turns.pause()
-        topic = broker.cluster.topics.get(asked.name)
-        refused = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.") if times[asked.name] > 1 else None
-        refused = refused or _refuse(broker.cluster.node_id, topic, asked, left)
-        if topic is not None and refused is None:
-            left -= asked.count - topic.partition_count
-            refused = None if body.validate_only else _add(broker, topic, asked.count)
-        error, message = refused or (ErrorCode.NONE, None)
+    for name in times:
+        error, message = outcomes[name] or (ErrorCode.NONE, None)
         rows.append(
-            response.CreatePartitionsTopicResult(
-                version=version, name=asked.name, error_code=error, error_message=message
-            )
+            response.CreatePartitionsTopicResult(version=version, name=name, error_code=error, error_message=message)
         )
+        broker.turns.charge(ROW_US)
+        await broker.turns.share()
     return response(version=version, throttle_time_ms=0, results=rows)
 
 
-def _add(broker: Broker, topic: Topic, count: int) -> Refused | None:
-    try:
-        broker.cluster.add_partitions(topic, count)
-    except OSError as failure:
-        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-    return None
+async def _add(broker: Broker, wanted: Sequence[Any], validate_only: bool, outcomes: dict[str, Refused | None]) -> None:
+    """Decide on each topic and log its partitions; `outcomes` get what is refused."""
+    left = MAX_PARTITIONS
+    for asked in wanted:
+        topic = broker.cluster.topics.get(asked.name)
+        refused = outcomes[asked.name] = _refuse(broker.cluster.node_id, topic, asked, left)
+        if topic is not None and refused is None:
+            left -= asked.count - topic.partition_count
+            if not validate_only:
+                await broker.cluster.controller.add_partitions(topic, asked.count)
+        broker.turns.charge(CHANGE_US)
+        await broker.turns.share()
 
 
 def _refuse(node_id: int, topic: Topic | None, asked: Any, left: int) -> Refused | None:

@@ -11,15 +11,15 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.cluster.image import INTERNAL_TOPICS, Topic
+from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.config import describe_topic, topic_config_problem
+from ottla.broker.costs import CHANGE_US, ROW_US
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
 CREATE_TOPICS = 19
 MAX_PARTITIONS = 10_000
 """Of one request, all its topics together (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`)."""
-TOPICS_PER_TURN = 20
 
 
 class Refused(NamedTuple):
@@ -36,20 +36,42 @@ async def handle(broker: Broker, request: Request) -> Reply:
     times = Counter(asked.name for asked in body.topics)
     first = {asked.name: asked for asked in reversed(body.topics)}
     excessive = sum(_partition_count(broker, asked) for asked in body.topics) > MAX_PARTITIONS
-    rows = []
-    for asked in map(first.__getitem__, times):
+    outcomes: dict[str, Refused | bytes] = {}
+    for name, count in times.items():
         if excessive:
-            refused: Refused | None = Refused(
-                ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
-            )
-        elif times[asked.name] > 1:
-            refused = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        else:
-            refused = _refuse(broker, asked)
-        rows.append(_row(broker, version, asked, refused, body.validate_only))
-        if len(rows) % TOPICS_PER_TURN == 0:
-            await broker.turns.pause()
+            outcomes[name] = Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        elif count > 1:
+            outcomes[name] = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    wanted = [first[name] for name in times if name not in outcomes]
+    try:
+        change = _create(broker, wanted, body.validate_only, outcomes)
+        await broker.cluster.controller.exclusively([asked.name for asked in wanted], change)
+    except OSError as error:
+        failed = Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        for asked in wanted:
+            if not isinstance(outcomes.get(asked.name), Refused):
+                outcomes[asked.name] = failed
+    rows = []
+    for name in times:
+        rows.append(_row(broker, version, first[name], outcomes[name]))
+        broker.turns.charge(ROW_US)
+        await broker.turns.share()
     return response(version=version, throttle_time_ms=0, topics=rows)
+
+
+async def _create(broker: Broker, wanted: list[Any], validate_only: bool, outcomes: dict[str, Refused | bytes]) -> None:
+    """Decide on each topic and log it; `outcomes` get the id or the refusal."""
+    for asked in wanted:
+        refused = _refuse(broker, asked)
+        if refused is not None:
+            outcomes[asked.name] = refused
+        elif validate_only:
+            outcomes[asked.name] = b""
+        else:
+            count = _partition_count(broker, asked)
+            outcomes[asked.name] = await broker.cluster.controller.create_topic(asked.name, count, _own(asked))
+        broker.turns.charge(CHANGE_US)
+        await broker.turns.share()
 
 
 def _refuse(broker: Broker, asked: Any) -> Refused | None:
@@ -108,32 +130,28 @@ def _configs(asked: Any) -> dict[str, str | None]:
     return {config.name: config.value for config in asked.configs or ()}
 
 
-def _row(broker: Broker, version: int, asked: Any, refused: Refused | None, validate_only: bool) -> Any:
+def _own(asked: Any) -> dict[str, str]:
+    return {name: value for name, value in _configs(asked).items() if value is not None}
+
+
+def _row(broker: Broker, version: int, asked: Any, outcome: Refused | bytes) -> Any:
     result = codec.response_class(CREATE_TOPICS).CreatableTopicResult
-    own = {name: value for name, value in _configs(asked).items() if value is not None}
-    count = _partition_count(broker, asked)
-    topic: Topic | None = None
-    if refused is None and not validate_only:
-        try:
-            topic = broker.cluster.create_topic(asked.name, count, own)
-        except OSError as error:
-            refused = Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    if refused is not None:
+    if isinstance(outcome, Refused):
         return result(
             version=version,
             name=asked.name,
             topic_id=None,
-            error_code=refused.error,
-            error_message=refused.message,
+            error_code=outcome.error,
+            error_message=outcome.message,
             configs=None if version >= 5 else [],
         )
     return result(
         version=version,
         name=asked.name,
-        topic_id=_id(topic),
+        topic_id=uuid.UUID(bytes=outcome) if outcome else None,
         error_code=ErrorCode.NONE,
         error_message=None,
-        num_partitions=count,
+        num_partitions=_partition_count(broker, asked),
         replication_factor=1,
         configs=[
             result.CreatableTopicConfigs(
@@ -144,10 +162,6 @@ def _row(broker: Broker, version: int, asked: Any, refused: Refused | None, vali
                 config_source=entry.source,
                 is_sensitive=False,
             )
-            for entry in (describe_topic(broker.config, own) if version >= 5 else ())
+            for entry in (describe_topic(broker.config, _own(asked)) if version >= 5 else ())
         ],
     )
-
-
-def _id(topic: Topic | None) -> uuid.UUID | None:
-    return None if topic is None else uuid.UUID(bytes=topic.topic_id)

@@ -1,37 +1,45 @@
-"""DeleteTopics 1-6: metadata at once, files after `file.delete.delay.ms`. free
+"""DeleteTopics 1-6: metadata when it is durable, files after `file.delete.delay.ms`. free
 
-Version notes: 4 is flexible; 5 adds error messages; 6 names topics by name or by id. The internal topics are not
-deleted: INVALID_REQUEST, because every open transaction and every group position stands in them.
+Version notes: 4 is flexible; 5 adds error messages; 6 names topics by name or by id. What is named twice is not
+deleted (`ControllerApis.deleteTopics`). The internal topics are not deleted: INVALID_REQUEST, because every open
+transaction and every group position stands in them.
 """
 
 import uuid
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.cluster.image import Topic
+from ottla.broker.costs import CHANGE_US, ROW_US
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
 DELETE_TOPICS = 20
+
+Asked = tuple[str | None, uuid.UUID | None]
+
+
+class Outcome(NamedTuple):
+    """What is answered for a topic; it is None where it was not found or not looked for."""
+
+    topic: Topic | None
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Delete each topic that exists; one row per topic asked for."""
     version, body = request.api_version, request.body
     response = codec.response_class(DELETE_TOPICS)
+    asked: list[Asked]
     if version >= 6:
         asked = [(item.name, item.topic_id) for item in body.topics]
     else:
         asked = [(name, None) for name in body.topic_names]
     rows: list[Reply] = []
-    for name, topic_id in asked:
-        if len(rows) % ROWS_PER_TURN == ROWS_PER_TURN - 1:
-            await broker.turns.pause()
-        topic, error, message = _find(broker, name, topic_id)
-        if topic is not None and not error:
-            try:
-                broker.cluster.delete_topic(topic)
-            except OSError as failed:
-                error, message = ErrorCode.KAFKA_STORAGE_ERROR, str(failed)
+    for (name, topic_id), (topic, error, message) in (await _delete_all(broker, Counter(asked))).items():
         rows.append(
             response.DeletableTopicResult(
                 version=version,
@@ -41,20 +49,64 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 error_message=message,
             )
         )
+        broker.turns.charge(ROW_US)
+        await broker.turns.share()
     return response(version=version, throttle_time_ms=0, responses=rows)
 
 
-def _find(broker: Broker, name: str | None, topic_id: uuid.UUID | None) -> tuple[Topic | None, ErrorCode, str | None]:
+async def _delete_all(broker: Broker, times: Counter[Asked]) -> dict[Asked, Outcome]:
+    """An outcome for each topic asked for, when what was deleted is gone."""
+    wanted = [each for each, count in times.items() if count == 1]
+    outcomes = {each: _DUPLICATE_NAME if each[0] is not None else _DUPLICATE_ID for each in times}
+    names = [name if name is not None else _name_of(broker, topic_id) for name, topic_id in wanted]
+    try:
+        await broker.cluster.controller.exclusively(filter(None, names), _delete(broker, wanted, outcomes))
+    except OSError as failed:
+        for each in wanted:
+            outcome = _find(broker, *each)
+            outcomes[each] = outcome if outcome.error else outcome._replace(error=_STORAGE, message=str(failed))
+    return outcomes
+
+
+async def _delete(broker: Broker, wanted: Sequence[Asked], outcomes: dict[Asked, Outcome]) -> None:
+    """Log the end of each topic that may be deleted; nobody else changes them meanwhile."""
+    deleted: set[bytes] = set()
+    for each in wanted:
+        outcome = _find(broker, *each)
+        topic = outcome.topic
+        if topic is not None and topic.topic_id in deleted:
+            outcome = Outcome(topic, ErrorCode.INVALID_REQUEST, _BY_NAME_AND_ID)
+        elif topic is not None and not outcome.error:
+            broker.cluster.controller.delete_topic(topic)
+            deleted.add(topic.topic_id)
+        outcomes[each] = outcome
+        broker.turns.charge(CHANGE_US)
+        await broker.turns.share()
+
+
+def _name_of(broker: Broker, topic_id: uuid.UUID | None) -> str | None:
+    topic = broker.cluster.topics_by_id.get(topic_id.bytes) if topic_id is not None else None
+    return None if topic is None else topic.name
+
+
+def _find(broker: Broker, name: str | None, topic_id: uuid.UUID | None) -> Outcome:
     if name is not None and topic_id is not None:
-        return None, ErrorCode.INVALID_REQUEST, "Name the topic or its id, not both"
+        return Outcome(None, ErrorCode.INVALID_REQUEST, "Name the topic or its id, not both")
     if name is None:
         topic = broker.cluster.topics_by_id.get(topic_id.bytes) if topic_id is not None else None
         if topic is None:
-            return None, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
+            return Outcome(None, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     else:
         topic = broker.cluster.topics.get(name)
         if topic is None:
-            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+            message = "This server does not host this topic-partition."
+            return Outcome(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     if topic.internal:
-        return topic, ErrorCode.INVALID_REQUEST, f"The internal topic {topic.name} cannot be deleted"
-    return topic, ErrorCode.NONE, None
+        return Outcome(topic, ErrorCode.INVALID_REQUEST, f"The internal topic {topic.name} cannot be deleted")
+    return Outcome(topic)
+
+
+_STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
+_DUPLICATE_NAME = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+_DUPLICATE_ID = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
+_BY_NAME_AND_ID = "The provided topic name maps to an ID that was already supplied."

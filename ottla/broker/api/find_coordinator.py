@@ -24,7 +24,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         error, message = ErrorCode.INVALID_REQUEST, f"Key type {body.key_type} is not served"
     else:
         try:
-            broker.cluster.ensure_internal_topic(topic)
+            await broker.cluster.ensure_internal_topic(topic)
         except OSError as failed:
             error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failed)
     place = {

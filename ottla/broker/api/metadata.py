@@ -6,12 +6,14 @@ of the cluster up to 10.
 """
 
 import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla.broker.api import operations
 from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
 from ottla.broker.cluster.image import INTERNAL_TOPICS, Topic
 from ottla.broker.cluster.names import topic_name_problem
+from ottla.broker.costs import CHANGE_US
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
@@ -28,9 +30,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     else:
         create = broker.config.auto_create_topics_enable and (version < 4 or body.allow_auto_topic_creation)
         once = {(item.name, item.topic_id if version >= 10 else None): item for item in asked}  # as Kafka: a set
+        refused = await _create_absent(broker, [name for name, _ in once if name]) if create else {}
         topics = []
         for item in once.values():
-            topics.append(_asked_row(broker, version, item, create))
+            topics.append(_asked_row(broker, version, item, refused))
             if len(topics) % ROWS_PER_TURN == 0:
                 await broker.turns.pause()
     if version >= 8 and body.include_topic_authorized_operations:
@@ -52,7 +55,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     )
 
 
-def _asked_row(broker: Broker, version: int, item: Any, create: bool) -> Any:
+def _asked_row(broker: Broker, version: int, item: Any, refused: Mapping[str, ErrorCode]) -> Any:
     name = item.name
     topic_id = item.topic_id if version >= 10 else None
     if not name and topic_id is not None:
@@ -63,24 +66,35 @@ def _asked_row(broker: Broker, version: int, item: Any, create: bool) -> Any:
     if topic_name_problem(name) is not None:
         return _error_row(version, name or "", ErrorCode.INVALID_TOPIC_EXCEPTION)
     topic = broker.cluster.topics.get(name)
-    if topic is None and create:
-        try:
-            topic = _create(broker, name)
-        except OSError:
-            return _error_row(version, name, ErrorCode.KAFKA_STORAGE_ERROR)
-        if topic is None:
-            return _error_row(version, name, ErrorCode.INVALID_TOPIC_EXCEPTION)
     if topic is None:
-        return _error_row(version, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _error_row(version, name, refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     return _topic_row(broker, version, topic)
 
 
-def _create(broker: Broker, name: str) -> Topic | None:
-    if name in INTERNAL_TOPICS:
-        return broker.cluster.ensure_internal_topic(name)
-    if broker.cluster.name_problem(name) is not None:
-        return None
-    return broker.cluster.create_topic(name, broker.cluster.default_partitions, {})
+async def _create_absent(broker: Broker, names: Iterable[str]) -> dict[str, ErrorCode]:
+    """Create the topics that do not exist, and wait until they do; why each of the others could not be created."""
+    absent = [name for name in names if name not in broker.cluster.topics]
+    refused: dict[str, ErrorCode] = {}
+    if absent:
+        try:
+            await broker.cluster.controller.exclusively(absent, _create(broker, absent, refused))
+        except OSError:
+            refused = {name: refused.get(name, ErrorCode.KAFKA_STORAGE_ERROR) for name in absent}
+    return refused
+
+
+async def _create(broker: Broker, names: Sequence[str], refused: dict[str, ErrorCode]) -> None:
+    cluster = broker.cluster
+    for name in names:
+        if name in INTERNAL_TOPICS:
+            await cluster.create_internal_topic(name)
+        elif name not in cluster.topics:
+            if cluster.name_problem(name) is None:
+                await cluster.controller.create_topic(name, cluster.default_partitions, {})
+            else:
+                refused[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+        broker.turns.charge(CHANGE_US)
+        await broker.turns.share()
 
 
 def _topic_row(broker: Broker, version: int, topic: Topic) -> Any:

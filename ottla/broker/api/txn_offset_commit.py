@@ -76,7 +76,8 @@ def _said_by_log(broker: Broker, request: Request) -> tuple[TopicPartition, Erro
         return (CONSUMER_OFFSETS_TOPIC, -1), ErrorCode.INVALID_GROUP_ID
     index = broker.groups.offsets.partition_of(body.group_id)
     partition = broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
-    assert partition is not None
+    if partition is None:
+        return (CONSUMER_OFFSETS_TOPIC, index), ErrorCode.NOT_COORDINATOR
     said = verification.said_by_log(partition, body.producer_id, body.producer_epoch)
     return (CONSUMER_OFFSETS_TOPIC, index), said
 

@@ -12,7 +12,7 @@ their next ApiVersions request.
 import logging
 
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.cluster.features import FeatureUpdate, UpgradeType, update_problem
+from ottla.broker.cluster.features import FeatureUpdate, UpgradeType
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
@@ -29,15 +29,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
     ]
     updates = list({update.feature: update for update in asked}.values())
     cluster = broker.cluster
-    problem = update_problem(cluster.image.features, updates, cluster.node_id)
+    try:
+        problem = await cluster.controller.update_features(updates, version >= 1 and body.validate_only)
+    except OSError as failure:
+        return _response(version, ErrorCode.KAFKA_STORAGE_ERROR, str(failure), [])
     if problem is not None:
         log.warning("Refused UpdateFeatures of %s: %s", request.peer, problem)
         return _response(version, ErrorCode.INVALID_UPDATE_VERSION, problem, [])
-    if not (version >= 1 and body.validate_only):
-        try:
-            cluster.update_features(updates)
-        except OSError as failure:
-            return _response(version, ErrorCode.KAFKA_STORAGE_ERROR, str(failure), [])
     return _response(version, ErrorCode.NONE, None, asked)
 
 

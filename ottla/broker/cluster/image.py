@@ -6,6 +6,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla.broker.cluster.names import collision_key
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
@@ -81,6 +82,8 @@ class MetadataImage:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
+    # Names with a dot or an underscore, by what they collide in (`ReplicationControlManager.topicsWithCollisionChars`).
+    _collisions: dict[str, set[str]] = field(default_factory=dict, repr=False, compare=False)
     # One object for all partitions that are placed alike, so that ten thousand cost no more than one.
     _placements: dict[Placement, Placement] = field(default_factory=dict, repr=False, compare=False)
 
@@ -88,9 +91,7 @@ class MetadataImage:
         """Apply one record; records that a one-broker server has no use for are not given to this."""
         match record:
             case TopicRecord():
-                topic = Topic(record.name, record.topic_id)
-                self.topics[record.name] = topic
-                self.topics_by_id[record.topic_id] = topic
+                self.add_topic(Topic(record.name, record.topic_id))
             case PartitionRecord():
                 self._set_partition(record)
             case PartitionChangeRecord():
@@ -98,9 +99,7 @@ class MetadataImage:
             case ConfigRecord():
                 self._set_config(record)
             case RemoveTopicRecord():
-                removed = self.topics_by_id.pop(record.topic_id, None)
-                if removed is not None:
-                    del self.topics[removed.name]
+                self._remove_topic(record.topic_id)
             case FeatureLevelRecord():
                 if record.feature_level > 0:
                     self.features[record.name] = record.feature_level
@@ -109,9 +108,32 @@ class MetadataImage:
             case ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id
 
+    def add_topic(self, topic: Topic) -> None:
+        """A topic as its records, one after the other, would make it."""
+        self.topics[topic.name] = topic
+        self.topics_by_id[topic.topic_id] = topic
+        key = collision_key(topic.name)
+        if "_" in key:
+            self._collisions.setdefault(key, set()).add(topic.name)
+
+    def _remove_topic(self, topic_id: bytes) -> None:
+        removed = self.topics_by_id.pop(topic_id, None)
+        if removed is None:
+            return
+        del self.topics[removed.name]
+        key = collision_key(removed.name)
+        colliding = self._collisions.get(key, set())
+        colliding.discard(removed.name)
+        if not colliding:
+            self._collisions.pop(key, None)
+
+    def colliding_topic(self, name: str) -> str | None:
+        """A topic of another name that collides with this one."""
+        return min(self._collisions.get(collision_key(name), set()) - {name}, default=None)
+
     def _set_partition(self, record: PartitionRecord) -> None:
         topic = self.topics_by_id[record.topic_id]
-        place = self._shared(Placement(record.leader, record.replicas, record.directories))
+        place = self.shared(Placement(record.leader, record.replicas, record.directories))
         # Snapshots name the partitions of a topic in any order.
         while len(topic.leader_epochs) <= record.partition_id:
             topic.leader_epochs.append(0)
@@ -131,9 +153,10 @@ class MetadataImage:
             replicas = record.replicas
         if record.directories is not None:
             directories = record.directories
-        topic.placements[index] = self._shared(Placement(leader, replicas, directories))
+        topic.placements[index] = self.shared(Placement(leader, replicas, directories))
 
-    def _shared(self, place: Placement) -> Placement:
+    def shared(self, place: Placement) -> Placement:
+        """The one object for this placement."""
         return self._placements.setdefault(place, place)
 
     def configs_of(self, resource_type: int, name: str) -> dict[str, str] | None:

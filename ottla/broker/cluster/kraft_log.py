@@ -5,7 +5,7 @@ behind what is there, in an epoch of our own, and Apache Kafka goes on behind us
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from ottla.broker.cluster.kraft import (
     writing_epoch,
 )
 from ottla.broker.log.manager import LogDirectoryError
-from ottla.broker.log.partition import Partition
+from ottla.broker.log.partition import OnDurable, Partition
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.clock import Clock
 from ottla.protocol.batch import BatchHeader, build_batch, crc_is_valid
@@ -37,13 +37,18 @@ from ottla.protocol.metadata_records import (
     encode_metadata_record,
 )
 from ottla.protocol.records import iter_records
+from ottla.protocol.values_batch import ValuesBatch
 
 log = logging.getLogger("ottla.cluster")
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1).bytes
-METADATA_SETTINGS: Final = PartitionSettings(max_message_bytes=8 * 1024 * 1024)
-"""`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`: what bounds the messages of topics does not bound their metadata."""
+METADATA_SETTINGS: Final = PartitionSettings(max_message_bytes=8 * 1024 * 1024, flush_messages=1)
+"""`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`: what bounds the messages of topics does not bound their metadata.
+
+Each record is flushed, as Kafka's quorum does: a topic or a block of producer ids that a power loss takes back would be
+handed out again, while the logs still know the old one (`KafkaRaftClient` flushes before the high watermark moves).
+"""
 RECORDS_PER_COMMIT: Final = 5000
 # An epoch that no log has: the partition is opened before anybody knows in which one to write.
 _NO_EPOCH = -1
@@ -68,7 +73,7 @@ class MetadataStore(Protocol):
 
 
 class MetadataLog:
-    """Records of the metadata, replayed into `image`; `commit` appends to the log first and applies then."""
+    """Records of the metadata, replayed into `image`: appended first, applied when they are durable, in their order."""
 
     def __init__(self, store: MetadataStore, clock: Clock, node_id: int, image: MetadataImage) -> None:
         self._store = store
@@ -82,7 +87,8 @@ class MetadataLog:
 
     @property
     def end_offset(self) -> int:
-        return self.partition.log_end_offset
+        """Behind what is durable, and so in the image."""
+        return self.partition.high_watermark
 
     def open(self) -> None:
         """Replay what is there. Raises LogDirectoryError, or OSError when the bootstrap records cannot be logged."""
@@ -101,20 +107,39 @@ class MetadataLog:
         if self.began_empty:
             self._bootstrap()
 
-    def commit(self, records: Sequence[MetadataRecord]) -> None:
-        """Append one batch, put it on the device, apply it. Raises OSError when it cannot be logged."""
+    def append_batch(self, batch: ValuesBatch, apply: Callable[[], None]) -> None:
+        """Append a batch of records; `apply` brings the image to where their replay would, when it is durable.
+
+        Raises OSError when it cannot be logged.
+        """
         if self._new_epoch is not None:
             self._begin_epoch(self._new_epoch)
         if self._replay.in_transaction:
-            self._append([AbortTransactionRecord(f"Node {self._node_id} found it open")])
-        self._append(records)
+            batch_of_abort, abort = self._batch([AbortTransactionRecord(f"Node {self._node_id} found it open")])
+            self._append(batch_of_abort, lambda: None)
+            abort()  # at once: it changes nothing that anybody sees, and is not to be logged twice
+        self._append(batch, apply)
+
+    def when_durable(self, callback: OnDurable) -> None:
+        """Call back when all that was appended is applied, or with the reason why it never will be."""
+        self.partition.when_durable(self.partition.log_end_offset - 1, callback)
+
+    def sync(self) -> None:
+        """Wait for the device here: at the start, when nobody else does. Raises OSError."""
+        self._store.sync(self.partition)
+
+    def commit(self, records: Sequence[MetadataRecord]) -> None:
+        """At the start: append one batch, put it on the device, apply it. Raises OSError when it cannot be logged."""
+        self.append_batch(*self._batch(records))
+        self.sync()
 
     def commit_together(self, name: str, records: Sequence[MetadataRecord]) -> None:
         """`commit` of any number of records as one metadata transaction: a kill leaves all or none."""
-        self.commit([BeginTransactionRecord(name)])
+        self.append_batch(*self._batch([BeginTransactionRecord(name)]))
         for start in range(0, len(records), RECORDS_PER_COMMIT):
-            self._append(records[start : start + RECORDS_PER_COMMIT])
-        self._append([EndTransactionRecord()])
+            self._append(*self._batch(records[start : start + RECORDS_PER_COMMIT]))
+        self._append(*self._batch([EndTransactionRecord()]))
+        self.sync()
 
     # --- read -----------------------------------------------------------------------------------------------------
 
@@ -186,23 +211,31 @@ class MetadataLog:
     def _begin_epoch(self, epoch: int) -> None:
         """As each KRaft leader does, say who leads in the epoch before anything else is written in it."""
         self.partition.lead(epoch)
-        self._append_batch(build_batch([leader_change(self._node_id)], timestamp_ms=self._clock.now_ms(), control=True))
+        self._append_bytes(build_batch([leader_change(self._node_id)], timestamp_ms=self._clock.now_ms(), control=True))
         self._new_epoch = None
         log.info("Writing metadata in epoch %d, behind what Apache Kafka wrote", epoch)
 
-    def _append(self, records: Sequence[MetadataRecord]) -> None:
-        values = [(None, encode_metadata_record(record), ()) for record in records]
-        self._append_batch(build_batch(values, timestamp_ms=self._clock.now_ms()))
-        for record in records:
-            self._replay.apply_record(record)
+    def _batch(self, records: Sequence[MetadataRecord]) -> tuple[ValuesBatch, Callable[[], None]]:
+        """A batch and its replay."""
+        batch = ValuesBatch()
+        batch.add(map(encode_metadata_record, records))
 
-    def _append_batch(self, batch: bytearray) -> None:
+        def apply() -> None:
+            for record in records:
+                self._replay.apply_record(record)
+
+        return batch, apply
+
+    def _append(self, batch: ValuesBatch, apply: Callable[[], None]) -> None:
+        last_offset = self._append_bytes(batch.build(timestamp_ms=self._clock.now_ms()))
+        self.partition.when_durable(last_offset, lambda error: None if error else apply())
+
+    def _append_bytes(self, batch: bytearray) -> int:
+        """The last offset."""
         result = self.partition.append_own(batch)
         if result.error:
             raise OSError(f"the metadata log refused a record: {result.error.name}")
-        # As Kafka's quorum does: a topic or a block of producer ids that a power loss takes back would be handed out
-        # again, while the logs still know the old one (`KafkaRaftClient` flushes before the high watermark moves).
-        self._store.sync(self.partition)
+        return result.last_offset
 
     def _bootstrap(self) -> None:
         """Log what `bootstrap.checkpoint` says, together, as the first active controller of a cluster does."""

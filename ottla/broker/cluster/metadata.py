@@ -1,42 +1,38 @@
 """Who leads what: the image of `__cluster_metadata-0` and the partitions of this broker. shell
 
-One broker leads every partition. A change is appended to the metadata log first and then applied to the image; the
-partition directories follow, a few milliseconds of them per turn, or at once when somebody asks for one.
+One broker leads every partition. What changes the metadata is in `controller.py`; the partition directories follow, in
+shares, or at once when somebody asks for one.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
-from ottla.broker.cluster.adoption import PRODUCER_ID_BLOCK, Adoption
-from ottla.broker.cluster.features import METADATA_FEATURE, METADATA_VERSION, TRANSACTION_FEATURE, FeatureUpdate
+from ottla.broker.cluster.adoption import Adoption
+from ottla.broker.cluster.controller import Controller
+from ottla.broker.cluster.features import METADATA_FEATURE, METADATA_VERSION, TRANSACTION_FEATURE
 from ottla.broker.cluster.image import MetadataImage, Topic
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC, METADATA_TOPIC_ID, RECORDS_PER_COMMIT, MetadataLog
-from ottla.broker.cluster.names import collision_key, topic_name_problem
+from ottla.broker.cluster.names import topic_name_problem
+from ottla.broker.costs import ROW_US
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.descriptors import Shortage
+from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
-    BROKER_RESOURCE,
-    TOPIC_RESOURCE,
-    ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    RemoveTopicRecord,
-    TopicRecord,
     parse_uuid,
 )
 
 log = logging.getLogger("ottla.cluster")
 
-OPEN_BUDGET_MS = 3.0
-OPEN_REST_BUDGET_MS = 1.0
 OPEN_REST_PAUSE_MS = 10.0
 
 
@@ -92,8 +88,11 @@ class PartitionStore(Protocol):
     def sync(self, partition: Partition) -> None:
         """Put what a partition has appended on the device. Raises OSError."""
 
-    def delete_partition(self, topic: str, index: int) -> None:
-        """Schedule one partition directory for deletion."""
+    def bury_partition(self, topic: str, index: int) -> list[str]:
+        """Close one partition and rename its directory; the new path, or none where there is no directory."""
+
+    def remove_later(self, paths: Sequence[str]) -> None:
+        """Remove what was buried after `file.delete.delay.ms`."""
 
 
 class Cluster:
@@ -103,6 +102,7 @@ class Cluster:
         self,
         store: PartitionStore,
         clock: Clock,
+        turns: Turns,
         node_id: int,
         new_topic_id: Callable[[], bytes],
         settings_of: Callable[[dict[str, str]], PartitionSettings],
@@ -117,20 +117,21 @@ class Cluster:
         self.default_partitions = default_partitions
         self._transaction_version = transaction_version
         self.image = MetadataImage()
-        self.on_topic_deleted: list[Callable[[Topic], None]] = []
-        self.on_broker_configs_changed: Callable[[], None] = lambda: None
         self._store = store
         self._clock = clock
+        self._turns = turns
         self._new_topic_id = new_topic_id
         self._settings_of = settings_of
         self._internal_topics = internal_topics
         self._partitions: dict[str, list[Partition | None]] = {}
-        self._unopened: list[tuple[str, int]] = []
+        self._unopened: deque[tuple[str, range]] = deque()
         self._opening: Timer | None = None
         self._stopped = False
-        self._free_producer_ids = iter(range(0))
         self._log = MetadataLog(store, clock, node_id, self.image)
         self._absent: set[tuple[str, int]] = set()
+        self.controller = Controller(
+            self.image, self._log, self, turns, node_id, new_topic_id, lambda: self._directory_id
+        )
 
     @property
     def topics(self) -> dict[str, Topic]:
@@ -141,6 +142,20 @@ class Cluster:
         return self.image.topics_by_id
 
     @property
+    def on_topic_deleted(self) -> list[Callable[[Topic], None]]:
+        """Told in the step in which a topic is gone."""
+        return self.controller.on_topic_deleted
+
+    @property
+    def on_broker_configs_changed(self) -> Callable[[], None]:
+        """Called when configs of the broker have changed."""
+        return self.controller.on_broker_configs_changed
+
+    @on_broker_configs_changed.setter
+    def on_broker_configs_changed(self, callback: Callable[[], None]) -> None:
+        self.controller.on_broker_configs_changed = callback
+
+    @property
     def metadata_offset(self) -> int:
         """End of the metadata log: the epoch of the finalized features."""
         return self._log.end_offset
@@ -148,13 +163,6 @@ class Cluster:
     def feature(self, name: str) -> int:
         """The finalized level of a feature, 0 when it is not finalized."""
         return self.image.features.get(name, 0)
-
-    def update_features(self, updates: Sequence[FeatureUpdate]) -> None:
-        """Finalize levels that were checked (`features.update_problem`). Raises OSError when they cannot be logged."""
-        records: list[MetadataRecord] = [FeatureLevelRecord(update.feature, update.level) for update in updates]
-        if records:
-            self._commit(records)
-            log.info("Finalized %s", ", ".join(f"{update.feature}={update.level}" for update in updates))
 
     def open(self) -> None:
         """Replay the metadata log and, after a crash, open every partition that it names. Raises LogDirectoryError.
@@ -245,15 +253,13 @@ class Cluster:
                 if partition is not None:
                     yield partition
 
-    def next_producer_id(self) -> int:
-        """A producer id that was never handed out before: blocks are logged before their first id is used."""
-        free = next(self._free_producer_ids, None)
-        if free is None:
-            start = self.image.next_producer_id
-            self._commit([ProducerIdsRecord(self.node_id, 0, start + PRODUCER_ID_BLOCK)])
-            self._free_producer_ids = iter(range(start, start + PRODUCER_ID_BLOCK))
-            free = next(self._free_producer_ids)
-        return free
+    def next_producer_id(self) -> int | None:
+        """A producer id that was never handed out before; None if none is durable yet (`producer_ids`)."""
+        return self.controller.next_producer_id()
+
+    async def producer_ids(self) -> bool:
+        """Wait until there is a producer id; False if none can be logged."""
+        return await self.controller.producer_ids()
 
     def name_problem(self, name: str | None) -> tuple[ErrorCode, str] | None:
         """Why a topic called `name` cannot be created, or None."""
@@ -265,35 +271,41 @@ class Cluster:
             return ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
         if name in self.image.topics:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
-        key = collision_key(name)
-        for other in self.image.topics:
-            if collision_key(other) == key:
-                return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+        other = self.image.colliding_topic(name)
+        if other is not None:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
         return None
 
-    def create_topic(self, name: str, partition_count: int, configs: dict[str, str]) -> Topic:
-        """Create a topic whose name and configs were checked; its directories follow in this and later turns.
+    def internal_partition_count(self, name: str) -> int:
+        """How many partitions an internal topic has, or will have."""
+        topic = self.image.topics.get(name)
+        return self._internal_topics[name][0] if topic is None else topic.partition_count
 
-        Raises OSError, as whatever changes the metadata, when the change cannot be logged.
-        """
-        topic_id = self._new_topic_id()
-        records: list[MetadataRecord] = [TopicRecord(name, topic_id)]
-        records += [ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items()]
-        records += [self._new_partition(topic_id, index) for index in range(partition_count)]
-        self._commit(records)
-        self._partitions[name] = [None] * partition_count
-        self._open_later(name, range(partition_count))
-        log.info("Created topic %s (partitions: %d)", name, partition_count)
-        return self.image.topics[name]
+    async def ensure_internal_topic(self, name: str) -> Topic:
+        """The internal topic, created on first use with its forced configs. Raises OSError."""
+        topic = self.image.topics.get(name)
+        if topic is None:
+            await self.controller.exclusively((name,), self.create_internal_topic(name))
+            topic = self.image.topics[name]
+        return topic
 
-    def alter_configs(self, changes: Sequence[ConfigRecord]) -> None:
-        """Change configs to values that were checked. Logs of topics act on theirs at once, on the broker's soon."""
-        self._commit([*changes])
-        for name in dict.fromkeys(each.resource_name for each in changes if each.resource_type == TOPIC_RESOURCE):
-            self.configure(self.image.topics[name])
-        if any(each.resource_type == BROKER_RESOURCE for each in changes):
-            self.on_broker_configs_changed()
-        log.info("Changed configs: %s", ", ".join(f"{each.resource_name} {each.name}={each.value}" for each in changes))
+    async def create_internal_topic(self, name: str) -> None:
+        """Log an internal topic, unless it exists; the name is claimed."""
+        if name not in self.image.topics:
+            await self.controller.create_topic(name, *self._internal_topics[name])
+
+    # --- what the controller does with partitions -----------------------------------------------------------------
+
+    def make(self, topic: Topic, indexes: range) -> None:
+        """Partitions that exist from now on; their directories follow."""
+        self._partitions.setdefault(topic.name, []).extend([None] * len(indexes))
+        if not self._unopened:
+            self._clock.next_turn(self._open_added)
+        self._unopened.append((topic.name, indexes))
+
+    def detach(self, topic: Topic) -> int:
+        """Let go of a topic's partitions in one step; how many there were."""
+        return len(self._partitions.pop(topic.name))
 
     def configure(self, topic: Topic) -> None:
         """Let a topic's logs act on its configs, and on what it inherits from the broker's."""
@@ -302,50 +314,15 @@ class Cluster:
             if partition is not None:
                 partition.settings = settings
 
-    def add_partitions(self, topic: Topic, partition_count: int) -> None:
-        """Give a topic more partitions, so that it has `partition_count`; their directories follow."""
-        added = range(topic.partition_count, partition_count)
-        self._commit([self._new_partition(topic.topic_id, index) for index in added])
-        self._partitions[topic.name] += [None] * len(added)
-        self._open_later(topic.name, added)
-        log.info("Topic %s has %d partitions now", topic.name, partition_count)
+    def bury(self, topic: Topic, index: int) -> list[str]:
+        """Close the log of a partition that was detached and take its directory away; where it is, if anywhere."""
+        return self._store.bury_partition(topic.name, index)
 
-    def _open_later(self, name: str, indexes: range) -> None:
-        if not self._unopened:
-            self._clock.next_turn(self._open_more)
-        self._unopened += [(name, index) for index in reversed(indexes)]
+    def remove_later(self, paths: Sequence[str]) -> None:
+        """Remove what was buried after `file.delete.delay.ms`."""
+        self._store.remove_later(paths)
 
-    def ensure_internal_topic(self, name: str) -> Topic:
-        """The internal topic, created on first use with its forced configs."""
-        topic = self.image.topics.get(name)
-        if topic is None:
-            partition_count, configs = self._internal_topics[name]
-            topic = self.create_topic(name, partition_count, configs)
-        return topic
-
-    def delete_topic(self, topic: Topic) -> None:
-        """Remove a topic: its metadata now, its files after `file.delete.delay.ms`."""
-        self._commit([RemoveTopicRecord(topic.topic_id)])
-        for index in range(len(self._partitions.pop(topic.name))):
-            self._store.delete_partition(topic.name, index)
-        log.info("Deleted topic %s", topic.name)
-        for listener in self.on_topic_deleted:
-            listener(topic)
-
-    def _new_partition(self, topic_id: bytes, index: int) -> PartitionRecord:
-        me, directory_id = (self.node_id,), self._directory_id
-        return PartitionRecord(
-            partition_id=index,
-            topic_id=topic_id,
-            replicas=me,
-            isr=me,
-            removing_replicas=(),
-            adding_replicas=(),
-            leader=self.node_id,
-            leader_epoch=0,
-            partition_epoch=0,
-            directories=(directory_id,) if directory_id else (),
-        )
+    # --- leaders --------------------------------------------------------------------------------------------------
 
     def _elect(self) -> None:
         """After an unclean stop every partition gets a new leader epoch, so clients can detect lost offsets; after a
@@ -369,10 +346,7 @@ class Cluster:
                 elif not self._store.clean_start:
                     changes.append(PartitionChangeRecord(index, topic.topic_id, leader=self.node_id))
         for start in range(0, len(changes), RECORDS_PER_COMMIT):
-            self._commit(changes[start : start + RECORDS_PER_COMMIT])
-
-    def _commit(self, records: Sequence[MetadataRecord]) -> None:
-        self._log.commit(records)
+            self._log.commit(changes[start : start + RECORDS_PER_COMMIT])
 
     def _open(self, topic: Topic, index: int) -> Partition:
         epoch = topic.leader_epochs[index]
@@ -393,34 +367,53 @@ class Cluster:
 
     def open_rest(self) -> None:
         """Open what nobody has asked for, little by little: retention and compaction are for all partitions."""
-        closed = ((name, index) for name in list(self.image.topics) for index in range(self._count(name)))
-
-        def open_some() -> None:
-            deadline = self._clock.monotonic_ms() + OPEN_REST_BUDGET_MS
-            for name, index in closed:
-                self.partition(name, index)
-                if self._clock.monotonic_ms() > deadline:
-                    self._opening = self._clock.call_later(OPEN_REST_PAUSE_MS, open_some)
-                    return
-
-        self._opening = self._clock.call_later(OPEN_REST_PAUSE_MS, open_some)
+        self._opening = self._clock.call_later(OPEN_REST_PAUSE_MS, lambda: self._start(self._open_rest()))
 
     def stop(self) -> None:
-        """Open nothing more that nobody asks for."""
+        """Open nothing more that nobody asks for, and leave nothing of deleted topics in the way."""
         self._stopped = True
+        self.controller.stop()
         if self._opening is not None:
             self._opening.cancel()
 
-    def _count(self, name: str) -> int:
-        """How many partitions a topic has; 0 when it was deleted."""
-        return len(self._partitions.get(name, ()))
+    async def _open_rest(self) -> None:
+        for name in list(self.image.topics):
+            for index in range(len(self._partitions.get(name, ()))):
+                if self._open_if_there(name, index) and self._turns.over:
+                    # Nobody waits for it: others have most of the time.
+                    wait: Wait[None] = Wait(self._turns)
+                    self._opening = self._clock.call_later(OPEN_REST_PAUSE_MS, partial(wait.wake, None))
+                    await wait
+                    await self._turns.share()
 
-    def _open_more(self) -> None:
-        """Create directories of new topics for a few milliseconds, the rest in the next turn."""
-        deadline = self._clock.monotonic_ms() + OPEN_BUDGET_MS
-        while self._unopened and not self._stopped:
-            self.partition(*self._unopened.pop())
-            if self._clock.monotonic_ms() > deadline:
-                break
-        if self._unopened and not self._stopped:
-            self._clock.next_turn(self._open_more)
+    def _open_added(self) -> None:
+        self._start(self._open_new())
+
+    async def _open_new(self) -> None:
+        """Create the directories of new topics and partitions, in shares."""
+        while self._unopened:
+            name, indexes = self._unopened[0]
+            for index in indexes:
+                if self._open_if_there(name, index):
+                    await self._turns.share()
+            self._unopened.popleft()
+
+    def _open_if_there(self, name: str, index: int) -> bool:
+        """Open a partition that is not open yet and was not deleted; whether there was one."""
+        partitions = () if self._stopped else self._partitions.get(name, ())
+        if index >= len(partitions) or partitions[index] is not None:
+            return False
+        self._open(self.image.topics[name], index)
+        self._turns.charge(ROW_US)
+        return True
+
+    def _start(self, work: Handler[None]) -> None:
+        self._turns.start(work, _done, _bug)
+
+
+def _done(result: None) -> None:
+    """Nobody waits for partitions that nobody asked for."""
+
+
+def _bug(error: Exception) -> None:
+    log.error("A partition could not be opened", exc_info=error)

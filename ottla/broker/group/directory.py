@@ -72,10 +72,9 @@ class GroupDirectory:
             await self._turns.share()
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that holds the group."""
-        topic = self._cluster.ensure_internal_topic(CONSUMER_OFFSETS_TOPIC)
+        """The partition of `__consumer_offsets` that holds the group, whether FindCoordinator has made it or not."""
         self._turns.charge(len(group_id) * HASH_CHAR_US)
-        return coordinator_partition(group_id, topic.partition_count)
+        return coordinator_partition(group_id, self._cluster.internal_partition_count(CONSUMER_OFFSETS_TOPIC))
 
     def partition(self, index: int) -> Partition:
         """The log of one offsets partition."""
@@ -89,7 +88,8 @@ class GroupDirectory:
         index = self.partition_of(group_id) if entry is None else entry.index
         if index in self.loading:
             return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if index in self._damaged or self.partition(index).offline is not None:
+        partition = self._cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
+        if index in self._damaged or partition is None or partition.offline is not None:
             return None, ErrorCode.NOT_COORDINATOR
         if entry is not None and entry.ending:
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE  # what Kafka says of a group that is dead

@@ -58,7 +58,7 @@ class Flusher:
         dirty, self._dirty = self._dirty, {}
         paths: dict[str, None] = {}
         for partition in dirty:
-            if partition.offline is None:
+            if partition.offline is None and partition.flushed_offset < partition.log_end_offset:
                 self._covered.append((partition, partition.log_end_offset))
                 paths.update(dict.fromkeys(partition.files_to_flush()))
         if paths:

@@ -1,4 +1,4 @@
-"""Removing files that nobody reads any more, a few milliseconds of it per turn. shell
+"""Removing files that nobody reads any more, in shares. shell
 
 What is deleted is renamed first and removed after `file.delete.delay.ms`; what a stop leaves behind, the next start
 removes. A large file is cut shorter in steps: the kernel would free all of it at once, while everybody waits.
@@ -8,23 +8,26 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import closing
 from logging import getLogger
+from typing import Final
 
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
+from ottla.broker.turns import Turns
 
 _log = getLogger(__name__)
 
-REMOVE_BUDGET_MS = 3.0
-STEP_BYTES = 32 * 1024 * 1024
-"""About 2 ms of work for ext4."""
+STEP_BYTES: Final = 32 * 1024 * 1024
+STEP_US: Final = 2_000.0
+"""What it costs ext4 to free so much."""
 
 
 class Graves:
     """Files and directories of files that are to be removed."""
 
-    def __init__(self, disk: Disk, clock: Clock) -> None:
+    def __init__(self, disk: Disk, clock: Clock, turns: Turns) -> None:
         self._disk = disk
         self._clock = clock
+        self._turns = turns
         self._paths: deque[str] = deque()
         self._timers: dict[int, Timer] = {}
         self._buried = 0
@@ -33,7 +36,7 @@ class Graves:
     def bury(self, paths: Iterable[str], delay_ms: float) -> None:
         """Remove files and directories after `delay_ms`."""
         later = list(paths)
-        if not later:
+        if not later or self._closed:
             return
         self._buried += 1
         number = self._buried
@@ -49,7 +52,7 @@ class Graves:
         idle = not self._paths
         self._paths.extend(paths)
         if idle:
-            self._remove_some()
+            self._turns.start(self._remove_all(), _done, _bug)
 
     def close(self) -> None:
         """Remove nothing more."""
@@ -59,14 +62,11 @@ class Graves:
         self._timers.clear()
         self._paths.clear()
 
-    def _remove_some(self) -> None:
-        until_ms = self._clock.monotonic_ms() + REMOVE_BUDGET_MS
+    async def _remove_all(self) -> None:
         while self._paths and not self._closed:
             if self._remove_part(self._paths[0]):
                 self._paths.popleft()
-            if self._clock.monotonic_ms() > until_ms:
-                self._clock.next_turn(self._remove_some)
-                return
+            await self._turns.share()
 
     def _remove_part(self, path: str) -> bool:
         """Do one step; whether nothing more is to be done."""
@@ -91,6 +91,16 @@ class Graves:
         if size_bytes > STEP_BYTES:
             with closing(self._disk.open(path)) as file:
                 file.truncate(size_bytes - STEP_BYTES)
+            self._turns.charge(STEP_US)
             return False
         self._disk.remove(path)
+        self._turns.charge(STEP_US * size_bytes / STEP_BYTES)
         return True
+
+
+def _done(result: None) -> None:
+    """Nobody waits for it."""
+
+
+def _bug(error: Exception) -> None:
+    _log.error("Files that nobody reads are left for the next start", exc_info=error)

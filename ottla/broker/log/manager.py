@@ -4,7 +4,7 @@ Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from logging import getLogger
 from typing import Final
 
@@ -56,7 +56,7 @@ class LogManager:
         # By directory: what was recovered and is not opened yet.
         self._recovered: dict[str, Recovered] = {}
         self._checkpoints = Checkpointer(disk, clock, turns, settings.directory, self._partitions, self.met)
-        self.graves = Graves(disk, clock)
+        self.graves = Graves(disk, clock, turns)
 
     @property
     def flushing(self) -> bool:
@@ -103,10 +103,12 @@ class LogManager:
     def sync(self, partition: Partition) -> None:
         """Put what a partition has appended on the device; a failure takes the directory offline and is raised."""
         try:
+            end_offset = partition.log_end_offset
             partition.sync()
         except OSError as error:
             self.fail(error)
             raise
+        partition.flushed(end_offset)
 
     def partition_dirs(self) -> list[str]:
         """Names of the partition directories on disk, `<topic>-<index>`."""
@@ -323,22 +325,27 @@ class LogManager:
         content = checkpoints.encode_partition_metadata(topic_id)
         self._disk.write(f"{directory}/{checkpoints.PARTITION_METADATA}", content)
 
-    def delete_partition(self, topic: str, index: int) -> None:
-        """Rename the directory at once, remove its files after `file.delete.delay.ms`."""
+    def bury_partition(self, topic: str, index: int) -> list[str]:
+        """Close one partition and rename its directory; the new path, or none where there is no directory."""
         partition = self._partitions.pop((topic, index), None)
         if partition is not None:
             partition.take_offline("the partition was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             partition.close()
         self._checkpoints.forget((topic, index))
         directory = self._path(f"{topic}-{index}")
-        if self._disk.exists(directory):
-            grave = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), "delete"))
-            try:
-                self._disk.rename(directory, grave)
-            except OSError as error:
-                self.fail(error)
-                return
-            self.graves.bury([grave], self.settings.file_delete_delay_ms)
+        if self.offline is not None or not self._disk.exists(directory):
+            return []
+        grave = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), "delete"))
+        try:
+            self._disk.rename(directory, grave)
+        except OSError as error:
+            self.fail(error)
+            return []
+        return [grave]
+
+    def remove_later(self, paths: Sequence[str]) -> None:
+        """Remove what was buried after `file.delete.delay.ms`."""
+        self.graves.bury(paths, self.settings.file_delete_delay_ms)
 
     def volume(self) -> Volume | None:
         """The file system that holds the directory; None if the directory is offline."""

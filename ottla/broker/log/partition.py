@@ -334,7 +334,7 @@ class Partition(ReadableLog):
 
     def flushed(self, end_offset: int) -> None:
         """A flush that began when the log ended at `end_offset` has ended."""
-        self.flushed_offset = end_offset
+        end_offset = self.flushed_offset = max(end_offset, self.flushed_offset)
         if self.offline is not None:
             return
         if self.log_end_offset - end_offset < self.settings.flush_messages:

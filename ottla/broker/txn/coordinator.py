@@ -57,8 +57,11 @@ class ClusterView(Protocol):
     def partition(self, topic: str, index: int) -> StateLog | None:
         """The partition if this broker leads it."""
 
-    def next_producer_id(self) -> int:
-        """A producer id that was never handed out. Raises OSError when none can be logged."""
+    def next_producer_id(self) -> int | None:
+        """A producer id that was never handed out; None while none is durable."""
+
+    async def producer_ids(self) -> bool:
+        """Wait until there is a producer id; False when none can be logged."""
 
     def feature(self, name: str) -> int:
         """The finalized level of a feature."""
@@ -144,7 +147,7 @@ class TransactionCoordinator:
         if (expected_producer_id == -1) != (expected_epoch == -1):
             return REFUSALS[ErrorCode.INVALID_REQUEST]
         if transactional_id is None:
-            return self._idempotent_producer()
+            return await self._idempotent_producer()
         if not transactional_id:
             return REFUSALS[ErrorCode.INVALID_REQUEST]
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
@@ -156,6 +159,8 @@ class TransactionCoordinator:
                 state, volatile, timeout_ms, *expected, self.level, self._clock.now_ms(), fresh
             )
 
+        # Most need none, but a decision cannot wait for one.
+        await self._cluster.producer_ids()
         return await self._marker_phase.decided(transactional_id, decide)
 
     async def add_partitions(
@@ -255,7 +260,7 @@ class TransactionCoordinator:
         volatile = shard.volatile.get(transactional_id, CALM)
         decision = decide(state, volatile, NO_PRODUCER_ID)
         if decision is NEED_PRODUCER_ID:
-            fresh = self._fresh_producer_id()
+            fresh = self._cluster.next_producer_id()
             if fresh is None:
                 return REFUSALS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
             decision = decide(state, volatile, fresh)
@@ -350,17 +355,13 @@ class TransactionCoordinator:
         """The cluster's `transaction.version`."""
         return self._cluster.feature(TRANSACTION_FEATURE)
 
-    def _idempotent_producer(self) -> Decision:
-        fresh = self._fresh_producer_id()
-        if fresh is None:
-            return REFUSALS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    async def _idempotent_producer(self) -> Decision:
+        fresh = self._cluster.next_producer_id()
+        while fresh is None:
+            if not await self._cluster.producer_ids():  # the log directory is offline, and has said so
+                return REFUSALS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+            fresh = self._cluster.next_producer_id()
         return Decision(ErrorCode.NONE, producer_id=fresh, producer_epoch=0)
-
-    def _fresh_producer_id(self) -> int | None:
-        try:
-            return self._cluster.next_producer_id()
-        except OSError:
-            return None  # the log directory is offline, and has said so
 
     def _hashed(self, transactional_id: str, partition_count: int) -> int:
         self._turns.charge(len(transactional_id) * HASH_CHAR_US)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.broker.log import batches, damage, recovery
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.flusher import Flusher
@@ -43,7 +44,7 @@ class _Enough(BaseException):
 
 def acknowledged_early() -> AbstractContextManager[None]:
     """An append is acknowledged before it is on the device."""
-    return replaced(Partition, "_written", lambda _known: lambda self: self._advance(self.log_end_offset))
+    return _durable_at_once(lambda topic: topic != METADATA_TOPIC)
 
 
 @contextmanager
@@ -111,7 +112,20 @@ def roll_unsynced() -> AbstractContextManager[None]:
 
 def metadata_unsynced() -> AbstractContextManager[None]:
     """Topics and blocks of producer ids are handed out before their records are on the device."""
-    return replaced(LogManager, "sync", lambda _known: lambda self, partition: None)
+    return _durable_at_once(lambda topic: topic == METADATA_TOPIC)
+
+
+def _durable_at_once(of: Callable[[str], bool]) -> AbstractContextManager[None]:
+    def make(known: Any) -> Any:
+        def _written(self: Partition) -> None:
+            if of(self.topic):
+                self._advance(self.log_end_offset)
+            else:
+                known(self)
+
+        return _written
+
+    return replaced(Partition, "_written", make)
 
 
 def stop_unsynced() -> AbstractContextManager[None]:

@@ -14,6 +14,7 @@ from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import MAX_EPOCH, NO_PARTITIONS, NO_TIMESTAMP, TransactionState
 from ottla.protocol.hashing import coordinator_partition
+from ottla.testkit.metadata import create_internal_topic, create_topic, next_producer_id
 from ottla.testkit.simulation.faults import Profile
 
 DATA_DIR: Final = "/data"
@@ -94,11 +95,11 @@ def create_topics(assembly: Assembly, profile: Profile) -> None:
     """All topics, and the directories of their partitions."""
     cluster = assembly.broker.cluster
     for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
-        cluster.ensure_internal_topic(topic)
+        create_internal_topic(cluster, topic)
     for topic, count in TOPICS.items():
-        cluster.create_topic(topic, count, {"compression.type": CODECS_OF[topic]} if profile.recompresses else {})
+        create_topic(cluster, topic, count, {"compression.type": CODECS_OF[topic]} if profile.recompresses else {})
     if profile.compacts:
-        cluster.create_topic(KEYED, KEYED_PARTITIONS, KEYED_CONFIGS)
+        create_topic(cluster, KEYED, KEYED_PARTITIONS, KEYED_CONFIGS)
     for made in cluster.topics.values():
         for index in range(made.partition_count):
             cluster.partition(made.name, index)
@@ -111,7 +112,7 @@ def give_past(
     cluster = assembly.broker.cluster
     count = cluster.topics[TRANSACTION_STATE_TOPIC].partition_count
     for transactional_id in transactional_ids:
-        producer_id, epoch = cluster.next_producer_id(), random.randrange(lowest_epoch, MAX_EPOCH)
+        producer_id, epoch = next_producer_id(cluster), random.randrange(lowest_epoch, MAX_EPOCH)
         status = random.choice((*_ENDED, TransactionStatus.ONGOING))
         opened = status is TransactionStatus.ONGOING
         state = TransactionState(

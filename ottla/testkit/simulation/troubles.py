@@ -125,6 +125,17 @@ class Troubles:
         how = UpgradeType.UPGRADE if wanted > now else UpgradeType.UNSAFE_DOWNGRADE
         update = FeatureUpdate(TRANSACTION_FEATURE, wanted, how)
         if update_problem(cluster.image.features, [update], cluster.node_id) is None:
-            self._world.in_turn(lambda: cluster.update_features([update]))
-            self._world.level = cluster.feature(TRANSACTION_FEATURE)
-            self._world.met[f"transaction.version {now} to {self._world.level}"] += 1
+            world = self._world
+
+            def changed(problem: str | None) -> None:
+                world.level = cluster.feature(TRANSACTION_FEATURE)
+                world.met[f"transaction.version {now} to {world.level}"] += 1
+
+            def failed(error: Exception) -> None:
+                if not isinstance(error, OSError):  # the directory is offline, and help is coming
+                    raise error
+
+            def change() -> None:
+                assembly.broker.turns.start(cluster.controller.update_features([update]), changed, failed)
+
+            world.in_turn(change)

@@ -9,6 +9,7 @@ from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.batch import build_batch
 from ottla.protocol.metadata_records import BROKER_RESOURCE, ConfigRecord
 from ottla.protocol.produced import check_produced_batch
+from ottla.testkit.metadata import alter_configs, create_internal_topic, create_topic, delete_topic
 
 
 class Timer:
@@ -84,13 +85,13 @@ def test_housekeeping_comes_again_and_again(assembly, clock):
 @pytest.mark.parametrize("turns", [0, 1, 2, 1000])
 def test_nothing_fires_behind_a_stop(assembly, clock, turns, tmp_path):
     cluster = assembly.broker.cluster
-    cluster.create_topic("ledger", 3, {})
-    cluster.create_topic("gone", 3, {})
+    create_topic(cluster, "ledger", 3)
+    create_topic(cluster, "gone", 3)
     clock.run_turns()
-    cluster.delete_topic(cluster.topics["gone"])
+    delete_topic(cluster, cluster.topics["gone"])
     data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=1, producer_id=7, producer_epoch=0, base_sequence=0))
     assert not cluster.partition("ledger", 0).append_produced(check_produced_batch(data), data).error
-    cluster.ensure_internal_topic("__transaction_state")
+    create_internal_topic(cluster, "__transaction_state")
     assembly.start_housekeeping()
     clock.run_turns(turns)
     clock.fire()
@@ -105,7 +106,7 @@ def test_nothing_fires_behind_a_stop(assembly, clock, turns, tmp_path):
 
 def change_broker(assembly, **configs):
     values = ((key.replace("_", "."), value) for key, value in configs.items())
-    assembly.broker.cluster.alter_configs([ConfigRecord(BROKER_RESOURCE, "1", key, value) for key, value in values])
+    alter_configs(assembly.broker.cluster, [ConfigRecord(BROKER_RESOURCE, "1", key, value) for key, value in values])
 
 
 def largest(assembly, names):
@@ -115,8 +116,8 @@ def largest(assembly, names):
 def test_logs_act_on_a_changed_config_of_the_broker_a_share_at_a_time(assembly, clock):
     names = [f"topic-{number}" for number in range(100)]
     for name in names:
-        assembly.broker.cluster.create_topic(name, 1, {})
-    assembly.broker.cluster.create_topic("own", 1, {"max.message.bytes": "300"})
+        create_topic(assembly.broker.cluster, name, 1)
+    create_topic(assembly.broker.cluster, "own", 1, {"max.message.bytes": "300"})
     clock.run_turns()
     charged_us = assembly.broker.turns.charged_us
     change_broker(assembly, message_max_bytes="100")
@@ -137,13 +138,13 @@ def test_what_is_read_at_the_start_begins_with_the_changed_configs(assembly, clo
     assembly.close()
     again = Assembly(Config(log_dirs=str(tmp_path / "data")), clock, RealDisk(), assembly.broker.turns)
     assert (again.config.log_cleaner_backoff_ms, again.broker.config.message_max_bytes) == (7, 100)
-    again.broker.cluster.create_topic("ledger", 1, {})
+    create_topic(again.broker.cluster, "ledger", 1)
     assert largest(again, ["ledger"]) == {100}
     again.close()
 
 
 def test_what_has_an_interval_or_a_size_of_its_own_takes_the_changed_one(assembly, clock):
-    assembly.broker.cluster.create_topic("ledger", 1, {})
+    create_topic(assembly.broker.cluster, "ledger", 1)
     assembly.start_housekeeping()
     clock.run_turns()
     count = len(clock.timers)

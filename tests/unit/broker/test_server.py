@@ -14,6 +14,7 @@ from ottla.broker.server import Server, run
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
+from ottla.testkit.metadata import create_topic
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_nothing_is_written_behind_a_clean_stop(config, tmp_path):
     kept = []
 
     def create(broker):
-        broker.cluster.create_topic("ledger", 1, {})
+        create_topic(broker.cluster, "ledger", 1)
         kept.append(broker.cluster.partition("ledger", 0))
         assert not produce(kept[0]).error
 
@@ -107,7 +108,7 @@ def test_data_directory_that_is_a_file_is_named(config, tmp_path, caplog):
 
 def test_partition_to_truncate_that_does_not_exist_is_told(config, caplog):
     def create(broker):
-        broker.cluster.create_topic("ledger", 1, {})
+        create_topic(broker.cluster, "ledger", 1)
 
     started_and_stopped(config(), create)
     started_and_stopped(config(), truncate_damaged=frozenset({"ledger-0", "ledger-1", "ledgre-0"}))

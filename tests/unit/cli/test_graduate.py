@@ -17,6 +17,7 @@ from ottla.cli.graduate_steps import Graduation, look
 from ottla.protocol.batch import iter_batches, iter_records, read_marker
 from ottla.protocol.kraft_records import SnapshotId, snapshot_name
 from ottla.protocol.metadata_records import parse_uuid
+from ottla.testkit.metadata import create_internal_topic, create_topic, next_producer_id
 
 PROPERTIES = {
     "process.roles": "broker,controller",
@@ -47,10 +48,10 @@ def serve(directory, between=lambda broker: None, **options):
 
 def fill(broker):
     cluster = broker.cluster
-    cluster.create_topic("ledger", 2, {"cleanup.policy": "compact"})
-    cluster.create_topic("audit", 1, {})
-    cluster.ensure_internal_topic("__transaction_state")
-    cluster.next_producer_id()
+    create_topic(cluster, "ledger", 2, {"cleanup.policy": "compact"})
+    create_topic(cluster, "audit", 1)
+    create_internal_topic(cluster, "__transaction_state")
+    next_producer_id(cluster)
     for topic in cluster.topics.values():
         for index in range(topic.partition_count):
             cluster.partition(topic.name, index)

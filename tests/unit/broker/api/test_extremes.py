@@ -20,6 +20,7 @@ from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.testkit.crash import life as lives
 from ottla.testkit.crash.stage import DIRECTORY
+from ottla.testkit.metadata import create_topic
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls
 from ottla.testkit.simulation.schedule import Schedule
@@ -133,7 +134,7 @@ class Played:
         disk = MemoryDisk(PortCalls(), Random(0), lambda end: self.life.clock.next_turn(end))
         schedule = Schedule()
         self.life = lives.Life(disk, schedule, flushing=False)
-        self.life.assembly.broker.cluster.create_topic("t", 1, {})
+        create_topic(self.life.assembly.broker.cluster, "t", 1)
         self.dispatcher: Dispatcher = self.life.assembly.dispatcher
         self.ask(K.FIND_COORDINATOR, 0, {"key": "g"})
         self.ask(K.INIT_PRODUCER_ID, 0, BODIES[K.INIT_PRODUCER_ID])

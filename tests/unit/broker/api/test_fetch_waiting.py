@@ -13,6 +13,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produced import check_produced_batch
+from ottla.testkit.metadata import create_topic
 
 VERSION = 4
 
@@ -47,7 +48,7 @@ def fetch(tmp_path):
         server = Server(Config(log_dirs=str(tmp_path / "data"), listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),)))
         await server.start()
         broker = server.broker
-        broker.cluster.create_topic("ledger", 1, {})
+        create_topic(broker.cluster, "ledger", 1)
         partition = broker.cluster.partition("ledger", 0)
         for _ in range(4):
             append(partition)

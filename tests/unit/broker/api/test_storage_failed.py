@@ -16,13 +16,14 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produced import check_produced_batch
+from ottla.testkit.metadata import create_internal_topic, create_topic
 from tests.replies import message_of
 
 # A transaction log is there before the failure, an offsets topic is not.
 TOPICS = ("ledger", "doomed")
 
 
-def answer(broker, key, version, body):
+async def answer(broker, key, version, body):
     replies = []
     request = Request(key, version, 1, "", "10.0.0.1:4711", body)
     broker.turns.event(
@@ -30,6 +31,8 @@ def answer(broker, key, version, body):
             TABLE[key].handle(broker, request), replies.append, lambda error: replies.append(error)
         )
     )
+    while not replies:  # it gives way to others
+        await asyncio.sleep(0)
     (reply,) = replies
     if isinstance(reply, Exception):
         raise reply
@@ -54,13 +57,13 @@ def ask(tmp_path, monkeypatch, caplog):
         await server.start()
         broker = server.broker
         for name in TOPICS:
-            broker.cluster.create_topic(name, 1, {})
-        broker.cluster.ensure_internal_topic("__transaction_state")
+            create_topic(broker.cluster, name, 1)
+        create_internal_topic(broker.cluster, "__transaction_state")
         with monkeypatch.context() as patch:
             patch.setattr(RealFile, "append", full)
             assert append(broker.cluster.partition("ledger", 0)).error is E.KAFKA_STORAGE_ERROR
         try:
-            return [answer(broker, key, version, body()) for _ in range(3)][-1]
+            return [await answer(broker, key, version, body()) for _ in range(3)][-1]
         finally:
             await server.stop()
 

@@ -75,6 +75,7 @@ class Broker:
         self.cluster = Cluster(
             self.logs,
             self.clock,
+            turns,
             1,
             self.ids.__next__,
             lambda own: PartitionSettings(max_message_bytes=int(own.get("size", max_message_bytes))),

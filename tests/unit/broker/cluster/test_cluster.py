@@ -8,6 +8,7 @@ import pytest
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
+from ottla.testkit.metadata import add_partitions, alter_configs, create_topic, delete_topic, next_producer_id
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls
 
@@ -21,25 +22,25 @@ def test_nobody_may_create_a_topic_that_is_the_metadata_log(broker):
 def test_metadata_batches_are_not_bound_by_the_size_of_messages(broker):
     broker.stop()
     broker.start(max_message_bytes=500)
-    assert broker.cluster.create_topic("wide", 100, {}).partition_count == 100
+    assert create_topic(broker.cluster, "wide", 100).partition_count == 100
     broker.kill()
     broker.start(max_message_bytes=500)
     assert broker.cluster.topics["wide"].leader_epochs == [1] * 100
-    assert broker.cluster.create_topic("widest", 10_000, {}).partition_count == 10_000
+    assert create_topic(broker.cluster, "widest", 10_000).partition_count == 10_000
 
 
 def test_directory_that_cannot_be_made_takes_the_log_directory_offline(broker):
-    broker.cluster.create_topic("full", 3, {})
+    create_topic(broker.cluster, "full", 3)
     broker.disk.refused = ("full-1",)
     broker.settle()
     assert "No space left" in broker.logs.offline
     assert [broker.cluster.partition("full", index).offline for index in range(3)] == [broker.logs.offline] * 3
     with pytest.raises(OSError, match="KAFKA_STORAGE_ERROR"):
-        broker.cluster.create_topic("late", 1, {})
+        create_topic(broker.cluster, "late", 1)
 
 
 def test_directory_that_cannot_be_made_stops_the_start(broker):
-    broker.cluster.create_topic("full", 3, {})
+    create_topic(broker.cluster, "full", 3)
     broker.kill()
     broker.disk.refused = ("full-1",)
     with pytest.raises(LogDirectoryError, match="No space left"):
@@ -47,23 +48,23 @@ def test_directory_that_cannot_be_made_stops_the_start(broker):
 
 
 def test_deletion_whose_files_cannot_be_moved_is_a_deletion_all_the_same(broker):
-    topic = broker.cluster.create_topic("gone", 2, {})
+    topic = create_topic(broker.cluster, "gone", 2)
     broker.settle()
     told = []
     broker.cluster.on_topic_deleted.append(told.append)
     broker.disk.rename_fails = True
-    broker.cluster.delete_topic(topic)
+    delete_topic(broker.cluster, topic)
     assert told == [topic]
     assert "Input/output error" in broker.logs.offline
     assert broker.cluster.partition("gone", 0) is None
 
 
 def test_directories_that_a_killed_deletion_left_are_set_aside(broker, caplog):
-    topic = broker.cluster.create_topic("gone", 2, {})
-    broker.cluster.create_topic("kept", 1, {})
+    topic = create_topic(broker.cluster, "gone", 2)
+    create_topic(broker.cluster, "kept", 1)
     broker.settle()
     broker.disk.rename_fails = True
-    broker.cluster.delete_topic(topic)
+    delete_topic(broker.cluster, topic)
     broker.kill()
     broker.disk.rename_fails = False
     broker.start()
@@ -79,7 +80,7 @@ def test_directories_that_a_killed_deletion_left_are_set_aside(broker, caplog):
 
 
 def test_metadata_whose_beginning_no_snapshot_holds_is_refused(broker):
-    broker.cluster.create_topic("kept", 1, {})
+    create_topic(broker.cluster, "kept", 1)
     broker.stop()
     (broker.directory / "log-start-offset-checkpoint").write_text("0\n1\n__cluster_metadata 0 2\n")
     with pytest.raises(LogDirectoryError, match="begins at offset 2"):
@@ -87,8 +88,8 @@ def test_metadata_whose_beginning_no_snapshot_holds_is_refused(broker):
 
 
 def test_metadata_with_a_flipped_bit_is_refused_in_words(broker):
-    broker.cluster.create_topic("kept", 1, {})
-    broker.cluster.create_topic("last", 1, {})
+    create_topic(broker.cluster, "kept", 1)
+    create_topic(broker.cluster, "last", 1)
     broker.stop()
     path = broker.directory / "__cluster_metadata-0" / f"{0:020d}.log"
     content = bytearray(path.read_bytes())
@@ -104,13 +105,13 @@ def test_topics_and_producer_ids_survive_a_power_loss(broker, seed):
     broker.kill()
     broker.disk = MemoryDisk(PortCalls(), Random(seed), lambda work: work())
     broker.start()
-    broker.cluster.create_topic("kept", 2, {})
-    used = [broker.cluster.next_producer_id() for _ in range(3)]
+    create_topic(broker.cluster, "kept", 2)
+    used = [next_producer_id(broker.cluster) for _ in range(3)]
     broker.kill()
     broker.disk.lose_power()
     broker.start()
     assert broker.cluster.topics["kept"].partition_count == 2
-    assert broker.cluster.next_producer_id() > max(used)
+    assert next_producer_id(broker.cluster) > max(used)
 
 
 def test_metadata_that_cannot_be_synced_takes_the_log_directory_offline(broker, monkeypatch):
@@ -119,19 +120,19 @@ def test_metadata_that_cannot_be_synced_takes_the_log_directory_offline(broker, 
 
     monkeypatch.setattr(type(broker.disk), "sync_dir", refuse)
     with pytest.raises(OSError, match="Input/output error"):
-        broker.cluster.create_topic("lost", 1, {})
+        create_topic(broker.cluster, "lost", 1)
     assert "Input/output error" in broker.logs.offline
     assert "lost" not in broker.cluster.topics
 
 
 def alter(broker, topic, **values):
-    broker.cluster.alter_configs([ConfigRecord(TOPIC_RESOURCE, topic, key, value) for key, value in values.items()])
+    alter_configs(broker.cluster, [ConfigRecord(TOPIC_RESOURCE, topic, key, value) for key, value in values.items()])
 
 
 def test_changed_configs_act_at_once_and_outlive_a_kill(broker):
-    broker.cluster.create_topic("t", 2, {"size": "100"})
+    create_topic(broker.cluster, "t", 2, {"size": "100"})
     broker.settle()
-    broker.cluster.create_topic("other", 1, {})
+    create_topic(broker.cluster, "other", 1)
     opened = broker.cluster.partition("t", 0)
     assert opened.settings.max_message_bytes == 100
     alter(broker, "t", size="200", more="1")
@@ -150,20 +151,20 @@ def test_configs_of_brokers_and_groups_outlive_a_kill(broker):
     told = []
     broker.cluster.on_broker_configs_changed = lambda: told.append(dict(broker.cluster.image.broker_configs))
     set_one = [ConfigRecord(BROKER_RESOURCE, "", "log.retention.ms", "5"), ConfigRecord(GROUP_RESOURCE, "g", "a", "1")]
-    broker.cluster.alter_configs(set_one)
+    alter_configs(broker.cluster, set_one)
     assert told == [{"": {"log.retention.ms": "5"}}]
-    broker.cluster.alter_configs([ConfigRecord(GROUP_RESOURCE, "g", "b", "2")])
+    alter_configs(broker.cluster, [ConfigRecord(GROUP_RESOURCE, "g", "b", "2")])
     assert len(told) == 1
     broker.kill()
     broker.start()
     image = broker.cluster.image
     assert (image.broker_configs, image.group_configs) == ({"": {"log.retention.ms": "5"}}, {"g": {"a": "1", "b": "2"}})
-    broker.cluster.alter_configs([ConfigRecord(kind, name, key, None) for kind, name, key, _ in set_one])
+    alter_configs(broker.cluster, [ConfigRecord(kind, name, key, None) for kind, name, key, _ in set_one])
     assert (image.broker_configs, image.group_configs) == ({}, {"g": {"b": "2"}})
 
 
 def test_configs_that_cannot_be_logged_are_not_in_force(broker):
-    broker.cluster.create_topic("full", 2, {"size": "100"})
+    create_topic(broker.cluster, "full", 2, {"size": "100"})
     broker.disk.refused = ("full-1",)
     broker.settle()
     with pytest.raises(OSError, match="KAFKA_STORAGE_ERROR"):
@@ -173,9 +174,9 @@ def test_configs_that_cannot_be_logged_are_not_in_force(broker):
 
 
 def test_added_partitions_are_there_at_once_and_after_a_kill(broker):
-    topic = broker.cluster.create_topic("t", 1, {})
+    topic = create_topic(broker.cluster, "t", 1)
     broker.settle()
-    broker.cluster.add_partitions(topic, 3)
+    add_partitions(broker.cluster, topic, 3)
     assert broker.cluster.partition("t", 2).log_end_offset == 0
     assert broker.cluster.partition("t", 3) is None
     broker.settle()

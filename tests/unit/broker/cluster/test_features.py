@@ -9,6 +9,7 @@ from ottla.broker.api.context import Request
 from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
+from ottla.testkit.metadata import run
 
 UPDATE_FEATURES = 57
 TV, MV = "transaction.version", "metadata.version"
@@ -82,9 +83,7 @@ def update(broker):
         handler = update_features.handle(
             SimpleNamespace(cluster=broker.cluster), Request(UPDATE_FEATURES, version, 7, "", "peer", body)
         )
-        with pytest.raises(StopIteration) as done:
-            handler.send(None)
-        frame = codec.encode_response(done.value.value, UPDATE_FEATURES, version, 7)
+        frame = codec.encode_response(run(broker.cluster, handler), UPDATE_FEATURES, version, 7)
         return codec.decode_response(UPDATE_FEATURES, version, frame[4:])[1]
 
     return send

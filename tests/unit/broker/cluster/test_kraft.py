@@ -13,6 +13,7 @@ from ottla.protocol import metadata_records as m
 from ottla.protocol.batch import build_batch, iter_batches, iter_records, read_marker
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import SnapshotId, build_snapshot, leader_change, snapshot_name
+from ottla.testkit.metadata import create_topic
 
 LEDGER, AUDIT = b"L" * 16, b"A" * 16
 OTHER_DIRECTORY = b"D" * 16
@@ -150,7 +151,7 @@ def test_ours_goes_behind_kafkas_in_an_epoch_of_its_own_and_stays_in_it(kafkas):
     kafkas.write(log)
     cluster = kafkas.start()
     assert len(kafkas.written()) == 3  # a clean start writes nothing
-    cluster.create_topic("mine", 1, {})
+    create_topic(cluster, "mine", 1)
     epoch, control, _ = kafkas.written()[3]
     assert (epoch, control) == (6, 2)
     assert [records[0] for _, _, records in kafkas.written()[4:]] == [
@@ -160,7 +161,7 @@ def test_ours_goes_behind_kafkas_in_an_epoch_of_its_own_and_stays_in_it(kafkas):
     kafkas.broker.stop()
     assert (kafkas.metadata / "leader-epoch-checkpoint").read_text().split()[2:] == ["5", "0", "6", "6"]
     cluster = kafkas.start()
-    cluster.create_topic("more", 1, {})
+    create_topic(cluster, "more", 1)
     assert {epoch for epoch, *_ in kafkas.written()[3:]} == {6}
     assert sorted(cluster.topics) == ["ledger", "mine", "more"]
 

@@ -3,8 +3,10 @@
 import errno
 
 from ottla.broker.ports.disk import RealDisk, Shortage
+from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import build_batch
 from ottla.protocol.produced import check_produced_batch
+from ottla.testkit.metadata import create_internal_topic, create_topic, delete_topic
 
 
 class WatchedDisk(RealDisk):
@@ -39,7 +41,7 @@ def produce(partition):
 
 
 def filled(broker):
-    broker.cluster.create_topic("t", 5, {})
+    create_topic(broker.cluster, "t", 5)
     for index in range(5):
         produce(broker.cluster.partition("t", index))
 
@@ -66,13 +68,13 @@ def test_what_nobody_asks_for_is_opened_later(broker):
     broker.stop()
     broker.start()
     timers = []
-    looks = iter(range(0, 100, 2))
-    broker.clock.monotonic_ms = lambda: float(next(looks))  # each look is later than the budget allows
+    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)  # each call takes all that may be taken
     broker.clock.call_later = lambda delay_ms, callback: timers.append(callback)
     broker.cluster.open_rest()
     opened = []
     while timers:
-        timers.pop()()
+        broker.turns.event(timers.pop())
+        broker.settle()
         opened.append(len(list(broker.cluster.partitions())))
     assert opened == [1, 2, 3, 4, 5, 5]
     assert [partition.log_end_offset for partition in broker.cluster.partitions()] == [1] * 5
@@ -95,7 +97,7 @@ def test_a_partition_that_finds_no_descriptor_is_opened_by_who_asks_next(broker,
 
 
 def test_a_coordinator_s_partition_that_finds_no_descriptor_is_not_taken_for_empty(broker, monkeypatch):
-    name = broker.cluster.ensure_internal_topic("__transaction_state").name
+    name = create_internal_topic(broker.cluster, "__transaction_state").name
     assert broker.cluster.partition(name, 0).offline is None
     broker.stop()
     broker.start()
@@ -113,7 +115,7 @@ def test_a_topic_that_nobody_has_opened_is_deleted_with_its_directories(broker):
     filled(broker)
     broker.stop()
     broker.start()
-    broker.cluster.delete_topic(broker.cluster.topics["t"])
+    delete_topic(broker.cluster, broker.cluster.topics["t"])
     names = [path.name for path in broker.directory.iterdir() if path.name.startswith("t-")]
     assert len(names) == 5
     assert all(name.endswith("-delete") for name in names)

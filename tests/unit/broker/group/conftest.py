@@ -57,8 +57,8 @@ class FakeCluster:
         self.topics = {"__consumer_offsets": SimpleNamespace(partition_count=PARTITIONS)}
         self.on_topic_deleted = []
 
-    def ensure_internal_topic(self, name):
-        return self.topics[name]
+    def internal_partition_count(self, name):
+        return self.topics[name].partition_count
 
     def partition(self, topic, index):
         return self.logs[index]

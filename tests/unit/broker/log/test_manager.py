@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.settings import LogSettings, PartitionSettings
-from ottla.broker.turns import Wait
+from ottla.broker.turns import SHARE_US, Wait
 from ottla.protocol.errors import ErrorCode
 
 
@@ -261,7 +261,7 @@ def test_a_deleted_partition_is_out_of_the_way_at_once_and_gone_later(broker, pr
     produce(partition)
     parked = Wait(broker.turns)
     partition.park(parked)
-    broker.manager.delete_partition("t", 0)
+    broker.manager.remove_later(broker.manager.bury_partition("t", 0))
     assert broker.manager.get("t", 0) is None
     # Who still holds it is told that it is gone, not that the storage failed.
     assert parked.done
@@ -277,7 +277,7 @@ def test_a_deleted_partition_is_out_of_the_way_at_once_and_gone_later(broker, pr
 
 def test_deleted_directories_that_a_stop_left_go_at_the_next_start(broker):
     broker.partition("t" * 249)
-    broker.manager.delete_partition("t" * 249, 0)
+    broker.manager.remove_later(broker.manager.bury_partition("t" * 249, 0))
     (grave,) = broker.directory.glob("*-delete")
     assert len(grave.name) == 255
     broker.stop()
@@ -402,10 +402,10 @@ def test_deleted_files_go_over_many_turns_while_they_take_long(broker, produce):
         produce(partition)
     broker.partition("u")
     for topic in ("t", "u"):
-        broker.manager.delete_partition(topic, 0)
-    turns, ticks = [], iter(range(0, 10**9, 10))
-    broker.clock.next_turn = turns.append
-    broker.clock.monotonic_ms = lambda: float(next(ticks))
+        broker.manager.remove_later(broker.manager.bury_partition(topic, 0))
+    turns = []
+    broker.turns._next_turn = turns.append
+    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)  # each call takes all that may be taken
 
     def left():
         return sum(len(list(grave.iterdir())) for grave in broker.directory.glob("*-delete"))
@@ -414,5 +414,5 @@ def test_deleted_files_go_over_many_turns_while_they_take_long(broker, produce):
     broker.clock.advance(60_000)
     assert left() == before - 1 and len(turns) == 1
     while turns:
-        turns.pop()()
+        broker.turns.event(turns.pop())
     assert not list(broker.directory.glob("*-delete"))

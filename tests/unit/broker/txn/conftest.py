@@ -25,6 +25,7 @@ from ottla.protocol.batch import assign_offsets, build_batch, iter_batches, read
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.produced import check_produced_batch
+from ottla.testkit.metadata import create_internal_topic, create_topic, reserve_producer_ids
 
 STATE_TOPIC = "__transaction_state"
 
@@ -195,9 +196,12 @@ class FakeCluster:
 
     def next_producer_id(self):
         if self.no_ids:
-            raise OSError("the metadata log is full")
+            return None
         self.next_id += 1
         return self.next_id - 1
+
+    async def producer_ids(self):
+        return not self.no_ids
 
     def feature(self, name):
         assert name == "transaction.version"
@@ -361,6 +365,7 @@ class LogsBroker:
         self.cluster = Cluster(
             self.logs,
             self.clock,
+            turns,
             1,
             iter([bytes([n]) * 16 for n in range(1, 99)]).__next__,
             lambda own: PartitionSettings(),
@@ -369,6 +374,7 @@ class LogsBroker:
             self.config.transaction_version,
         )
         self.cluster.open()
+        reserve_producer_ids(self.cluster)
         self.sink = DeafSink(Leaders(self.cluster, self.logs), hearing)
         settings = TransactionSettings(markers_wait_ms=self.config.transaction_markers_wait_ms)
         self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, settings)
@@ -431,8 +437,8 @@ class LogsBroker:
 def broker(tmp_path, make_rig):
     """A broker on real logs with the topic `ledger` of four partitions."""
     broker = LogsBroker(tmp_path / "data", make_rig().clock)
-    broker.cluster.create_topic("ledger", 4, {})
-    broker.cluster.ensure_internal_topic("__transaction_state")
+    create_topic(broker.cluster, "ledger", 4)
+    create_internal_topic(broker.cluster, "__transaction_state")
     broker.clock.settle()
     yield broker
     broker.kill()

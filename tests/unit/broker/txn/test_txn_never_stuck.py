@@ -11,6 +11,7 @@ from ottla.broker.log.results import Limit
 from ottla.broker.txn import machine
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
+from ottla.testkit.metadata import create_topic, delete_topic, update_features
 
 LEDGER = [("ledger", index) for index in range(4)]
 OUTCOMES = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
@@ -135,7 +136,7 @@ def test_a_partition_that_is_offline_is_waited_for_and_gets_its_marker_after_a_r
 
 def test_a_topic_that_is_deleted_between_prepare_and_complete(broker):
     prepared(broker)
-    broker.cluster.delete_topic(broker.cluster.topics["ledger"])
+    delete_topic(broker.cluster, broker.cluster.topics["ledger"])
     broker.clock.advance(20)
     assert is_complete(broker)
 
@@ -143,8 +144,8 @@ def test_a_topic_that_is_deleted_between_prepare_and_complete(broker):
 def test_a_topic_that_is_deleted_and_made_again_between_prepare_and_complete(broker):
     """The new partitions of the name get the markers, which end nothing there; those that are no more are left out."""
     producer = prepared(broker)
-    broker.cluster.delete_topic(broker.cluster.topics["ledger"])
-    broker.cluster.create_topic("ledger", 2, {})
+    delete_topic(broker.cluster, broker.cluster.topics["ledger"])
+    create_topic(broker.cluster, "ledger", 2)
     broker.sink.hearing = -1
     broker.clock.advance(20)
     assert is_complete(broker)
@@ -194,7 +195,7 @@ def test_the_level_falls_while_an_exhausted_producer_gets_its_new_id(broker, aft
 
 def change_level(broker, level):
     if level != broker.coordinator.level:
-        broker.cluster.update_features([FeatureUpdate("transaction.version", level, 2)])
+        update_features(broker.cluster, [FeatureUpdate("transaction.version", level, 2)])
 
 
 # ---- exceptions

@@ -5,6 +5,7 @@ import pytest
 from ottla.broker.log.results import Limit
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
+from ottla.testkit.metadata import delete_topic
 
 LEDGER = [("ledger", index) for index in range(4)]
 
@@ -73,6 +74,6 @@ def test_producer_ids_are_not_handed_out_again_after_a_kill(broker):
 
 def test_a_topic_deleted_with_an_open_transaction_does_not_keep_it_from_ending(broker):
     producer = opened(broker)
-    broker.cluster.delete_topic(broker.cluster.topics["ledger"])
+    delete_topic(broker.cluster, broker.cluster.topics["ledger"])
     assert broker.ask(broker.coordinator.end("t", *producer, True, v2=False)).error is E.NONE
     assert broker.coordinator.describe("t").state.status is S.COMPLETE_COMMIT

@@ -14,6 +14,7 @@ from ottla.protocol import codec
 from ottla.protocol.batch import build_batch, iter_batches
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produce_wire import ProduceBody
+from ottla.testkit.metadata import create_internal_topic, update_features
 
 PRODUCE, TXN_OFFSET_COMMIT = 0, 28
 OFFSETS = ("__consumer_offsets", 1)  # where group "g" has its offsets
@@ -99,7 +100,7 @@ def produced(replies, version=12):
 
 @pytest.fixture
 def client(broker):
-    broker.cluster.ensure_internal_topic("__consumer_offsets")
+    create_internal_topic(broker.cluster, "__consumer_offsets")
     broker.clock.settle()
     assert broker.groups.offsets.partition_of("g") == OFFSETS[1]
     return Client(broker)
@@ -345,7 +346,7 @@ def test_an_addition_that_was_overtaken_by_the_end_of_its_transaction_appends_no
 
 
 def test_at_level_0_nothing_of_the_second_generation_is_begun(client, broker):
-    broker.cluster.update_features([FeatureUpdate("transaction.version", 0, 2)])
+    update_features(broker.cluster, [FeatureUpdate("transaction.version", 0, 2)])
     assert client.produce(LEDGER[0]) is E.UNSUPPORTED_VERSION
     assert client.commit_offset() is E.UNSUPPORTED_VERSION
     assert client.end(commit=False) is E.UNSUPPORTED_VERSION
@@ -357,7 +358,7 @@ def test_what_began_before_a_downgrade_to_level_0_ends_after_it(client, broker):
     assert client.produce(*LEDGER[:2]) is E.NONE
     broker.sink.hearing = 1
     assert client.end() is E.NONE
-    broker.cluster.update_features([FeatureUpdate("transaction.version", 0, 2)])
+    update_features(broker.cluster, [FeatureUpdate("transaction.version", 0, 2)])
     broker.sink.hearing = -1
     broker.clock.advance(1000)
     assert client.state.status is S.COMPLETE_COMMIT
@@ -370,7 +371,7 @@ def test_what_began_before_a_downgrade_to_level_0_ends_after_it(client, broker):
 
 def test_an_open_transaction_of_the_second_generation_times_out_at_level_0(client, broker):
     assert client.produce(LEDGER[0]) is E.NONE
-    broker.cluster.update_features([FeatureUpdate("transaction.version", 0, 2)])
+    update_features(broker.cluster, [FeatureUpdate("transaction.version", 0, 2)])
     broker.clock.advance(90_000)
     assert client.state.status is S.COMPLETE_ABORT
     assert broker.offsets(LEDGER[0]) == (2, 2)

@@ -1,0 +1,345 @@
+"""Changes of the metadata: decided, logged, and applied when they are durable. shell
+
+    claim the names -> decide -> append to `__cluster_metadata` -> durable -> apply to the image -> answer
+
+A change runs beside the request that asked for it, so a client that goes away leaves nothing half done. What others see
+follows durability: until then a topic that is created does not exist, and one that is deleted does. Changes of other
+names go on meanwhile and share the sync (`log/flusher.py`); those of the same name wait (`claims.py`). If the sync
+fails, nothing that waits for it is applied, and the log directory is offline.
+
+A deleted topic is gone in one step, from the image and for every request. Its logs are closed and its directories
+renamed after that, in shares; its name is free when that is done. A broker that dies in between finds directories of a
+topic id that the log does not know and sets them aside.
+
+Source: `QuorumController`, `ReplicationControlManager`, `RPCProducerIdManager` of Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar
+
+from ottla.broker.cluster.adoption import PRODUCER_ID_BLOCK
+from ottla.broker.cluster.claims import Claim, Claims
+from ottla.broker.cluster.features import FeatureUpdate, update_problem
+from ottla.broker.cluster.image import MetadataImage, Placement, Topic
+from ottla.broker.cluster.kraft_log import MetadataLog
+from ottla.broker.cluster.names import collision_key
+from ottla.broker.costs import RECORD_US, ROW_US
+from ottla.broker.turns import Handler, Turns, Wait
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.metadata_records import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    encode_metadata_record,
+    encode_partition_records,
+)
+from ottla.protocol.values_batch import ValuesBatch
+
+log = logging.getLogger("ottla.cluster")
+
+R = TypeVar("R")
+
+FEATURES: Final = "features/"
+"""What a change of features claims; no topic is called so."""
+PREFETCH_LEFT: Final = PRODUCER_ID_BLOCK // 10
+"""Ids that are left when the next block is asked for (`RPCProducerIdManager.PREFETCH_THRESHOLD`)."""
+LOG_LINE_US: Final = 20.0
+_PARTITIONS_AT_ONCE: Final = 500
+
+
+class Partitions(Protocol):
+    """What the controller does with the partitions of topics."""
+
+    def make(self, topic: Topic, indexes: range) -> None:
+        """Partitions that exist from now on; their directories follow."""
+
+    def detach(self, topic: Topic) -> int:
+        """Let go of a topic's partitions in one step; how many there were."""
+
+    def configure(self, topic: Topic) -> None:
+        """Let a topic's logs act on its configs."""
+
+    def bury(self, topic: Topic, index: int) -> list[str]:
+        """Close the log of a partition that was detached and take its directory away; where it is now, if anywhere."""
+
+    def remove_later(self, paths: Sequence[str]) -> None:
+        """Remove what was buried after `file.delete.delay.ms`."""
+
+
+class Controller:
+    """The one writer of the metadata. `on_topic_deleted` are told in the step in which a topic is gone."""
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        metadata_log: MetadataLog,
+        partitions: Partitions,
+        turns: Turns,
+        node_id: int,
+        new_topic_id: Callable[[], bytes],
+        directory_id: Callable[[], bytes],
+    ) -> None:
+        self.on_topic_deleted: list[Callable[[Topic], None]] = []
+        self.on_broker_configs_changed: Callable[[], None] = lambda: None
+        self._image = image
+        self._log = metadata_log
+        self._partitions = partitions
+        self.turns = turns
+        self._node_id = node_id
+        self._new_topic_id = new_topic_id
+        self._directory_id = directory_id
+        self._claims = Claims(turns)
+        self._removing: dict[bytes, tuple[Topic, Iterator[int]]] = {}
+        self._free_producer_ids = range(0)
+        self._next_block = range(0)
+        self._reserving = False
+        self._without_id: list[Wait[ErrorCode]] = []
+
+    # --- who may change what --------------------------------------------------------------------------------------
+
+    async def exclusively(self, names: Iterable[str], change: Handler[R]) -> R:
+        """Run `change` while nobody else changes the topics of these names, and wait until it is applied.
+
+        It goes on when the request that asked for it is discarded. Raises what it raises; OSError when it cannot be
+        logged.
+        """
+        return await self._apart(self._claimed(map(collision_key, names), change))
+
+    async def _claimed(self, keys: Iterable[str], change: Handler[R]) -> R:
+        claim = await self._claims.take(keys)
+        try:
+            result = await change
+            await self.applied()
+        except Exception:
+            with suppress(OSError):
+                await self.applied()
+            self._claims.release(claim)
+            raise
+        self._claims.release(claim)
+        return result
+
+    async def _apart(self, work: Handler[R]) -> R:
+        wait: Wait[tuple[R | None, Exception | None]] = Wait(self.turns)
+
+        def failed(error: Exception) -> None:
+            if wait.done and not isinstance(error, OSError):
+                log.error("A change of the metadata failed", exc_info=error)
+            wait.wake((None, error))
+
+        self.turns.start(work, lambda result: wait.wake((result, None)), failed)
+        result, error = await wait
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]
+
+    async def applied(self) -> None:
+        """Wait until all that was logged is applied. Raises OSError when it never will be."""
+        wait: Wait[ErrorCode] = Wait(self.turns)
+        self._log.when_durable(wait.wake)
+        error = await wait
+        if error:
+            raise OSError(f"the metadata log did not keep a record: {error.name}")
+
+    # --- topics: called in a change that has claimed the name ------------------------------------------------------
+
+    async def create_topic(self, name: str, partition_count: int, configs: dict[str, str]) -> bytes:
+        """Log a topic whose name and configs were checked; its id.
+
+        Raises OSError, as whatever changes the metadata, when the change cannot be logged.
+        """
+        topic_id = self._new_topic_id()
+        records: list[MetadataRecord] = [TopicRecord(name, topic_id)]
+        records += [ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items()]
+        batch = ValuesBatch()
+        batch.add([encode_metadata_record(record) for record in records])
+        first = self._new_partition(topic_id)
+        await self._add_partitions(batch, first, range(partition_count))
+
+        def apply() -> None:
+            place = self._image.shared(Placement(first.leader, first.replicas, first.directories))
+            topic = Topic(name, topic_id, [0] * partition_count, [place] * partition_count, configs)
+            self._image.add_topic(topic)
+            self._partitions.make(topic, range(partition_count))
+
+        self._log.append_batch(batch, apply)
+        return topic_id
+
+    async def add_partitions(self, topic: Topic, partition_count: int) -> None:
+        """Give a topic more partitions, so that it has `partition_count`."""
+        added = range(topic.partition_count, partition_count)
+        batch = ValuesBatch()
+        first = self._new_partition(topic.topic_id)
+        await self._add_partitions(batch, first, added)
+
+        def apply() -> None:
+            place = self._image.shared(Placement(first.leader, first.replicas, first.directories))
+            topic.leader_epochs += [0] * len(added)
+            topic.placements += [place] * len(added)
+            self._partitions.make(topic, added)
+            log.info("Topic %s has %d partitions now", topic.name, partition_count)
+
+        self._log.append_batch(batch, apply)
+
+    async def _add_partitions(self, batch: ValuesBatch, first: PartitionRecord, indexes: range) -> None:
+        """Encode the records of many partitions, in shares. Nothing is logged yet, and the name is claimed."""
+        for start in range(0, len(indexes), _PARTITIONS_AT_ONCE):
+            some = indexes[start : start + _PARTITIONS_AT_ONCE]
+            batch.add(encode_partition_records(first, some))
+            self.turns.charge(len(some) * RECORD_US)
+            await self.turns.share()
+
+    def _new_partition(self, topic_id: bytes) -> PartitionRecord:
+        me, directory_id = (self._node_id,), self._directory_id()
+        return PartitionRecord(
+            partition_id=0,
+            topic_id=topic_id,
+            replicas=me,
+            isr=me,
+            leader=self._node_id,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=(directory_id,) if directory_id else (),
+        )
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Log the end of a topic: its metadata when that is durable, then its files after `file.delete.delay.ms`."""
+        record = RemoveTopicRecord(topic.topic_id)
+
+        def apply() -> None:
+            self._image.apply(record)
+            count = self._partitions.detach(topic)
+            log.info("Deleted topic %s", topic.name)
+            for listener in self.on_topic_deleted:
+                listener(topic)
+            claim = self._claims.follow(collision_key(topic.name))
+            indexes = self._removing[topic.topic_id] = topic, iter(range(count))
+            self.turns.start(self._remove(*indexes, claim), _done, _bug)
+
+        self._log.append_batch(_batch_of([record]), apply)
+
+    async def _remove(self, topic: Topic, indexes: Iterator[int], claim: Claim) -> None:
+        """What follows the deletion of a topic; its name is kept until then."""
+        buried: list[str] = []
+        for index in indexes:
+            buried += self._partitions.bury(topic, index)
+            self.turns.charge(ROW_US)
+            await self.turns.share()
+        self._partitions.remove_later(buried)
+        self._removing.pop(topic.topic_id, None)
+        await claim.wait
+        self._claims.release(claim)
+
+    def stop(self) -> None:
+        """Take the directories of deleted topics away that are left; the next start removes them."""
+        for topic, indexes in self._removing.values():
+            for index in indexes:
+                self._partitions.bury(topic, index)
+
+    def alter_configs(self, changes: Sequence[ConfigRecord]) -> None:
+        """Log configs with values that were checked. When it is durable, logs act on their topics' and soon on the
+        broker's."""
+
+        def apply() -> None:
+            for change in changes:
+                self._image.apply(change)
+            for name in dict.fromkeys(each.resource_name for each in changes if each.resource_type == TOPIC_RESOURCE):
+                self._partitions.configure(self._image.topics[name])
+            if any(each.resource_type == BROKER_RESOURCE for each in changes):
+                self.on_broker_configs_changed()
+            told = ", ".join(f"{each.resource_name} {each.name}={each.value}" for each in changes)
+            log.info("Changed configs: %s", told)
+
+        self._log.append_batch(_batch_of(changes), apply)
+
+    # --- features and producer ids --------------------------------------------------------------------------------
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool = False) -> str | None:
+        """Finalize levels, all of them or none; why they cannot be, if so. Raises OSError."""
+        return await self._apart(self._claimed((FEATURES,), self._update_features(updates, validate_only)))
+
+    async def _update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> str | None:
+        problem = update_problem(self._image.features, updates, self._node_id)
+        if problem is not None or validate_only or not updates:
+            return problem
+        records = [FeatureLevelRecord(update.feature, update.level) for update in updates]
+
+        def apply() -> None:
+            for record in records:
+                self._image.apply(record)
+            log.info("Finalized %s", ", ".join(f"{each.name}={each.feature_level}" for each in records))
+
+        self._log.append_batch(_batch_of(records), apply)
+        return None
+
+    def next_producer_id(self) -> int | None:
+        """A producer id that was never handed out, of a block whose record is durable; None if there is none yet.
+
+        The next block is asked for before the last one is used up, so that hardly anybody waits for it.
+        """
+        if not self._free_producer_ids:
+            self._free_producer_ids, self._next_block = self._next_block, range(0)
+        free = self._free_producer_ids
+        if len(free) <= PREFETCH_LEFT and not self._next_block:
+            self._reserve_producer_ids()
+        if not free:
+            return None
+        self._free_producer_ids = free[1:]
+        return free[0]
+
+    async def producer_ids(self) -> bool:
+        """Wait until there is a producer id; False if none can be logged."""
+        while not self._free_producer_ids and not self._next_block:
+            if not self._reserve_producer_ids():
+                return False
+            wait: Wait[ErrorCode] = Wait(self.turns)
+            self._without_id.append(wait)
+            if await wait:
+                return False
+        return True
+
+    def _reserve_producer_ids(self) -> bool:
+        """Ask for a block, unless one is on its way; False if the log refuses."""
+        if self._reserving:
+            return True
+        start = self._image.next_producer_id
+        record = ProducerIdsRecord(self._node_id, 0, start + PRODUCER_ID_BLOCK)
+
+        def apply() -> None:
+            self._image.apply(record)
+            self._next_block = range(start, start + PRODUCER_ID_BLOCK)
+
+        def durable(error: ErrorCode) -> None:
+            self._reserving = False
+            waiting, self._without_id = self._without_id, []
+            for wait in waiting:
+                wait.wake(error)
+
+        try:
+            self._log.append_batch(_batch_of([record]), apply)
+        except OSError:
+            return False  # the log directory is offline, and has said so
+        self._reserving = True
+        self._log.when_durable(durable)
+        return True
+
+
+def _batch_of(records: Sequence[MetadataRecord]) -> ValuesBatch:
+    batch = ValuesBatch()
+    batch.add([encode_metadata_record(record) for record in records])
+    return batch
+
+
+def _done(result: None) -> None:
+    """Nobody waits for the end of a removal."""
+
+
+def _bug(error: Exception) -> None:
+    log.error("A deleted topic was not removed to its end", exc_info=error)

@@ -1,0 +1,103 @@
+"""Changes of the metadata in one step, for worlds and tests that begin with topics. free
+
+As the handlers do them, but that nobody else is let in between: the device is waited for on the spot.
+"""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from ottla.broker.cluster.features import FeatureUpdate
+from ottla.broker.cluster.image import Topic
+from ottla.broker.cluster.metadata import Cluster
+from ottla.broker.cluster.names import collision_key
+from ottla.protocol.metadata_records import ConfigRecord
+
+R = TypeVar("R")
+
+MOST_STEPS: Final = 1000
+
+
+def complete(work: Coroutine[Any, None, R]) -> R:
+    """Run a piece of a handler to its end; where it gives way to others it goes on at once."""
+    for _ in range(MOST_STEPS):
+        try:
+            work.send(None)
+        except StopIteration as ended:
+            return ended.value  # type: ignore[no-any-return]
+    raise RuntimeError("it waits for somebody else")
+
+
+def settle(cluster: Cluster) -> None:
+    """Put on the device what the metadata log holds, so that it applies. Raises OSError."""
+    cluster._log.sync()
+
+
+def run(cluster: Cluster, work: Coroutine[Any, Any, R]) -> R:
+    """Run a handler, and the turns and syncs that it waits for, to its end."""
+    turns = cluster.controller.turns
+    results: list[R] = []
+    errors: list[Exception] = []
+    turns.event(lambda: _ignore(turns.start(work, results.append, errors.append)))
+    for _ in range(MOST_STEPS):
+        if results or errors:
+            break
+        with suppress(OSError):  # who waits hears of it
+            turns.event(lambda: settle(cluster))
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _ignore(activity: object) -> None:
+    """It is driven by what it waits for."""
+
+
+def create_topic(cluster: Cluster, name: str, partition_count: int = 1, configs: Mapping[str, str] = {}) -> Topic:
+    complete(cluster.controller.create_topic(name, partition_count, {**configs}))
+    settle(cluster)
+    return cluster.topics[name]
+
+
+def create_internal_topic(cluster: Cluster, name: str) -> Topic:
+    complete(cluster.create_internal_topic(name))
+    settle(cluster)
+    return cluster.topics[name]
+
+
+def add_partitions(cluster: Cluster, topic: Topic, partition_count: int) -> None:
+    complete(cluster.controller.add_partitions(topic, partition_count))
+    settle(cluster)
+
+
+def delete_topic(cluster: Cluster, topic: Topic) -> None:
+    """What follows the deletion goes on in later turns."""
+    claims = cluster.controller._claims
+    claim = complete(claims.take((collision_key(topic.name),)))
+    cluster.controller.delete_topic(topic)
+    settle(cluster)
+    claims.release(claim)
+
+
+def alter_configs(cluster: Cluster, changes: Sequence[ConfigRecord]) -> None:
+    cluster.controller.alter_configs(changes)
+    settle(cluster)
+
+
+def update_features(cluster: Cluster, updates: Sequence[FeatureUpdate]) -> None:
+    complete(cluster.controller._update_features(updates, False))
+    settle(cluster)
+
+
+def reserve_producer_ids(cluster: Cluster) -> None:
+    cluster.controller._reserve_producer_ids()
+    settle(cluster)
+
+
+def next_producer_id(cluster: Cluster) -> int:
+    free = cluster.next_producer_id()
+    if free is None:
+        settle(cluster)
+        free = cluster.next_producer_id()
+    assert free is not None
+    return free
