@@ -11,8 +11,9 @@ import populate
 import processes
 import raw
 from attacks import Attack, names, now_ms, ready
-from stage import Stage
+from stage import Stage, staged
 
+from ottla.broker.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
@@ -194,6 +195,20 @@ def write_ids(data_dir: Path) -> None:
         pass  # it makes the indexes again, and closes
 
 
+def write_partitions(data_dir: Path) -> None:
+    with processes.ottla(data_dir) as broker, staged(broker, LOAD_S) as stage:
+        for name in names(WIDE_TOPICS, "wide"):
+            stage.create([name], WIDE)
+        ready(stage, "group", 0)
+        ready(stage, "id", 1)
+    (data_dir / CLEAN_SHUTDOWN).unlink()  # every log is looked at again
+
+
+def settle(stage: Stage) -> None:
+    """What a start leaves for later."""
+    time.sleep(LOAD_S)
+
+
 def wait_for_ids(stage: Stage) -> None:
     """Until the last of the shards has been loaded."""
     while time.monotonic() < stage.deadline:
@@ -212,6 +227,7 @@ LOADS = (
     Attack("compaction", "compaction of 8 logs of 22 MB", compact, write_keyed, overrides=OFTEN, kafka=False),
     Attack("retention", "retention of 20 logs with 8 segments", retain, write_old, overrides=OFTEN, kafka=False),
     Attack("partitions", "10,000 partitions created and deleted", create_and_delete),
+    Attack("start", "start with 10,000 partitions after a crash", settle, kafka=False, data=write_partitions),
     Attack("ids", "1,000,000 transactional ids loaded", wait_for_ids, kafka=False, data=write_ids),
 )
 

@@ -35,6 +35,7 @@ MOST_BYTES = 4 << 30
 """A broker that fills the memory is told that there is no more, before the machine is."""
 QUIET_CPU_S = 0.02
 QUIET_EVERY_S = 0.1
+STARTED_WITHIN_S = 60.0
 
 
 def size_of(scale: float) -> Size:
@@ -117,6 +118,8 @@ def title_of(api: Api, ask: Ask) -> str:
 
 def walk_api(api: Api, state: State, copies: Copies, seconds: float, times: int) -> Iterator[Figures]:
     with watched(copies.path, copies.path.parent / "figures") as (broker, watch):
+        assert broker.pid is not None
+        quiet(broker.pid, time.monotonic() + STARTED_WITHIN_S)
         for ask in greedy(api.key, api.min_version, api.max_version, state):
             watch.reset()
             with stage.staged(broker, seconds) as scene:
