@@ -198,8 +198,14 @@ class Assembly:
                 self.broker.cluster.configure(topic)
 
     def _sweep_connections(self) -> None:
+        self._start("idle", self._sweep)
+
+    async def _sweep(self) -> None:
         for connection in list(self.connections):
-            connection.sweep(IDLE_SWEEPS)
+            self._turns.charge(ROW_US)
+            await self._turns.share()
+            if connection in self.connections:
+                connection.sweep(IDLE_SWEEPS)
 
 
 def log_bug(error: Exception) -> None:

@@ -213,6 +213,7 @@ class Checkpointer:
 
     def write(self) -> None:
         """Write the files as the partitions are now, and wait for the device."""
+        self._turns.charge(len(self._partitions) * ROW_US)
         for key, partition in self._partitions.items():
             if partition.offline is None:
                 self._note(key, partition)

@@ -155,3 +155,24 @@ def test_what_has_an_interval_or_a_size_of_its_own_takes_the_changed_one(assembl
     assert assembly.broker.cluster.partition("ledger", 0).settings.producer_id_expiration_ms == 9
     assembly.close()
     assert clock.timers == set()
+
+
+def test_idle_connections_are_looked_for_in_shares(assembly, clock):
+    swept = []
+
+    class Idle:
+        def sweep(self, most_sweeps):
+            swept.append(self)
+
+    assembly.connections.update(Idle() for _ in range(5_000))
+    gone = Idle()
+    assembly.connections.add(gone)
+    assembly.start_housekeeping()
+    clock.run_turns()
+    clock.fire()
+    assert 0 < len(swept) < 2_000
+    assembly.connections.discard(gone)
+    clock.run_turns()
+    assert len(swept) == len(set(swept)) >= 5_000
+    assembly.connections.clear()
+    assembly.close()
