@@ -22,6 +22,7 @@ from ottla.broker.log.manager import LogDirectoryError, LogManager
 from ottla.broker.log.producers import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention
 from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.memory import MOST_MEMORY_BYTES
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.workers import Workers
@@ -33,6 +34,8 @@ from ottla.protocol.frames import SharedMemory
 log = getLogger("ottla.server")
 
 IDLE_SWEEPS = 4
+RELIEF_MS = 5_000.0
+"""Between two looks at who holds memory that others wait for."""
 FIRST_RETENTION_MS = 30_000
 """`log.initial.task.delay.ms`: a start is busy enough."""
 
@@ -48,10 +51,12 @@ class Assembly:
         turns: Turns,
         truncate_damaged: frozenset[str] = frozenset(),
         workers: Workers | None = None,
+        memory_bytes: int = MOST_MEMORY_BYTES,
     ) -> None:
         """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory free.
 
-        Without `workers` the turns do their work.
+        Without `workers` the turns do their work. `memory_bytes` is what clients may make the broker hold, unless
+        `queued.max.request.bytes` says.
         """
         self.config = config
         self.connections: set[Connection] = set()
@@ -92,7 +97,8 @@ class Assembly:
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
         sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
-        self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0, workers=workers)
+        budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
+        self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0, budget, workers)
         self._in_force = in_force
         self.on_config_changed: Callable[[Config], None] = lambda config: None
         cluster.on_broker_configs_changed = self._broker_configs_changed
@@ -108,6 +114,7 @@ class Assembly:
         """Checkpoints, expiry of producers and idle connections, at their intervals."""
         config = self.config
         self._every("checkpoint", config.replica_high_watermark_checkpoint_interval_ms, self.broker.logs.checkpoint)
+        self._every("memory", RELIEF_MS, self._relieve_memory)
         self._every("expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self.broker.cluster.open_rest()
         interval_ms = config.log_retention_check_interval_ms
@@ -196,6 +203,11 @@ class Assembly:
                 self._turns.charge(CONFIGURE_US)
                 await self._turns.share()
                 self.broker.cluster.configure(topic)
+
+    def _relieve_memory(self) -> None:
+        if self.broker.memory.short:
+            for connection in list(self.connections):
+                connection.relieve()
 
     def _sweep_connections(self) -> None:
         self._start("idle", self._sweep)

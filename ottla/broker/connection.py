@@ -16,7 +16,8 @@ from typing import Any
 
 from ottla.broker.config import Config
 from ottla.broker.dispatch import PRODUCE, Dispatcher
-from ottla.broker.memory import FREE_BYTES
+from ottla.broker.holding import Holding
+from ottla.broker.memory import FREE_BYTES, Room
 from ottla.broker.outbox import Outbox, Part
 from ottla.broker.ports.slices import CutShort
 from ottla.broker.turns import Activity, Turns
@@ -24,9 +25,6 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.frames import ReceiveBuffer, SharedMemory
 
 log = logging.getLogger("ottla.connection")
-
-MAX_HELD_BYTES = 1024 * 1024
-"""A client that pipelines more than this behind a request that waits is not read until the reply is queued."""
 
 LARGE_BYTES = 64 * 1024
 """A request of this size costs enough to be put off when the turn's share is spent."""
@@ -43,6 +41,7 @@ class Connection(asyncio.BufferedProtocol):
         "_dispatcher",
         "_ended",
         "_ends_when_sent",
+        "_holding",
         "_holds_frame",
         "_inbox",
         "_on_lost",
@@ -72,6 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self._connections = connections
         self._inbox = ReceiveBuffer(config.socket_request_max_bytes, config.max_request_body_bytes, shared)
         self._outbox = Outbox(turns)
+        self._holding: Holding | None = None
         self._on_lost = on_lost
         self._transport: asyncio.Transport
         self._activity: Activity[Any] | None = None
@@ -103,6 +103,8 @@ class Connection(asyncio.BufferedProtocol):
         self._connections.discard(self)
         self._outbox.clear()
         self._discard()
+        if self._holding is not None:
+            self._holding.release()
         on_lost, self._on_lost = self._on_lost, None
         if on_lost is not None:
             on_lost()
@@ -115,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_sweeps = 0
         if not self._busy and not self._put_off:
             self._turns.event(self._serve)
-        elif self._inbox.buffered_bytes > MAX_HELD_BYTES:
+        elif self._inbox.buffered_bytes > FREE_BYTES:  # pipelined behind a request that waits
             self._pause_reading()
         self._inbox.settle()
 
@@ -143,9 +145,24 @@ class Connection(asyncio.BufferedProtocol):
     def sweep(self, most_sweeps: int) -> None:
         """Called at intervals: close when nothing moved during `most_sweeps` of them (connections.max.idle.ms)."""
         self.idle_sweeps += 1
+        if self._holding is not None and self._holding.waits:
+            self.idle_sweeps = 0  # it is we who let it wait
         self._inbox.trim()
         if self.idle_sweeps > most_sweeps and not self._busy:
             self.abort()  # `close` would wait for a peer that has stopped reading, and hold its replies
+
+    def relieve(self) -> None:
+        """Called at intervals while others wait for memory: close if the client holds some and moves nothing."""
+        holding = self._holding
+        if holding is None or self._busy:
+            return
+        if holding.stalled(self._outbox.unsent_bytes + self._transport.get_write_buffer_size()):
+            log.warning(
+                "Closing the connection of %s: others wait for the memory of its request or reply, and it does not go "
+                "on (queued.max.request.bytes)",
+                self.peer,
+            )
+            self.abort()
 
     def close(self) -> None:
         """Close after what the transport holds was written."""
@@ -175,6 +192,8 @@ class Connection(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         if self._sending:
             self._send_out()
+        elif self._holding is not None and not self._outbox and not self._outbox.paused:
+            self._holding.sent()
         self._resume_reading()
         self._serve()
 
@@ -203,6 +222,8 @@ class Connection(asyncio.BufferedProtocol):
             if frame is None:
                 if self._ended:
                     self._turns.at_end(self._end)
+                elif self._inbox.needed_bytes > FREE_BYTES:
+                    self._receive_large()
                 return
             self._busy = self._holds_frame = True
             self._activity = self._dispatcher.start(frame, self.peer, self._send, self._refuse)
@@ -217,6 +238,20 @@ class Connection(asyncio.BufferedProtocol):
         if self._holds_frame:
             self._holds_frame = False
             self._inbox.release()
+            if self._holding is not None:
+                self._holding.received()
+
+    def _receive_large(self) -> None:
+        """Go on reading a large request if there is memory for it, or when there is."""
+        holding = self._held()
+        holding.receive(self._inbox.needed_bytes, self._go_on)
+        if holding.waits:
+            self._pause_reading()
+
+    def _held(self) -> Holding:
+        if self._holding is None:
+            self._holding = Holding(self._dispatcher.memory, self._inbox)
+        return self._holding
 
     def _serve_later(self) -> None:
         """Go on when this turn's replies are written and others were served."""
@@ -228,14 +263,18 @@ class Connection(asyncio.BufferedProtocol):
         self._put_off = False
         self._go_on()
 
-    def _send(self, parts: Sequence[Part]) -> None:
+    def _send(self, parts: Sequence[Part], room: Room | None) -> None:
         """The reply of the current request. Runs inside `_serve` or in a later turn."""
         resumed = self._activity is not None
         self._activity = None
         self._busy = False
         self._release_frame()
         if self._broken:
+            if room is not None:
+                room.built(0)
             return
+        if room is not None:
+            self._held().send(room)
         if parts:
             if not self._outbox:
                 self._turns.at_end(self._send_out)
@@ -252,11 +291,17 @@ class Connection(asyncio.BufferedProtocol):
                 log.error("Closing the connection of %s: its reply cannot be read from the log: %s", self.peer, error)
             self.abort()
             return
-        self._sending = len(self._outbox) > 0
+        outbox = self._outbox
+        self._sending = len(outbox) > 0
+        if outbox.paused:
+            if outbox.written_bytes > FREE_BYTES:
+                self._held().unsent(outbox.written_bytes)
+        elif self._holding is not None and not self._sending:
+            self._holding.sent()
         if not self._sending:
             if self._ends_when_sent:
                 self.close()
-        elif not self._outbox.paused:
+        elif not outbox.paused:
             self.idle_sweeps = 0
             self._serve_later()
 
@@ -276,6 +321,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
+        if self._holding is not None and self._holding.waits:
+            return
         if self._paused_reading and not self._outbox.paused and not self._broken:
             self._paused_reading = False
             self._transport.resume_reading()

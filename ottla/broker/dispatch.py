@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, REPLY_BYTE_US, REQUEST_BYTE_US, REQUEST_US
-from ottla.broker.memory import TooLarge
+from ottla.broker.memory import Memory, Room, TooLarge
 from ottla.broker.outbox import Part
 from ottla.broker.turns import Activity, Handler
 from ottla.protocol import codec
@@ -29,7 +29,7 @@ _KEY_AND_VERSION: Final = Struct(">hh")
 # Whole requests that no sound client sends: worth a line, unlike errors that come and go with the state of things.
 _MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TRANSACTION_TIMEOUT))
 
-Send = Callable[[Sequence[Part]], None]
+Send = Callable[[Sequence[Part], Room | None], None]
 Refuse = Callable[[str], None]
 
 
@@ -42,11 +42,16 @@ class Dispatcher:
         self._broker = broker
         self._table = table
 
+    @property
+    def memory(self) -> Memory:
+        """The budget of the broker."""
+        return self._broker.memory
+
     def start(self, frame: memoryview, peer: str, send: Send, refuse: Refuse) -> "Activity[Reply] | None":
         """Serve one frame.
 
-        `send` gets the reply's buffers (none for acks=0), now or in a later turn; `refuse` the reason why the
-        connection must be closed. Returns the activity when the handler waits.
+        `send` gets the reply's buffers (none for acks=0) and what they hold, now or in a later turn; `refuse` the
+        reason why the connection must be closed. Returns the activity when the handler waits.
         """
         try:
             header, body = parse_request_header(frame)
@@ -60,7 +65,7 @@ class Dispatcher:
             return None
         if not api.min_version <= version <= api.max_version:
             if key == API_VERSIONS:
-                send([codec.encode_unsupported_api_versions(correlation_id, api.min_version, api.max_version)])
+                send([codec.encode_unsupported_api_versions(correlation_id, api.min_version, api.max_version)], None)
             else:
                 refuse(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
             return None
@@ -106,15 +111,15 @@ def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> float
     """Send the reply; returns what encoding it has cost."""
     if isinstance(reply, Encoded):
         _warn_of_misuse(reply.error_code, request)
-        send(reply.buffers)
+        send(reply.buffers, reply.room)
     elif reply is NO_REPLY:
-        send(())
+        send((), None)
     elif isinstance(reply, Close):
         refuse(reply.reason)
     else:
         _warn_of_misuse(getattr(reply, "error_code", 0), request)
         encoded = codec.encode_response(reply, request.api_key, request.api_version, request.correlation_id)
-        send([encoded])
+        send([encoded], None)
         return len(encoded) * REPLY_BYTE_US
     return 0.0
 

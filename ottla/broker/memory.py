@@ -30,6 +30,11 @@ from ottla.broker.turns import Gate, Turns, Wait
 FREE_BYTES: Final = 65_536
 """A request, a reply or a parked Fetch that takes no more than this is not counted."""
 
+MOST_MEMORY_BYTES: Final = 256 * 1024 * 1024
+"""The budget where nobody has set one, and the machine has eight times as much."""
+
+LEAST_MEMORY_BYTES: Final = 16 * 1024 * 1024
+
 _STEP_BYTES: Final = 65_536
 
 
@@ -107,6 +112,10 @@ class RequestMemory:
         self._grant(claim)
         self._lent[claim] = None
         return claim
+
+    def keep(self, claim: Claim) -> None:
+        """What was lent is for a request now: it is not asked back any more."""
+        self._lent.pop(claim, None)
 
     def released(self, claim: Claim) -> None:
         """A claim is given up."""

@@ -44,7 +44,7 @@ class Transport(Protocol):
 class Outbox:
     """`paused` is set while the transport holds bytes. What `send` raises ends the connection."""
 
-    __slots__ = ("_parts", "_socket", "_transport", "_turns", "paused", "slices", "unsent_bytes")
+    __slots__ = ("_parts", "_socket", "_transport", "_turns", "paused", "slices", "unsent_bytes", "written_bytes")
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -56,6 +56,8 @@ class Outbox:
         """Parts that are slices of files."""
         self.unsent_bytes = 0
         """Bytes of the parts that are not."""
+        self.written_bytes = 0
+        """Bytes of the last write: no more than these can be left with the transport when it has paused us."""
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -109,7 +111,8 @@ class Outbox:
         return buffers
 
     def _write(self, buffers: list[Buffer]) -> None:
-        self.unsent_bytes -= sum(map(len, buffers))
+        self.written_bytes = sum(map(len, buffers))
+        self.unsent_bytes -= self.written_bytes
         if len(buffers) == 1:
             self._transport.write(buffers[0])
         else:
@@ -118,9 +121,14 @@ class Outbox:
     def _send_some(self, part: FileSlice) -> None:
         left_bytes = len(part)
         if self._socket < 0:
-            self._transport.write(part.take(PIECE_BYTES))
+            self._write([self._piece(part, PIECE_BYTES)])
         elif self._transport.is_closing():  # the descriptor may soon be another's
             raise ConnectionAbortedError
         elif part.send_to(self._socket) == 0:
-            self._transport.write(part.take(WAIT_BYTES))
+            self._write([self._piece(part, WAIT_BYTES)])
         self._turns.charge((left_bytes - len(part)) * COPY_BYTE_US)
+
+    def _piece(self, part: FileSlice, most_bytes: int) -> bytes:
+        piece = part.take(most_bytes)
+        self.unsent_bytes += len(piece)
+        return piece

@@ -24,11 +24,13 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.connection import Connection
 from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
 from ottla.broker.ports.clock import LoopClock
 from ottla.broker.ports.descriptors import allowed, connection_share, shortage
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.listener import bind
+from ottla.broker.ports.machine import machine_bytes
 from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
@@ -64,7 +66,8 @@ class Server:
         clock.enter = turns.event
         self._workers = ThreadWorkers(clock.from_thread)
         disk = RealDisk(self.config.max_open_log_files)
-        self._assembly = Assembly(self.config, clock, disk, turns, self._truncate_damaged, self._workers)
+        memory_bytes = max(LEAST_MEMORY_BYTES, min(MOST_MEMORY_BYTES, machine_bytes() // 8))
+        self._assembly = Assembly(self.config, clock, disk, turns, self._truncate_damaged, self._workers, memory_bytes)
         self.broker = self._assembly.broker
         _load_codecs()
         try:

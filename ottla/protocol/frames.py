@@ -173,6 +173,7 @@ class ReceiveBuffer:
         "_small_streak",
         "_start",
         "_view",
+        "may_grow",
     )
 
     def __init__(
@@ -184,6 +185,8 @@ class ReceiveBuffer:
         self._limit = limit_bytes
         self._small_limit = small_limit_bytes
         self._shared = shared
+        self.may_grow = True
+        """Whether memory may be taken for more than has arrived."""
         self._borrows = False  # what get_buffer returned last, and from commit to settle _view, is shared
         self._own = self._view = _NOTHING if shared is not None else memoryview(bytearray(INITIAL_BYTES))
         self._start = 0  # first byte not handed out
@@ -196,6 +199,11 @@ class ReceiveBuffer:
     def buffered_bytes(self) -> int:
         """Bytes received that are not part of a frame handed out."""
         return self._end - self._start
+
+    @property
+    def needed_bytes(self) -> int:
+        """Size of the frame that is being received, with its length field; 0 while it is unknown."""
+        return self._needed
 
     @property
     def capacity_bytes(self) -> int:
@@ -283,6 +291,11 @@ class ReceiveBuffer:
         elif len(self._own) > INITIAL_BYTES >= max(self._needed, self._end - self._start):
             self._move(INITIAL_BYTES)
 
+    def shrink(self) -> None:
+        """Keep no memory for what has not arrived; for who must wait before it goes on."""
+        if not self._leased and not self._borrows and len(self._own) > INITIAL_BYTES:
+            self._move(max(SMALLEST_BYTES, self._end - self._start + 1))
+
     def _drop(self) -> None:
         """Go back to the shared memory if what was received on our own was little, and is used up."""
         if self._own and self._start == self._end and len(self._own) <= INITIAL_BYTES:
@@ -313,7 +326,7 @@ class ReceiveBuffer:
         """Go on in larger memory: for the whole next frame, but for no more than warranted by what has arrived."""
         pending = self._end - self._start
         least = INITIAL_BYTES if self._shared is None else SMALLEST_BYTES
-        wanted = max(least, min(self._needed, GROWTH * pending), pending + 1)
+        wanted = max(least, min(self._needed, GROWTH * pending) if self.may_grow else 0, pending + 1)
         if wanted > INITIAL_BYTES:  # some slack, so that a slightly larger next frame fits as well
             wanted = (wanted // INITIAL_BYTES + 2) * INITIAL_BYTES
         self._move(wanted)
@@ -354,7 +367,7 @@ class SharedMemory:
         if len(self._view) - self._start < INITIAL_BYTES:
             self._view = memoryview(bytearray(SHARED_BYTES))
             self._start = 0
-        return self._view[self._start :]
+        return self._view[self._start : self._start + INITIAL_BYTES]
 
     def fill(self) -> tuple[memoryview, int]:
         """Something was received: the memory, and where in it."""

@@ -5,7 +5,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.broker.log.long_work import LongWork
-from ottla.broker.memory import Memory, Room
+from ottla.broker.memory import MOST_MEMORY_BYTES, Memory, Room
 from ottla.broker.ports.workers import LaterWorkers, Workers
 from ottla.broker.turns import Wait
 
@@ -33,7 +33,7 @@ class Broker:
     groups: "GroupCoordinator"
     host: str
     port: int
-    memory_bytes: InitVar[int] = 256 * 1024 * 1024
+    memory_bytes: InitVar[int] = MOST_MEMORY_BYTES
     memory: Memory = field(init=False)
     """What clients may make the broker hold, `memory_bytes` in all."""
     workers: InitVar[Workers | None] = None

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, cast
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, ROW_US
 from ottla.broker.log.partition import Limit, Partition
+from ottla.broker.memory import FREE_BYTES
 from ottla.broker.outbox import Part
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ErrorCode
@@ -27,6 +28,8 @@ FULL_FETCH_EPOCHS = (-1, 0)
 MAX_RESPONSE_BYTES = 55 * 1024 * 1024
 ROWS_AT_ONCE: Final = 32
 """Looked at before others are asked about: what has few rows goes on although the share is spent."""
+PARKED_ROW_BYTES: Final = 600
+"""What a partition of a waiting Fetch takes, about."""
 MOST_READ_BYTES: Final = 32 * 1024
 """Of one partition; more is sent from its file."""
 MOST_HELD_BYTES: Final = 128 * 1024
@@ -120,19 +123,33 @@ async def _wait_for_data(broker: Broker, asks: Asks, limit: Limit, min_bytes: in
     deadline = broker.clock.monotonic_ms() + max_wait_ms
     left_ms = float(max_wait_ms)
     while left_ms > 0:
-        await _parked(broker, partitions, left_ms)
-        if await _enough(broker, asks, limit, min_bytes):
+        if not await _parked(broker, partitions, left_ms) or await _enough(broker, asks, limit, min_bytes):
             return
         left_ms = deadline - broker.clock.monotonic_ms()
 
 
-async def _parked(broker: Broker, partitions: Sequence[Partition], limit_ms: float) -> None:
-    """Wait until one of the partitions moves or the time is over."""
+async def _parked(broker: Broker, partitions: Sequence[Partition], limit_ms: float) -> bool:
+    """Wait until one of the partitions moves or the time is over. False if memory is short: answer at once."""
     wait: Wait[None] = Wait(broker.turns)
+    goes_on = True
+
+    def recall() -> None:
+        nonlocal goes_on
+        goes_on = False
+        wait.wake(None)
+
+    claim = None
+    held_bytes = len(partitions) * PARKED_ROW_BYTES
+    if held_bytes > FREE_BYTES:
+        claim = broker.memory.requests.lend(held_bytes, recall)
+        if claim is None:
+            return False
     timer = broker.clock.call_later(limit_ms, lambda: wait.wake(None))
 
     def leave() -> None:
         timer.cancel()
+        if claim is not None:
+            claim.release()
         for partition in partitions:
             partition.unpark(wait)
 
@@ -141,6 +158,7 @@ async def _parked(broker: Broker, partitions: Sequence[Partition], limit_ms: flo
         partition.park(wait)
     await wait
     leave()
+    return goes_on
 
 
 async def _read(broker: Broker, asks: Asks, limit: Limit, max_bytes: int) -> list[FetchedTopic]:

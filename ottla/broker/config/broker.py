@@ -60,6 +60,12 @@ class Config:
         "Ottla's own: the largest request other than Produce; a larger one closes the connection.",
         at_least=1024,
     )
+    queued_max_request_bytes: int = int64(
+        -1,
+        "The memory for requests that are received and, here, for replies that are built or not sent, half of it each; "
+        "beyond it large ones wait in turn. -1 (Kafka: no limit): an eighth of the machine's, at most 256 MiB.",
+        at_least=-1,
+    )
     max_connections: int = int32(
         INT32_MAX,
         "The most connections; others wait until one ends. Beyond the descriptors that the logs leave (half of what "

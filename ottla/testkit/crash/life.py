@@ -139,7 +139,7 @@ class Life:
             raise NoAnswer(refusals[0] if refusals else "silence")
 
     def _start(self, frame: memoryview, send: Callable[[Any], None], refuse: Callable[[str], None]) -> None:
-        self.assembly.dispatcher.start(frame, "script", send, refuse)
+        self.assembly.dispatcher.start(frame, "script", lambda parts, _room: send(parts), refuse)
 
     def in_turn(self, work: Callable[[], object]) -> None:
         """Run a piece of the broker as a turn of its own."""

@@ -364,5 +364,5 @@ def _nothing() -> None:
     """A timer that was taken back."""
 
 
-def _ignore(buffers: object) -> None:
+def _ignore(buffers: object, _room: object = None) -> None:
     """Nobody waits for the reply."""

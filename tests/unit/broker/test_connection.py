@@ -49,6 +49,9 @@ class Transport:
     def resume_reading(self):
         self.reading = True
 
+    def get_write_buffer_size(self):
+        return 0 if self.takes is None else max(0, -self.takes)
+
     def close(self):
         self.closed = True
 
@@ -57,13 +60,17 @@ class Transport:
 
 
 class Peer:
-    """A client of one connection whose handlers are given by the test."""
+    """A client of one connection whose handlers are given by the test; of the broker of `other`, or of its own."""
 
-    def __init__(self, handle):
+    def __init__(self, handle, memory_bytes=256 << 20, other=None):
         self.bugs = []
         self.later = []
-        self.turns = Turns(self.later.append, self.bugs.append)
-        broker = Broker(Config(), None, self.turns, None, None, None, None, "h", 1)
+        self.turns = Turns(self.later.append, self.bugs.append) if other is None else other.turns
+        self.broker = broker = (
+            Broker(Config(), None, self.turns, None, None, None, None, "h", 1, memory_bytes)
+            if other is None
+            else other.broker
+        )
         table = {HEARTBEAT: Api(HEARTBEAT, "Heartbeat", 0, 2, handle), PRODUCE: Api(PRODUCE, "Produce", 3, 3, handle)}
         self.connections = set()
         self.connection = Connection(Dispatcher(broker, table), self.turns, self.connections, Config(), SharedMemory())

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
@@ -69,3 +71,18 @@ def fetch(topic, offset, max_wait_ms=0, max_bytes=100_000):
         topics=[request.FetchTopic(topic=topic, partitions=[partition])],
         forgotten_topics_data=[],
     )
+
+
+def read_exactly(client, size_bytes, pause_s=0.0):
+    data = bytearray()
+    while len(data) < size_bytes:
+        piece = client.recv(min(65_536, size_bytes - len(data)))
+        assert piece, f"closed behind {len(data)} bytes"
+        data += piece
+        time.sleep(pause_s)
+    return bytes(data)
+
+
+def resident_mb(served):
+    pages = Path(f"/proc/{served.process.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6

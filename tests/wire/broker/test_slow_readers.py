@@ -6,10 +6,9 @@ import socket
 import struct
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from served import create, fetch, produce
+from served import create, fetch, produce, read_exactly, resident_mb
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -44,16 +43,6 @@ def connected(served, receive_buffer=None):
     return client
 
 
-def read_exactly(client, size_bytes, pause_s=0.0):
-    data = bytearray()
-    while len(data) < size_bytes:
-        piece = client.recv(min(65_536, size_bytes - len(data)))
-        assert piece, f"closed behind {len(data)} bytes"
-        data += piece
-        time.sleep(pause_s)
-    return bytes(data)
-
-
 def read_reply(client, **how):
     (size_bytes,) = struct.unpack(">i", read_exactly(client, 4))
     return codec.decode_response(ApiKey.FETCH, VERSION, read_exactly(client, size_bytes, **how))
@@ -61,11 +50,6 @@ def read_reply(client, **how):
 
 def records_of(reply):
     return bytes(reply[1].responses[0].partitions[0].records)
-
-
-def resident_mb(served):
-    pages = Path(f"/proc/{served.process.pid}/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def test_a_reply_from_files_is_whole_for_who_reads_it_slowly(log):

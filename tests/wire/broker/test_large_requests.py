@@ -1,0 +1,89 @@
+"""Clients that send much, in small pieces, or half of it, on real sockets."""
+
+import contextlib
+import socket
+import struct
+import sys
+import threading
+
+import pytest
+from served import create, produce, read_exactly, resident_mb
+
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+
+MIB = 1 << 20
+
+
+def connected(served):
+    return socket.create_connection(("127.0.0.1", served.port), timeout=60)
+
+
+def large_produce(size_bytes):
+    """A Produce whose one batch is none: it is answered with an error when all of it has arrived."""
+    partition = struct.pack(">ii", 0, size_bytes) + bytes(size_bytes)
+    body = struct.pack(">hhi", -1, -1, 1000) + struct.pack(">ih", 1, 5) + b"large" + struct.pack(">i", 1) + partition
+    payload = struct.pack(">hhih", ApiKey.PRODUCE, 3, 7, -1) + body
+    return struct.pack(">i", len(payload)) + payload
+
+
+def asks(number):
+    return codec.encode_request(codec.request_class(ApiKey.API_VERSIONS)(), 0, number, "test")
+
+
+def reply_number(client):
+    (size_bytes,) = struct.unpack(">i", read_exactly(client, 4))
+    return struct.unpack(">i", read_exactly(client, size_bytes)[:4])[0]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc for the memory of a process")
+def test_large_requests_wait_for_memory_and_are_all_answered(serve):
+    served = serve("--override", f"queued.max.request.bytes={16 * MIB}").ready()
+    with contextlib.closing(served.connect()) as healthy:
+        create(healthy, "large")
+        before_mb = resident_mb(served)
+        request = large_produce(10 * MIB)
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(connected(served)) for _ in range(20)]
+            for client in clients:
+                client.sendall(request[: 60 * 1024])
+            rest = [threading.Thread(target=client.sendall, args=(request[60 * 1024 :],)) for client in clients]
+            for thread in rest:
+                thread.start()
+            assert produce(healthy, "large", b"small").error_code == 0
+            assert [reply_number(client) for client in clients] == [7] * 20
+            for thread in rest:
+                thread.join()
+            assert resident_mb(served) - before_mb < 60  # all of them have 200 MB
+    assert served.end() == 0
+    assert "Traceback" not in served.process.stderr.read()
+
+
+def test_thousands_of_pipelined_requests_are_answered_in_order(serve):
+    served = serve().ready()
+    with connected(served) as client:
+        sender = threading.Thread(target=client.sendall, args=(b"".join(map(asks, range(5000))),))
+        sender.start()
+        assert [reply_number(client) for _ in range(5000)] == list(range(5000))
+        sender.join()
+
+
+def test_bytes_that_come_one_by_one_make_a_request(serve):
+    served = serve().ready()
+    with connected(served) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in asks(3) + asks(4):
+            client.send(bytes([byte]))
+        assert [reply_number(client), reply_number(client)] == [3, 4]
+
+
+def test_half_a_frame_and_silence_harms_nobody(serve):
+    served = serve().ready()
+    with contextlib.ExitStack() as stack:
+        for number in range(200):
+            client = stack.enter_context(connected(served))
+            client.sendall(asks(number)[: 1 + number % 12])
+        other = stack.enter_context(connected(served))
+        other.sendall(asks(9))
+        assert reply_number(other) == 9
+    assert served.end() == 0
