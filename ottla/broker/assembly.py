@@ -36,6 +36,8 @@ log = getLogger("ottla.server")
 IDLE_SWEEPS = 4
 RELIEF_MS = 5_000.0
 """Between two looks at who holds memory that others wait for."""
+MOST_INDEX_INTERVAL_BYTES = 256 * 1024
+"""A look-up walks over the batches between two entries of an index: 4,000 of them at most."""
 FIRST_RETENTION_MS = 30_000
 """`log.initial.task.delay.ms`: a start is busy enough."""
 
@@ -289,7 +291,7 @@ def _partition_settings(config: Config, own: dict[str, str]) -> PartitionSetting
         segment_bytes=topic.segment_bytes,
         segment_ms=topic.segment_ms,
         segment_index_bytes=topic.segment_index_bytes,
-        index_interval_bytes=topic.index_interval_bytes,
+        index_interval_bytes=min(topic.index_interval_bytes, MOST_INDEX_INTERVAL_BYTES),
         max_message_bytes=topic.max_message_bytes,
         log_append_time=topic.message_timestamp_type == "LogAppendTime",
         timestamp_before_max_ms=topic.message_timestamp_before_max_ms,

@@ -92,12 +92,13 @@ def iter_aborted(buffer: Buffer) -> Iterator[AbortedTxn]:
     if len(buffer) % TXN_ENTRY.size:
         raise ProtocolError(f"transaction index of {len(buffer)} bytes ends inside an entry")
     last = -1
-    for at in range(0, len(buffer), TXN_ENTRY.size):
-        version, *fields = TXN_ENTRY.unpack_from(buffer, at)
-        entry = AbortedTxn._make(fields)
+    at = 0
+    for version, producer_id, first_offset, last_offset, last_stable_offset in TXN_ENTRY.iter_unpack(buffer):
+        entry = AbortedTxn(producer_id, first_offset, last_offset, last_stable_offset)
         if version != TXN_VERSION:
             raise ProtocolError(f"transaction index entry at {at} has version {version}")
-        if entry.last_offset <= last or not 0 <= entry.first_offset <= entry.last_offset:
+        if last_offset <= last or not 0 <= first_offset <= last_offset:
             raise ProtocolError(f"transaction index entry at {at} is out of order: {entry}")
-        last = entry.last_offset
+        last = last_offset
+        at += TXN_ENTRY.size
         yield entry

@@ -171,9 +171,9 @@ async def _read(broker: Broker, asks: Asks, limit: Limit, max_bytes: int) -> lis
     for topic, rows in asks.items():
         fetched = []
         for ask in rows.values():
-            done += 1
-            if not done % ROWS_AT_ONCE:
+            if done and turns.over:
                 await turns.share()
+            done += 1
             most_read = MOST_READ_BYTES if held_bytes < MOST_HELD_BYTES else INLINE_BYTES
             row = _read_one(ask, limit, left, first, most_read)
             records = row.records

@@ -5,10 +5,10 @@ closed, so an append costs one write; a crash in between costs a scan of this on
 looked up in their files.
 """
 
-from bisect import bisect_left
 from contextlib import closing, suppress
-from operator import attrgetter
 
+from ottla.broker.costs import RECORD_US
+from ottla.broker.log.aborted import AbortedTransactions
 from ottla.broker.log.batches import batch_size, find_boundary, find_offset, iter_file
 from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.settings import PartitionSettings
@@ -19,8 +19,6 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, iter_aborted, pack_all_aborted
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
-
-_LAST_OFFSET = attrgetter("last_offset")
 
 
 class Segment:
@@ -62,7 +60,7 @@ class Segment:
         self._file: File | None = None
         self._index: SegmentIndex | None = SegmentIndex(base_offset, interval_bytes) if size_bytes == 0 else None
         self._stored: StoredIndex | None = None
-        self._aborted: list[AbortedTxn] | None = None if has_aborted_file else []
+        self._aborted = None if has_aborted_file else AbortedTransactions()
         # How many of them the file holds, in front of nothing else; None if it must be written anew.
         self._aborted_saved: int | None = 0
         self._rolls_from_ms: int | None = None
@@ -100,10 +98,15 @@ class Segment:
     @property
     def aborted(self) -> list[AbortedTxn]:
         """Aborted transactions whose marker is in this segment, in the order of their markers."""
-        if self._aborted is None:
-            self._aborted = list(iter_aborted(self._disk.read(f"{self._path}.txnindex")))
-            self._aborted_saved = len(self._aborted)
+        return self._load_aborted().entries
+
+    def _load_aborted(self) -> AbortedTransactions:
         self._used = True
+        if self._aborted is None:
+            entries = list(iter_aborted(self._disk.read(f"{self._path}.txnindex")))
+            self._disk.charge(len(entries) * RECORD_US)
+            self._aborted = AbortedTransactions(entries)
+            self._aborted_saved = len(entries)
         return self._aborted
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -200,7 +203,7 @@ class Segment:
         """Begin the indexes anew; the caller accounts every batch to what it gets."""
         self._close_stored()
         self._index = SegmentIndex(self.base_offset, self._interval_bytes)
-        self._aborted = []
+        self._aborted = AbortedTransactions()
         self._aborted_saved = None
         self.indexes_saved = False
         self._rolls_from_ms = None
@@ -220,12 +223,11 @@ class Segment:
     def batch_size(self, position: int) -> int:
         return batch_size(self.file, position)
 
-    def aborted_from(self, offset: int) -> list[AbortedTxn]:
-        """Aborted transactions with a marker at or behind `offset`."""
-        entries = self.aborted
-        if not entries or entries[-1].last_offset < offset:
-            return []
-        return entries[bisect_left(entries, offset, key=_LAST_OFFSET) :]
+    def aborted_touching(self, offset: int, upper: int) -> tuple[list[tuple[int, int]], bool]:
+        """What `AbortedTransactions.touching` tells of those with a marker in this segment."""
+        found, complete = self._load_aborted().touching(offset, upper)
+        self._disk.charge(len(found) * RECORD_US)
+        return found, complete
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -260,7 +262,7 @@ class Segment:
         if not self._used and self.indexes_saved and not unsynced:
             self.close()
             self._index = None
-            self._aborted = None if self.has_aborted_file else []
+            self._aborted = None if self.has_aborted_file else AbortedTransactions()
             self._aborted_saved = 0
         self._used = False
 

@@ -145,11 +145,10 @@ class Segments:
             upper = self._next_base(chunk.segment)
         found: list[tuple[int, int]] = []
         for segment in self._with_aborted(offset):
-            for entry in segment.aborted_from(offset):
-                if entry.first_offset < upper:
-                    found.append((entry.producer_id, entry.first_offset))
-                if entry.last_stable_offset >= upper:
-                    return found
+            more, complete = segment.aborted_touching(offset, upper)
+            found += more
+            if complete:
+                break
         return found
 
     def _with_aborted(self, offset: int) -> list[Segment]:

@@ -181,3 +181,10 @@ def test_idle_connections_are_looked_for_in_shares(assembly, clock):
     assert set(connections[1:]) <= set(swept)
     assembly.connections.clear()
     assembly.close()
+
+
+@pytest.mark.parametrize(("asked", "taken"), [("100", 100), ("262144", 262_144), ("2147483647", 262_144)])
+def test_an_index_never_leaves_more_to_walk_than_a_look_up_may_cost(assembly, clock, asked, taken):
+    create_topic(assembly.broker.cluster, "ledger", 1, {"index.interval.bytes": asked})
+    assert assembly.broker.cluster.partition("ledger", 0).settings.index_interval_bytes == taken
+    assembly.close()
