@@ -15,9 +15,6 @@ REQUEST_US: Final = 40.0
 REQUEST_BYTE_US: Final = 0.02
 """One byte of a request's body, decoded into objects (about 0.3 us for each entry of 16 bytes)."""
 
-REPLY_BYTE_US: Final = 0.02
-"""One byte of a reply that was written from values."""
-
 REPLY_ROW_US: Final = 0.5
 """One struct of a reply, written from its values (0.2 us for ten numbers, 0.4 with two strings or lists; a replica list
 is no struct). Its bytes cost `COPY_BYTE_US` each, and what was looked up for it `ROW_US`."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
-from ottla.broker.api.context import NO_REPLY, Api, Broker, Close, Encoded, Reply, Request
-from ottla.broker.costs import COPY_BYTE_US, REPLY_BYTE_US, REQUEST_BYTE_US, REQUEST_US
+from ottla.broker.api.context import Api, Broker, Encoded, NoReply, Reply, Request
+from ottla.broker.costs import COPY_BYTE_US, REQUEST_BYTE_US, REQUEST_US
 from ottla.broker.memory import Memory, Room, TooLarge
 from ottla.broker.outbox import Part
 from ottla.broker.turns import Activity, Handler
@@ -99,7 +99,7 @@ class Dispatcher:
 
         def finish(reply: Reply) -> None:
             try:
-                turns.charged_us += _finish(reply, request, send, refuse)
+                _finish(reply, request, send, refuse)
             except Exception as error:
                 bug(error)
 
@@ -107,21 +107,14 @@ class Dispatcher:
         return turns.start(coroutine, finish, bug)
 
 
-def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> float:
-    """Send the reply; returns what encoding it has cost."""
+def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
     if isinstance(reply, Encoded):
         _warn_of_misuse(reply.error_code, request)
         send(reply.buffers, reply.room)
-    elif reply is NO_REPLY:
+    elif isinstance(reply, NoReply):
         send((), None)
-    elif isinstance(reply, Close):
-        refuse(reply.reason)
     else:
-        _warn_of_misuse(getattr(reply, "error_code", 0), request)
-        encoded = codec.encode_response(reply, request.api_key, request.api_version, request.correlation_id)
-        send([encoded], None)
-        return len(encoded) * REPLY_BYTE_US
-    return 0.0
+        refuse(reply.reason)
 
 
 def _warn_of_misuse(error_code: int, request: Request) -> None:

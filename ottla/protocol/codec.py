@@ -2,17 +2,18 @@
 
     decode_request(api_key, version, body)  -> message       strict (see `walker`); ProtocolError for anything else
     read_request(api_key, version, body)    -> (message, trailing bytes)   the same, for who counts trailing bytes
-    encode_response(message, api_key, version, correlation_id) -> bytes    frame size, header and body in one piece
+    response_encoder(api_key, version)      -> encode(correlation_id, *fields)     the framed response, see `writer`
+    row_writer(api_key, version, *path)     -> write(rows, *fields)                one struct of an array of it
     encode_request(message, version, correlation_id, client_id) / decode_response(api_key, version, frame)   for clients
     request_class(api_key) / response_class(api_key)          kafka-python's own classes, to build messages from
 
 Messages are kafka-python's objects: attributes in snake_case, nested structs as classes on the message class
-(`codec.response_class(METADATA).MetadataResponseBroker(...)`), ids as `uuid.UUID` (None for the zero id). Build them
-with `version=` where speed matters: it sets the defaults once instead of looking each up while encoding.
+(`codec.request_class(METADATA).MetadataRequestTopic(...)`), ids as `uuid.UUID` (None for the zero id). The broker makes
+none for its responses: it writes their values.
 
 Produce bodies and Fetch responses have their own zero-copy codecs in `produce_wire` and `fetch_wire`; these work too.
 The library is imported on the first use of a message (about 0.15 s), so that `ottla --help` never pays for it.
-Readers and encoders are compiled on the first use of a version (1-2 ms each) and kept for the process.
+Readers and writers are compiled on the first use of a version (1-2 ms each) and kept for the process.
 """
 
 from functools import cache
@@ -39,12 +40,13 @@ __all__ = [
     "decode_request",
     "decode_response",
     "encode_request",
-    "encode_response",
     "encode_unsupported_api_versions",
     "is_flexible",
     "read_request",
     "request_class",
     "response_class",
+    "response_encoder",
+    "row_writer",
     "schema_versions",
 ]
 
@@ -53,7 +55,6 @@ _PRODUCER: Final = frozenset((0, 22, 24, 25, 26, 27, 28))
 _METADATA: Final = frozenset((3, 10, 18))
 _SASL: Final = frozenset((17, 36))
 
-_SIZE_AND_CORRELATION: Final = Struct(">ii")
 _UNSUPPORTED: Final = Struct(">hihhh")
 _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
@@ -105,19 +106,6 @@ def _reader(api_key: int, version: int, suffix: str) -> Reader:
     )
 
 
-@cache
-def _encoder(api_key: int, version: int) -> Any:
-    _check_version(api_key, version)
-    flexible = is_flexible(api_key, version)
-    struct = response_class(api_key)._struct
-    return struct.compiled_encode_into(version, compact=flexible, tagged=flexible)
-
-
-@cache
-def _buffer_pool() -> Any:
-    return import_module("kafka.protocol.schemas.fields.codecs.encode_buffer").EncodeBufferPool
-
-
 def _check_version(api_key: int, version: int) -> None:
     lowest, highest = schema_versions(api_key)
     if not lowest <= version <= highest:
@@ -143,21 +131,6 @@ def decode_request(
 ) -> Any:
     """`read_request` without the count of trailing bytes."""
     return read_request(api_key, version, body, limit_bytes)[0]
-
-
-def encode_response(message: Any, api_key: int, version: int, correlation_id: int) -> bytes:
-    """The framed response: size, header, body. A message that does not fit its schema is our bug and raises."""
-    encode = _encoder(api_key, version)
-    framed: bytearray
-    with _buffer_pool().acquire() as out:
-        header_size = response_header_size(api_key, version)
-        out.pos = 4 + header_size
-        encode(message, out)
-        _SIZE_AND_CORRELATION.pack_into(out.buf, 0, out.pos - 4, correlation_id)
-        if header_size == 5:
-            out.buf[8] = 0
-        framed = out.result()
-    return bytes(framed)
 
 
 @cache

@@ -5,6 +5,7 @@ from importlib import import_module
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.frames import response_prefix
 
 NUMBERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 TEXTS = ("", "t", "payments", "grüße-漢字", "x" * 130)
@@ -84,6 +85,12 @@ def library_bytes(message, message_class, version):
     out = import_module("kafka.protocol.schemas.fields.codecs.encode_buffer").EncodeBuffer()
     encode(message, out)
     return bytes(out.result())
+
+
+def framed_by_library(message, api_key, version, correlation_id):
+    """The framed response as the library encodes its body."""
+    body = library_bytes(message, type(message), version)
+    return response_prefix(api_key, version, correlation_id, len(body)) + body
 
 
 def library_message(body, message_class, version):

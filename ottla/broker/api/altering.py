@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.names import topic_name_problem
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
 from ottla.broker.costs import CHANGE_US
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 
@@ -51,18 +51,11 @@ async def answer(broker: Broker, request: Request, resources: Sequence[Resource]
         failed = Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         outcomes += [Outcome()] * (len(resources) - len(outcomes))
         outcomes = [outcome if outcome.error else failed for outcome in outcomes]
-    response, version = codec.response_class(request.api_key), request.api_version
-    rows = [
-        response.AlterConfigsResourceResponse(
-            version=version,
-            error_code=outcome.error,
-            error_message=outcome.message,
-            resource_type=resource.kind,
-            resource_name=resource.name,
-        )
-        for resource, outcome in zip(resources, outcomes, strict=True)
-    ]
-    return response(version=version, throttle_time_ms=0, responses=rows)
+    reply = ReplyBuilder(broker, request)
+    responses = reply.rows("responses")
+    for resource, outcome in zip(resources, outcomes, strict=True):
+        await responses.add(outcome.error, outcome.message, resource.kind, resource.name)
+    return reply.finish(responses=responses)
 
 
 async def _alter(broker: Broker, resources: Sequence[Resource], validate_only: bool, outcomes: list[Outcome]) -> None:

@@ -61,10 +61,6 @@ class Request:
         self.body = body
 
 
-ROWS_PER_TURN: Final = 500
-"""A handler whose rows cost microseconds each lets others go ahead after this many."""
-
-
 class Encoded(NamedTuple):
     """A reply that its handler encoded itself: buffers of one frame, in order, size prefix included.
 
@@ -89,8 +85,7 @@ class NoReply:
 
 NO_REPLY: Final = NoReply()
 
-Reply = Any
-"""A kafka-python response message, `Encoded`, `Close` or `NO_REPLY`."""
+Reply = Encoded | Close | NoReply
 
 Handle = Callable[[Broker, Request], Coroutine[Wait[Any], None, Reply]]
 
@@ -105,4 +100,4 @@ class Api(NamedTuple):
     handle: Handle
 
 
-__all__ = ["NO_REPLY", "ROWS_PER_TURN", "Api", "Broker", "Close", "Encoded", "Handle", "NoReply", "Reply", "Request"]
+__all__ = ["NO_REPLY", "Api", "Broker", "Close", "Encoded", "Handle", "NoReply", "Reply", "Request"]

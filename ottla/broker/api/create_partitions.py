@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import Topic
-from ottla.broker.costs import CHANGE_US, ROW_US
-from ottla.protocol import codec
-from ottla.protocol.api_keys import ApiKey
+from ottla.broker.costs import CHANGE_US
 from ottla.protocol.errors import ErrorCode
 
 MAX_PARTITIONS = 10_000
@@ -28,8 +27,7 @@ class Refused(NamedTuple):
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Add partitions to each topic, or only check the request when `validate_only`."""
-    version, body = request.api_version, request.body
-    response = codec.response_class(ApiKey.CREATE_PARTITIONS)
+    body = request.body
     times = Counter(asked.name for asked in body.topics)
     first = {asked.name: asked for asked in reversed(body.topics)}
     duplicate = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -41,15 +39,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
     except OSError as failure:
         failed = Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         outcomes = {name: outcome or failed for name, outcome in outcomes.items()}
-    rows: list[Reply] = []
+    reply = ReplyBuilder(broker, request)
+    results = reply.rows("results")
     for name in times:
         error, message = outcomes[name] or (ErrorCode.NONE, None)
-        rows.append(
-            response.CreatePartitionsTopicResult(version=version, name=name, error_code=error, error_message=message)
-        )
-        broker.turns.charge(ROW_US)
-        await broker.turns.share()
-    return response(version=version, throttle_time_ms=0, results=rows)
+        await results.add(name, error, message)
+    return reply.finish(results=results)
 
 
 async def _add(broker: Broker, wanted: Sequence[Any], validate_only: bool, outcomes: dict[str, Refused | None]) -> None:

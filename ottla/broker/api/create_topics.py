@@ -6,18 +6,17 @@ has them from version 4 on. The replication factor is -1 or 1: there is one brok
 Version notes: 5 is flexible and returns the configs in force; 7 returns the topic id.
 """
 
-import uuid
 from collections import Counter
 from typing import Any, NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.config import describe_topic, topic_config_problem
-from ottla.broker.costs import CHANGE_US, ROW_US
-from ottla.protocol import codec
+from ottla.broker.costs import CHANGE_US
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.primitives import NO_TOPIC_ID
 
-CREATE_TOPICS = 19
 MAX_PARTITIONS = 10_000
 """Of one request, all its topics together (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`)."""
 
@@ -31,8 +30,7 @@ class Refused(NamedTuple):
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Create each topic, or only check it when `validate_only`."""
-    version, body = request.api_version, request.body
-    response = codec.response_class(CREATE_TOPICS)
+    body = request.body
     times = Counter(asked.name for asked in body.topics)
     first = {asked.name: asked for asked in reversed(body.topics)}
     excessive = sum(_partition_count(broker, asked) for asked in body.topics) > MAX_PARTITIONS
@@ -51,12 +49,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
         for asked in wanted:
             if not isinstance(outcomes.get(asked.name), Refused):
                 outcomes[asked.name] = failed
-    rows = []
+    reply = ReplyBuilder(broker, request)
+    topics = reply.rows("topics")
     for name in times:
-        rows.append(_row(broker, version, first[name], outcomes[name]))
-        broker.turns.charge(ROW_US)
-        await broker.turns.share()
-    return response(version=version, throttle_time_ms=0, topics=rows)
+        await _add(broker, topics, first[name], outcomes[name], with_configs=request.api_version >= 5)
+    return reply.finish(topics=topics)
 
 
 async def _create(broker: Broker, wanted: list[Any], validate_only: bool, outcomes: dict[str, Refused | bytes]) -> None:
@@ -134,34 +131,17 @@ def _own(asked: Any) -> dict[str, str]:
     return {name: value for name, value in _configs(asked).items() if value is not None}
 
 
-def _row(broker: Broker, version: int, asked: Any, outcome: Refused | bytes) -> Any:
-    result = codec.response_class(CREATE_TOPICS).CreatableTopicResult
+async def _add(broker: Broker, topics: ReplyRows, asked: Any, outcome: Refused | bytes, *, with_configs: bool) -> None:
     if isinstance(outcome, Refused):
-        return result(
-            version=version,
-            name=asked.name,
-            topic_id=None,
-            error_code=outcome.error,
-            error_message=outcome.message,
-            configs=None if version >= 5 else [],
-        )
-    return result(
-        version=version,
+        await topics.add(asked.name, NO_TOPIC_ID, outcome.error, outcome.message, configs=None)
+        return
+    entries = describe_topic(broker.config, _own(asked)) if with_configs else ()
+    await topics.add(
         name=asked.name,
-        topic_id=uuid.UUID(bytes=outcome) if outcome else None,
+        topic_id=outcome or NO_TOPIC_ID,
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=_partition_count(broker, asked),
         replication_factor=1,
-        configs=[
-            result.CreatableTopicConfigs(
-                version=version,
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.read_only,
-                config_source=entry.source,
-                is_sensitive=False,
-            )
-            for entry in (describe_topic(broker.config, _own(asked)) if version >= 5 else ())
-        ],
+        configs=[(entry.name, entry.value, entry.read_only, entry.source, False) for entry in entries],
     )

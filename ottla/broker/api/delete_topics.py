@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import Topic
-from ottla.broker.costs import CHANGE_US, ROW_US
-from ottla.protocol import codec
+from ottla.broker.costs import CHANGE_US
 from ottla.protocol.errors import ErrorCode
-
-DELETE_TOPICS = 20
+from ottla.protocol.primitives import NO_TOPIC_ID
 
 Asked = tuple[str | None, uuid.UUID | None]
 
@@ -31,27 +30,20 @@ class Outcome(NamedTuple):
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Delete each topic that exists; one row per topic asked for."""
-    version, body = request.api_version, request.body
-    response = codec.response_class(DELETE_TOPICS)
+    body = request.body
     asked: list[Asked]
-    if version >= 6:
+    if request.api_version >= 6:
         asked = [(item.name, item.topic_id) for item in body.topics]
     else:
         asked = [(name, None) for name in body.topic_names]
-    rows: list[Reply] = []
+    reply = ReplyBuilder(broker, request)
+    responses = reply.rows("responses")
     for (name, topic_id), (topic, error, message) in (await _delete_all(broker, Counter(asked))).items():
-        rows.append(
-            response.DeletableTopicResult(
-                version=version,
-                name=topic.name if topic is not None else name,
-                topic_id=uuid.UUID(bytes=topic.topic_id) if topic is not None else topic_id,
-                error_code=error,
-                error_message=message,
-            )
-        )
-        broker.turns.charge(ROW_US)
-        await broker.turns.share()
-    return response(version=version, throttle_time_ms=0, responses=rows)
+        if topic is not None:
+            await responses.add(topic.name, topic.topic_id, error, message)
+        else:
+            await responses.add(name, NO_TOPIC_ID if topic_id is None else topic_id.bytes, error, message)
+    return reply.finish(responses=responses)
 
 
 async def _delete_all(broker: Broker, times: Counter[Asked]) -> dict[Asked, Outcome]:

@@ -29,7 +29,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         cluster_id=broker.logs.cluster_id,
         controller_id=broker.cluster.node_id,
         brokers=[(broker.cluster.node_id, broker.host, broker.port, None, False)],
-        authorized_operations=operations.bits(
-            operations.OF_CLUSTER if request.body.include_cluster_authorized_operations else None
+        authorized_operations=(
+            operations.OF_CLUSTER if request.body.include_cluster_authorized_operations else operations.NOT_ASKED_FOR
         ),
     )

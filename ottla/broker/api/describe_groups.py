@@ -19,7 +19,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     groups = reply.rows("groups")
     for group_id in dict.fromkeys(request.body.groups):
         entry, error = broker.groups.describe(group_id)
-        allowed = operations.bits(operations.OF_GROUP if asked_for_operations and not error else None)
+        allowed = operations.OF_GROUP if asked_for_operations and not error else operations.NOT_ASKED_FOR
         if entry is None:
             dead = "" if error else GroupState.DEAD.value
             await groups.add(error, None, group_id, dead, "", "", (), allowed)

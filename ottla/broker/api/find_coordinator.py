@@ -5,19 +5,17 @@ not served: INVALID_REQUEST, as for every unknown type. The internal topic behin
 somebody asks for it first.
 """
 
-from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder, encoded
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
-FIND_COORDINATOR = 10
 _TOPIC_OF_TYPE = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Name the coordinator of each key."""
     version, body = request.api_version, request.body
-    response = codec.response_class(FIND_COORDINATOR)
     topic = _TOPIC_OF_TYPE.get(body.key_type if version >= 1 else 0)
     error, message = ErrorCode.NONE, None
     if topic is None:
@@ -34,13 +32,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
         "error_code": error,
         "error_message": message if error or version < 4 else "",
     }
-    if version >= 4:
-        rows = []
-        for key in dict.fromkeys(body.coordinator_keys):
-            rows.append(response.Coordinator(version=version, key=key, **place))
-            if len(rows) % ROWS_PER_TURN == 0:
-                await broker.turns.pause()
-        return response(version=version, throttle_time_ms=0, coordinators=rows)
-    if version < 1:
-        del place["error_message"]
-    return response(version=version, throttle_time_ms=0, **place)
+    if version < 4:
+        return encoded(request, **place)
+    reply = ReplyBuilder(broker, request)
+    coordinators = reply.rows("coordinators")
+    for key in dict.fromkeys(body.coordinator_keys):
+        await coordinators.add(key=key, **place)
+    return reply.finish(coordinators=coordinators)

@@ -5,70 +5,81 @@ flexible; 10 topic ids; 12 looks topics up by id. 8 asks for authorized operatio
 of the cluster up to 10.
 """
 
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ottla.broker.api import operations
-from ottla.broker.api.context import ROWS_PER_TURN, Broker, Reply, Request
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS, Topic
 from ottla.broker.cluster.names import topic_name_problem
 from ottla.broker.costs import CHANGE_US
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
-
-METADATA = 3
+from ottla.protocol.primitives import NO_TOPIC_ID
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Describe the cluster and the topics that were asked for, creating absent ones when both sides allow it."""
     version, body = request.api_version, request.body
-    response = codec.response_class(METADATA)
     asked = body.topics
+    answer = _Answer(broker, request)
     if asked is None or (version == 0 and not asked):
-        topics = [_topic_row(broker, version, topic) for topic in broker.cluster.topics.values()]
+        for topic in list(broker.cluster.topics.values()):
+            await answer.add(topic)
     else:
         create = broker.config.auto_create_topics_enable and (version < 4 or body.allow_auto_topic_creation)
-        once = {(item.name, item.topic_id if version >= 10 else None): item for item in asked}  # as Kafka: a set
+        once = dict.fromkeys((item.name, item.topic_id if version >= 10 else None) for item in asked)  # as Kafka: a set
         refused = await _create_absent(broker, [name for name, _ in once if name]) if create else {}
-        topics = []
-        for item in once.values():
-            topics.append(_asked_row(broker, version, item, refused))
-            if len(topics) % ROWS_PER_TURN == 0:
-                await broker.turns.pause()
-    if version >= 8 and body.include_topic_authorized_operations:
-        for row in topics:
-            if row.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
-                row.authorized_operations = operations.OF_TOPIC
+        for name, topic_id in once:
+            await answer.add_asked(name, None if topic_id is None else topic_id.bytes, refused)
     of_cluster = 8 <= version <= 10 and body.include_cluster_authorized_operations
-    me = response.MetadataResponseBroker(
-        version=version, node_id=broker.cluster.node_id, host=broker.host, port=broker.port, rack=None
-    )
-    return response(
-        version=version,
-        throttle_time_ms=0,
-        brokers=[me],
+    return answer.reply.finish(
+        brokers=[(broker.cluster.node_id, broker.host, broker.port, None)],
         cluster_id=broker.logs.cluster_id,
         controller_id=broker.cluster.node_id,
-        topics=topics,
-        authorized_operations=operations.OF_CLUSTER if of_cluster else None,
+        topics=answer.topics,
+        authorized_operations=operations.OF_CLUSTER if of_cluster else operations.NOT_ASKED_FOR,
     )
 
 
-def _asked_row(broker: Broker, version: int, item: Any, refused: Mapping[str, ErrorCode]) -> Any:
-    name = item.name
-    topic_id = item.topic_id if version >= 10 else None
-    if not name and topic_id is not None:
-        by_id = broker.cluster.topics_by_id.get(topic_id.bytes)
-        if by_id is not None:
-            return _topic_row(broker, version, by_id)
-        return _error_row(version, None if version >= 12 else "", ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
-    if topic_name_problem(name) is not None:
-        return _error_row(version, name or "", ErrorCode.INVALID_TOPIC_EXCEPTION)
-    topic = broker.cluster.topics.get(name)
-    if topic is None:
-        return _error_row(version, name, refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    return _topic_row(broker, version, topic)
+class _Answer:
+    """The rows of the topics."""
+
+    def __init__(self, broker: Broker, request: Request) -> None:
+        self._broker = broker
+        self._version = request.api_version
+        self.reply = ReplyBuilder(broker, request)
+        self.topics = self.reply.rows("topics")
+        asked_for = request.api_version >= 8 and request.body.include_topic_authorized_operations
+        self._operations = operations.OF_TOPIC if asked_for else operations.NOT_ASKED_FOR
+
+    async def add_asked(self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]) -> None:
+        """A topic that was asked for by name or id, or why it is not there."""
+        topics = self._broker.cluster.topics
+        if not name and topic_id is not None:
+            topic = self._broker.cluster.topics_by_id.get(topic_id)
+            if topic is None:
+                nameless = None if self._version >= 12 else ""
+                await self.topics.add(ErrorCode.UNKNOWN_TOPIC_ID, nameless, topic_id)
+            else:
+                await self.add(topic)
+        elif name is None or topic_name_problem(name) is not None:
+            await self._add_error(name or "", ErrorCode.INVALID_TOPIC_EXCEPTION)
+        elif name not in topics:
+            await self._add_error(name, refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        else:
+            await self.add(topics[name])
+
+    async def _add_error(self, name: str, error: ErrorCode) -> None:
+        await self.topics.add(error, name, NO_TOPIC_ID, False, (), self._operations)
+
+    async def add(self, topic: Topic) -> None:
+        """A topic with its partitions."""
+        partitions = self.reply.rows("topics", "partitions")
+        me = self._broker.cluster.node_id
+        here, nowhere = (me,), ()
+        for index, epoch in enumerate(topic.leader_epochs):
+            await partitions.add(ErrorCode.NONE, index, me, epoch, here, here, nowhere)
+        await self.topics.add(ErrorCode.NONE, topic.name, topic.topic_id, topic.internal, partitions, self._operations)
 
 
 async def _create_absent(broker: Broker, names: Iterable[str]) -> dict[str, ErrorCode]:
@@ -95,34 +106,3 @@ async def _create(broker: Broker, names: Sequence[str], refused: dict[str, Error
                 refused[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
         broker.turns.charge(CHANGE_US)
         await broker.turns.share()
-
-
-def _topic_row(broker: Broker, version: int, topic: Topic) -> Any:
-    row = codec.response_class(METADATA).MetadataResponseTopic
-    me = broker.cluster.node_id
-    partitions = [
-        row.MetadataResponsePartition(
-            version=version,
-            error_code=ErrorCode.NONE,
-            partition_index=index,
-            leader_id=me,
-            leader_epoch=epoch,
-            replica_nodes=[me],
-            isr_nodes=[me],
-            offline_replicas=[],
-        )
-        for index, epoch in enumerate(topic.leader_epochs)
-    ]
-    return row(
-        version=version,
-        error_code=ErrorCode.NONE,
-        name=topic.name,
-        topic_id=uuid.UUID(bytes=topic.topic_id),
-        is_internal=topic.internal,
-        partitions=partitions,
-    )
-
-
-def _error_row(version: int, name: str | None, error: ErrorCode, topic_id: uuid.UUID | None = None) -> Any:
-    row = codec.response_class(METADATA).MetadataResponseTopic
-    return row(version=version, error_code=error, name=name, topic_id=topic_id, is_internal=False, partitions=[])

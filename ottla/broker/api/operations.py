@@ -1,6 +1,6 @@
 """What may be done to a resource, as clients are told it: all of it, because there is no authorizer. pure
 
-Each is the set of bits of Kafka's `AclOperation`. Source: `AclEntry.supportedOperations`.
+Each is the int32 whose bits are the codes of Kafka's `AclOperation`. Source: `AclEntry.supportedOperations`.
 """
 
 from typing import Final
@@ -16,13 +16,12 @@ DESCRIBE_CONFIGS: Final = 10
 ALTER_CONFIGS: Final = 11
 IDEMPOTENT_WRITE: Final = 12
 
-OF_TOPIC: Final = frozenset({READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS})
-OF_GROUP: Final = frozenset({READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS})
-OF_CLUSTER: Final = frozenset(
-    {CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE}
-)
+
+def _bits(*codes: int) -> int:
+    return sum(1 << code for code in codes)
 
 
-def bits(allowed: frozenset[int] | None) -> int:
-    """The int32 of a reply; None is for what was not asked for."""
-    return -(1 << 31) if allowed is None else sum(1 << operation for operation in allowed)
+OF_TOPIC: Final = _bits(READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
+OF_GROUP: Final = _bits(READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
+OF_CLUSTER: Final = _bits(CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE)
+NOT_ASKED_FOR: Final = -(1 << 31)

@@ -12,11 +12,10 @@ their next ApiVersions request.
 import logging
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import encoded
 from ottla.broker.cluster.features import FeatureUpdate, UpgradeType
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
-UPDATE_FEATURES = 57
 log = logging.getLogger("ottla.features")
 
 
@@ -32,20 +31,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
     try:
         problem = await cluster.controller.update_features(updates, version >= 1 and body.validate_only)
     except OSError as failure:
-        return _response(version, ErrorCode.KAFKA_STORAGE_ERROR, str(failure), [])
+        return _reply(request, ErrorCode.KAFKA_STORAGE_ERROR, str(failure), [])
     if problem is not None:
         log.warning("Refused UpdateFeatures of %s: %s", request.peer, problem)
-        return _response(version, ErrorCode.INVALID_UPDATE_VERSION, problem, [])
-    return _response(version, ErrorCode.NONE, None, asked)
+        return _reply(request, ErrorCode.INVALID_UPDATE_VERSION, problem, [])
+    return _reply(request, ErrorCode.NONE, None, asked)
 
 
-def _response(version: int, error: ErrorCode, message: str | None, done: list[FeatureUpdate]) -> Reply:
-    response = codec.response_class(UPDATE_FEATURES)
-    results = {}
-    if version <= 1:
-        row = response.UpdatableFeatureResult
-        results["results"] = [
-            row(version=version, feature=update.feature, error_code=ErrorCode.NONE, error_message=ErrorCode.NONE.name)
-            for update in done
-        ]
-    return response(version=version, throttle_time_ms=0, error_code=error, error_message=message, **results)
+def _reply(request: Request, error: ErrorCode, message: str | None, done: list[FeatureUpdate]) -> Reply:
+    results = [(update.feature, ErrorCode.NONE, ErrorCode.NONE.name) for update in done]
+    return encoded(request, error_code=error, error_message=message, results=results)

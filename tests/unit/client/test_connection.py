@@ -11,6 +11,7 @@ from ottla.client.connection import AsyncConnection, BlockingConnection, Exchang
 from ottla.protocol import codec, frames
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from tests.wire.messages import framed_by_library
 
 SERVED = {ApiKey.API_VERSIONS: (0, 3), ApiKey.END_TXN: (0, 4), ApiKey.FIND_COORDINATOR: (0, 3)}
 
@@ -50,12 +51,12 @@ class Peer(threading.Thread):
             if version > high:
                 return codec.encode_unsupported_api_versions(correlation_id, low, high)
             rows = [response.ApiVersion(api_key=k, min_version=v[0], max_version=v[1]) for k, v in SERVED.items()]
-            return codec.encode_response(response(version=version, api_keys=rows), key, version, correlation_id)
+            return framed_by_library(response(version=version, api_keys=rows), key, version, correlation_id)
         request = codec.decode_request(key, version, body)
         if request.producer_epoch == 99:  # acts as a request without a response
             return b""
         message = response(version=version, error_code=request.producer_epoch)
-        return codec.encode_response(message, key, version, correlation_id)
+        return framed_by_library(message, key, version, correlation_id)
 
 
 def end_txn(epoch=0):

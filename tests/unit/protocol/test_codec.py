@@ -145,14 +145,12 @@ def varint(value):
 
 
 def test_response_has_its_header_in_both_forms():
-    response = codec.response_class(ApiKey.END_TXN)(error_code=47)
-    assert codec.encode_response(response, ApiKey.END_TXN, 1, 9) == struct.pack(">iiih", 10, 9, 0, 47)
-    assert codec.encode_response(response, ApiKey.END_TXN, 3, 9) == struct.pack(">iiBihB", 12, 9, 0, 0, 47, 0)
+    assert codec.response_encoder(ApiKey.END_TXN, 1)(9, 0, 47) == [struct.pack(">iiih", 10, 9, 0, 47)]
+    assert codec.response_encoder(ApiKey.END_TXN, 3)(9, 0, 47) == [struct.pack(">iiBihB", 12, 9, 0, 0, 47, 0)]
 
 
 def test_api_versions_response_never_has_a_flexible_header():
-    response = codec.response_class(ApiKey.API_VERSIONS)(api_keys=[])
-    assert codec.encode_response(response, 18, 3, 9) == struct.pack(">iihBiB", 12, 9, 0, 1, 0, 0)
+    assert codec.response_encoder(ApiKey.API_VERSIONS, 3)(9) == [struct.pack(">iihBiB", 12, 9, 0, 1, 0, 0)]
 
 
 def test_too_new_api_versions_is_answered_in_version_zero():
@@ -164,7 +162,7 @@ def test_too_new_api_versions_is_answered_in_version_zero():
 
 @pytest.mark.parametrize("version", [0, 3])
 def test_every_cut_response_is_refused(version):
-    frame = codec.encode_response(codec.response_class(26)(error_code=1), 26, version, 9)[4:]
+    frame = b"".join(codec.response_encoder(26, version)(9, error_code=1))[4:]
     assert codec.decode_response(26, version, frame)[1].error_code == 1
     for cut in range(len(frame)):
         with pytest.raises(ProtocolError):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ottla.protocol import codec
 from ottla.protocol.fetch_wire import INLINE_BYTES, FetchedPartition, FetchedTopic, encode_fetch_response
 from ottla.protocol.primitives import NodeEndpoint
+from tests.wire.messages import framed_by_library
 
 VERSIONS = range(4, 19)
 INT16, INT32, INT64 = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (16, 32, 64))
@@ -80,7 +81,7 @@ def library_response(topics, version, correlation_id, error, session_id, throttl
         ],
         node_endpoints=[response.NodeEndpoint(**endpoint._asdict()) for endpoint in endpoints],
     )
-    return codec.encode_response(message, 1, version, correlation_id)
+    return framed_by_library(message, 1, version, correlation_id)
 
 
 @settings(max_examples=150, deadline=None)

@@ -11,6 +11,7 @@ from ottla.protocol import codec
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.produce_wire import PartitionResponse, decode_produce_request, encode_produce_response
+from tests.wire.messages import framed_by_library
 
 VERSIONS = range(3, 14)
 INT16, INT32, INT64 = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (16, 32, 64))
@@ -167,7 +168,7 @@ def library_response(topics, version, correlation_id, throttle_time_ms, endpoint
         ],
         node_endpoints=[response.NodeEndpoint(**e._asdict()) for e in endpoints],
     )
-    return codec.encode_response(message, 0, version, correlation_id)
+    return framed_by_library(message, 0, version, correlation_id)
 
 
 def leader_of(row, row_class):

@@ -155,7 +155,7 @@ class Played:
         encoded = codec.encode_request(message(key, version, body), version, 1, client_id)
         frame = memoryview(bytearray(encoded))[4:]
 
-        def heard(buffers):
+        def heard(buffers, room):
             data = b"".join(bytes(buffer) for buffer in buffers)
             told.append(codec.decode_response(key, version, data[4:])[1])
 

@@ -12,6 +12,7 @@ from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.metadata import create_topic, reserve_producer_ids
+from tests.replies import message_of
 
 
 class Held:
@@ -32,7 +33,11 @@ class Held:
             cluster=broker.cluster, turns=broker.turns, config=Config(), logs=broker.logs, host="", port=0
         )
         handler = module.handle(context, Request(key, version, 1, "", "peer", body))
-        broker.turns.event(lambda: setattr(self, "activity", broker.turns.start(handler, replies.append, print)))
+
+        def answered(reply):
+            replies.append(message_of(reply, key, version))
+
+        broker.turns.event(lambda: setattr(self, "activity", broker.turns.start(handler, answered, print)))
         return replies
 
     def create(self, *names, partitions=1):

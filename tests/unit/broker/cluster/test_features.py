@@ -10,6 +10,7 @@ from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.metadata import run
+from tests.replies import message_of
 
 UPDATE_FEATURES = 57
 TV, MV = "transaction.version", "metadata.version"
@@ -83,8 +84,7 @@ def update(broker):
         handler = update_features.handle(
             SimpleNamespace(cluster=broker.cluster), Request(UPDATE_FEATURES, version, 7, "", "peer", body)
         )
-        frame = codec.encode_response(run(broker.cluster, handler), UPDATE_FEATURES, version, 7)
-        return codec.decode_response(UPDATE_FEATURES, version, frame[4:])[1]
+        return message_of(run(broker.cluster, handler), UPDATE_FEATURES, version)
 
     return send
 
