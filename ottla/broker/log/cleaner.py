@@ -1,4 +1,4 @@
-"""Compacting logs, one after the other, in slices between everybody's requests. shell
+"""Compacting logs, one after the other, in shares between everybody's requests. shell
 
 A round takes the log with the largest share of dirty bytes, maps the keys of its dirty part, and rewrites its segments
 from the first on, a group at a time; `compaction.py` decides what stays, `swap.py` how a group is replaced. Nothing in
