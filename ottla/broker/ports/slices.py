@@ -1,11 +1,15 @@
 """Parts of files that are sent without being read: the kernel copies them from its cache to the socket. shell"""
 
 import os
+import socket as socketlib
 from collections.abc import Callable
 from typing import Final, Protocol
 
 _MOST_BYTES: Final = 1 << 20
 """In one call: about 0.1 ms from the cache."""
+
+
+_MORE: Final = getattr(socketlib, "MSG_MORE", 0)
 
 
 class CutShort(Exception):
@@ -23,8 +27,22 @@ class FileSlice(Protocol):
     def take(self, size_bytes: int) -> bytes:
         """Up to so many bytes, at least one."""
 
-    def send_to(self, socket: int) -> int:
-        """Send bytes to a socket that does not block: how many, 0 if it takes none now. OSError also for its sake."""
+    def send_to(self, socket: int, spare_bytes: int) -> int:
+        """Send bytes, but not the last `spare_bytes`, to a socket that does not block.
+
+        Returns how many, 0 if it takes none now. OSError also for the socket's sake.
+        """
+
+
+def send_before_more(socket: int, data: bytes) -> int:
+    """Send bytes to a socket that does not block, to leave with those that follow at once. How many; OSError."""
+    ours = socketlib.socket(socketlib.AF_INET, socketlib.SOCK_STREAM, 0, fileno=socket)  # nothing is asked of it
+    try:
+        return ours.send(data, _MORE)
+    except BlockingIOError:
+        return 0
+    finally:
+        ours.detach()
 
 
 class RealSlice:
@@ -49,9 +67,10 @@ class RealSlice:
         self._advance(len(data))
         return data
 
-    def send_to(self, socket: int) -> int:
+    def send_to(self, socket: int, spare_bytes: int) -> int:
+        size_bytes = min(self._left_bytes - spare_bytes, _MOST_BYTES)
         try:
-            sent = os.sendfile(socket, self._descriptor, self._position, min(self._left_bytes, _MOST_BYTES))
+            sent = os.sendfile(socket, self._descriptor, self._position, size_bytes)
         except BlockingIOError:
             return 0
         self._advance(sent)

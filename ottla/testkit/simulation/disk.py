@@ -108,7 +108,7 @@ class MemorySlice:
         self._left_bytes -= len(data)
         return data
 
-    def send_to(self, socket: int) -> int:
+    def send_to(self, socket: int, spare_bytes: int) -> int:
         raise NotImplementedError("the simulation has no sockets")
 
 

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from ottla.broker.api.context import Encoded
-from ottla.broker.outbox import PIECE_BYTES
+from ottla.broker.outbox import EDGE_BYTES, PIECE_BYTES
 from ottla.broker.ports.slices import CutShort
 from ottla.broker.turns import SHARE_US, Wait
 from tests.unit.broker.test_connection import Peer, echo, heartbeat
@@ -63,6 +63,20 @@ def test_a_slice_is_sent_in_pieces_between_its_buffers():
     peer = Peer(sliced())
     peer.receive(heartbeat(1))
     assert [len(piece) for piece in peer.transport.written] == [5, *[PIECE_BYTES] * 3, 1]
+
+
+def test_the_end_of_a_slice_leaves_with_what_follows_it():
+    async def handle(broker, request):
+        return Encoded([b"<", Part(b"x" * (PIECE_BYTES + 100)), b"-", Part(b"y" * EDGE_BYTES), b">"])
+
+    peer = Peer(handle)
+    peer.receive(heartbeat(1))
+    assert [len(piece) for piece in peer.transport.written] == [1, PIECE_BYTES, 101, EDGE_BYTES + 1]
+
+
+def test_a_sliced_reply_is_whole():
+    peer = Peer(sliced())
+    peer.receive(heartbeat(1))
     assert peer.sent == whole(1)
 
 

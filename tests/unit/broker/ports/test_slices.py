@@ -87,7 +87,7 @@ def test_the_kernel_sends_a_slice_until_the_socket_is_full(disk, tmp_path):
         received = b""
         full = 0
         while part:
-            if part.send_to(ours.fileno()) == 0:
+            if part.send_to(ours.fileno(), 0) == 0:
                 full += 1
                 received += theirs.recv(1 << 20)
         ours.close()
@@ -95,6 +95,15 @@ def test_the_kernel_sends_a_slice_until_the_socket_is_full(disk, tmp_path):
             received += more
     assert full
     assert received == content[3:]
+
+
+def test_the_kernel_leaves_what_is_spared(disk, tmp_path):
+    part = written(disk, tmp_path / "a").slice(0, 1000)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert part.send_to(ours.fileno(), 300) == 700
+        assert theirs.recv(5000) == CONTENT[:700]
+    assert taken(part) == CONTENT[700:1000]
 
 
 def test_a_file_that_is_shorter_than_promised_is_told(disk, tmp_path):
@@ -106,4 +115,4 @@ def test_a_file_that_is_shorter_than_promised_is_told(disk, tmp_path):
         part.take(1)
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(CutShort):
-        part.send_to(ours.fileno())
+        part.send_to(ours.fileno(), 0)
