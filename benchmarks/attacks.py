@@ -19,6 +19,7 @@ from ottla.protocol.errors import ErrorCode
 
 MEBIBYTE = 1 << 20
 PIPELINED = 50
+ATTEMPTS = 2_400
 
 
 def nothing(stage: Stage) -> None:
@@ -75,7 +76,7 @@ def commit_long_metadata(stage: Stage) -> None:
 
 def ready(stage: Stage, key: str, kind: int) -> None:
     """Wait for the coordinator of a group (0) or transactional id (1)."""
-    for _ in range(600):
+    for _ in range(ATTEMPTS):
         found = stage.ask(ApiKey.FIND_COORDINATOR, 3, key=key, key_type=kind).error_code
         if not found and not (kind == 0 and _loading(stage, key)):
             return
@@ -108,7 +109,7 @@ def open_long_ids(stage: Stage) -> None:
 
 
 def init(stage: Stage, name: str) -> None:
-    for _ in range(600):
+    for _ in range(ATTEMPTS):
         fields = {"transactional_id": name, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
         error = stage.ask(ApiKey.INIT_PRODUCER_ID, 4, **fields).error_code
         if not raw.check(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):

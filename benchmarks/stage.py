@@ -113,7 +113,7 @@ class Stage:
         self._until_led(names[-1], partitions)
 
     def _until_led(self, name: str, partitions: int) -> None:
-        for _ in range(600):
+        for _ in range(2_400):
             (topic,) = self.ask(ApiKey.METADATA, 4, topics=[{"name": name}], allow_auto_topic_creation=False).topics
             rows = topic.partitions
             if len(rows) == partitions and all(row.error_code == 0 for row in rows) and self._serves(name):
