@@ -10,6 +10,7 @@ from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.leaders import Leaders
 from ottla.broker.cluster.metadata import Cluster
+from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
 from ottla.broker.config import Config, ConfigInForce, TopicConfig, topic_config
 from ottla.broker.config.option import DEFAULT
 from ottla.broker.connection import Connection
@@ -109,6 +110,9 @@ class Assembly:
         self._cleaner = LogCleaner(
             logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work
         )
+        self._snapshots = MetadataSnapshots(
+            cluster.image, cluster.metadata_log, logs, clock, turns, _snapshot_settings(config)
+        )
         turns.event(groups.open)
         turns.event(transactions.start)
 
@@ -117,6 +121,7 @@ class Assembly:
         config = self.config
         self._every("checkpoint", config.replica_high_watermark_checkpoint_interval_ms, self.broker.logs.checkpoint)
         self._every("memory", RELIEF_MS, self._relieve_memory)
+        self._every("metadata", config.replica_high_watermark_checkpoint_interval_ms, self._snapshots.look)
         self._every("expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self.broker.cluster.open_rest()
         interval_ms = config.log_retention_check_interval_ms
@@ -140,6 +145,7 @@ class Assembly:
         self._timers.clear()
         self._under_way.clear()
         self.broker.cluster.stop()
+        self._snapshots.stop()
         self._turns.event(self.broker.transactions.stop)
         self._turns.event(self.broker.groups.stop)
         self._cleaner.stop()
@@ -323,6 +329,15 @@ def _compression_level(topic: TopicConfig) -> int | None:
         case "zstd":
             return topic.compression_zstd_level
     return None
+
+
+def _snapshot_settings(config: Config) -> SnapshotSettings:
+    return SnapshotSettings(
+        bytes_between=config.metadata_log_max_record_bytes_between_snapshots,
+        interval_ms=config.metadata_log_max_snapshot_interval_ms,
+        retention_bytes=config.metadata_max_retention_bytes,
+        retention_ms=config.metadata_max_retention_ms,
+    )
 
 
 def _transaction_settings(config: Config) -> TransactionSettings:

@@ -181,6 +181,7 @@ class Controller:
 
         def apply() -> None:
             place = self._image.shared(Placement(first.leader, first.replicas, first.directories))
+            self._image.will_change(topic)
             topic.leader_epochs += [0] * len(added)
             topic.placements += [place] * len(added)
             self._partitions.make(topic, added)

@@ -84,6 +84,7 @@ class MetadataImage:
     next_producer_id: int = 0
     # Names with a dot or an underscore, by what they collide in (`ReplicationControlManager.topicsWithCollisionChars`).
     _collisions: dict[str, set[str]] = field(default_factory=dict, repr=False, compare=False)
+    _frozen: dict[bytes, Topic] = field(default_factory=dict, repr=False, compare=False)
     # One object for all partitions that are placed alike, so that ten thousand cost no more than one.
     _placements: dict[Placement, Placement] = field(default_factory=dict, repr=False, compare=False)
 
@@ -131,8 +132,25 @@ class MetadataImage:
         """A topic of another name that collides with this one."""
         return min(self._collisions.get(collision_key(name), set()) - {name}, default=None)
 
+    def freeze(self) -> dict[bytes, Topic]:
+        """The topics by id as they are now, whatever becomes of them until `thaw`; the caller takes them out."""
+        self._frozen = dict(self.topics_by_id)
+        return self._frozen
+
+    def thaw(self) -> None:
+        """Nobody looks at what `freeze` gave any more."""
+        self._frozen = {}
+
+    def will_change(self, topic: Topic) -> None:
+        """To be called before a topic is changed in place."""
+        if self._frozen.get(topic.topic_id) is topic:
+            self._frozen[topic.topic_id] = Topic(
+                topic.name, topic.topic_id, [*topic.leader_epochs], [*topic.placements], {**topic.configs}
+            )
+
     def _set_partition(self, record: PartitionRecord) -> None:
         topic = self.topics_by_id[record.topic_id]
+        self.will_change(topic)
         place = self.shared(Placement(record.leader, record.replicas, record.directories))
         # Snapshots name the partitions of a topic in any order.
         while len(topic.leader_epochs) <= record.partition_id:
@@ -145,6 +163,7 @@ class MetadataImage:
         topic, index = self.topics_by_id.get(record.topic_id), record.partition_id
         if topic is None:
             return
+        self.will_change(topic)
         leader, replicas, directories = topic.placements[index]
         if record.leader != NO_LEADER_CHANGE:
             leader = record.leader
@@ -175,6 +194,8 @@ class MetadataImage:
         target = self.configs_of(record.resource_type, record.resource_name)
         if target is None:
             return
+        if record.resource_type == TOPIC_RESOURCE:
+            self.will_change(self.topics[record.resource_name])
         if record.value is None:
             target.pop(record.name, None)
         else:

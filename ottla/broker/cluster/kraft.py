@@ -46,6 +46,7 @@ RECORD_TYPES: Final = {
     28: "ClearElr",
 }
 """Names of the types that a broker of one passes over, for the log (`MetadataRecordType`)."""
+NO_OP: Final = 20
 PROTECTING_TYPES: Final = frozenset((10, 11, 14, 18))
 """Records that protect a cluster: without them it is open to whoever reaches it."""
 
@@ -93,9 +94,14 @@ class MetadataReplay:
                 self.image.apply(record)
 
 
+def snapshots_of(names: Iterable[str]) -> list[SnapshotId]:
+    """The snapshots among the files of the log's directory, the oldest first."""
+    return sorted(found for name in names if (found := parse_snapshot_name(name)) is not None)
+
+
 def newest_snapshot(names: Iterable[str]) -> SnapshotId | None:
-    """The snapshot that a reader begins with, among the files of the log's directory."""
-    return max((found for name in names if (found := parse_snapshot_name(name)) is not None), default=None)
+    """The snapshot that a reader begins with."""
+    return max(snapshots_of(names), default=None)
 
 
 def read_metadata(files: Mapping[str, bytes], image: MetadataImage) -> MetadataReplay:

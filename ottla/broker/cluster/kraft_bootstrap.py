@@ -5,7 +5,7 @@ controller logs the records in their order. A partition goes into a new leader e
 """
 
 from ottla.broker.cluster.features import METADATA_FEATURE
-from ottla.broker.cluster.image import MetadataImage, Topic
+from ottla.broker.cluster.image import MetadataImage, Placement, Topic
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
@@ -38,9 +38,40 @@ def bootstrap_records(
     return records
 
 
-def _topic_records(topic: Topic, node_id: int, directory_id: bytes) -> list[MetadataRecord]:
+def cluster_records(image: MetadataImage, node_id: int) -> list[MetadataRecord]:
+    """What a snapshot begins with: features, configs of brokers and groups, producer ids, as they are."""
+    records: list[MetadataRecord] = [FeatureLevelRecord(name, level) for name, level in sorted(image.features.items())]
+    for kind, of_kind in ((BROKER_RESOURCE, image.broker_configs), (GROUP_RESOURCE, image.group_configs)):
+        for resource, configs in sorted(of_kind.items()):
+            records += [ConfigRecord(kind, resource, key, value) for key, value in sorted(configs.items())]
+    if image.next_producer_id > 0:
+        records.append(ProducerIdsRecord(node_id, 0, image.next_producer_id))
+    return records
+
+
+def topic_and_configs(topic: Topic) -> list[MetadataRecord]:
+    """A topic without its partitions."""
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic.topic_id)]
     records += [ConfigRecord(TOPIC_RESOURCE, topic.name, key, value) for key, value in sorted(topic.configs.items())]
+    return records
+
+
+def partition_as_it_is(topic_id: bytes, index: int, leader_epoch: int, place: Placement) -> PartitionRecord:
+    """A partition of a snapshot. Its replicas are in sync: nothing else is known, and there is one of ours."""
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=place.replicas,
+        isr=place.replicas,
+        leader=place.leader,
+        leader_epoch=leader_epoch,
+        partition_epoch=0,
+        directories=place.directories,
+    )
+
+
+def _topic_records(topic: Topic, node_id: int, directory_id: bytes) -> list[MetadataRecord]:
+    records = topic_and_configs(topic)
     records += [
         PartitionRecord(
             partition_id=index,

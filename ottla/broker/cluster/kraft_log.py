@@ -12,12 +12,13 @@ from uuid import UUID
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import (
     BOOTSTRAP,
+    NO_OP,
     PROTECTING_TYPES,
     QUORUM_STATE,
     RECORD_TYPES,
     MetadataReplay,
-    newest_snapshot,
     quorum_epoch,
+    snapshots_of,
     writing_epoch,
 )
 from ottla.broker.log.manager import LogDirectoryError
@@ -78,12 +79,18 @@ class MetadataLog:
     def __init__(self, store: MetadataStore, clock: Clock, node_id: int, image: MetadataImage) -> None:
         self._store = store
         self._clock = clock
-        self._node_id = node_id
+        self.node_id = node_id
         self._replay = MetadataReplay(image)
         self._new_epoch: int | None = None
+        self.bytes_since_snapshot = 0
         self.began_empty = False
         """Whether there was nothing at the start but, maybe, a bootstrap.checkpoint."""
         self.partition: Partition
+
+    @property
+    def can_be_replaced(self) -> bool:
+        """Whether the image says all that the log says: nothing is passed over that a snapshot would lose."""
+        return not self._replay.in_transaction and not set(self._replay.skipped) - {NO_OP}
 
     @property
     def end_offset(self) -> int:
@@ -94,10 +101,7 @@ class MetadataLog:
         """Replay what is there. Raises LogDirectoryError, or OSError when the bootstrap records cannot be logged."""
         partition = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, _NO_EPOCH, METADATA_SETTINGS)
         self.partition = partition
-        snapshot = newest_snapshot(self._store.side_files(partition.name)) or SnapshotId(0, _NO_EPOCH)
-        self._check_that_log_continues(snapshot)
-        if snapshot.epoch != _NO_EPOCH:
-            self._read_snapshot(f"{partition.name}/{snapshot_name(snapshot)}")
+        snapshot = self._read_newest_snapshot()
         self._read_log(snapshot.end_offset)
         self._choose_epoch(max(partition.latest_epoch, snapshot.epoch))
         self._tell_skipped()
@@ -115,7 +119,7 @@ class MetadataLog:
         if self._new_epoch is not None:
             self._begin_epoch(self._new_epoch)
         if self._replay.in_transaction:
-            batch_of_abort, abort = self._batch([AbortTransactionRecord(f"Node {self._node_id} found it open")])
+            batch_of_abort, abort = self._batch([AbortTransactionRecord(f"Node {self.node_id} found it open")])
             self._append(batch_of_abort, lambda: None)
             abort()  # at once: it changes nothing that anybody sees, and is not to be logged twice
         self._append(batch, apply)
@@ -157,9 +161,29 @@ class MetadataLog:
         if problem is not None:
             raise LogDirectoryError(f"{partition.name}: {problem}")
 
-    def _read_snapshot(self, path: str) -> None:
+    def _read_newest_snapshot(self) -> SnapshotId:
+        """Read the newest snapshot, or an older one if it is damaged and the log still reaches back so far."""
+        found = snapshots_of(self._store.side_files(self._name))
+        while True:
+            snapshot = found.pop() if found else SnapshotId(0, _NO_EPOCH)
+            self._check_that_log_continues(snapshot)
+            if snapshot.epoch == _NO_EPOCH:
+                return snapshot
+            path = f"{self._name}/{snapshot_name(snapshot)}"
+            try:
+                batches = [*read_snapshot(self._store.read_side_file(path))]
+            except ProtocolError as damage:
+                older = found[-1].end_offset if found else 0
+                if self.partition.log_start_offset > older:
+                    raise LogDirectoryError(f"{path} is damaged: {damage}") from damage
+                log.error("%s is damaged (%s): the metadata is read from offset %d on instead", path, damage, older)
+                continue
+            self._read_snapshot(path, batches)
+            return snapshot
+
+    def _read_snapshot(self, path: str, batches: Sequence[tuple[BatchHeader, memoryview]]) -> None:
         try:
-            for header, batch in read_snapshot(self._store.read_side_file(path)):
+            for header, batch in batches:
                 self._replay.apply(header, batch)
         except UnknownVersion as newer:
             raise LogDirectoryError(f"{path}: {newer} was written by a newer Kafka") from newer
@@ -175,6 +199,7 @@ class MetadataLog:
                 if not crc_is_valid(batch, header):
                     raise ProtocolError("wrong CRC")
                 self._replay.apply(header, batch, from_offset)
+                self.bytes_since_snapshot += len(batch)
         except UnknownVersion as newer:
             raise LogDirectoryError(f"{name}: {newer} at offset {at_offset} was written by a newer Kafka") from newer
         except (ProtocolError, LookupError) as damage:
@@ -211,7 +236,7 @@ class MetadataLog:
     def _begin_epoch(self, epoch: int) -> None:
         """As each KRaft leader does, say who leads in the epoch before anything else is written in it."""
         self.partition.lead(epoch)
-        self._append_bytes(build_batch([leader_change(self._node_id)], timestamp_ms=self._clock.now_ms(), control=True))
+        self._append_bytes(build_batch([leader_change(self.node_id)], timestamp_ms=self._clock.now_ms(), control=True))
         self._new_epoch = None
         log.info("Writing metadata in epoch %d, behind what Apache Kafka wrote", epoch)
 
@@ -232,6 +257,7 @@ class MetadataLog:
 
     def _append_bytes(self, batch: bytearray) -> int:
         """The last offset."""
+        self.bytes_since_snapshot += len(batch)
         result = self.partition.append_own(batch)
         if result.error:
             raise OSError(f"the metadata log refused a record: {result.error.name}")

@@ -156,6 +156,11 @@ class Cluster:
         self.controller.on_broker_configs_changed = callback
 
     @property
+    def metadata_log(self) -> MetadataLog:
+        """What the image is read from."""
+        return self._log
+
+    @property
     def metadata_offset(self) -> int:
         """End of the metadata log: the epoch of the finalized features."""
         return self._log.end_offset

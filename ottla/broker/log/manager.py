@@ -20,7 +20,7 @@ from ottla.broker.log.recovery import Start, load_log, new_log
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage, shortage
-from ottla.broker.ports.disk import Disk, Lock, LockHeld, Volume
+from ottla.broker.ports.disk import Disk, File, Lock, LockHeld, SyncJob, Volume
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode, ProtocolError
 
@@ -132,6 +132,31 @@ class LogManager:
     def read_side_file(self, name: str) -> bytes:
         """A file by its path from the log directory."""
         return self._disk.read(self._path(name))
+
+    def side_file_bytes(self, name: str) -> int:
+        """The size of a file by its path from the log directory."""
+        return self._disk.size_bytes(self._path(name))
+
+    def side_file_modified_ms(self, name: str) -> int:
+        """When a file was written last."""
+        return self._disk.modified_ms(self._path(name))
+
+    def new_side_file(self, name: str) -> File:
+        """An empty file, open for writing."""
+        self._disk.write(self._path(name), b"")
+        return self._disk.open(self._path(name))
+
+    def start_sync(self, names: Sequence[str], on_end: Callable[[OSError | None], None]) -> None:
+        """Put files and directories on the device, beside the loop; `on_end` is called on it."""
+        paths = [self._path(name) for name in names]
+        jobs: list[SyncJob] = []
+        jobs.append(self._disk.start_sync(paths, lambda: self._clock.from_thread(lambda: on_end(jobs[0].error))))
+
+    def rename_side_file(self, old: str, new: str) -> None:
+        self._disk.rename(self._path(old), self._path(new))
+
+    def remove_side_file(self, name: str) -> None:
+        self._disk.remove(self._path(name))
 
     def set_aside_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Rename partition directories of other topics: a deletion was logged, and the broker died before its files

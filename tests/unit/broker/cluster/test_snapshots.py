@@ -1,0 +1,197 @@
+"""Snapshots of the metadata: what they say, when they are taken, and what a torn one costs."""
+
+import errno
+
+import pytest
+
+from ottla.broker.cluster.image import MetadataImage
+from ottla.broker.cluster.kraft import read_metadata
+from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
+from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.ports.disk import RealFile
+from ottla.broker.turns import SHARE_US
+from ottla.protocol.kraft_records import parse_snapshot_name
+from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
+from ottla.testkit.metadata import add_partitions, alter_configs, create_topic, delete_topic, reserve_producer_ids
+
+
+@pytest.fixture(autouse=True)
+def in_the_next_turn(monkeypatch):
+    """When the syncs of snapshots end."""
+    monkeypatch.setattr(
+        LogManager, "start_sync", lambda logs, names, on_end: logs._clock.next_turn(lambda: on_end(None))
+    )
+
+
+def fill(broker):
+    cluster = broker.cluster
+    create_topic(cluster, "wide", 450, {"size": "100"})
+    create_topic(cluster, "a.b")
+    delete_topic(cluster, create_topic(cluster, "gone", 2))
+    add_partitions(cluster, create_topic(cluster, "grown"), 3)
+    configs = [(BROKER_RESOURCE, "", "log.retention.ms"), (GROUP_RESOURCE, "g", "a"), (TOPIC_RESOURCE, "a.b", "size")]
+    alter_configs(cluster, [ConfigRecord(kind, name, key, "5") for kind, name, key in configs])
+    reserve_producer_ids(cluster)
+    broker.settle()
+
+
+def snapshots(broker, **settings):
+    return MetadataSnapshots(
+        broker.cluster.image,
+        broker.cluster.metadata_log,
+        broker.logs,
+        broker.clock,
+        broker.turns,
+        SnapshotSettings(**settings),
+    )
+
+
+def taken(broker):
+    broker.turns.event(snapshots(broker).take)
+    broker.settle()
+    return files(broker)[-1]
+
+
+def files(broker):
+    return sorted((broker.directory / "__cluster_metadata-0").glob("*.checkpoint"))
+
+
+def image_of(path):
+    image = MetadataImage()
+    read_metadata({path.name: path.read_bytes()}, image)
+    return image
+
+
+def test_a_snapshot_says_what_the_log_says(broker):
+    fill(broker)
+    path = taken(broker)
+    assert image_of(path) == broker.cluster.image
+    assert parse_snapshot_name(path.name).end_offset == broker.cluster.metadata_offset
+
+
+def test_a_snapshot_is_that_of_its_first_step_whatever_changes_meanwhile(broker):
+    fill(broker)
+    before = image_of(taken(broker))
+    files(broker)[0].unlink()
+    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)
+    broker.turns.event(snapshots(broker).take)
+    add_partitions(broker.cluster, broker.cluster.topics["grown"], 9)
+    alter_configs(broker.cluster, [ConfigRecord(TOPIC_RESOURCE, "wide", "size", "7")])
+    delete_topic(broker.cluster, broker.cluster.topics["a.b"])
+    create_topic(broker.cluster, "new")
+    broker.settle()
+    (path,) = files(broker)
+    assert image_of(path) == before != broker.cluster.image
+
+
+def test_a_start_reads_the_snapshot_and_the_log_behind_it_alone(broker):
+    fill(broker)
+    path = taken(broker)
+    create_topic(broker.cluster, "behind")
+    broker.settle()
+    live = broker.cluster.image
+    log = next((broker.directory / "__cluster_metadata-0").glob("*.log"))
+    broker.stop()
+    content = bytearray(log.read_bytes())
+    content[61] ^= 1  # the first batch, which the snapshot covers
+    log.write_bytes(content)
+    broker.start()
+    assert broker.cluster.image == live
+    assert path.exists()
+
+
+def test_a_damaged_snapshot_is_told_and_the_log_is_read_instead(broker, caplog):
+    fill(broker)
+    older = taken(broker)
+    create_topic(broker.cluster, "late")
+    broker.settle()
+    newer = taken(broker)
+    live = broker.cluster.image
+    broker.stop()
+    newer.write_bytes(newer.read_bytes()[:-1])
+    broker.start()
+    assert broker.cluster.image == live
+    assert f"{newer.name} is damaged" in caplog.text
+    broker.stop()
+    older.write_bytes(b"")
+    broker.start()
+    assert broker.cluster.image == live
+
+
+def test_a_damaged_snapshot_that_the_log_does_not_reach_stops_the_start(broker):
+    fill(broker)
+    path = taken(broker)
+    end_offset = parse_snapshot_name(path.name).end_offset
+    broker.stop()
+    path.write_bytes(path.read_bytes()[:-1])
+    (broker.directory / "log-start-offset-checkpoint").write_text(f"0\n1\n__cluster_metadata 0 {end_offset}\n")
+    with pytest.raises(LogDirectoryError, match=f"{path.name} is damaged"):
+        broker.start()
+
+
+def test_a_snapshot_is_due_after_so_many_bytes_or_so_long(broker):
+    looking = snapshots(broker, bytes_between=1000, interval_ms=60_000)
+    create_topic(broker.cluster, "little")
+    broker.settle()
+
+    def look():
+        broker.turns.event(looking.look)
+        broker.settle()
+        return len(files(broker))
+
+    assert look() == 0
+    broker.clock.ms += 60_000
+    assert look() == 1
+    broker.clock.ms += 60_000
+    assert look() == 1  # nothing has changed
+    create_topic(broker.cluster, "much", 50)
+    assert look() == 2
+
+
+def test_old_snapshots_go_by_size_and_age_and_the_newest_stays(broker):
+    for name in ("a", "b", "c"):
+        create_topic(broker.cluster, name)
+        broker.settle()
+        taken(broker)
+    assert len(files(broker)) == 3
+    create_topic(broker.cluster, "d")
+    broker.settle()
+    broker.turns.event(snapshots(broker, retention_bytes=1).take)
+    broker.settle()
+    assert len(files(broker)) == 1
+
+
+def test_a_log_with_records_that_a_snapshot_would_lose_gets_none(broker):
+    create_topic(broker.cluster, "a")
+    broker.cluster.metadata_log._replay.skipped[18] += 1
+    broker.turns.event(snapshots(broker).take)
+    broker.settle()
+    assert files(broker) == []
+
+
+def test_a_stop_in_the_middle_leaves_a_part_that_nobody_reads(broker):
+    fill(broker)
+    taking = snapshots(broker)
+    broker.turns.charge(SHARE_US)
+    broker.turns.event(taking.take)
+    taking.stop()
+    broker.settle()
+    assert files(broker) == []
+    assert len(list((broker.directory / "__cluster_metadata-0").glob("*.part"))) == 1
+    broker.stop()
+    broker.start()
+    taken(broker)
+    assert not list((broker.directory / "__cluster_metadata-0").glob("*.part"))
+
+
+def test_a_snapshot_that_cannot_be_written_takes_the_directory_offline(broker, monkeypatch):
+    fill(broker)
+
+    def full(file, buffers):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RealFile, "append", full)
+    broker.turns.event(snapshots(broker).take)
+    broker.settle()
+    assert "No space left" in broker.logs.offline
+    assert files(broker) == []
