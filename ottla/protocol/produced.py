@@ -6,7 +6,7 @@ check does not: consumers would stop on them.
 """
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
@@ -75,19 +75,10 @@ class _Frames(NamedTuple):
     first_null_key: int
 
 
-class _Slice(NamedTuple):
-    """Records that were walked: up to position `at` and index `behind`.
-
-    The next one has `headers` of them at `at` and ends at `stop`, if that is not 0: too many to be walked with others.
-    """
-
-    at: int
-    behind: int
-    high: int
-    low: int
-    first_null_key: int
-    headers: int = 0
-    stop: int = 0
+_Slice: TypeAlias = tuple[int, int, int, int, int, int, int]
+"""Records that were walked, in a plain tuple, because each batch has one: position and index behind them, twice the
+largest and the smallest timestamp delta, the first null key; then, if the next record has too many headers to be walked
+with others, how many of them begin at the position, and where they end, else 0 twice."""
 
 
 def check_produced_batch(
@@ -108,10 +99,11 @@ def check_steps(buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX
     header = read_header(buffer)
     crc = 0
     if header.batch_length >= MIN_BATCH_LENGTH:
-        for at in range(ATTRIBUTES_OFFSET, header.size_bytes, _SLICE_BYTES):
-            if at > ATTRIBUTES_OFFSET:
-                yield _SLICE_BYTES * BYTE_US
-            crc = crc32c(buffer[at : min(at + _SLICE_BYTES, header.size_bytes)], crc)
+        end = header.size_bytes
+        crc = crc32c(buffer[ATTRIBUTES_OFFSET : min(_SLICE_BYTES, end)])
+        for at in range(_SLICE_BYTES, end, _SLICE_BYTES):
+            yield _SLICE_BYTES * BYTE_US
+            crc = crc32c(buffer[at : min(at + _SLICE_BYTES, end)], crc)
     refused = _check_header(header, crc)
     if refused is not None:
         return Checked(refused, None)
@@ -214,16 +206,17 @@ def _check_frames(raw: Buffer, count: int) -> Steps[_Frames]:
     while index < count:
         first = index
         walked = _check_slice(raw, at, index, min(index + SLICE_RECORDS, count))
-        at, index = walked.at, walked.behind
-        high, low = max(high, walked.high), min(low, walked.low)
+        at, index, highest, lowest, null_key, headers, stop = walked
+        high = max(high, highest)
+        low = min(low, lowest)
         if first_null_key < 0:
-            first_null_key = walked.first_null_key
+            first_null_key = null_key
         yield (index - first) * RECORD_US
-        if walked.stop:
-            for left in range(walked.headers, 0, -SLICE_RECORDS):
+        if stop:
+            for left in range(headers, 0, -SLICE_RECORDS):
                 at = _check_headers(raw, at, min(left, SLICE_RECORDS))
                 yield SLICE_RECORDS * RECORD_US
-            if at != walked.stop:
+            if at != stop:
                 raise ProtocolError(f"record {index} is not as long as its fields")
             index += 1
     if at != len(raw):
@@ -298,11 +291,11 @@ def _check_slice(raw: Buffer, at: int, first: int, behind: int) -> _Slice:
             count, at = _count_headers(raw, at - 1, stop)
             headers_left -= count
             if headers_left < 0:
-                return _Slice(at, index, high, low, first_null_key, count, stop)
+                return at, index, high, low, first_null_key, count, stop
             at = _check_headers(raw, at, count)
         if at != stop:
             raise ProtocolError(f"record {index} is not as long as its fields")
-    return _Slice(at, behind, high, low, first_null_key)
+    return at, behind, high, low, first_null_key, 0, 0
 
 
 def _timestamp_delta(raw: Buffer, at: int) -> tuple[int, int]:
