@@ -13,7 +13,10 @@ REQUEST_US: Final = 40.0
 """One request of any kind: frame, header, handler, reply, its part of the system calls."""
 
 REQUEST_BYTE_US: Final = 0.02
-"""One byte of a request's body, decoded into objects (about 0.3 us for each entry of 16 bytes)."""
+"""One byte of a small request's body, decoded into objects."""
+
+REQUEST_ENTRY_US: Final = 2.5
+"""One entry of an array of a large request's body, decoded into an object with its strings and numbers."""
 
 REPLY_ROW_US: Final = 0.5
 """One struct of a reply, written from its values (0.2 us for ten numbers, 0.4 with two strings or lists; a replica list

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
-from ottla.broker.api.context import Api, Broker, Encoded, NoReply, Reply, Request
-from ottla.broker.costs import COPY_BYTE_US, REQUEST_BYTE_US, REQUEST_US
+from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply, Request
+from ottla.broker.costs import COPY_BYTE_US, REQUEST_BYTE_US, REQUEST_ENTRY_US, REQUEST_US
 from ottla.broker.memory import Memory, Room, TooLarge
 from ottla.broker.outbox import Part
 from ottla.broker.turns import Activity, Handler
@@ -19,12 +19,15 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.frames import parse_request_header
 from ottla.protocol.produce_wire import decode_produce_request
+from ottla.protocol.walker import STEP_ENTRIES
 from ottla.protocol.writer import Unwritable
 
 log = logging.getLogger("ottla.dispatch")
 
 PRODUCE: Final = 0
 API_VERSIONS: Final = 18
+DECODED_AT_ONCE_BYTES: Final = 32_768
+"""A larger body may have more entries than a share allows for, and is decoded in steps."""
 _KEY_AND_VERSION: Final = Struct(">hh")
 # Whole requests that no sound client sends: worth a line, unlike errors that come and go with the state of things.
 _MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TRANSACTION_TIMEOUT))
@@ -70,8 +73,7 @@ class Dispatcher:
                 refuse(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
             return None
 
-        turns = self._broker.turns
-        turns.charged_us += REQUEST_US + len(body) * (COPY_BYTE_US if key == PRODUCE else REQUEST_BYTE_US)
+        request = Request(key, version, correlation_id, client_id, peer, None)
 
         def bug(error: Exception) -> None:
             if isinstance(error, (TooLarge, Unwritable)):
@@ -81,30 +83,59 @@ class Dispatcher:
                 log.error("%s v%d from %s failed", api.name, version, peer, exc_info=error)
             refuse(f"{api.name} v{version} failed: {error!r}")
 
-        try:
-            if key == PRODUCE:
-                message = decode_produce_request(version, body)
-                trailing_bytes = message.trailing_bytes
-            else:
-                message, trailing_bytes = codec.read_request(key, version, body)
-        except ProtocolError as error:
-            refuse(f"{api.name} v{version}: {error}")
-            return None
-        except Exception as error:  # a bug of ours; whoever sent this must not wait for ever
-            bug(error)
-            return None
-        if trailing_bytes:  # Kafka ignores them too
-            log.debug("%s v%d of %s has %d bytes behind its body", api.name, version, peer, trailing_bytes)
-        request = Request(key, version, correlation_id, client_id, peer, message)
-
         def finish(reply: Reply) -> None:
             try:
                 _finish(reply, request, send, refuse)
             except Exception as error:
                 bug(error)
 
-        coroutine: Handler[Any] = api.handle(self._broker, request)
-        return turns.start(coroutine, finish, bug)
+        try:
+            coroutine = self._handler(api, request, body)
+        except ProtocolError as error:
+            refuse(f"{api.name} v{version}: {error}")
+            return None
+        except Exception as error:  # a bug of ours; whoever sent this must not wait for ever
+            bug(error)
+            return None
+        return self._broker.turns.start(coroutine, finish, bug)
+
+    def _handler(self, api: Api, request: Request, body: memoryview) -> Handler[Any]:
+        """What serves the request; its body is decoded here unless it is large. Raises ProtocolError."""
+        turns, size_bytes = self._broker.turns, len(body)
+        if api.key == PRODUCE:
+            turns.charged_us += REQUEST_US + size_bytes * COPY_BYTE_US
+            request.body = decode_produce_request(request.api_version, body)
+            _tell_trailing(request, request.body.trailing_bytes)
+        elif size_bytes <= DECODED_AT_ONCE_BYTES:
+            turns.charged_us += REQUEST_US + size_bytes * REQUEST_BYTE_US
+            request.body, trailing_bytes = codec.read_request(api.key, request.api_version, body)
+            _tell_trailing(request, trailing_bytes)
+        else:
+            turns.charged_us += REQUEST_US + size_bytes * COPY_BYTE_US
+            return self._handle_large(api, request, bytes(body))
+        return api.handle(self._broker, request)
+
+    async def _handle_large(self, api: Api, request: Request, body: bytes) -> Reply:
+        turns = self._broker.turns
+        steps = codec.read_request_in_steps(api.key, request.api_version, body)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                request.body, trailing_bytes = end.value
+                break
+            except ProtocolError as error:
+                return Close(f"{api.name} v{request.api_version}: {error}")
+            turns.charge(STEP_ENTRIES * REQUEST_ENTRY_US)
+            await turns.share()
+        _tell_trailing(request, trailing_bytes)
+        return await api.handle(self._broker, request)
+
+
+def _tell_trailing(request: Request, trailing_bytes: int) -> None:
+    if trailing_bytes:  # Kafka ignores them too
+        title = _title(request.api_key)
+        log.debug("%s v%d of %s: %d bytes behind its body", title, request.api_version, request.peer, trailing_bytes)
 
 
 def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:

@@ -2,6 +2,7 @@
 
     decode_request(api_key, version, body)  -> message       strict (see `walker`); ProtocolError for anything else
     read_request(api_key, version, body)    -> (message, trailing bytes)   the same, for who counts trailing bytes
+    read_request_in_steps(...)              -> a generator that ends with it, for large bodies
     response_encoder(api_key, version)      -> encode(correlation_id, *fields)     the framed response, see `writer`
     row_writer(api_key, version, *path)     -> write(rows, *fields)                one struct of an array of it
     encode_request(message, version, correlation_id, client_id) / decode_response(api_key, version, frame)   for clients
@@ -16,6 +17,7 @@ The library is imported on the first use of a message (about 0.15 s), so that `o
 Readers and writers are compiled on the first use of a version (1-2 ms each) and kept for the process.
 """
 
+from collections.abc import Generator
 from functools import cache
 from importlib import import_module
 from struct import Struct
@@ -33,7 +35,7 @@ from ottla.protocol.frames import (
     response_prefix,
     skip_tags,
 )
-from ottla.protocol.walker import Reader, compile_reader
+from ottla.protocol.walker import Reader, SteppedReader, compile_reader, compile_stepped_reader
 from ottla.protocol.writer import Encoder, Writer, compile_response, compile_writer
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "encode_unsupported_api_versions",
     "is_flexible",
     "read_request",
+    "read_request_in_steps",
     "request_class",
     "response_class",
     "response_encoder",
@@ -106,6 +109,13 @@ def _reader(api_key: int, version: int, suffix: str) -> Reader:
     )
 
 
+@cache
+def _stepped_reader(api_key: int, version: int) -> SteppedReader:
+    _check_version(api_key, version)
+    message_class, flexible = _message_class(api_key, "Request"), is_flexible(api_key, version)
+    return compile_stepped_reader(message_class, version, flexible=flexible, max_entries=MAX_ENTRIES)
+
+
 def _check_version(api_key: int, version: int) -> None:
     lowest, highest = schema_versions(api_key)
     if not lowest <= version <= highest:
@@ -120,10 +130,27 @@ def read_request(
     The message owns its data: the frame may be released at once. ProtocolError for an unknown key or version, a body
     that is not what the schema says, or one above `limit_bytes` (not applied to Produce).
     """
-    if len(body) > limit_bytes and api_key != ApiKey.PRODUCE:
-        raise ProtocolError(f"body of {len(body)} bytes for API {api_key} exceeds {limit_bytes}")
+    _check_size(api_key, body, limit_bytes)
     message, taken = _reader(api_key, version, "Request")(bytes(body))
     return message, len(body) - taken
+
+
+def read_request_in_steps(
+    api_key: int, version: int, body: memoryview | bytes, limit_bytes: int = MAX_SMALL_REQUEST_BYTES
+) -> Generator[None, None, tuple[Any, int]]:
+    """`read_request` as a generator, which yields after every `STEP_ENTRIES` entries of arrays; `body` is copied."""
+    _check_size(api_key, body, limit_bytes)
+    return _read_in_steps(_stepped_reader(api_key, version), bytes(body))
+
+
+def _read_in_steps(read: SteppedReader, body: bytes) -> Generator[None, None, tuple[Any, int]]:
+    message, taken = yield from read(body)
+    return message, len(body) - taken
+
+
+def _check_size(api_key: int, body: memoryview | bytes, limit_bytes: int) -> None:
+    if len(body) > limit_bytes and api_key != ApiKey.PRODUCE:
+        raise ProtocolError(f"body of {len(body)} bytes for API {api_key} exceeds {limit_bytes}")
 
 
 def decode_request(

@@ -13,11 +13,14 @@ objects on the way (to walk first and decode afterwards would do the same work t
 - a nullable struct whose marker is neither -1 nor 1
 - more than `MAX_TAGS` tagged fields in one struct, or a known tag whose size is not that of its value
 
+`compile_stepped_reader` makes the same function as a generator, which yields after every `STEP_ENTRIES` entries of
+arrays: a body of many entries takes tens of milliseconds, and whoever reads it may have other things to do in between.
+
 Unknown tags are skipped. What the version does not have reads as the schema's default, as in the library. Time is
 linear in the body. A reader costs 1-2 ms to generate, so callers keep it (see `codec`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from struct import Struct, unpack_from
 from struct import error as StructError
 from typing import Any, Final, NoReturn
@@ -31,6 +34,12 @@ from ottla.protocol.varints import read_unsigned_varint
 Reader = Callable[[bytes], tuple[Any, int]]
 """bytes of a body -> (message, how many of them it took)."""
 
+SteppedReader = Callable[[bytes], Generator[None, None, tuple[Any, int]]]
+"""The same in steps."""
+
+STEP_ENTRIES: Final = 256
+"""A power of two."""
+
 _FORMATS: Final = {
     "int8": "b",
     "int16": "h",
@@ -42,11 +51,17 @@ _FORMATS: Final = {
 }
 _SIZES: Final = {name: Struct(">" + code).size for name, code in _FORMATS.items()}
 _NO_UUID: Final = bytes(16)
+_REFUSALS: Final = (IndexError, StructError, UnicodeDecodeError, ProtocolError)
 
 
 def compile_reader(message_class: Any, version: int, *, flexible: bool, max_entries: int | None = None) -> Reader:
     """The strict reader of `message_class` (one of kafka-python's ApiMessage classes) in `version`."""
-    return _Generator(message_class.__name__, version, flexible, max_entries).compile(message_class)
+    return _Generator(message_class.__name__, version, flexible, max_entries, stepped=False).reader(message_class)
+
+
+def compile_stepped_reader(message_class: Any, version: int, *, flexible: bool, max_entries: int) -> SteppedReader:
+    """`compile_reader` for large bodies."""
+    return _Generator(message_class.__name__, version, flexible, max_entries, stepped=True).stepped(message_class)
 
 
 def _fail(what: str, position: int) -> NoReturn:
@@ -63,11 +78,13 @@ def _bits(value: int) -> set[int] | None:
 class _Generator:
     """Writes the source of one reader: a function for the message and one for each struct that has known tags."""
 
-    def __init__(self, name: str, version: int, flexible: bool, max_entries: int | None) -> None:
+    def __init__(self, name: str, version: int, flexible: bool, max_entries: int | None, stepped: bool) -> None:
         self._name = f"{name} v{version}"
         self._version = version
         self._flexible = flexible
         self._max_entries = max_entries
+        self._stepped = stepped
+        self._in_tags = False
         self._functions: list[str] = []
         self._lines: list[str] = []
         self._count = 0
@@ -83,26 +100,48 @@ class _Generator:
             "bits": _bits,
         }
 
-    def compile(self, message_class: Any) -> Reader:
-        self._lines = ["def walk(data):", "    end = len(data)", "    pos = 0", f"    left = {self._max_entries}"]
-        self._struct("message", message_class, message_class.fields.values(), 1)
-        self._emit(1, "return message, pos")
-        source = "\n".join([*self._functions, *self._lines])
-        exec(compile(source, f"<reader of {self._name}>", "exec"), self._names)
-        walk: Reader = self._names["walk"]
-        name = self._name
+    def reader(self, message_class: Any) -> Reader:
+        walk: Reader = self._compile(message_class)
+        refused = self._refused
 
         def read(body: bytes) -> tuple[Any, int]:
             try:
                 return walk(body)
-            except (IndexError, StructError):
-                raise ProtocolError(f"{name}: cut short, {len(body)} bytes") from None
-            except UnicodeDecodeError:
-                raise ProtocolError(f"{name}: a string is not UTF-8") from None
-            except ProtocolError as error:
-                raise ProtocolError(f"{name}: {error}") from None
+            except _REFUSALS as error:
+                raise refused(error, body) from None
 
         return read
+
+    def stepped(self, message_class: Any) -> SteppedReader:
+        walk: SteppedReader = self._compile(message_class)
+        refused = self._refused
+
+        def read(body: bytes) -> Generator[None, None, tuple[Any, int]]:
+            try:
+                return (yield from walk(body))
+            except _REFUSALS as error:
+                raise refused(error, body) from None
+
+        return read
+
+    def _refused(self, error: Exception, body: bytes) -> ProtocolError:
+        if isinstance(error, (IndexError, StructError)):
+            return ProtocolError(f"{self._name}: cut short, {len(body)} bytes")
+        if isinstance(error, UnicodeDecodeError):
+            return ProtocolError(f"{self._name}: a string is not UTF-8")
+        return ProtocolError(f"{self._name}: {error}")
+
+    def _compile(self, message_class: Any) -> Any:
+        self._lines = ["def walk(data):", "    end = len(data)", "    pos = 0", f"    left = {self._max_entries}"]
+        if self._stepped:
+            self._emit(1, "passed = 0")
+        self._struct("message", message_class, message_class.fields.values(), 1)
+        if self._stepped:
+            self._emit(1, "if passed < 0: yield")  # a generator, also where no array has a loop
+        self._emit(1, "return message, pos")
+        source = "\n".join([*self._functions, *self._lines])
+        exec(compile(source, f"<reader of {self._name}>", "exec"), self._names)
+        return self._names["walk"]
 
     def _emit(self, depth: int, line: str) -> None:
         self._lines.append("    " * depth + line)
@@ -218,6 +257,9 @@ class _Generator:
         items, item = self._name_for("items"), self._name_for("item")
         self._emit(depth, f"    {target} = {items} = []")
         self._emit(depth, f"    for _ in range({count}):")
+        if self._stepped and not self._in_tags:
+            self._emit(depth, "        passed += 1")
+            self._emit(depth, f"        if passed & {STEP_ENTRIES - 1} == 0: yield")
         if entry.is_struct():
             self._struct(item, field.data_class, field.fields.values(), depth + 2)
         else:
@@ -237,6 +279,7 @@ class _Generator:
     def _tag_function(self, tagged: list[Any]) -> str:
         """A function that reads the tag section at `pos` into `target` and returns the position behind it."""
         outer, name = self._lines, self._name_for("tags")
+        was_in_tags, self._in_tags = self._in_tags, True
         self._lines = [f"def {name}(data, pos, end, target):", f"    left = {self._max_entries}"]
         self._emit(1, "count, pos = varint(data, pos)")
         self._emit(1, f"if count > {MAX_TAGS}: fail('more than {MAX_TAGS} tagged fields', pos)")
@@ -252,7 +295,7 @@ class _Generator:
         self._emit(2, "pos = stop")
         self._emit(1, "return pos")
         self._functions.extend(self._lines)
-        self._lines = outer
+        self._lines, self._in_tags = outer, was_in_tags
         return name
 
     def _smallest(self, field: Any, *, nullable: bool) -> int:

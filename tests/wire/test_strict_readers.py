@@ -4,17 +4,36 @@ import random
 
 import pytest
 
+from ottla.protocol import codec
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.frames import MAX_TAGS, is_flexible
-from ottla.protocol.walker import compile_reader
+from ottla.protocol.walker import STEP_ENTRIES, compile_reader, compile_stepped_reader
 from tests.wire.messages import MessageMaker, every_message, library_bytes, library_message
 
+DELETE_RECORDS = 21
 MESSAGES = list(every_message())
 SEEDS = range(4)
 
 
 def reader_of(message_class, api_key, version):
     return compile_reader(message_class, version, flexible=is_flexible(api_key, version))
+
+
+def stepped_reader_of(message_class, api_key, version):
+    """Reads to the end, and tells after how many rests."""
+    flexible = is_flexible(api_key, version)
+    read = compile_stepped_reader(message_class, version, flexible=flexible, max_entries=1 << 20)
+
+    def read_all(body):
+        rests, steps = 0, read(body)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return *end.value, rests
+            rests += 1
+
+    return read_all
 
 
 def samples(message_class, version):
@@ -115,3 +134,30 @@ def test_unknown_tags_are_skipped_up_to_the_limit():
             read(plain[:-1] + bytes([MAX_TAGS + 1]) + b"\xe8\x07\x02hi" * (MAX_TAGS + 1))
         with pytest.raises(ProtocolError):
             read(plain[:-1] + b"\xff\xff\xff\xff\x07")
+
+
+def test_readers_in_steps_read_and_refuse_the_same():
+    for message_class, api_key, version in MESSAGES:
+        read, read_all = reader_of(message_class, api_key, version), stepped_reader_of(message_class, api_key, version)
+        for body in samples(message_class, version):
+            message, taken, rests = read_all(body + b"tail")
+            assert (message.to_dict(json=False), taken) == (read(body)[0].to_dict(json=False), len(body))
+            assert rests <= len(body) // STEP_ENTRIES
+            for cut in range(0, len(body), 7):
+                with pytest.raises(ProtocolError) as plain:
+                    read(body[:cut])
+                with pytest.raises(ProtocolError) as stepped:
+                    read_all(body[:cut])
+                assert str(plain.value) == str(stepped.value)
+
+
+@pytest.mark.parametrize("topics, partitions", [(1, 3_000), (3_000, 1), (60, 50)])
+def test_a_reader_in_steps_rests_however_its_entries_are_nested(topics, partitions):
+    request = codec.request_class(DELETE_RECORDS)
+    topic = request.DeleteRecordsTopic
+    rows = [topic.DeleteRecordsPartition(version=2, partition_index=n, offset=n) for n in range(partitions)]
+    message = request(version=2, topics=[topic(version=2, name="t", partitions=rows)] * topics, timeout_ms=1)
+    body = bytes(message.encode(version=2))
+    _, taken, rests = stepped_reader_of(request, DELETE_RECORDS, 2)(body)
+    assert taken == len(body)
+    assert rests == (topics + topics * partitions) // STEP_ENTRIES

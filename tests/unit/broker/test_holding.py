@@ -11,7 +11,7 @@ from ottla.broker.dispatch import PRODUCE
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.turns import Wait
 from ottla.protocol.produce_wire import decode_produce_request
-from tests.unit.broker.test_connection import Peer, echo, heartbeat
+from tests.unit.broker.peer import Peer, echo, heartbeat
 
 MIB = 1 << 20
 BUDGET = 16 * MIB

@@ -9,7 +9,7 @@ from ottla.broker.api.context import Encoded
 from ottla.broker.outbox import EDGE_BYTES, PIECE_BYTES
 from ottla.broker.ports.slices import CutShort
 from ottla.broker.turns import SHARE_US, Wait
-from tests.unit.broker.test_connection import Peer, echo, heartbeat
+from tests.unit.broker.peer import Peer, echo, heartbeat
 
 LARGE = 3 * PIECE_BYTES
 

@@ -1,0 +1,105 @@
+"""A client of one connection without a socket, and what it sends."""
+
+import struct
+
+from ottla.broker.api.context import Api, Broker, Encoded
+from ottla.broker.config import Config
+from ottla.broker.connection import Connection
+from ottla.broker.dispatch import PRODUCE, Dispatcher
+from ottla.broker.turns import Turns
+from ottla.protocol.frames import SharedMemory
+
+HEARTBEAT = 12
+
+
+class Transport:
+    """`takes` is how many bytes its socket takes until the connection is told to wait; None for all."""
+
+    def __init__(self):
+        self.protocol = None
+        self.takes = None
+        self.written = []
+        self.closed = False
+        self.aborted = False
+        self.reading = True
+
+    def write(self, data):
+        self.written.append(bytes(data))
+        if self.takes is not None:
+            self.takes -= len(data)
+            if self.takes <= 0:
+                self.protocol.pause_writing()
+
+    def writelines(self, buffers):
+        self.write(b"".join(buffers))
+
+    def get_extra_info(self, name):
+        return ("10.0.0.1", 4711) if name == "peername" else None
+
+    def set_write_buffer_limits(self, high):
+        assert high == 0
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
+
+    def get_write_buffer_size(self):
+        return 0 if self.takes is None else max(0, -self.takes)
+
+    def close(self):
+        self.closed = True
+
+    def abort(self):
+        self.closed = self.aborted = True
+
+
+class Peer:
+    """A client of one connection whose handlers are given by the test; of the broker of `other`, or of its own."""
+
+    def __init__(self, handle, memory_bytes=256 << 20, other=None):
+        self.bugs = []
+        self.later = []
+        self.turns = Turns(self.later.append, self.bugs.append) if other is None else other.turns
+        self.broker = broker = (
+            Broker(Config(), None, self.turns, None, None, None, None, "h", 1, memory_bytes)
+            if other is None
+            else other.broker
+        )
+        table = {HEARTBEAT: Api(HEARTBEAT, "Heartbeat", 0, 2, handle), PRODUCE: Api(PRODUCE, "Produce", 3, 3, handle)}
+        self.connections = set()
+        self.connection = Connection(Dispatcher(broker, table), self.turns, self.connections, Config(), SharedMemory())
+        self.transport = Transport()
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)
+
+    def receive(self, data):
+        while data:
+            memory = self.connection.get_buffer(-1)
+            count = min(len(memory), len(data))
+            memory[:count] = data[:count]
+            del memory
+            self.connection.buffer_updated(count)
+            data = data[count:]
+
+    def next_turn(self):
+        """Run what was put off to it; whether there was anything."""
+        due, self.later[:] = self.later[:], []
+        for callback in due:
+            self.turns.event(callback)
+        return bool(due)
+
+    @property
+    def sent(self):
+        return b"".join(self.transport.written)
+
+
+def heartbeat(correlation_id, version=0, group=b"g"):
+    body = struct.pack(">h", len(group)) + group + struct.pack(">i", 1) + struct.pack(">h", 1) + b"m"
+    payload = struct.pack(">hhih", HEARTBEAT, version, correlation_id, -1) + body
+    return struct.pack(">i", len(payload)) + payload
+
+
+async def echo(broker, request):
+    return Encoded([struct.pack(">i", request.correlation_id)])
