@@ -81,6 +81,8 @@ class Profile(NamedTuple):
     """So many copiers share their inputs as members of a group, at most."""
     compacts: bool = False
     """Logs roll and are compacted all the time, the internal ones and a topic of keys; a part of it is deleted."""
+    greedy: int = 0
+    """So many clients ask for as much as requests can."""
     impatient: float = 0.0
     """Share of the producers that ask again too early, and again what was answered."""
     recompresses: bool = False
@@ -115,6 +117,7 @@ PROFILES: Final = {
                 kills=(0, 1), kill_calls=(0, 1), stalls=(0, 0)),
         Profile("groups", members=4, copiers=(0, 0), producers=(0, 1), kill_calls=(0, 1)),
         Profile("impatient", weather=Weather(late=0.8, late_ms=1500.0), impatient=0.7, kill_calls=(0, 1)),
+        Profile("greedy", greedy=2, kills=(0, 1), kill_calls=(0, 1), stops=(0, 1)),
         Profile("compaction", compacts=True, kills=(0, 2), kill_calls=(2, 6), small_segments=1.0),
         Profile("compaction-power", compacts=True, kills=(0, 1), kill_calls=(0, 3), power=(0, 2), kill_powers=(0, 2),
                 small_segments=1.0, flush_ms=(0.5, 20.0)),

@@ -25,6 +25,7 @@ from ottla.testkit.simulation.consumers import Consumer, Copier, KeyReader
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.faults import Fault, Profile
 from ottla.testkit.simulation.ghosts import Ghosts
+from ottla.testkit.simulation.greedy import OWN, Greedy
 from ottla.testkit.simulation.history import History
 from ottla.testkit.simulation.invariants import IS_OFFLINE, Invariants
 from ottla.testkit.simulation.members import Member
@@ -236,6 +237,8 @@ class World:
         found = {}
         for name, left in self._scanned():
             topic, _, index = name.rpartition("-")
+            if topic.startswith(OWN):
+                continue  # nobody keeps a history of these
             whole = self.ghosts is not None and name in self.ghosts
             found[f"{topic}/{index}"] = self.ghosts.scanned(name) if self.ghosts is not None and whole else left
         return found
@@ -307,6 +310,9 @@ class World:
         if people.random() < profile.admin:
             admin = Admin(self, "admin", child())
             hired.append((admin, admin.run))
+        for number in range(profile.greedy):
+            greedy = Greedy(self, f"greedy-{number}", Random(self._later.getrandbits(64)))
+            hired.append((greedy, greedy.run))
         for process, script in hired:
             delay_ms = people.random() * 400
             if self.only_clients is None or process.name in self.only_clients:

@@ -1,0 +1,27 @@
+"""Clients that ask for as much as requests can: no event holds the others, and nobody's promise is broken."""
+
+from functools import partial
+
+from ottla.broker.turns import Turns
+from ottla.testkit.simulation.faults import PROFILES
+from ottla.testkit.simulation.outcome import run_seed
+
+GREEDY = PROFILES["greedy"]
+
+
+def test_no_greedy_client_holds_the_others():
+    asked = 0
+    for seed in range(25):
+        outcome = run_seed(seed, GREEDY)
+        assert outcome.problems == [], seed
+        asked += outcome.met["greedy requests"]
+    assert asked > 400
+
+
+def test_handlers_that_never_rest_are_noticed(monkeypatch):
+    async def never(turns, on_discard=None):
+        """Go on, whatever was charged."""
+
+    monkeypatch.setattr(Turns, "share", never)
+    problems = map(partial(run_seed, profile=GREEDY), range(25))
+    assert any(line.startswith("held: ") for outcome in problems for line in outcome.problems)
