@@ -284,11 +284,15 @@ def offsets_of_nobody_in_particular(stage):
     stage.fetch(None)
     stage.fetch([])
     stage.fetch([("no-such-topic", [0]), (topic, [0, 5])])
-    stage.fetch([(topic, [0, 0]), (topic, [0])])
     stage.fetch(None, version=2)
     stage.commit([(topic, [(0, 9, "")])], version=4, retention_ms=60_000)
     stage.commit([(topic, [(1, 9, "")])], version=2, retention_ms=60_000)
     stage.fetch()
+
+
+def offsets_named_three_times(stage):
+    stage.commit([(stage.topic, [(0, 1, "")])])
+    stage.fetch([(stage.topic, [0, 0]), (stage.topic, [0])])
 
 
 def offsets_in_transactions(stage):

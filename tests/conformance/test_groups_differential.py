@@ -4,7 +4,7 @@ import time
 
 import pytest
 from group_end_scripts import SCRIPTS as END_SCRIPTS
-from group_scripts import SCRIPTS
+from group_scripts import SCRIPTS, offsets_named_three_times
 from group_stage import TIMEOUT_S, Stage, part, request
 
 from ottla.client.connection import BlockingConnection
@@ -56,3 +56,12 @@ def test_ottla_answers_as_kafka_does(bootstraps, script):
         if our_line != their_line
     ]
     assert not differences, "\n".join(f"{step}: {us}\n{' ' * 4}{they}" for step, us, they in differences)
+
+
+@pytest.mark.conformance
+@pytest.mark.maven
+def test_a_partition_named_three_times_is_answered_once(bootstraps):
+    """Kafka answers each mention, with up to 4 KB for 4 bytes (docs/decisions/named-twice.md)."""
+    ours, theirs = (transcript(bootstrap, offsets_named_three_times) for bootstrap in bootstraps)
+    assert ours[:-1] == theirs[:-1]
+    assert [str(lines[-1]).count(TOPIC) for lines in (ours, theirs)] == [1, 3]
