@@ -64,6 +64,7 @@ async def _delete(broker: Broker, wanted: Sequence[Asked], outcomes: dict[Asked,
     """Log the end of each topic that may be deleted; nobody else changes them meanwhile."""
     deleted: set[bytes] = set()
     for each in wanted:
+        await broker.cluster.controller.room()
         outcome = _find(broker, *each)
         topic = outcome.topic
         if topic is not None and topic.topic_id in deleted:

@@ -25,7 +25,7 @@ from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.broker.cluster.image import MetadataImage, Placement, Topic
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.cluster.names import collision_key
-from ottla.broker.costs import RECORD_US, ROW_US
+from ottla.broker.costs import RECORD_US
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
@@ -52,6 +52,9 @@ FEATURES: Final = "features/"
 PREFETCH_LEFT: Final = PRODUCER_ID_BLOCK // 10
 """Ids that are left when the next block is asked for (`RPCProducerIdManager.PREFETCH_THRESHOLD`)."""
 LOG_LINE_US: Final = 20.0
+APPLIED_AT_ONCE: Final = 100
+"""Topics; each takes some 15 us to be applied."""
+BURY_US: Final = 50.0
 _PARTITIONS_AT_ONCE: Final = 500
 
 
@@ -97,6 +100,7 @@ class Controller:
         self._new_topic_id = new_topic_id
         self._directory_id = directory_id
         self._claims = Claims(turns)
+        self._since_applied = 0
         self._removing: dict[bytes, tuple[Topic, Iterator[int]]] = {}
         self._free_producer_ids = range(0)
         self._next_block = range(0)
@@ -148,6 +152,13 @@ class Controller:
         if error:
             raise OSError(f"the metadata log did not keep a record: {error.name}")
 
+    async def room(self) -> None:
+        """Wait if many changes are logged and not applied: all that one sync covers is applied in one step."""
+        self._since_applied += 1
+        if self._since_applied >= APPLIED_AT_ONCE:
+            self._since_applied = 0
+            await self.applied()
+
     # --- topics: called in a change that has claimed the name ------------------------------------------------------
 
     async def create_topic(self, name: str, partition_count: int, configs: dict[str, str]) -> bytes:
@@ -155,6 +166,7 @@ class Controller:
 
         Raises OSError, as whatever changes the metadata, when the change cannot be logged.
         """
+        await self.room()
         topic_id = self._new_topic_id()
         records: list[MetadataRecord] = [TopicRecord(name, topic_id)]
         records += [ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items()]
@@ -231,7 +243,7 @@ class Controller:
         buried: list[str] = []
         for index in indexes:
             buried += self._partitions.bury(topic, index)
-            self.turns.charge(ROW_US)
+            self.turns.charge(BURY_US)
             await self.turns.share()
         self._partitions.remove_later(buried)
         self._removing.pop(topic.topic_id, None)

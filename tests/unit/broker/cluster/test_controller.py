@@ -7,6 +7,7 @@ import pytest
 
 from ottla.broker.api import create_topics, delete_topics, metadata
 from ottla.broker.api.context import Request
+from ottla.broker.cluster import controller
 from ottla.broker.config import Config
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
@@ -98,6 +99,17 @@ def test_all_topics_of_a_request_share_one_sync_without_a_directory(held):
     (path,) = held.end_sync()
     assert path.endswith(".log")
     assert codes(created) == [E.NONE] * 20 and codes(asked) == [E.NONE] * 2
+
+
+def test_of_many_topics_some_are_applied_before_the_others_are_logged(held, monkeypatch):
+    monkeypatch.setattr(controller, "APPLIED_AT_ONCE", 10)
+    created = held.create(*(f"t{number}" for number in range(25)))
+    seen = []
+    while not created:
+        seen.append(len(held.broker.cluster.topics))
+        held.end_sync()
+    assert seen == [0, 9, 19]
+    assert codes(created) == [E.NONE] * 25
 
 
 def test_of_two_who_create_one_name_at_once_the_second_is_told_that_it_exists(held):
