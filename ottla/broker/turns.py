@@ -12,8 +12,9 @@ Rules
    elsewhere is taken back by `Wait.on_discard`.
 6. Nobody holds the broker. Work whose size a client or the state decides is charged to one ledger (`charge`, at the
    costs of `costs.py`) and asks after each piece whether others are due (`await share()`). Whoever finds the share
-   spent rests in one queue for the whole broker, which gets one share per pass of the event loop: requests that have
-   arrived meanwhile go ahead, and a thousand long requests take no more of a pass than one does.
+   spent rests, and all who rest get one share together per pass of the event loop: requests that have arrived meanwhile
+   go ahead, and a thousand long requests take no more of a pass than one does. A small request does not rest at all,
+   and one of middle size goes ahead of those that have rested often, which keep half of each share.
 """
 
 from collections import deque
@@ -22,6 +23,12 @@ from typing import Any, Final, Generic, TypeVar
 
 SHARE_US: Final = 2_000.0
 """What may be charged between two looks at the sockets before long work must rest."""
+
+OWN_US: Final = 200.0
+"""What a request that has just arrived may take before it rests for what others have charged."""
+
+SHORT_RESTS: Final = 4
+"""Who has rested more often than this is long, and goes behind those who have not."""
 
 MOST_LOOKS: Final = 8
 """At the sockets, for input that keeps somebody alive; a busy broker is never out of input."""
@@ -70,18 +77,32 @@ class Wait(Generic[T]):
             self.on_discard()
 
 
-class Activity(Generic[R]):
-    """A handler that has suspended at least once."""
+class _Rest(Wait[None]):
+    """A handler that lets others go ahead."""
 
-    __slots__ = ("_coroutine", "_on_bug", "_on_result", "_wait")
+    __slots__ = ()
+
+    def attach(self, activity: "Activity[Any]") -> None:
+        super().attach(activity)
+        activity.rests += 1
+        self._turns.queue(lambda: self.wake(None), long=activity.rests > SHORT_RESTS)
+
+
+class Activity(Generic[R]):
+    """A handler that has suspended at least once. `rests` is how often it has let others go ahead."""
+
+    __slots__ = ("_coroutine", "_on_bug", "_on_result", "_turns", "_wait", "rests")
 
     def __init__(
         self,
+        turns: "Turns",
         coroutine: Handler[R],
         wait: Wait[Any],
         on_result: Callable[[R], None],
         on_bug: Callable[[Exception], None],
     ) -> None:
+        self.rests = 0
+        self._turns = turns
         self._coroutine = coroutine
         self._on_result = on_result
         self._on_bug = on_bug
@@ -92,6 +113,7 @@ class Activity(Generic[R]):
         """Resume the handler; to its end, or to its next `Wait`."""
         if self._wait is None:
             return
+        self._turns.is_fresh = False
         try:
             wait = self._coroutine.send(None)
         except StopIteration as stop:
@@ -155,6 +177,8 @@ class Turns:
 
     __slots__ = (
         "_at_end",
+        "_began_us",
+        "_long",
         "_next_turn",
         "_on_bug",
         "_ready",
@@ -164,6 +188,7 @@ class Turns:
         "_share_began_us",
         "charged_us",
         "events",
+        "is_fresh",
     )
 
     def __init__(self, next_turn: Callable[[Callable[[], None]], None], on_bug: Callable[[Exception], None]) -> None:
@@ -173,8 +198,12 @@ class Turns:
         self._at_end: list[Callable[[], None]] = []
         self._running = False
         self._resting: deque[Callable[[], None]] = deque()
+        self._long: deque[Callable[[], None]] = deque()
         self._renewing = False
         self._share_began_us = 0.0
+        self._began_us = 0.0
+        self.is_fresh = False
+        """Whether the handler that runs has never waited."""
         self.charged_us = 0.0
         """Microseconds of work charged since the start. Who cannot afford a call adds to it directly."""
         self.events = 0
@@ -250,6 +279,8 @@ class Turns:
         self, coroutine: Handler[R], on_result: Callable[[R], None], on_bug: Callable[[Exception], None]
     ) -> Activity[R] | None:
         """Drive a handler to its end or its first `Wait`; returns the activity in the second case."""
+        self.is_fresh = True
+        self._began_us = self.charged_us
         try:
             wait = coroutine.send(None)
         except StopIteration as stop:
@@ -258,25 +289,29 @@ class Turns:
         except Exception as error:
             on_bug(error)
             return None
-        return Activity(coroutine, wait, on_result, on_bug)
+        return Activity(self, coroutine, wait, on_result, on_bug)
 
     async def share(self, on_discard: Callable[[], None] | None = None) -> None:
         """Go on at once while the share lasts, in a later turn when it is spent.
 
         Every loop over what a client or the state can make long charges for an item and awaits this.
         """
-        if self.charged_us - self._share_began_us >= SHARE_US:
-            await self.pause(on_discard)
+        charged_us = self.charged_us
+        if charged_us - self._share_began_us < SHARE_US or (self.is_fresh and charged_us - self._began_us < OWN_US):
+            return
+        await self.pause(on_discard)
 
     async def pause(self, on_discard: Callable[[], None] | None = None) -> None:
         """Let other events run: the handler goes on in a later turn, in its order among those who rest."""
-        wait: Wait[None] = Wait(self, on_discard)
-        self.rest(lambda: wait.wake(None))
-        await wait
+        await _Rest(self, on_discard)
 
     def rest(self, work: Callable[[], None]) -> None:
         """Run `work` in a later turn, in its order among those who rest."""
-        self._resting.append(work)
+        self.queue(work, long=False)
+
+    def queue(self, work: Callable[[], None], *, long: bool) -> None:
+        """`rest`, behind those who are not `long`."""
+        (self._long if long else self._resting).append(work)
         self._renew()
 
     def _renew(self) -> None:
@@ -288,17 +323,28 @@ class Turns:
     def _begin_share(self) -> None:
         self._renewing = False
         self._share_began_us = self.charged_us
-        self._go_on(len(self._resting))
+        self._go_on(len(self._resting), len(self._long), True)
 
-    def _go_on(self, most: int) -> None:
-        """Run one who rests and what that wakes, then the next: `most` of them, and only while the share lasts."""
-        if not self._resting:
+    def _go_on(self, short: int, long: int, owed: bool) -> None:
+        """Run one who rests and what that wakes, then the next, while the share lasts.
+
+        At most so many `short` and `long` ones: who rests again waits for the next pass. The long ones keep half of the
+        share, and one of them goes on in every pass (`owed`: none did yet).
+        """
+        spent_us = self.charged_us - self._share_began_us
+        if short and spent_us < (SHARE_US / 2 if long else SHARE_US):
+            short -= 1
+            work = self._resting.popleft()
+        elif long and (owed or spent_us < SHARE_US):
+            long -= 1
+            owed = False
+            work = self._long.popleft()
+        else:
+            if self._resting or self._long:
+                self._renew()
             return
-        if most == 0 or self.over:
-            self._renew()
-            return
-        self._guarded(self._resting.popleft())
-        self._ready.append(lambda: self._go_on(most - 1))
+        self._guarded(work)
+        self._ready.append(lambda: self._go_on(short, long, owed))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.turns import SHARE_US, Gate, Turns, Wait
+from ottla.broker.turns import OWN_US, SHARE_US, SHORT_RESTS, Gate, Turns, Wait
 
 
 class Loop:
@@ -271,3 +271,49 @@ def test_who_gives_way_without_a_charge_comes_back_in_the_next_pass(loop):
         loop.turns.event(loop.queue.pop(0))
         passes += 1
     assert passes == 3
+
+
+def test_a_small_request_does_not_rest_for_the_large_ones_of_others(loop):
+    seen = []
+    long_work(loop, "a", seen, 3)
+
+    async def small():
+        loop.turns.charge(OWN_US / 2)
+        await loop.turns.share()
+        seen.append("small")
+
+    loop.turns.event(lambda: loop.turns.start(small(), lambda _: None, loop.bugs.append))
+    assert seen == ["a0", "a1", "small"]
+
+
+def test_who_was_woken_rests_when_the_share_is_spent(loop):
+    """A thousand who wait for one event are each small, and together they are not."""
+    seen, wait = [], Wait(loop.turns)
+
+    async def handler():
+        await wait
+        await loop.turns.share()
+        seen.append("went on")
+
+    loop.turns.start(handler(), lambda _: None, loop.bugs.append)
+    loop.turns.charge(SHARE_US)
+    loop.turns.event(lambda: wait.wake(None))
+    assert seen == []
+    loop.run()
+    assert seen == ["went on"]
+
+
+def test_who_has_rested_often_goes_behind_those_who_have_not_and_is_never_left_out(loop):
+    seen = []
+    long_work(loop, "long", seen, 40)
+    for _ in range(2 * SHORT_RESTS):
+        loop.turns.event(loop.queue.pop(0))
+    passes = []
+    for number in range(8):
+        long_work(loop, f"new{number}-", seen, 2)
+        seen.clear()
+        loop.turns.event(loop.queue.pop(0))
+        passes.append(list(seen))
+    for number, ran in enumerate(passes):
+        assert ran[0] == f"new{number}-1"  # it has the first half
+        assert ran[1].startswith("long")
