@@ -34,6 +34,9 @@ APPEND_US: Final = 20.0
 LOOK_US: Final = 0.2
 """One entry of a table that is looked at and left as it is."""
 
+OPEN_PARTITION_US: Final = 400.0
+"""One partition that is opened, or made: a directory, three files, their names, beside the calls that are charged."""
+
 FILE_CALL_US: Final = 20.0
 """One call for a file or a name that only touches memory: open, rename, remove, list, make a directory."""
 

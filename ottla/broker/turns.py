@@ -14,21 +14,28 @@ Rules
    costs of `costs.py`) and asks after each piece whether others are due (`await share()`). Whoever finds the share
    spent rests, and all who rest get one share together per pass of the event loop: requests that have arrived meanwhile
    go ahead, and a thousand long requests take no more of a pass than one does. A small request does not rest at all,
-   and one of middle size goes ahead of those that have rested often, which keep half of each share.
+   and one of middle size goes ahead of those that have rested often.
 """
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from heapq import heappop, heappush
 from typing import Any, Final, Generic, TypeVar
 
 SHARE_US: Final = 2_000.0
 """What may be charged between two looks at the sockets before long work must rest."""
 
-OWN_US: Final = 200.0
+OWN_US: Final = 300.0
 """What a request that has just arrived may take before it rests for what others have charged."""
 
-SHORT_RESTS: Final = 4
-"""Who has rested more often than this is long, and goes behind those who have not."""
+PASSES_BEHIND: Final = 4
+"""Who rests once more stands so many passes further behind those who come now, who may be short."""
+
+PASSES_BEHIND_MOST: Final = 32
+"""Nobody stands further behind: whoever comes later than that waits for the longest work too."""
+
+CONNECTION_RESTS: Final = 2
+"""A connection that has sent more than it may be served at once stands where a request does that has rested twice."""
 
 MOST_LOOKS: Final = 8
 """At the sockets, for input that keeps somebody alive; a busy broker is never out of input."""
@@ -85,7 +92,7 @@ class _Rest(Wait[None]):
     def attach(self, activity: "Activity[Any]") -> None:
         super().attach(activity)
         activity.rests += 1
-        self._turns.queue(lambda: self.wake(None), long=activity.rests > SHORT_RESTS)
+        self._turns.queue(lambda: self.wake(None), activity.rests)
 
 
 class Activity(Generic[R]):
@@ -178,9 +185,10 @@ class Turns:
     __slots__ = (
         "_at_end",
         "_began_us",
-        "_long",
         "_next_turn",
         "_on_bug",
+        "_passes",
+        "_queued",
         "_ready",
         "_renewing",
         "_resting",
@@ -197,8 +205,9 @@ class Turns:
         self._ready: deque[Callable[[], None]] = deque()
         self._at_end: list[Callable[[], None]] = []
         self._running = False
-        self._resting: deque[Callable[[], None]] = deque()
-        self._long: deque[Callable[[], None]] = deque()
+        self._resting: list[tuple[int, int, Callable[[], None]]] = []  # a heap
+        self._queued = 0
+        self._passes = 0
         self._renewing = False
         self._share_began_us = 0.0
         self._began_us = 0.0
@@ -307,11 +316,13 @@ class Turns:
 
     def rest(self, work: Callable[[], None]) -> None:
         """Run `work` in a later turn, in its order among those who rest."""
-        self.queue(work, long=False)
+        self.queue(work, CONNECTION_RESTS)
 
-    def queue(self, work: Callable[[], None], *, long: bool) -> None:
-        """`rest`, behind those who are not `long`."""
-        (self._long if long else self._resting).append(work)
+    def queue(self, work: Callable[[], None], rests: int) -> None:
+        """`rest` for who has rested so often already."""
+        self._queued += 1
+        behind = min(rests * PASSES_BEHIND, PASSES_BEHIND_MOST)
+        heappush(self._resting, (self._passes + behind, self._queued, work))
         self._renew()
 
     def _renew(self) -> None:
@@ -322,29 +333,20 @@ class Turns:
 
     def _begin_share(self) -> None:
         self._renewing = False
+        self._passes += 1
         self._share_began_us = self.charged_us
-        self._go_on(len(self._resting), len(self._long), True)
+        self._go_on(len(self._resting))
 
-    def _go_on(self, short: int, long: int, owed: bool) -> None:
-        """Run one who rests and what that wakes, then the next, while the share lasts.
-
-        At most so many `short` and `long` ones: who rests again waits for the next pass. The long ones keep half of the
-        share, and one of them goes on in every pass (`owed`: none did yet).
-        """
-        spent_us = self.charged_us - self._share_began_us
-        if short and spent_us < (SHARE_US / 2 if long else SHARE_US):
-            short -= 1
-            work = self._resting.popleft()
-        elif long and (owed or spent_us < SHARE_US):
-            long -= 1
-            owed = False
-            work = self._long.popleft()
-        else:
-            if self._resting or self._long:
-                self._renew()
+    def _go_on(self, most: int) -> None:
+        """Run one who rests and what that wakes, then the next: `most` of them, and only while the share lasts."""
+        if not self._resting:
             return
+        if most == 0 or self.over:
+            self._renew()
+            return
+        _, _, work = heappop(self._resting)
         self._guarded(work)
-        self._ready.append(lambda: self._go_on(short, long, owed))
+        self._ready.append(lambda: self._go_on(most - 1))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

@@ -16,7 +16,7 @@ from ottla.broker.cluster.features import METADATA_FEATURE, METADATA_VERSION, TR
 from ottla.broker.cluster.image import MetadataImage, Topic
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC, METADATA_TOPIC_ID, RECORDS_PER_COMMIT, MetadataLog
 from ottla.broker.cluster.names import topic_name_problem
-from ottla.broker.costs import ROW_US
+from ottla.broker.costs import OPEN_PARTITION_US
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import PartitionSettings
@@ -354,6 +354,7 @@ class Cluster:
             self._log.commit(changes[start : start + RECORDS_PER_COMMIT])
 
     def _open(self, topic: Topic, index: int) -> Partition:
+        self._turns.charge(OPEN_PARTITION_US)
         epoch = topic.leader_epochs[index]
         if (topic.name, index) in self._absent:
             partition = self._store.absent_partition(topic.name, index, topic.topic_id, epoch)
@@ -409,7 +410,6 @@ class Cluster:
         if index >= len(partitions) or partitions[index] is not None:
             return False
         self._open(self.image.topics[name], index)
-        self._turns.charge(ROW_US)
         return True
 
     def _start(self, work: Handler[None]) -> None:

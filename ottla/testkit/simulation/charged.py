@@ -36,3 +36,7 @@ class ChargedTurns(Turns):
         self.most_us = max(self.most_us, cost_us)
         if cost_us > MOST_EVENT_US:
             self._on_excess(getattr(work, "__qualname__", repr(work)), cost_us)
+
+    def alone(self, work: Callable[[], None]) -> None:
+        """An event while nobody is there who could wait."""
+        super().event(work)

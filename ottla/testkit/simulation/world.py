@@ -382,7 +382,7 @@ class World:
         assembly.start_housekeeping()
         self._life += 1
         if self._life == 1:
-            turns.event(lambda: self._furnish(assembly))
+            turns.alone(lambda: self._furnish(assembly))
         self.peer = PeerLink(assembly, self)
         if self._small_segments:
             cluster = assembly.broker.cluster

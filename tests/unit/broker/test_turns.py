@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.turns import OWN_US, SHARE_US, SHORT_RESTS, Gate, Turns, Wait
+from ottla.broker.turns import OWN_US, PASSES_BEHIND, PASSES_BEHIND_MOST, SHARE_US, Gate, Turns, Wait
 
 
 class Loop:
@@ -303,17 +303,28 @@ def test_who_was_woken_rests_when_the_share_is_spent(loop):
     assert seen == ["went on"]
 
 
-def test_who_has_rested_often_goes_behind_those_who_have_not_and_is_never_left_out(loop):
+def test_who_has_rested_often_goes_behind_those_who_have_not(loop):
     seen = []
     long_work(loop, "long", seen, 40)
-    for _ in range(2 * SHORT_RESTS):
+    for _ in range(8):
         loop.turns.event(loop.queue.pop(0))
-    passes = []
     for number in range(8):
         long_work(loop, f"new{number}-", seen, 2)
         seen.clear()
         loop.turns.event(loop.queue.pop(0))
-        passes.append(list(seen))
-    for number, ran in enumerate(passes):
-        assert ran[0] == f"new{number}-1"  # it has the first half
-        assert ran[1].startswith("long")
+        assert seen[0] == f"new{number}-1"  # it takes half of the share
+        assert seen[1].startswith("long")
+
+
+def test_who_has_rested_often_is_not_left_out_for_ever(loop):
+    seen = []
+    long_work(loop, "long", seen, 40)
+    for _ in range(8):
+        loop.turns.event(loop.queue.pop(0))
+    seen.clear()
+    passes = 0
+    while not any(name.startswith("long") for name in seen):
+        long_work(loop, f"new{passes}-", seen, 4)  # more than a share for each
+        loop.turns.event(loop.queue.pop(0))
+        passes += 1
+    assert PASSES_BEHIND < passes <= 2 * PASSES_BEHIND_MOST  # those who came before are two shares each
