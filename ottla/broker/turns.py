@@ -19,7 +19,6 @@ Rules
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from heapq import heappop, heappush
 from typing import Any, Final, Generic, TypeVar
 
 SHARE_US: Final = 2_000.0
@@ -28,14 +27,9 @@ SHARE_US: Final = 2_000.0
 OWN_US: Final = 300.0
 """What a request that has just arrived may take before it rests for what others have charged."""
 
-PASSES_BEHIND: Final = 4
-"""Who rests once more stands so many passes further behind those who come now, who may be short."""
-
-PASSES_BEHIND_MOST: Final = 32
-"""Nobody stands further behind: whoever comes later than that waits for the longest work too."""
-
-CONNECTION_RESTS: Final = 2
-"""A connection that has sent more than it may be served at once stands where a request does that has rested twice."""
+RANKS: Final = ((1, SHARE_US / 2), (4, SHARE_US * 3 / 4), (1 << 30, SHARE_US))
+"""Who has rested so often at most stands in one rank. The first goes on until so much of a share is spent, then the
+second, then the rest. What one rank does not need is for the others, and one of each goes on in any case."""
 
 MOST_LOOKS: Final = 8
 """At the sockets, for input that keeps somebody alive; a busy broker is never out of input."""
@@ -187,8 +181,6 @@ class Turns:
         "_began_us",
         "_next_turn",
         "_on_bug",
-        "_passes",
-        "_queued",
         "_ready",
         "_renewing",
         "_resting",
@@ -205,9 +197,7 @@ class Turns:
         self._ready: deque[Callable[[], None]] = deque()
         self._at_end: list[Callable[[], None]] = []
         self._running = False
-        self._resting: list[tuple[int, int, Callable[[], None]]] = []  # a heap
-        self._queued = 0
-        self._passes = 0
+        self._resting: tuple[deque[Callable[[], None]], ...] = tuple(deque() for _ in RANKS)
         self._renewing = False
         self._share_began_us = 0.0
         self._began_us = 0.0
@@ -316,13 +306,12 @@ class Turns:
 
     def rest(self, work: Callable[[], None]) -> None:
         """Run `work` in a later turn, in its order among those who rest."""
-        self.queue(work, CONNECTION_RESTS)
+        self.queue(work, 0)
 
     def queue(self, work: Callable[[], None], rests: int) -> None:
         """`rest` for who has rested so often already."""
-        self._queued += 1
-        behind = min(rests * PASSES_BEHIND, PASSES_BEHIND_MOST)
-        heappush(self._resting, (self._passes + behind, self._queued, work))
+        rank = next(rank for rank, (most, _) in enumerate(RANKS) if rests <= most)
+        self._resting[rank].append(work)
         self._renew()
 
     def _renew(self) -> None:
@@ -333,20 +322,28 @@ class Turns:
 
     def _begin_share(self) -> None:
         self._renewing = False
-        self._passes += 1
         self._share_began_us = self.charged_us
-        self._go_on(len(self._resting))
+        self._go_on([len(rank) for rank in self._resting], [True] * len(RANKS))
 
-    def _go_on(self, most: int) -> None:
-        """Run one who rests and what that wakes, then the next: `most` of them, and only while the share lasts."""
-        if not self._resting:
+    def _go_on(self, due: list[int], owed: list[bool]) -> None:
+        """Run one who rests and what that wakes, then the next, as far as the share reaches (see `RANKS`).
+
+        `due` is how many of each rank may go on in this pass (who rests again waits for the next one), `owed` whether
+        none of the rank did yet.
+        """
+        spent_us = self.charged_us - self._share_began_us
+        ranks = [rank for rank, count in enumerate(due) if count]
+        chosen = next((rank for rank in ranks if owed[rank] or spent_us < RANKS[rank][1]), None)
+        if chosen is None and ranks and spent_us < SHARE_US:
+            chosen = ranks[0]
+        if chosen is None:
+            if any(self._resting):
+                self._renew()
             return
-        if most == 0 or self.over:
-            self._renew()
-            return
-        _, _, work = heappop(self._resting)
-        self._guarded(work)
-        self._ready.append(lambda: self._go_on(most - 1))
+        due[chosen] -= 1
+        owed[chosen] = False
+        self._guarded(self._resting[chosen].popleft())
+        self._ready.append(lambda: self._go_on(due, owed))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
