@@ -13,7 +13,7 @@ from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply
 from ottla.broker.costs import COPY_BYTE_US, REQUEST_BYTE_US, REQUEST_ENTRY_US, REQUEST_US
 from ottla.broker.memory import Memory, Room, TooLarge
 from ottla.broker.outbox import Part
-from ottla.broker.turns import Activity, Handler
+from ottla.broker.turns import Activity, Gate, Handler
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
@@ -39,11 +39,13 @@ Refuse = Callable[[str], None]
 class Dispatcher:
     """Starts the handler of each request of one broker."""
 
-    __slots__ = ("_broker", "_table")
+    __slots__ = ("_broker", "_decoding", "_table")
 
     def __init__(self, broker: Broker, table: Mapping[int, Api]) -> None:
         self._broker = broker
         self._table = table
+        # One large body at a time: it takes ten times its size in objects.
+        self._decoding = Gate()
 
     @property
     def memory(self) -> Memory:
@@ -116,20 +118,32 @@ class Dispatcher:
         return api.handle(self._broker, request)
 
     async def _handle_large(self, api: Api, request: Request, body: bytes) -> Reply:
+        gate = self._decoding
+        await gate.enter(self._broker.turns)
+        try:
+            request.body, trailing_bytes = await self._decode_in_steps(request, body)
+        except ProtocolError as error:
+            gate.leave()
+            return Close(f"{api.name} v{request.api_version}: {error}")
+        except Exception:  # not when the handler is discarded: then its rest leaves
+            gate.leave()
+            raise
+        gate.leave()
+        _tell_trailing(request, trailing_bytes)
+        return await api.handle(self._broker, request)
+
+    async def _decode_in_steps(self, request: Request, body: bytes) -> tuple[Any, int]:
+        """(message, bytes behind it); raises ProtocolError."""
         turns = self._broker.turns
-        steps = codec.read_request_in_steps(api.key, request.api_version, body)
+        steps = codec.read_request_in_steps(request.api_key, request.api_version, body)
         while True:
             try:
                 next(steps)
             except StopIteration as end:
-                request.body, trailing_bytes = end.value
-                break
-            except ProtocolError as error:
-                return Close(f"{api.name} v{request.api_version}: {error}")
+                message, trailing_bytes = end.value
+                return message, trailing_bytes
             turns.charge(STEP_ENTRIES * REQUEST_ENTRY_US)
-            await turns.share()
-        _tell_trailing(request, trailing_bytes)
-        return await api.handle(self._broker, request)
+            await turns.share(self._decoding.leave)
 
 
 def _tell_trailing(request: Request, trailing_bytes: int) -> None:

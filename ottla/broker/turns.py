@@ -70,6 +70,11 @@ class Wait(Generic[T]):
         """Name the handler that is suspended here; called by the driver alone."""
         self._activity = activity
 
+    def ended(self) -> None:
+        """The handler goes on: nothing is to be taken back. What takes back may refer to the wait, and both would keep
+        the handler and its request until a garbage collection; called by the driver alone."""
+        self._activity = self.on_discard = None
+
     def discard(self) -> None:
         """Forget the handler and take back what it registered."""
         self.done = True
@@ -114,6 +119,7 @@ class Activity(Generic[R]):
         """Resume the handler; to its end, or to its next `Wait`."""
         if self._wait is None:
             return
+        self._wait.ended()
         self._turns.is_fresh = False
         try:
             wait = self._coroutine.send(None)

@@ -5,8 +5,10 @@ import struct
 import pytest
 
 from ottla.broker.api.context import Api
+from ottla.broker.config import Config
+from ottla.broker.connection import Connection
 from ottla.broker.dispatch import DECODED_AT_ONCE_BYTES
-from tests.unit.broker.peer import Peer, echo
+from tests.unit.broker.peer import Peer, Transport, echo
 
 DELETE_GROUPS = 42
 
@@ -56,10 +58,43 @@ def test_a_large_request_that_is_cut_short_closes_the_connection(counting, caplo
     assert "DeleteGroups v1: DeleteGroupsRequest v1: cut short" in caplog.text
 
 
-def test_who_hangs_up_while_a_large_request_is_decoded_is_forgotten(counting):
+@pytest.fixture
+def another(counting):
+    """A second connection to the same broker."""
+    peer, _ = counting
+    other = Transport()
+    connection = Connection(peer.connection._dispatcher, peer.turns, peer.connections, Config())
+    connection.connection_made(other)
+    other.protocol = connection
+    return connection
+
+
+def receive(connection, data):
+    while data:
+        memory = connection.get_buffer(-1)
+        count = min(len(memory), len(data))
+        memory[:count] = data[:count]
+        del memory
+        connection.buffer_updated(count)
+        data = data[count:]
+
+
+@pytest.mark.parametrize("leaves", ["first", "second", "broken", "nobody"])
+def test_large_requests_are_decoded_one_at_a_time_whoever_leaves(counting, another, leaves):
     peer, counts = counting
-    peer.receive(delete_groups(1, [b"group-%d" % number for number in range(5_000)]))
-    peer.connection.connection_lost(None)
+    first = bytearray(delete_groups(1, [b"group-%d" % number for number in range(5_000)]))
+    if leaves == "broken":
+        first[14:18] = struct.pack(">i", 5_001)
+    peer.receive(bytes(first))
+    receive(another, delete_groups(2, [b"group-%d" % number for number in range(6_000)]))
+    gate = peer.connection._dispatcher._decoding
+    assert gate.taken
+    if leaves == "first":
+        peer.connection.connection_lost(None)
+    if leaves == "second":
+        another.connection_lost(None)
     while peer.next_turn():
         pass
-    assert counts == [] and peer.bugs == []
+    expected = {"first": [6_000], "second": [5_000], "broken": [6_000], "nobody": [5_000, 6_000]}
+    assert counts == expected[leaves] and peer.bugs == []
+    assert not gate.taken

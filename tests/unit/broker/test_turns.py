@@ -1,5 +1,8 @@
 """The run-to-completion core: order of work, suspension, discarding."""
 
+import gc
+import weakref
+
 import pytest
 
 from ottla.broker.turns import OWN_US, SHARE_US, Gate, Turns, Wait
@@ -337,3 +340,24 @@ def test_the_ranks_leave_to_each_other_what_they_do_not_need(loop):
     seen.clear()
     loop.turns.event(loop.queue.pop(0))
     assert seen == ["a2", "a3"]  # the whole share is theirs
+
+
+def test_a_handler_that_has_waited_at_a_gate_is_freed_when_it_ends(loop):
+    class Large:
+        pass
+
+    async def handler(gate, large):
+        await gate.enter(loop.turns)
+
+    gate, large = Gate(), Large()
+    freed = weakref.ref(large)
+    gc.disable()  # a cycle would be found by it, later
+    try:
+        loop.turns.start(handler(gate, None), lambda _: None, loop.bugs.append)
+        loop.turns.start(handler(gate, large), lambda _: None, loop.bugs.append)
+        del large
+        assert freed() is not None
+        loop.turns.event(gate.leave)
+        assert freed() is None
+    finally:
+        gc.enable()
