@@ -202,7 +202,7 @@ def unstable_visible() -> AbstractContextManager[None]:
 
 def offsets_never_settle() -> AbstractContextManager[None]:
     """A marker does not end what is pending in a group."""
-    return replaced(GroupStore, "end_transaction", lambda _known: lambda self, index, producer_id, commit: None)
+    return replaced(GroupStore, "end_transaction", lambda _known: lambda self, index, producer_id, commit: 0)
 
 
 def aborted_list_empty() -> AbstractContextManager[None]:
