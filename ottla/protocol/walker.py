@@ -40,7 +40,7 @@ SteppedReader = Callable[[bytes], Generator[None, None, tuple[Any, int]]]
 STEP_ENTRIES: Final = 256
 """A power of two."""
 
-_FORMATS: Final = {
+FORMATS: Final = {
     "int8": "b",
     "int16": "h",
     "uint16": "H",
@@ -49,7 +49,8 @@ _FORMATS: Final = {
     "float64": "d",
     "bool": "?",
 }
-_SIZES: Final = {name: Struct(">" + code).size for name, code in _FORMATS.items()}
+"""Schema type -> `struct` code."""
+_SIZES: Final = {name: Struct(">" + code).size for name, code in FORMATS.items()}
 _NO_UUID: Final = bytes(16)
 _REFUSALS: Final = (IndexError, StructError, UnicodeDecodeError, ProtocolError)
 
@@ -179,7 +180,7 @@ class _Generator:
     def _fixed_run(self, target: str, run: list[Any], depth: int) -> None:
         """Neighbouring fields of fixed size are unpacked together."""
         if run:
-            layout = Struct(">" + "".join(_FORMATS[field.type_str] for field in run))
+            layout = Struct(">" + "".join(FORMATS[field.type_str] for field in run))
             names = "".join(f"{target}.{field.name}, " for field in run)
             self._emit(depth, f"{names}= {self._name_for('unpack', layout.unpack_from)}(data, pos)")
             self._emit(depth, f"pos += {layout.size}")
@@ -202,7 +203,7 @@ class _Generator:
             self._emit(depth, f"{target} = bits(unpack('>I', data, pos)[0])")
             self._emit(depth, "pos += 4")
         else:
-            self._emit(depth, f"{target}, = unpack('>{_FORMATS[field.type_str]}', data, pos)")
+            self._emit(depth, f"{target}, = unpack('>{FORMATS[field.type_str]}', data, pos)")
             self._emit(depth, f"pos += {_SIZES[field.type_str]}")
 
     def _length(self, depth: int, *, short: bool) -> str:
@@ -250,7 +251,7 @@ class _Generator:
             self._emit(depth, f"    left -= {count}")
             self._emit(depth, f"    if left < 0: fail('more than {self._max_entries} entries', pos)")
         if _is_fixed(entry):
-            code = _FORMATS[entry.type_str]
+            code = FORMATS[entry.type_str]
             self._emit(depth, f"    {target} = list(unpack(f'>{{{count}}}{code}', data, pos))")
             self._emit(depth, f"    pos += {count} * {_SIZES[entry.type_str]}")
             return
@@ -317,4 +318,4 @@ class _Generator:
 
 
 def _is_fixed(field: Any) -> bool:
-    return not field.is_array() and not field.is_struct() and field.type_str in _FORMATS
+    return not field.is_array() and not field.is_struct() and field.type_str in FORMATS

@@ -27,6 +27,7 @@ from struct import Struct, pack
 from typing import Any, Final, NoReturn
 
 from ottla.protocol.varints import write_unsigned_varint
+from ottla.protocol.walker import FORMATS
 
 Writer = Callable[..., int]
 Encoder = Callable[..., Sequence[bytes | bytearray]]
@@ -40,17 +41,7 @@ MOST_SHOWN: Final = 1_000
 SPLICED_BYTES: Final = 4_096
 """Rows of fewer bytes are copied into what is around them: to send a piece costs as much as to copy this."""
 
-_FORMATS: Final = {
-    "int8": "b",
-    "int16": "h",
-    "uint16": "H",
-    "int32": "i",
-    "int64": "q",
-    "float64": "d",
-    "bool": "?",
-    "uuid": "16s",
-    "bitfield": "i",
-}
+_FORMATS: Final = {**FORMATS, "uuid": "16s", "bitfield": "i"}
 _LENGTHS: Final = {"string": Struct(">h").pack, "bytes": Struct(">i").pack, "records": Struct(">i").pack}
 _SIZE: Final = Struct(">i").pack_into
 _NO_BITS: Final = -(1 << 31)
