@@ -56,7 +56,7 @@ class Clock:
         return SimpleNamespace(cancel=lambda: None)
 
     def next_turn(self, callback):
-        callback()
+        self.enter(callback)
 
     from_thread = next_turn
 

@@ -170,6 +170,10 @@ class RealBroker:
     def has_partition(self, topic: str, index: int) -> bool:
         return (topic, index) in PLACES
 
+    async def producer_ids(self) -> bool:
+        """There is always one."""
+        return True
+
     def next_producer_id(self) -> int:
         self._next_id += 1
         return self._next_id - 1

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -44,7 +45,7 @@ class Log:
         clock = SimpleNamespace(
             now_ms=lambda: self.ms,
             monotonic_ms=lambda: float(self.ms),
-            call_later=lambda delay_ms, callback: None,
+            call_later=lambda delay_ms, callback: SimpleNamespace(cancel=lambda: None),
             next_turn=lambda callback: self.turns.event(callback),
             from_thread=lambda callback: self.turns.event(callback),
         )
@@ -77,10 +78,12 @@ class Log:
 
 class DiskThatSyncsAtOnce(RealDisk):
     def start_sync(self, paths, on_end=None):
-        self.sync([path for path in paths if self.exists(path)])
+        ended = threading.Event()
+        job = super().start_sync(paths, ended.set)
+        ended.wait()
         if on_end is not None:
             on_end()
-        return SimpleNamespace(done=True, error=None)
+        return job
 
 
 def write_log(directory, seed, steps=140):
