@@ -18,6 +18,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     for name, indexes in _wanted(broker, request).items():
         partitions = reply.rows("results", "topics", "partitions")
         for index in indexes:
+            await broker.turns.share()  # to look at a partition may be to open it
             partition = broker.cluster.partition(name, index)
             if partition is not None and partition.offline is None:
                 await partitions.add(index, partition.size_bytes, 0, False)

@@ -68,6 +68,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 async def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit) -> Found:
     if row.timestamp < 0 and version < _FIRST_VERSION.get(row.timestamp, version + 1):
         return Found(ErrorCode.UNSUPPORTED_VERSION)
+    await broker.turns.share()  # to look at a partition may be to open it
     partition = broker.cluster.partition(topic, row.partition_index)
     if partition is None:
         return Found(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

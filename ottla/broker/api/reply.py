@@ -85,7 +85,7 @@ class ReplyRows(Rows):
         """Write one row. Others go ahead when the share is spent, so what was looked at before may have changed."""
         self._structs += self._write(self, *values, **named)
         self.count += 1
-        if len(self.out) > self._due_bytes or self._reply.turns.over:  # what a row was made of may have been dear
+        if len(self.out) > self._due_bytes:
             self.settle()
             await self._reply.rest()
 
