@@ -96,8 +96,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return _reply(request, _refuse_all(body, refused))
     joined = await _join(broker, request, writes) if request.api_version >= FIRST_VERSION_THAT_ADDS else {}
     results = await _append_all(broker, request, writes, joined)
-    if body.acks and broker.logs.flushing:
-        results = [await _durable(broker, write, result) for write, result in zip(writes, results, strict=True)]
+    if body.acks:
+        for at, (write, result) in enumerate(zip(writes, results, strict=True)):
+            # Asked of the log itself: its flush may have been given up since the append.
+            if not result.error and write.partition and result.last_offset >= write.partition.high_watermark:
+                results[at] = await _durable(broker, write.partition, result)
     return _reply(request, [_row(write, result) for write, result in zip(writes, results, strict=True)])
 
 
@@ -278,12 +281,10 @@ def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
     return _VERIFICATION_ERRORS.get(error, error)
 
 
-async def _durable(broker: Broker, write: Write, result: AppendResult) -> AppendResult:
+async def _durable(broker: Broker, partition: Partition, result: AppendResult) -> AppendResult:
     """Wait until the batch is as durable as the log promises; a duplicate waits for the original's."""
-    if write.partition is None or result.error:
-        return result
-    error = await durability.of_partition(broker, write.partition, result.last_offset)
-    return AppendResult(error, message=write.partition.offline) if error else result
+    error = await durability.of_partition(broker, partition, result.last_offset)
+    return AppendResult(error, message=partition.offline) if error else result
 
 
 def _refuse_all(body: ProduceBody, error: ErrorCode) -> list[PartitionResponse]:

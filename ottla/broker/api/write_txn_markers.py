@@ -44,8 +44,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 errors[index] = _write(broker, topic.name, index, marker)
                 broker.turns.charge(MARKER_US)
                 await broker.turns.share()
-    if broker.transactions.sink.flushing:
-        await _flush(broker, results)
+    await _flush(broker, results)
     return await _reply(broker, request, results)
 
 

@@ -73,6 +73,9 @@ class GroupDirectory:
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group, whether FindCoordinator has made it or not."""
+        entry = self.store.entries.get(group_id)
+        if entry is not None:
+            return entry.index
         self._turns.charge(len(group_id) * HASH_CHAR_US)
         return coordinator_partition(group_id, self._cluster.internal_partition_count(CONSUMER_OFFSETS_TOPIC))
 
@@ -85,7 +88,7 @@ class GroupDirectory:
     def find(self, group_id: str) -> tuple[Entry | None, ErrorCode]:
         """The group, if there is one; or why this broker cannot say."""
         entry = self.store.entries.get(group_id)
-        index = self.partition_of(group_id) if entry is None else entry.index
+        index = self.partition_of(group_id)
         if index in self.loading:
             return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         partition = self._cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
