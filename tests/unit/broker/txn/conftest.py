@@ -161,7 +161,10 @@ class FakeSink:
         self.undurable = {}
 
     def when_durable(self, topic, index, callback):
-        self.undurable[topic, index] = callback
+        if self.flushing:
+            self.undurable[topic, index] = callback
+        else:
+            callback(ErrorCode.NONE)
 
     def write_marker(self, topic, index, marker):
         waiting = self.answers.get((topic, index))
