@@ -2,7 +2,8 @@
 
 import pytest
 
-from ottla.testkit.crash.plants import PLANTS, noticed
+from ottla.testkit.crash.plants import EVERY, PLANTS, SEED, noticed
+from ottla.testkit.crash.states import sample
 
 NOTICED_AS = {
     "acknowledged-early": "lost record",
@@ -25,6 +26,11 @@ NOTICED_AS = {
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_bug_is_noticed(name):
-    notice = noticed(name)
+    notice = noticed(name, NOTICED_AS[name])
     assert notice is not None
     assert NOTICED_AS[name] in notice.problems
+
+
+def test_where_bugs_are_hunted_nothing_is_wrong_without_one():
+    """So whatever a hunt passes over before it finds the loss is the bug's doing as well."""
+    assert sample(SEED, True, EVERY).problems == []
