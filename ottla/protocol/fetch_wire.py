@@ -7,6 +7,7 @@ whatever its size. Fetch requests go through `codec` (about 2 us for three parti
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
@@ -33,7 +34,12 @@ _HEAD_V4: Final = Struct(">i").pack
 _HEAD_V7: Final = Struct(">ihi").pack
 _ROW_V4: Final = Struct(">ihqq").pack
 _ROW_V5: Final = Struct(">ihqqq").pack
-_ABORTED: Final = Struct(">qq").pack
+_ABORTED_AT_ONCE: Final = 256
+_ABORTED: Final = {
+    # By whether the version is flexible: an entry, many of them.
+    False: (Struct(">qq").pack, Struct(f">{'qq' * _ABORTED_AT_ONCE}").pack),
+    True: (Struct(">qqx").pack, Struct(f">{'qqx' * _ABORTED_AT_ONCE}").pack),
+}
 _INT32: Final = Struct(">i").pack
 _DIVERGING: Final = Struct(">BBiqB").pack
 
@@ -51,7 +57,7 @@ Part = Buffer | InFile
 class FetchedPartition(NamedTuple):
     """One partition of a Fetch response.
 
-    `aborted` is None (read_uncommitted) or a sequence of tuples that start with producer id and first offset. `records`
+    `aborted` is None (read_uncommitted) or a sequence of (producer id, first offset). `records`
     is None, bytes-like or `InFile`. `diverging_epoch` is (epoch, end offset), `current_leader` (node id, leader epoch);
     both are sent from version 12.
     """
@@ -61,7 +67,7 @@ class FetchedPartition(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    aborted: Sequence[tuple[int, ...]] | None
+    aborted: Sequence[tuple[int, int]] | None
     records: Part | None
     preferred_read_replica: int = -1
     diverging_epoch: tuple[int, int] | None = None
@@ -129,10 +135,12 @@ def _write_row(out: bytearray, row: FetchedPartition, version: int, flexible: bo
         write_count(out, -1, flexible)
     else:
         write_count(out, len(aborted), flexible)
-        for entry in aborted:
-            out += _ABORTED(entry[0], entry[1])
-            if flexible:
-                out.append(0)
+        one, many = _ABORTED[flexible]
+        whole = len(aborted) - len(aborted) % _ABORTED_AT_ONCE
+        for start in range(0, whole, _ABORTED_AT_ONCE):
+            out += many(*chain.from_iterable(aborted[start : start + _ABORTED_AT_ONCE]))
+        for entry in aborted[whole:]:
+            out += one(*entry)
     if version >= 11:
         out += _INT32(row.preferred_read_replica)
     write_count(out, -1 if row.records is None else len(row.records), flexible)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, cast
 
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
-from ottla.broker.costs import COPY_BYTE_US, ROW_US
+from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log.partition import Limit, Partition
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.outbox import Part
@@ -175,9 +175,11 @@ async def _read(broker: Broker, asks: Asks, limit: Limit, max_bytes: int) -> lis
                 await turns.share()
             done += 1
             most_read = MOST_READ_BYTES if held_bytes < MOST_HELD_BYTES else INLINE_BYTES
-            row = _read_one(ask, limit, left, first, most_read)
+            row = await _read_one(broker, ask, limit, left, first, most_read)
             records = row.records
             turns.charged_us += ROW_US
+            if row.aborted:
+                turns.charged_us += len(row.aborted) * LOOK_US  # they are encoded
             if records:
                 first = False
                 left = max(0, left - len(records))
@@ -191,14 +193,15 @@ async def _read(broker: Broker, asks: Asks, limit: Limit, max_bytes: int) -> lis
     return topics
 
 
-def _read_one(ask: Ask, limit: Limit, left: int, first: bool, most_read: int) -> FetchedPartition:
+async def _read_one(broker: Broker, ask: Ask, limit: Limit, left: int, first: bool, most_read: int) -> FetchedPartition:
     """`first`: nothing was read yet, so one batch is returned even when it is larger than every limit."""
     partition = ask.partition
     if partition is None:
         return FetchedPartition(ask.partition_index, ask.error, -1, -1, -1, (), b"")
     if ask.error:
         return FetchedPartition(ask.partition_index, ask.error, -1, -1, -1, None, b"")
-    taken = partition.fetch(ask.offset, min(ask.max_bytes, left), most_read, limit=limit, min_one_batch=first)
+    steps = partition.fetch(ask.offset, min(ask.max_bytes, left), most_read, limit=limit, min_one_batch=first)
+    taken = await broker.long_work.drive(steps)
     if taken.error:
         return FetchedPartition(ask.partition_index, taken.error, -1, -1, -1, None, b"")
     return FetchedPartition(

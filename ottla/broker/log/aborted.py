@@ -9,9 +9,13 @@ from bisect import bisect_left
 from operator import attrgetter
 from typing import Final
 
-from ottla.protocol.indexes import AbortedTxn
+from ottla.broker.costs import LOOK_US
+from ottla.protocol.indexes import TXN_ENTRY, AbortedTxn, iter_aborted
+from ottla.protocol.steps import RECORD_US, Steps
 
 BLOCK: Final = 128
+STEP_US: Final = 100.0
+"""Blocks are passed in one step until they come to this."""
 
 _LAST_OFFSET = attrgetter("last_offset")
 _LAST_STABLE_OFFSET = attrgetter("last_stable_offset")
@@ -26,8 +30,10 @@ class AbortedTransactions:
         self.entries = entries or []
         self._lowest: list[int] = []
 
-    def touching(self, offset: int, upper: int) -> tuple[list[tuple[int, int]], bool]:
+    def touching(self, offset: int, upper: int) -> Steps[tuple[list[tuple[int, int]], bool]]:
         """(producer id, first offset) of those with records from `offset` to below `upper`, maybe of some more.
+
+        Whatever is added between two steps lies behind what can be read below the last stable offset.
 
         The second value says whether that is all, because nothing below `upper` was open when the last of them ended;
         else those whose markers are in later segments may touch the range too (`LocalLog.collectAbortedTransactions`).
@@ -38,19 +44,38 @@ class AbortedTransactions:
         at = bisect_left(entries, offset, key=_LAST_OFFSET)
         end = bisect_left(entries, upper, lo=at, key=_LAST_STABLE_OFFSET) + 1
         complete = end <= len(entries)
-        lowest = self._lowest_of_blocks()
+        yield from self._remember_lowest(end)
+        lowest = self._lowest
         found: list[tuple[int, int]] = []
+        cost_us = 0.0
         while at < end:
             block, within = divmod(at, BLOCK)
             behind = min(end, at - within + BLOCK)
+            cost_us += LOOK_US
             if block >= len(lowest) or lowest[block] < upper:
                 found += [(entry[0], entry[1]) for entry in entries[at:behind] if entry[1] < upper]
+                cost_us += (behind - at) * LOOK_US
+            if cost_us >= STEP_US:
+                yield cost_us
+                cost_us = 0.0
             at = at - within + BLOCK
         return found, complete
 
-    def _lowest_of_blocks(self) -> list[int]:
-        """The smallest first offset of each block that is full."""
+    def _remember_lowest(self, end: int) -> Steps[None]:
+        """The smallest first offset of each full block that begins before entry `end`."""
         entries, lowest = self.entries, self._lowest
-        for at in range(len(lowest) * BLOCK, len(entries) - BLOCK + 1, BLOCK):
+        while (at := len(lowest) * BLOCK) < end and at + BLOCK <= len(entries):
             lowest.append(min(entry[1] for entry in entries[at : at + BLOCK]))
-        return lowest
+            yield BLOCK * LOOK_US
+
+
+def read_aborted(content: bytes) -> Steps[AbortedTransactions]:
+    """Those of a `.txnindex`. Raises ProtocolError as `iter_aborted` does."""
+    entries: list[AbortedTxn] = []
+    size_bytes = BLOCK * TXN_ENTRY.size
+    for start in range(0, len(content), size_bytes):
+        part = content[start : start + size_bytes]
+        entries += iter_aborted(part, entries[-1].last_offset if entries else -1)
+        if len(part) == size_bytes:
+            yield BLOCK * RECORD_US
+    return AbortedTransactions(entries)

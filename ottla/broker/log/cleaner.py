@@ -221,7 +221,7 @@ class LogCleaner:
         for segment in [*partition.segments.sealed(), partition.segments.active]:
             if segment is not partition.segments.active:
                 self._check_there(partition, [segment])
-            entries = segment.aborted
+            entries = (await self._long_work.drive(segment.load_aborted())).entries
             found += (entry for entry in entries if entry.first_offset < upper)
             if any(entry.last_stable_offset >= upper for entry in entries):
                 break

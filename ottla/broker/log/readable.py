@@ -5,13 +5,13 @@ from logging import getLogger
 
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.results import Fetched, Limit, Slice
-from ottla.broker.log.segments import EVERYTHING, Segments
-from ottla.broker.log.timestamps import Moved, TimestampOffset, find_largest_timestamp, find_timestamp
+from ottla.broker.log.segments import EVERYTHING, Moved, Segments
+from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
 from ottla.broker.ports.disk import Shortage
 from ottla.broker.turns import Wait
 from ottla.protocol.batch import BatchHeader
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.steps import Steps
+from ottla.protocol.steps import Steps, to_the_end
 
 _log = getLogger(__name__)
 
@@ -86,31 +86,36 @@ class ReadableLog:
         self, offset: int, max_bytes: int, *, limit: Limit = Limit.HIGH_WATERMARK, min_one_batch: bool = True
     ) -> Slice:
         """Whole batches from `offset` below the limit, of one segment. Empty at the limit."""
-        error, records, aborted = self.fetch(offset, max_bytes, EVERYTHING, limit=limit, min_one_batch=min_one_batch)
+        steps = self.fetch(offset, max_bytes, EVERYTHING, limit=limit, min_one_batch=min_one_batch)
+        error, records, aborted = to_the_end(steps)
         return Slice(error, records if isinstance(records, bytes) else records.take(max_bytes), aborted)
 
-    def fetch(self, offset: int, max_bytes: int, most_read: int, *, limit: Limit, min_one_batch: bool) -> Fetched:
+    def fetch(
+        self, offset: int, max_bytes: int, most_read: int, *, limit: Limit, min_one_batch: bool
+    ) -> Steps[Fetched]:
         """`read`, but what is more than `most_read` bytes comes as a slice of its file."""
-        if self.offline is not None:
-            return Fetched(self._offline_error)
         stable = limit is Limit.STABLE
-        upper = self.limit_offset(limit)
-        if offset >= upper:
-            if offset > self.log_end_offset:
+        while self.offline is None:
+            upper = self.limit_offset(limit)
+            if offset >= upper:
+                if offset > self.log_end_offset:
+                    return _OUT_OF_RANGE
+                return _NOTHING_STABLE if stable else _NOTHING
+            if offset < self.log_start_offset:
                 return _OUT_OF_RANGE
-            return _NOTHING_STABLE if stable else _NOTHING
-        if offset < self.log_start_offset:
-            return _OUT_OF_RANGE
-        try:
-            chunk = self._segments.read(offset, upper, max_bytes, min_one_batch, most_read)
-            aborted = self._segments.aborted(offset, chunk) if stable else None
-        except ProtocolError as bad:
-            self._damaged(bad)
-            return Fetched(self._offline_error)
-        except OSError as error:
-            self._fail(error)
-            return Fetched(self._offline_error)
-        return Fetched(ErrorCode.NONE, chunk.data, aborted)
+            try:
+                chunk = self._segments.read(offset, upper, max_bytes, min_one_batch, most_read)
+                aborted = (yield from self._segments.aborted(offset, chunk)) if stable else None
+            except Moved:
+                continue
+            except ProtocolError as bad:
+                self._damaged(bad)
+            except OSError as error:
+                self._fail(error)
+            else:
+                return Fetched(ErrorCode.NONE, chunk.data, aborted)
+            break
+        return Fetched(self._offline_error)
 
     def bytes_available(self, offset: int, limit: Limit, enough: int) -> int:
         """Bytes that a read from `offset` would find; exact below `enough` only."""

@@ -7,8 +7,7 @@ looked up in their files.
 
 from contextlib import closing, suppress
 
-from ottla.broker.costs import RECORD_US
-from ottla.broker.log.aborted import AbortedTransactions
+from ottla.broker.log.aborted import AbortedTransactions, read_aborted
 from ottla.broker.log.batches import batch_size, find_boundary, find_offset, iter_file
 from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.settings import PartitionSettings
@@ -16,7 +15,8 @@ from ottla.broker.log.stored_index import StoredIndex, Unsound
 from ottla.broker.ports.disk import Buffer, Disk, File
 from ottla.protocol.batch import HEADER_SIZE, read_header
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.indexes import AbortedTxn, iter_aborted, pack_all_aborted
+from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
+from ottla.protocol.steps import Steps, to_the_end
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
@@ -98,15 +98,16 @@ class Segment:
     @property
     def aborted(self) -> list[AbortedTxn]:
         """Aborted transactions whose marker is in this segment, in the order of their markers."""
-        return self._load_aborted().entries
+        return to_the_end(self.load_aborted()).entries
 
-    def _load_aborted(self) -> AbortedTransactions:
+    def load_aborted(self) -> Steps[AbortedTransactions]:
+        """All of them, from the file if they are not in memory. Raises ProtocolError, OSError."""
         self._used = True
         if self._aborted is None:
-            entries = list(iter_aborted(self._disk.read(f"{self._path}.txnindex")))
-            self._disk.charge(len(entries) * RECORD_US)
-            self._aborted = AbortedTransactions(entries)
-            self._aborted_saved = len(entries)
+            loaded = yield from read_aborted(self._disk.read(f"{self._path}.txnindex"))
+            if self._aborted is None:  # nobody was faster
+                self._aborted = loaded
+                self._aborted_saved = len(loaded.entries)
         return self._aborted
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -223,11 +224,10 @@ class Segment:
     def batch_size(self, position: int) -> int:
         return batch_size(self.file, position)
 
-    def aborted_touching(self, offset: int, upper: int) -> tuple[list[tuple[int, int]], bool]:
+    def aborted_touching(self, offset: int, upper: int) -> Steps[tuple[list[tuple[int, int]], bool]]:
         """What `AbortedTransactions.touching` tells of those with a marker in this segment."""
-        found, complete = self._load_aborted().touching(offset, upper)
-        self._disk.charge(len(found) * RECORD_US)
-        return found, complete
+        aborted = yield from self.load_aborted()
+        return (yield from aborted.touching(offset, upper))
 
     # --- life -----------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import Buffer, Disk
 from ottla.broker.ports.slices import FileSlice
 from ottla.protocol.batch import BatchHeader
+from ottla.protocol.steps import Steps
 
 EVERYTHING: Final = 1 << 62
 READ_INSTEAD_BYTES: Final = 65_536
@@ -18,6 +19,10 @@ READ_INSTEAD_BYTES: Final = 65_536
 
 _HINTS_MAX = 256
 _BASE_OFFSET = attrgetter("base_offset")
+
+
+class Moved(Exception):
+    """The log has changed where it is looked at in steps."""
 
 
 class Chunk(NamedTuple):
@@ -135,17 +140,21 @@ class Segments:
             return max(enough, 1)
         return self._position_in(segment, upper) - position
 
-    def aborted(self, offset: int, chunk: Chunk) -> list[tuple[int, int]]:
+    def aborted(self, offset: int, chunk: Chunk) -> Steps[list[tuple[int, int]]]:
         """(producer id, first offset) of aborted transactions that touch the chunk, in the order of their markers.
 
+        Raises Moved if segments are replaced meanwhile: what the new ones tell may lack what the chunk holds.
         May hold more than is needed, as Kafka's does (`LocalLog.collectAbortedTransactions`).
         """
         upper = chunk.segment.index.offset_after(chunk.position + len(chunk.data))
         if upper is None:
             upper = self._next_base(chunk.segment)
         found: list[tuple[int, int]] = []
+        replaced = self.replaced
         for segment in self._with_aborted(offset):
-            more, complete = segment.aborted_touching(offset, upper)
+            more, complete = yield from segment.aborted_touching(offset, upper)
+            if self.replaced != replaced:
+                raise Moved
             found += more
             if complete:
                 break

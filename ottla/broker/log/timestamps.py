@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from ottla.broker.costs import COPY_BYTE_US, ROW_US
 from ottla.broker.log.batches import batch_size, iter_file, pass_older
 from ottla.broker.log.segment import Segment
-from ottla.broker.log.segments import Segments
+from ottla.broker.log.segments import Moved, Segments
 from ottla.protocol.batch import BatchHeader
 from ottla.protocol.record_frames import find_record, raw_steps
 from ottla.protocol.steps import Steps
@@ -24,10 +24,6 @@ WINDOW_US: Final = 30.0
 """One read of the headers to pass."""
 
 IsMoved = Callable[[], bool]
-
-
-class Moved(Exception):
-    """The log has changed where it is searched."""
 
 
 class TimestampOffset(NamedTuple):

@@ -105,11 +105,20 @@ def test_response_has_the_bytes_that_the_library_writes(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_large_records_are_passed_on_and_not_copied(version):
     log = memoryview(bytearray(3 * INLINE_BYTES))
-    partition = FetchedPartition(0, 0, 9, 9, 0, [(1, 2, 3, 4)], log)
+    partition = FetchedPartition(0, 0, 9, 9, 0, [(1, 2)], log)
     buffers = encode_fetch_response([FetchedTopic("topic", [partition])], version, 1)
     assert any(buffer is log for buffer in buffers)
     assert sum(map(len, buffers)) == int.from_bytes(buffers[0][:4], "big") + 4
     assert all(len(buffer) for buffer in buffers)
+
+
+@pytest.mark.parametrize("version", (11, 12))
+@pytest.mark.parametrize("count", (255, 256, 257, 1_000))
+def test_many_aborted_transactions_are_written_like_few(version, count):
+    aborted = [(number, 2 * number) for number in range(count)]
+    topics = [FetchedTopic("topic", [FetchedPartition(0, 0, 9, 9, 0, aborted, b"")])]
+    ours = encode_fetch_response(topics, version, 1)
+    assert b"".join(ours) == library_response(topics, version, 1, 0, 0, 0, ())
 
 
 def test_small_responses_are_one_buffer():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.broker.log.batches import iter_file, iter_runs
 from ottla.broker.log.results import Limit
 from ottla.protocol.batch import build_batch, iter_batches
 from ottla.protocol.errors import ErrorCode, ProtocolError
@@ -228,3 +229,24 @@ def test_damage_that_a_replay_meets_is_broken_bytes_to_it(broker, produce):
         file.write(bytes(4))
     with pytest.raises(ProtocolError, match="batch length 0 at position 0"):
         list(partition.scan(0))
+
+
+def test_a_run_of_batches_is_short_however_small_they_are(broker, produce):
+    partition = broker.partition()
+    for _ in range(1_000):
+        produce(partition)
+    segment = partition.segments.active
+    runs = list(iter_runs(segment.file, 0, segment.size_bytes, 0, 2**31, True))
+    assert sum(len(run.headers) for run in runs) == 1_000
+    assert max(len(run.headers) for run in runs) <= 256
+    assert b"".join(run.data for run in runs) == partition.read(0, 1 << 20).records
+    assert [run.position for run in runs] == [sum(len(run.data) for run in runs[:at]) for at in range(len(runs))]
+
+
+def test_a_batch_that_the_end_of_a_chunk_cuts_is_read_as_a_whole(broker, produce):
+    partition = broker.partition()
+    for _ in range(40):
+        produce(partition, [(None, bytes(100_000))])
+    segment = partition.segments.active
+    found = [header.base_offset for _, header, _ in iter_file(segment.file, 0, segment.size_bytes, check_crc=True)]
+    assert found == list(range(40))
