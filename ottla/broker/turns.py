@@ -219,6 +219,14 @@ class Turns:
         """Whether the share is spent: only what has just arrived may begin, nothing long goes on."""
         return self.charged_us - self._share_began_us >= SHARE_US
 
+    @property
+    def rest_is_due(self) -> bool:
+        """Whether the handler that runs has to let others go ahead: `share` without a call, for hot paths."""
+        charged_us = self.charged_us
+        return charged_us - self._share_began_us >= SHARE_US and not (
+            self.is_fresh and charged_us - self._began_us < OWN_US
+        )
+
     def charge(self, cost_us: float) -> None:
         """Enter work of so many microseconds of CPU (see `costs.py`), done or about to be done, into the ledger."""
         self.charged_us += cost_us
@@ -301,10 +309,8 @@ class Turns:
 
         Every loop over what a client or the state can make long charges for an item and awaits this.
         """
-        charged_us = self.charged_us
-        if charged_us - self._share_began_us < SHARE_US or (self.is_fresh and charged_us - self._began_us < OWN_US):
-            return
-        await self.pause(on_discard)
+        if self.rest_is_due:
+            await self.pause(on_discard)
 
     async def pause(self, on_discard: Callable[[], None] | None = None) -> None:
         """Let other events run: the handler goes on in a later turn, in its order among those who rest."""

@@ -12,10 +12,12 @@ from crc32c import crc32c
 
 from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
+    COMPRESSION_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
     MIN_BATCH_LENGTH,
+    TIMESTAMP_TYPE,
     BatchHeader,
     read_header,
 )
@@ -36,6 +38,7 @@ _MIN_RECORD_SIZE = 7
 # Smallest size field of the oldest format, and where the magic stands in all of them (`LegacyRecord`, `Records`).
 _MIN_LEGACY_LENGTH = 14
 _UP_TO_MAGIC = 17
+_CODEC_AT = ATTRIBUTES_OFFSET + 1
 _SIZE = Struct(">i")
 _MAX_INT64 = 2**63 - 1
 _FAR = 1 << 70
@@ -67,14 +70,6 @@ class Checked(NamedTuple):
     raw: Buffer | None
 
 
-class _Frames(NamedTuple):
-    """What the records say: timestamp deltas are in ms."""
-
-    max_timestamp_delta: int
-    min_timestamp_delta: int
-    first_null_key: int
-
-
 _Slice: TypeAlias = tuple[int, int, int, int, int, int, int]
 """Records that were walked, in a plain tuple, because each batch has one: position and index behind them, twice the
 largest and the smallest timestamp delta, the first null key; then, if the next record has too many headers to be walked
@@ -88,7 +83,40 @@ def check_produced_batch(
 
     The topic's own rules (maximum size, timestamps, keys, whether zstd is allowed) are the caller's.
     """
-    return to_the_end(check_steps(buffer, max_decompressed_bytes=max_decompressed_bytes)).check
+    checked = check_at_once(buffer)
+    if checked is None:
+        checked = to_the_end(check_steps(buffer, max_decompressed_bytes=max_decompressed_bytes))
+    return checked.check
+
+
+def check_at_once(buffer: memoryview) -> Checked | None:
+    """What `check_steps` comes to, where it takes one step: without a codec, many bytes, many records or headers.
+
+    Most batches are like that, and driving steps takes longer than to check one record.
+    """
+    if not HEADER_SIZE <= len(buffer) <= _SLICE_BYTES or buffer[_CODEC_AT] & COMPRESSION_MASK:
+        return None
+    refused = _check_envelope(buffer)
+    if refused is not None:
+        return Checked(refused, None)
+    header = read_header(buffer)
+    count = header.record_count
+    if count > SLICE_RECORDS:
+        return None
+    end = header.size_bytes
+    refused = _check_header(header, crc32c(buffer[ATTRIBUTES_OFFSET:end]))
+    if refused is not None:
+        return Checked(refused, None)
+    raw = buffer[HEADER_SIZE:end]
+    try:
+        _check_room(raw, count)
+        at, _, high, low, first_null_key, _, many_headers = _check_slice(raw, 0, 0, count)
+        if many_headers:
+            return None
+        _check_end(raw, at)
+    except (ProtocolError, IndexError) as error:
+        return _refuse_records(error, header)
+    return _accept(header, raw, high, low, first_null_key)
 
 
 def check_steps(buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Steps[Checked]:
@@ -114,21 +142,29 @@ def check_steps(buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX
             raw = payload
         else:
             raw = yield from decompress_steps(payload, header.compression, limit_bytes=max_decompressed_bytes)
-        frames = yield from _check_frames(raw, header.record_count)
+        high, low, first_null_key = yield from _check_frames(raw, header.record_count)
     except TooLarge as error:
         return Checked(_refuse(ErrorCode.MESSAGE_TOO_LARGE, str(error), header), None)
-    except ProtocolError as error:
-        return Checked(_refuse(ErrorCode.INVALID_RECORD, str(error), header), None)
-    except IndexError:
-        return Checked(_refuse(ErrorCode.INVALID_RECORD, "the last record overruns the batch", header), None)
-    if header.is_log_append_time:
+    except (ProtocolError, IndexError) as error:
+        return _refuse_records(error, header)
+    return _accept(header, raw, high, low, first_null_key)
+
+
+def _accept(header: BatchHeader, raw: Buffer, high: int, low: int, first_null_key: int) -> Checked:
+    """The verdict on a batch whose records were walked; `high` and `low` are twice the timestamp deltas."""
+    if header.attributes & TIMESTAMP_TYPE:
         high = low = header.max_timestamp
     else:
-        high = header.base_timestamp + frames.max_timestamp_delta
-        low = header.base_timestamp + frames.min_timestamp_delta
+        high = header.base_timestamp + (high >> 1)
+        low = header.base_timestamp + (low >> 1)
         if high > _MAX_INT64 or low < -_MAX_INT64 - 1:
             return Checked(_refuse(ErrorCode.INVALID_RECORD, "a timestamp does not fit 64 bits", header), None)
-    return Checked(BatchCheck(ErrorCode.NONE, "", header, high, low, frames.first_null_key), raw)
+    return Checked(BatchCheck(ErrorCode.NONE, "", header, high, low, first_null_key), raw)
+
+
+def _refuse_records(error: ProtocolError | IndexError, header: BatchHeader) -> Checked:
+    message = str(error) if isinstance(error, ProtocolError) else "the last record overruns the batch"
+    return Checked(_refuse(ErrorCode.INVALID_RECORD, message, header), None)
 
 
 def _refuse(error: ErrorCode, message: str, header: BatchHeader | None = None) -> BatchCheck:
@@ -197,10 +233,22 @@ def _check_header(header: BatchHeader, crc: int) -> BatchCheck | None:
     return None
 
 
-def _check_frames(raw: Buffer, count: int) -> Steps[_Frames]:
-    """Walk the `count` records of the decompressed section; raises ProtocolError or IndexError if they do not fit."""
+def _check_room(raw: Buffer, count: int) -> None:
     if count * _MIN_RECORD_SIZE > len(raw):
         raise ProtocolError(f"{count} records cannot be in {len(raw)} bytes")
+
+
+def _check_end(raw: Buffer, at: int) -> None:
+    if at != len(raw):
+        raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
+
+
+def _check_frames(raw: Buffer, count: int) -> Steps[tuple[int, int, int]]:
+    """Walk the `count` records of the decompressed section; raises ProtocolError or IndexError if they do not fit.
+
+    Comes to twice the largest and the smallest timestamp delta, and the first null key.
+    """
+    _check_room(raw, count)
     high, low, first_null_key = -_FAR, _FAR, -1
     at = index = 0
     while index < count:
@@ -219,9 +267,8 @@ def _check_frames(raw: Buffer, count: int) -> Steps[_Frames]:
             if at != stop:
                 raise ProtocolError(f"record {index} is not as long as its fields")
             index += 1
-    if at != len(raw):
-        raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
-    return _Frames(high >> 1, low >> 1, first_null_key)
+    _check_end(raw, at)
+    return high, low, first_null_key
 
 
 # The hot loop of Produce: varints of one or two bytes are read in place and compared in zig-zag form (even is not

@@ -24,8 +24,8 @@ from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import NO_TOPIC_ID
 from ottla.protocol.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
-from ottla.protocol.produced import BatchCheck, Checked, check_steps
-from ottla.protocol.steps import Steps
+from ottla.protocol.produced import BatchCheck, Checked, check_at_once, check_steps
+from ottla.protocol.steps import RECORD_US, Steps
 
 log = logging.getLogger("ottla.produce")
 
@@ -78,19 +78,28 @@ class Write(NamedTuple):
     message: str | None
     prepared: Prepared | None = None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is refused, or all is known that its append needs."""
+        return self.error is not ErrorCode.NONE or self.prepared is not None
+
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Append every partition's batch; one row per partition with its error or its base offset."""
     body: ProduceBody = request.body
+    turns = broker.turns
     if body.acks not in (-1, 0, 1):
         return _reply(request, _refuse_all(body, ErrorCode.INVALID_REQUIRED_ACKS))
     writes: list[Write] = []
     for topic, topic_id, partitions in _named(broker, body):
         for index, records in partitions:
-            writes.append(await _check(broker, request.api_version, topic, topic_id, index, records))
-            broker.turns.charged_us += ROW_US
-            if broker.turns.over:
-                await broker.turns.share()
+            write = _check(broker, request.api_version, topic, topic_id, index, records)
+            if not write.is_ready:
+                write = await _check_in_steps(broker, request.api_version, write)
+            writes.append(write)
+            turns.charged_us += ROW_US
+            if turns.rest_is_due:
+                await turns.pause()
     refused = _refuse_repeated(writes) or _refuse_foreign_transactions(body, writes)
     if refused:
         return _reply(request, _refuse_all(body, refused))
@@ -115,10 +124,8 @@ def _named(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Part
         yield "" if topic is None else topic.name, topic_id, partitions
 
 
-async def _check(
-    broker: Broker, version: int, topic: str, topic_id: bytes, index: int, records: memoryview | None
-) -> Write:
-    """Check one partition's batch, over several turns if it is long."""
+def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int, records: memoryview | None) -> Write:
+    """Check one partition's batch and prepare it for its topic, as far as that is short: see `Write.is_ready`."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS and not topic:
         return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_ID, None)
     if topic in INTERNAL_TOPICS:
@@ -133,27 +140,43 @@ async def _check(
     if len(records) > limit_bytes and (size_bytes := _claimed_size(records)) > limit_bytes:
         message = _TOO_LARGE.format(size_bytes, limit_bytes)  # before anything is decompressed
         return Write(topic, topic_id, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
-    check, prepared = await _check_records(broker, partition, records)
-    error, message = check.error, check.message
+    checked = check_at_once(records)
+    if checked is None:
+        return Write(topic, topic_id, index, records, partition, None, ErrorCode.NONE, None)
+    check = checked.check
     header = check.header
+    if check.error or header is None:
+        return Write(topic, topic_id, index, records, partition, check, check.error, check.message)
+    broker.turns.charged_us += header.record_count * RECORD_US
+    prepared = partition.prepare_at_once(check, records)
+    return Write(topic, topic_id, index, records, partition, check, ErrorCode.NONE, None, prepared)
+
+
+async def _check_in_steps(broker: Broker, version: int, write: Write) -> Write:
+    """Do the rest, over several turns if it is long: what is left to the append is one short step."""
+    partition, records = write.partition, write.records
+    assert partition is not None and records is not None
+    check, prepared = await _check_records(broker, partition, records, write.check)
+    error, message, header = check.error, check.message, check.header
     if version < FIRST_VERSION_WITH_ZSTD and not error and header is not None and header.compression == ZSTD:
         error, message = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or above"
-    return Write(topic, topic_id, index, records, partition, check, error, message, prepared)
+    return write._replace(check=check, error=error, message=message, prepared=prepared)
 
 
 async def _check_records(
-    broker: Broker, partition: Partition, records: memoryview
+    broker: Broker, partition: Partition, records: memoryview, check: BatchCheck | None = None
 ) -> tuple[BatchCheck, Prepared | None]:
-    """Check a batch and prepare it for its topic: what is left to its append is one short step."""
     slow = is_compressed_anew(records, partition.settings)
-    return await broker.long_work.drive(_check_steps(broker, partition, records), slow=slow)
+    return await broker.long_work.drive(_check_steps(broker, partition, records, check), slow=slow)
 
 
 def _check_steps(
-    broker: Broker, partition: Partition, records: memoryview
+    broker: Broker, partition: Partition, records: memoryview, check: BatchCheck | None
 ) -> Steps[tuple[BatchCheck, Prepared | None]]:
-    limit_bytes = broker.config.max_decompressed_message_bytes
-    checked = yield from check_steps(records, max_decompressed_bytes=limit_bytes)
+    checked = Checked(check, None) if check is not None else None
+    if checked is None:
+        limit_bytes = broker.config.max_decompressed_message_bytes
+        checked = yield from check_steps(records, max_decompressed_bytes=limit_bytes)
     if checked.check.error:
         return checked.check, None
     return checked.check, (yield from partition.prepare(checked, records))
@@ -229,8 +252,8 @@ async def _append_all(
                 write = await _prepared_anew(broker, write)
         results.append(_append(broker, request, write, joined))
         turns.charged_us += APPEND_US + len(write.records or b"") * COPY_BYTE_US
-        if turns.over:
-            await turns.share()
+        if turns.rest_is_due:
+            await turns.pause()
     return results
 
 

@@ -48,15 +48,12 @@ class Prepared(NamedTuple):
 def prepare(checked: Checked, batch: memoryview, settings: PartitionSettings, now_ms: int) -> Steps[Prepared]:
     """Hold a batch against the settings. `checked.raw` may be None where it is not at hand: it is made again then."""
     check = checked.check
+    prepared = prepare_at_once(check, batch, settings, now_ms)
+    if prepared is not None:
+        return prepared
     header = check.header
-    if header is not None and len(batch) > header.size_bytes:
-        batch = batch[: header.size_bytes]
-    if len(batch) > settings.max_message_bytes:
-        message = f"batch of {len(batch)} bytes, the topic allows {settings.max_message_bytes}"
-        return Prepared(settings, Refusal(ErrorCode.MESSAGE_TOO_LARGE, message))
-    if check.error is not ErrorCode.NONE or header is None:
-        return Prepared(settings, Refusal(check.error, check.message))
-    codec = _CODECS.get(settings.compression_type, header.compression)
+    assert header is not None
+    batch = batch[: header.size_bytes]
     raw = checked.raw
     if _is_suspicious(check, header, settings, now_ms):
         if settings.log_append_time and not (check.has_null_key and settings.cleanup_compact):
@@ -66,11 +63,38 @@ def prepare(checked: Checked, batch: memoryview, settings: PartitionSettings, no
         refusal = yield from _judge_records(header, raw, settings, now_ms)
         if refusal is not None:
             return Prepared(settings, refusal)
+    codec = _codec(header, settings)
     if codec == header.compression:
-        too_large = len(batch) > settings.segment_bytes
-        return Prepared(settings, _too_large_for_segment(len(batch), settings) if too_large else None)
+        return _kept(header, settings)
     raw = raw if raw is not None else (yield from _decompress(header, batch))
     return Prepared(settings, None, (yield from _rebuild(check, header, raw, codec, settings)))
+
+
+def prepare_at_once(check: BatchCheck, batch: memoryview, settings: PartitionSettings, now_ms: int) -> Prepared | None:
+    """What `prepare` comes to if no record need be looked at and no codec is at work, as mostly; else None."""
+    header = check.header
+    size_bytes = len(batch) if header is None else min(len(batch), header.size_bytes)
+    if size_bytes > settings.max_message_bytes:
+        message = f"batch of {size_bytes} bytes, the topic allows {settings.max_message_bytes}"
+        return Prepared(settings, Refusal(ErrorCode.MESSAGE_TOO_LARGE, message))
+    if check.error is not ErrorCode.NONE or header is None:
+        return Prepared(settings, Refusal(check.error, check.message))
+    if _is_suspicious(check, header, settings, now_ms) or _codec(header, settings) != header.compression:
+        return None
+    return _kept(header, settings)
+
+
+def _codec(header: BatchHeader, settings: PartitionSettings) -> int:
+    """The codec in which the topic keeps the batch."""
+    return _CODECS.get(settings.compression_type, header.compression)
+
+
+def _kept(header: BatchHeader, settings: PartitionSettings) -> Prepared:
+    """The batch is written as it came, if a segment has room for it."""
+    size_bytes = header.size_bytes
+    if size_bytes > settings.segment_bytes:
+        return Prepared(settings, _too_large_for_segment(size_bytes, settings))
+    return Prepared(settings)
 
 
 def is_compressed_anew(batch: memoryview, settings: PartitionSettings) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ottla.broker.log import checkpoints
-from ottla.broker.log.acceptance import Prepared, Refusal, prepare
+from ottla.broker.log.acceptance import Prepared, Refusal, prepare, prepare_at_once
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.producers import Origin, Producer, Verdict
 from ottla.broker.log.readable import ReadableLog
@@ -117,6 +117,10 @@ class Partition(ReadableLog):
     def prepare(self, checked: Checked, batch: memoryview) -> Steps[Prepared]:
         """Do in steps what the topic's settings demand of a batch, so that its append is short."""
         return prepare(checked, batch, self.settings, self._clock.now_ms())
+
+    def prepare_at_once(self, check: BatchCheck, batch: memoryview) -> Prepared | None:
+        """What `prepare` comes to where that is short, as mostly; else None."""
+        return prepare_at_once(check, batch, self.settings, self._clock.now_ms())
 
     def append_produced(self, check: BatchCheck, batch: memoryview, prepared: Prepared | None = None) -> AppendResult:
         """Append what a client sent: `check` is that of `batch`, whose bytes are writable and are changed in place.

@@ -228,7 +228,9 @@ def guard_missing() -> Iterator[None]:
         found = sound[id(request)] = set()
         for topic, topic_id, partitions in produce._named(broker, request.body):
             for index, records in partitions:
-                write = await produce._check(broker, request.api_version, topic, topic_id, index, records)
+                write = produce._check(broker, request.api_version, topic, topic_id, index, records)
+                if not write.is_ready:
+                    write = await produce._check_in_steps(broker, request.api_version, write)
                 if not write.error and not verify(broker, request, write):
                     found.add((topic, index))
         await verification._sleep(broker, GUARD_GAP_MS)

@@ -5,15 +5,17 @@ import pytest
 
 from ottla.protocol import batch as b
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.produced import SLICE_RECORDS, check_steps
-from ottla.protocol.steps import RECORD_US
+from ottla.protocol.produced import SLICE_RECORDS, check_at_once, check_steps
+from ottla.protocol.steps import RECORD_US, to_the_end
 
 TS = 1700000000000
 RECORDS = [b.NewRecord(b"k%d" % i, b"v" * i * 40, timestamp_ms=TS + i * 7) for i in range(5)]
 
 
 def check(batch, **options):
-    return b.check_produced_batch(memoryview(bytes(batch)), **options)
+    verdict = b.check_produced_batch(memoryview(bytes(batch)), **options)
+    assert verdict == to_the_end(check_steps(memoryview(bytes(batch)), **options)).check
+    return verdict
 
 
 def refused(batch, **options):
@@ -85,6 +87,20 @@ def steps_of(steps):
             seen.append(next(steps))
         except StopIteration as stop:
             return stop.value, seen
+
+
+def test_what_takes_one_step_and_no_more_is_checked_at_once():
+    def at_once(batch):
+        return check_at_once(memoryview(batch)) is not None
+
+    def headers(count):
+        return b.build_batch([(None, None, [("", None)] * count)])
+
+    assert at_once(b.build_batch(RECORDS)) and at_once(b.build_batch(RECORDS)[:-1])
+    assert at_once(b.build_batch([(None, None)] * SLICE_RECORDS)) and at_once(headers(SLICE_RECORDS))
+    assert not at_once(b.build_batch([(None, None)] * (SLICE_RECORDS + 1))) and not at_once(headers(SLICE_RECORDS + 1))
+    assert not at_once(b.build_batch([(None, bytes(1 << 20))]))
+    assert not any(at_once(b.build_batch(RECORDS, compression=codec)) for codec in range(1, 5))
 
 
 @pytest.mark.parametrize("count", [1, SLICE_RECORDS, SLICE_RECORDS + 1, 2 * SLICE_RECORDS, 5 * SLICE_RECORDS - 1])

@@ -13,9 +13,10 @@ from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Turns
-from ottla.protocol.batch import build_batch, iter_records, read_header
+from ottla.protocol.batch import HEADER_SIZE, assemble, build_batch, iter_records, read_header
 from ottla.protocol.compression import GZIP, NAMES
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.steps import RECORD_US
 
 NOW = 1_700_000_000_000
 
@@ -126,6 +127,20 @@ def test_bad_records_of_a_large_batch_are_found_in_steps(desk, make_partition, s
     result = partition.append_produced(check, memoryview(data), prepared)
     assert result.error is error and len(result.record_errors) == MAX_RECORD_ERRORS
     assert partition.log_end_offset == 0
+
+
+@pytest.mark.parametrize(("claimed", "cost_us"), [(50, 50 * RECORD_US), (-(2**31), 0), (1_000, 0)])
+def test_what_is_checked_at_once_is_charged_for_the_records_that_there_are(desk, make_partition, claimed, cost_us):
+    partition = make_partition(PartitionSettings())
+    data = large(0, count=50)
+    data = assemble(
+        read_header(data)._replace(record_count=claimed, last_offset_delta=max(claimed - 1, -1)), data[HEADER_SIZE:]
+    )
+    desk.broker.cluster = SimpleNamespace(partition=lambda topic, index: partition)
+    before_us = desk.turns.charged_us
+    write = produce._check(desk.broker, 11, "t", bytes(16), 0, memoryview(data))
+    assert write.is_ready and (write.error is E.NONE) == (claimed == 50)
+    assert desk.turns.charged_us - before_us == cost_us
 
 
 def test_a_short_batch_is_checked_and_compressed_anew_in_its_turn(desk, make_partition):
