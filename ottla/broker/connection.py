@@ -123,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         waits = self._produces if self._busy else self._put_off
-        self._ended = not self._broken and (waits or len(self._outbox) > 0)
+        self._ended = not self._broken and (waits or bool(self._outbox.parts))
         return self._ended
 
     def pause_writing(self) -> None:
@@ -181,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
     def _end(self) -> None:
         """Serve nothing more, and close when all that is owed was sent."""
         self._ends_when_sent = True
-        if not self._outbox:
+        if not self._outbox.parts:
             self.close()
 
     def _discard(self) -> None:
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         if self._sending:
             self._send_out()
-        elif self._holding is not None and not self._outbox and not self._outbox.paused:
+        elif self._holding is not None and not self._outbox.parts and not self._outbox.paused:
             self._holding.sent()
         self._resume_reading()
         self._serve()
@@ -200,13 +200,17 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self) -> None:
         """Start requests until one waits, the input ends, too much is unsent, or it is the turn of others."""
         served = False
-        outbox = self._outbox
+        inbox, outbox = self._inbox, self._outbox
         while not (self._busy or self._broken or outbox.paused or self._sending or self._ends_when_sent):
             if self.draining:
                 self._turns.at_end(self._end)
                 return
-            waiting_bytes = self._inbox.buffered_bytes
-            if waiting_bytes and (
+            waiting_bytes = inbox.buffered_bytes
+            if not waiting_bytes:
+                if self._ended:
+                    self._turns.at_end(self._end)
+                return
+            if (
                 outbox.slices
                 or outbox.unsent_bytes > FREE_BYTES
                 or (self._turns.over and (served or waiting_bytes >= LARGE_BYTES))
@@ -215,14 +219,14 @@ class Connection(asyncio.BufferedProtocol):
                 return
             served = True
             try:
-                frame = self._inbox.next_frame()
+                frame = inbox.next_frame()
             except ProtocolError as error:
                 self._refuse(str(error))
                 return
             if frame is None:
                 if self._ended:
                     self._turns.at_end(self._end)
-                elif self._inbox.needed_bytes > FREE_BYTES:
+                elif inbox.needed_bytes > FREE_BYTES:
                     self._receive_large()
                 return
             self._busy = self._holds_frame = True
@@ -276,23 +280,24 @@ class Connection(asyncio.BufferedProtocol):
         if room is not None:
             self._held().send(room)
         if parts:
-            if not self._outbox:
+            outbox = self._outbox
+            if not outbox.parts:
                 self._turns.at_end(self._send_out)
-            self._outbox.add(parts)
+            outbox.add(parts)
         if resumed:
             self._turns.later(self._go_on)
 
     def _send_out(self) -> None:
         """Send what the socket takes; the rest when it takes more, or in a later turn if there is much."""
+        outbox = self._outbox
         try:
-            self._outbox.send()
+            outbox.send()
         except (CutShort, OSError) as error:
             if not isinstance(error, ConnectionError):
                 log.error("Closing the connection of %s: its reply cannot be read from the log: %s", self.peer, error)
             self.abort()
             return
-        outbox = self._outbox
-        self._sending = len(outbox) > 0
+        self._sending = bool(outbox.parts)
         if outbox.paused:
             if outbox.written_bytes > FREE_BYTES:
                 self._held().unsent(outbox.written_bytes)
@@ -311,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._broken:
             return
         log.warning("Closing the connection of %s: %s", self.peer, reason)
-        if self._outbox and not self._sending:
+        if self._outbox.parts and not self._sending:
             self._send_out()
         self._end()
 

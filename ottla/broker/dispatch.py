@@ -107,14 +107,15 @@ class Dispatcher:
         if api.key == PRODUCE:
             turns.charged_us += REQUEST_US + size_bytes * COPY_BYTE_US
             request.body = decode_produce_request(request.api_version, body)
-            _tell_trailing(request, request.body.trailing_bytes)
+            trailing_bytes = request.body.trailing_bytes
         elif size_bytes <= DECODED_AT_ONCE_BYTES:
             turns.charged_us += REQUEST_US + size_bytes * REQUEST_BYTE_US
             request.body, trailing_bytes = codec.read_request(api.key, request.api_version, body)
-            _tell_trailing(request, trailing_bytes)
         else:
             turns.charged_us += REQUEST_US + size_bytes * COPY_BYTE_US
             return self._handle_large(api, request, bytes(body))
+        if trailing_bytes:
+            _tell_trailing(request, trailing_bytes)
         return api.handle(self._broker, request)
 
     async def _handle_large(self, api: Api, request: Request, body: bytes) -> Reply:
@@ -129,7 +130,8 @@ class Dispatcher:
             gate.leave()
             raise
         gate.leave()
-        _tell_trailing(request, trailing_bytes)
+        if trailing_bytes:
+            _tell_trailing(request, trailing_bytes)
         return await api.handle(self._broker, request)
 
     async def _decode_in_steps(self, request: Request, body: bytes) -> tuple[Any, int]:
@@ -147,14 +149,15 @@ class Dispatcher:
 
 
 def _tell_trailing(request: Request, trailing_bytes: int) -> None:
-    if trailing_bytes:  # Kafka ignores them too
-        title = _title(request.api_key)
-        log.debug("%s v%d of %s: %d bytes behind its body", title, request.api_version, request.peer, trailing_bytes)
+    """Kafka ignores them too."""
+    title = _title(request.api_key)
+    log.debug("%s v%d of %s: %d bytes behind its body", title, request.api_version, request.peer, trailing_bytes)
 
 
 def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
     if isinstance(reply, Encoded):
-        _warn_of_misuse(reply.error_code, request)
+        if reply.error_code in _MISUSE:
+            _warn_of_misuse(reply.error_code, request)
         send(reply.buffers, reply.room)
     elif isinstance(reply, NoReply):
         send((), None)
@@ -163,9 +166,8 @@ def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
 
 
 def _warn_of_misuse(error_code: int, request: Request) -> None:
-    if error_code in _MISUSE:
-        error = ErrorCode(error_code).name
-        log.warning("Refused %s v%d of %s: %s", _title(request.api_key), request.api_version, request.peer, error)
+    error = ErrorCode(error_code).name
+    log.warning("Refused %s v%d of %s: %s", _title(request.api_key), request.api_version, request.peer, error)
 
 
 def _title(api_key: int) -> str:

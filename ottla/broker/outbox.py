@@ -9,7 +9,7 @@ transport, which waits for the socket on our behalf (an event loop watches no de
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from ottla.broker.costs import COPY_BYTE_US
 from ottla.broker.ports.slices import CutShort, FileSlice, send_before_more
@@ -47,11 +47,12 @@ class Transport(Protocol):
 class Outbox:
     """`paused` is set while the transport holds bytes. What `send` raises ends the connection."""
 
-    __slots__ = ("_parts", "_socket", "_transport", "_turns", "paused", "slices", "unsent_bytes", "written_bytes")
+    __slots__ = ("_socket", "_transport", "_turns", "parts", "paused", "slices", "unsent_bytes", "written_bytes")
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._parts: deque[Part] = deque()
+        self.parts: deque[Part] = deque()
+        """What is queued, to be looked at."""
         self._transport: Transport
         self._socket = -1
         self.paused = False
@@ -61,9 +62,6 @@ class Outbox:
         """Bytes of the parts that are not."""
         self.written_bytes = 0
         """Bytes of the last write: no more than these can be left with the transport when it has paused us."""
-
-    def __len__(self) -> int:
-        return len(self._parts)
 
     def connect(self, transport: Transport) -> None:
         """Write to this transport from now on."""
@@ -76,7 +74,7 @@ class Outbox:
     def add(self, parts: Iterable[Part]) -> None:
         """Queue a reply, or a part of one."""
         for part in parts:
-            self._parts.append(part)
+            self.parts.append(part)
             if isinstance(part, _BUFFERS):
                 self.unsent_bytes += len(part)
             else:
@@ -84,16 +82,15 @@ class Outbox:
 
     def clear(self) -> None:
         """Send nothing more."""
-        self._parts.clear()
+        self.parts.clear()
         self.slices = self.unsent_bytes = 0
 
     def send(self) -> None:
         """Hand over what the socket takes, as long as the turn's share lasts. Raises OSError and CutShort."""
-        parts = self._parts
+        parts = self.parts
         while parts and not self.paused:
             if not self.slices:
-                self._write(cast("list[Buffer]", [*parts]))
-                parts.clear()
+                self._write_all()
                 return
             part = parts[0]
             if isinstance(part, _BUFFERS):
@@ -106,9 +103,21 @@ class Outbox:
             if len(part) <= EDGE_BYTES:
                 self._take_rest(part)
 
+    def _write_all(self) -> None:
+        """No part is a slice."""
+        parts = self.parts
+        self.written_bytes = self.unsent_bytes
+        self.unsent_bytes = 0
+        if len(parts) == 1:
+            self._transport.write(parts.popleft())  # type: ignore[arg-type]
+        else:
+            buffers = [*parts]
+            parts.clear()
+            self._transport.writelines(buffers)  # type: ignore[arg-type]
+
     def _send_before_slice(self, buffers: list[Buffer]) -> None:
         """What is small leaves in one packet with the front of the slice."""
-        if self._parts and self._socket >= 0 and not self._transport.is_closing():
+        if self.parts and self._socket >= 0 and not self._transport.is_closing():
             data = b"".join(buffers)
             sent = send_before_more(self._socket, data) if len(data) <= EDGE_BYTES else 0
             self.unsent_bytes -= sent
@@ -120,19 +129,19 @@ class Outbox:
     def _take_rest(self, part: FileSlice) -> None:
         """Put the last bytes of the slice in front into its place."""
         self.slices -= 1
-        self._parts.popleft()
+        self.parts.popleft()
         if part:
             data = part.take(EDGE_BYTES)
             if part:
                 raise CutShort(f"{len(part)} bytes are missing")
-            self._parts.appendleft(data)
+            self.parts.appendleft(data)
             self.unsent_bytes += len(data)
 
     def _buffers_in_front(self) -> list[Buffer]:
         buffers: list[Buffer] = []
-        while self._parts and isinstance(part := self._parts[0], _BUFFERS):
+        while self.parts and isinstance(part := self.parts[0], _BUFFERS):
             buffers.append(part)
-            self._parts.popleft()
+            self.parts.popleft()
         return buffers
 
     def _write(self, buffers: list[Buffer]) -> None:

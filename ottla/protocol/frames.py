@@ -230,19 +230,27 @@ class ReceiveBuffer:
     def commit(self, nbytes: int) -> None:
         """`nbytes` were received into the start of what `get_buffer` returned last."""
         if self._borrows and self._shared is not None:
-            self._view, self._start = self._shared.fill()
-            self._end = self._start
-        self._end += nbytes
+            shared = self._shared
+            shared.filled = True
+            self._view = shared.view
+            self._start = shared.start
+            self._end = self._start + nbytes
+        else:
+            self._end += nbytes
 
     def settle(self) -> None:
         """Give back the shared memory, but for frames that are out; what is no frame yet goes to memory of its own."""
         if not self._borrows:
-            self._drop()
+            if self._own:
+                self._drop()
             return
         self._borrows = False
-        if self._view is self._own or self._shared is None:
+        shared = self._shared
+        if self._view is self._own or shared is None:
             return  # nothing was received
-        self._shared.settle(self._end if self._leased else None)
+        shared.filled = False
+        if self._leased:
+            shared.start = self._end
         if self._start < self._end:
             self._grow()
         else:
@@ -278,7 +286,7 @@ class ReceiveBuffer:
         if capacity > INITIAL_BYTES:
             if capacity > RETAINED_BYTES or self._small_streak >= SHRINK_AFTER_FRAMES:
                 self.trim()
-        else:
+        elif capacity:
             self._drop()
 
     def trim(self) -> None:
@@ -298,7 +306,7 @@ class ReceiveBuffer:
 
     def _drop(self) -> None:
         """Go back to the shared memory if what was received on our own was little, and is used up."""
-        if self._own and self._start == self._end and len(self._own) <= INITIAL_BYTES:
+        if self._start == self._end and len(self._own) <= INITIAL_BYTES:
             self.trim()
 
     def _read_size(self, available: int) -> int:
@@ -350,32 +358,25 @@ class ReceiveBuffer:
 class SharedMemory:
     """What the connections of one event loop receive into, one at a time. Not thread-safe.
 
-    Frames that are out when a receive is settled keep the part that they are in; the next receive goes behind it.
+    Frames that are out when a receive is settled keep the part that they are in; the next receive goes behind it. Whose
+    `filled` it is changes the fields: they are looked at with every receive.
     """
 
-    __slots__ = ("_filled", "_start", "_view")
+    __slots__ = ("filled", "start", "view")
 
     def __init__(self) -> None:
-        self._view = memoryview(bytearray(SHARED_BYTES))
-        self._start = 0
-        self._filled = False
+        self.view = memoryview(bytearray(SHARED_BYTES))
+        self.start = 0
+        """Where the next receive begins; before that are frames that are out."""
+        self.filled = False
+        """Whether something was received that is not settled."""
 
     def lend(self) -> memoryview | None:
         """Memory to receive into; None if what another has received is not settled (its receive has led to ours)."""
-        if self._filled:
+        if self.filled:
             return None
-        if len(self._view) - self._start < INITIAL_BYTES:
-            self._view = memoryview(bytearray(SHARED_BYTES))
-            self._start = 0
-        return self._view[self._start : self._start + INITIAL_BYTES]
-
-    def fill(self) -> tuple[memoryview, int]:
-        """Something was received: the memory, and where in it."""
-        self._filled = True
-        return self._view, self._start
-
-    def settle(self, used_end: int | None) -> None:
-        """Nobody needs what was received, but for what lies before `used_end`."""
-        self._filled = False
-        if used_end is not None:
-            self._start = used_end
+        start = self.start
+        if start > SHARED_BYTES - INITIAL_BYTES:
+            self.view = memoryview(bytearray(SHARED_BYTES))
+            self.start = start = 0
+        return self.view[start : start + INITIAL_BYTES]
