@@ -23,6 +23,7 @@ from ottla.protocol.primitives import (
 )
 from ottla.protocol.varints import Buffer
 
+_FETCH: Final = ApiKey.FETCH
 LOWEST_VERSION: Final = 4
 HIGHEST_VERSION: Final = 18
 INLINE_BYTES: Final = 2048
@@ -93,7 +94,7 @@ def encode_fetch_response(
 ) -> list[Part]:
     """The framed response; `error` and `session_id` are sent from version 7."""
     flexible = version >= _FLEXIBLE
-    first = out = bytearray(4 + response_header_size(ApiKey.FETCH, version))
+    first = out = bytearray(4 + response_header_size(_FETCH, version))
     buffers: list[Part] = [first]
     out += _HEAD_V7(throttle_time_ms, error, session_id) if version >= 7 else _HEAD_V4(throttle_time_ms)
     write_count(out, len(topics), flexible)

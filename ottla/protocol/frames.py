@@ -72,6 +72,7 @@ _SIZE_AND_KEY: Final = Struct(">ih")
 _HEADER: Final = Struct(">hhih")
 _RESPONSE: Final = Struct(">ii")
 _NEVER: Final = 32_768
+_API_VERSIONS: Final = ApiKey.API_VERSIONS
 _NOTHING: Final = memoryview(bytearray())
 
 
@@ -143,7 +144,7 @@ def encode_request_header(header: RequestHeader) -> bytes:
 
 def response_header_size(api_key: int, api_version: int) -> int:
     """4 (correlation id), or 5 with the tag section of flexible versions; ApiVersions always has 4 (KIP-511)."""
-    return 5 if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version) else 4
+    return 5 if api_key != _API_VERSIONS and is_flexible(api_key, api_version) else 4
 
 
 def response_prefix(api_key: int, api_version: int, correlation_id: int, body_size_bytes: int) -> bytes:
@@ -313,7 +314,7 @@ class ReceiveBuffer:
         """Size of the next frame with its length field; 0 < payload <= limit."""
         if available >= 6:
             size, api_key = _SIZE_AND_KEY.unpack_from(self._view, self._start)
-            if self._small_limit is not None and api_key != ApiKey.PRODUCE and size > self._small_limit:
+            if self._small_limit is not None and size > self._small_limit and api_key != ApiKey.PRODUCE:
                 raise ProtocolError(f"request of {size} bytes for API {api_key} exceeds {self._small_limit}")
         else:
             (size,) = _SIZE.unpack_from(self._view, self._start)

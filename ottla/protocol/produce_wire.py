@@ -25,6 +25,7 @@ from ottla.protocol.primitives import (
 )
 from ottla.protocol.varints import read_unsigned_varint
 
+_PRODUCE: Final = ApiKey.PRODUCE
 LOWEST_VERSION: Final = 3
 HIGHEST_VERSION: Final = 13
 _FLEXIBLE: Final = 9
@@ -224,7 +225,7 @@ def encode_produce_response(
     body += _PACK_INT32(throttle_time_ms)
     if flexible:
         write_endpoint_tags(body, node_endpoints if version >= 10 else ())
-    return response_prefix(ApiKey.PRODUCE, version, correlation_id, len(body)) + body
+    return response_prefix(_PRODUCE, version, correlation_id, len(body)) + body
 
 
 def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:

@@ -23,7 +23,7 @@ from ottla.protocol.batch_header import (
 )
 from ottla.protocol.compression import NAMES, NONE, TooLarge
 from ottla.protocol.compression_steps import decompress_steps
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
 from ottla.protocol.steps import BYTE_US, RECORD_US, Steps, to_the_end
 from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint
 
@@ -159,7 +159,7 @@ def _accept(header: BatchHeader, raw: Buffer, high: int, low: int, first_null_ke
         low = header.base_timestamp + (low >> 1)
         if high > _MAX_INT64 or low < -_MAX_INT64 - 1:
             return Checked(_refuse(ErrorCode.INVALID_RECORD, "a timestamp does not fit 64 bits", header), None)
-    return Checked(BatchCheck(ErrorCode.NONE, "", header, high, low, first_null_key), raw)
+    return Checked(BatchCheck(NO_ERROR, "", header, high, low, first_null_key), raw)
 
 
 def _refuse_records(error: ProtocolError | IndexError, header: BatchHeader) -> Checked:

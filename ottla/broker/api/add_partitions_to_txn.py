@@ -44,7 +44,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             body.v3_and_below_producer_epoch,
             asked,
         )
-        if default is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
+        if version < FIRST_VERSION_WITH_FENCED and default is ErrorCode.PRODUCER_FENCED:
             default = ErrorCode.INVALID_PRODUCER_EPOCH
     errors = {place: refused.get(place, default) for place in asked}
     rows = _rows(body.v3_and_below_topics, errors)

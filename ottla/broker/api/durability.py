@@ -9,13 +9,13 @@ from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.log import client_error
 from ottla.broker.log.partition import Partition
 from ottla.broker.turns import Wait
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 
 
 async def of_partition(broker: Broker, partition: Partition, last_offset: int) -> ErrorCode:
     """Wait until `last_offset` is as durable as its log promises; KAFKA_STORAGE_ERROR if it never will be."""
     if last_offset < partition.high_watermark:
-        return ErrorCode.NONE
+        return NO_ERROR
     wait: Wait[ErrorCode] = Wait(broker.turns)
     partition.when_durable(last_offset, wait.wake)
     return await wait
@@ -27,8 +27,8 @@ async def of_group(broker: Broker, group_id: str) -> ErrorCode:
     The error is one for clients of a coordinator.
     """
     if not group_id:
-        return ErrorCode.NONE
+        return NO_ERROR
     partition = broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_of(group_id))
     if partition is None:
-        return ErrorCode.NONE
+        return NO_ERROR
     return client_error(await of_partition(broker, partition, partition.log_end_offset - 1))

@@ -25,6 +25,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
         body.transactional_id, body.producer_id, body.producer_epoch, body.committed, v2=v2
     )
     error = answer.error
-    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
+    if version < FIRST_VERSION_WITH_FENCED and error is ErrorCode.PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return encoded(request, 0, error, answer.producer_id, answer.producer_epoch)

@@ -20,7 +20,7 @@ from ottla.broker.log.partition import Limit, Partition
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.outbox import Part
 from ottla.broker.turns import Wait
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.fetch_wire import INLINE_BYTES, FetchedPartition, FetchedTopic, encode_fetch_response
 
 READ_COMMITTED = 1
@@ -70,7 +70,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if body.max_wait_ms > 0 and not await _enough(broker, asks, limit, body.min_bytes):
         await _wait_for_data(broker, asks, limit, body.min_bytes, body.max_wait_ms)
     topics = await _read(broker, asks, limit, min(body.max_bytes, MAX_RESPONSE_BYTES))
-    return _encode(request, topics, ErrorCode.NONE)
+    return _encode(request, topics, NO_ERROR)
 
 
 def _ask(broker: Broker, version: int, topic: str, row: object) -> Ask:
@@ -79,7 +79,7 @@ def _ask(broker: Broker, version: int, topic: str, row: object) -> Ask:
     partition = broker.cluster.partition(topic, index)
     if partition is None:
         return Ask(index, offset, max_bytes, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    error = ErrorCode.NONE
+    error = NO_ERROR
     if version >= 9:
         error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)  # type: ignore[attr-defined]
     if partition.offline is not None:
@@ -92,7 +92,7 @@ def _ask(broker: Broker, version: int, topic: str, row: object) -> Ask:
 def leader_epoch_error(asked: int, current: int) -> ErrorCode:
     """KIP-320: a client that knows an older or newer leader epoch must refresh its metadata; -1 is no epoch."""
     if asked == -1 or asked == current:
-        return ErrorCode.NONE
+        return NO_ERROR
     return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
@@ -206,7 +206,7 @@ async def _read_one(broker: Broker, ask: Ask, limit: Limit, left: int, first: bo
         return FetchedPartition(ask.partition_index, taken.error, -1, -1, -1, None, b"")
     return FetchedPartition(
         ask.partition_index,
-        ErrorCode.NONE,
+        NO_ERROR,
         partition.high_watermark,
         partition.last_stable_offset,
         partition.log_start_offset,

@@ -21,7 +21,7 @@ from ottla.broker.log.acceptance import Prepared, is_compressed_anew
 from ottla.broker.log.partition import AppendResult, Partition
 from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.primitives import NO_TOPIC_ID
 from ottla.protocol.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
 from ottla.protocol.produced import BatchCheck, Checked, check_at_once, check_steps
@@ -81,7 +81,7 @@ class Write(NamedTuple):
     @property
     def is_ready(self) -> bool:
         """Whether it is refused, or all is known that its append needs."""
-        return self.error is not ErrorCode.NONE or self.prepared is not None
+        return self.error is not NO_ERROR or self.prepared is not None
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -142,14 +142,14 @@ def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int
         return Write(topic, topic_id, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
     checked = check_at_once(records)
     if checked is None:
-        return Write(topic, topic_id, index, records, partition, None, ErrorCode.NONE, None)
+        return Write(topic, topic_id, index, records, partition, None, NO_ERROR, None)
     check = checked.check
     header = check.header
     if check.error or header is None:
         return Write(topic, topic_id, index, records, partition, check, check.error, check.message)
     broker.turns.charged_us += header.record_count * RECORD_US
     prepared = partition.prepare_at_once(check, records)
-    return Write(topic, topic_id, index, records, partition, check, ErrorCode.NONE, None, prepared)
+    return Write(topic, topic_id, index, records, partition, check, NO_ERROR, None, prepared)
 
 
 async def _check_in_steps(broker: Broker, version: int, write: Write) -> Write:
@@ -288,7 +288,7 @@ def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
     """Ask the coordinator whether the partition belongs to the open transaction, unless the log already knows."""
     header = _transactional_header(write)
     if header is None or not broker.config.transaction_partition_verification_enable:
-        return ErrorCode.NONE
+        return NO_ERROR
     partition = write.partition
     assert partition is not None
     owner = (header.producer_id, header.producer_epoch)

@@ -20,7 +20,7 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.turns import Wait
 from ottla.broker.txn.ending import V2
 from ottla.broker.txn.values import TopicPartition
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 
 _LATE: Final = ErrorCode.INVALID_TXN_STATE
 
@@ -28,7 +28,7 @@ _LATE: Final = ErrorCode.INVALID_TXN_STATE
 def said_by_log(partition: Partition, producer_id: int, epoch: int) -> ErrorCode | None:
     """NONE if the log has the transaction open at this epoch, a refusal, or None: the coordinator must be asked."""
     if partition.transaction_is_open(producer_id, epoch):
-        return ErrorCode.NONE
+        return NO_ERROR
     known_epoch = partition.producer_epoch_of(producer_id)
     if known_epoch is not None and epoch < known_epoch:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -43,6 +43,8 @@ def verify(
     `told_abortable`: the request's version knows TRANSACTION_ABORTABLE, and the client did not leave the adding to us.
     """
     (error,) = broker.transactions.verify(transactional_id, producer_id, epoch, (place,))
+    if not error:
+        return error
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and not told_abortable:
@@ -61,6 +63,8 @@ async def add(
     until_ms = clock.monotonic_ms() + retry_ms
     while True:
         error = await broker.transactions.add_partitions(transactional_id, producer_id, epoch, places, V2)
+        if not error:
+            return error
         if error is not ErrorCode.CONCURRENT_TRANSACTIONS or clock.monotonic_ms() >= until_ms:
             return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
         await _sleep(broker, broker.config.add_partitions_to_txn_retry_backoff_ms)

@@ -19,7 +19,7 @@ from ottla.broker.group.states import GroupState
 from ottla.broker.group.store import Entry
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.state_records import OffsetKey, OffsetValue
 
 Rows = Sequence[tuple[OffsetKey, OffsetValue | None]]
@@ -45,7 +45,7 @@ class FetchedOffset(NamedTuple):
     metadata: str = ""
 
 
-NOTHING_COMMITTED = FetchedOffset(ErrorCode.NONE)
+NOTHING_COMMITTED = FetchedOffset(NO_ERROR)
 UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
@@ -86,7 +86,7 @@ class OffsetCommits:
         errors = []
         for topic, partition, offset, leader_epoch, metadata, expire_ms in rows:
             too_long = self._is_too_long(metadata)
-            errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE if too_long else ErrorCode.NONE)
+            errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE if too_long else NO_ERROR)
             if not too_long:
                 key = OffsetKey(caller.group_id, topic, partition)
                 kept.append((key, OffsetValue(offset, leader_epoch, metadata, now_ms, expire_ms)))
@@ -122,7 +122,7 @@ class OffsetCommits:
         """`ClassicGroup.validateOffsetCommit`; a plain commit also counts as a sign of life."""
         group = entry.group
         if caller.generation < 0 and group.state is GroupState.EMPTY:
-            return ErrorCode.NONE
+            return NO_ERROR
         if caller.is_member:
             error = group.roster.error(caller.member_id, caller.group_instance_id)
             if error:
@@ -135,7 +135,7 @@ class OffsetCommits:
             if group.state is GroupState.COMPLETING_REBALANCE:
                 return ErrorCode.REBALANCE_IN_PROGRESS
             group.members[caller.member_id].touch(self._clock.monotonic_ms())
-        return ErrorCode.NONE
+        return NO_ERROR
 
     def _is_too_long(self, metadata: str) -> bool:
         """Kafka counts UTF-16 units."""
@@ -154,7 +154,7 @@ class OffsetCommits:
         for delta, (key, value) in enumerate(rows):
             said = Replayed(producer_id, result.base_offset + delta, key, value)
             self._directory.store.apply(index, said, now_ms)
-        return ErrorCode.NONE
+        return NO_ERROR
 
 
 def fetched(offsets: GroupOffsets, key: Key, require_stable: bool) -> FetchedOffset:
@@ -166,4 +166,4 @@ def fetched(offsets: GroupOffsets, key: Key, require_stable: bool) -> FetchedOff
     if committed is None:
         return NOTHING_COMMITTED
     value = committed.value
-    return FetchedOffset(ErrorCode.NONE, value.offset, value.leader_epoch, value.metadata)
+    return FetchedOffset(NO_ERROR, value.offset, value.leader_epoch, value.metadata)

@@ -17,7 +17,7 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.state_records import GroupKey, GroupValue
 
@@ -96,7 +96,7 @@ class GroupDirectory:
             return None, ErrorCode.NOT_COORDINATOR
         if entry is not None and entry.ending:
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE  # what Kafka says of a group that is dead
-        return entry, ErrorCode.NONE
+        return entry, NO_ERROR
 
     def ends(self) -> dict[int, int]:
         """Where the logs end, by partition."""

@@ -10,7 +10,7 @@ from ottla.broker.log.settings import PRODUCER_COMPRESSION, PartitionSettings
 from ottla.protocol.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader, assemble, read_header
 from ottla.protocol.compression import NAMES, NONE
 from ottla.protocol.compression_steps import compress_steps, decompress_steps
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.produced import BatchCheck, Checked
 from ottla.protocol.record_frames import iter_frames
 from ottla.protocol.records import READ_LIMIT_BYTES
@@ -77,7 +77,7 @@ def prepare_at_once(check: BatchCheck, batch: memoryview, settings: PartitionSet
     if size_bytes > settings.max_message_bytes:
         message = f"batch of {size_bytes} bytes, the topic allows {settings.max_message_bytes}"
         return Prepared(settings, Refusal(ErrorCode.MESSAGE_TOO_LARGE, message))
-    if check.error is not ErrorCode.NONE or header is None:
+    if check.error is not NO_ERROR or header is None:
         return Prepared(settings, Refusal(check.error, check.message))
     if _is_suspicious(check, header, settings, now_ms) or _codec(header, settings) != header.compression:
         return None

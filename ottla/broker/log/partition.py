@@ -34,7 +34,7 @@ from ottla.protocol.batch import (
     set_max_timestamp,
     write_header,
 )
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.produced import BatchCheck, Checked
 from ottla.protocol.steps import Steps, to_the_end
 
@@ -43,6 +43,8 @@ __all__ = ["AppendResult", "Limit", "Partition", "Slice"]
 OnDurable = Callable[[ErrorCode], None]
 """Told NONE when the log is durable up to where it was asked, or why it never will be."""
 
+_CLIENT: Final = Origin.CLIENT
+_COORDINATOR: Final = Origin.COORDINATOR
 _WITHOUT_LOG_START: Final = frozenset(
     (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
 )
@@ -137,8 +139,8 @@ class Partition(ReadableLog):
         batch = batch[: header.size_bytes]
         now_ms = self._clock.now_ms()
         if header.producer_id >= 0:
-            verdict = self._producers.check_batch(header, Origin.CLIENT)
-            if verdict.error is not ErrorCode.NONE:
+            verdict = self._producers.check_batch(header, _CLIENT)
+            if verdict.error is not NO_ERROR:
                 return self._refused(verdict.error, verdict.message)
             if verdict.duplicate is not None:
                 return self._duplicate(verdict)
@@ -162,7 +164,7 @@ class Partition(ReadableLog):
         if header.producer_id >= 0:
             self._producers.apply_batch(header, base_offset, max_timestamp_ms)
         self._written()
-        return AppendResult(ErrorCode.NONE, base_offset, self.log_end_offset - 1, append_time_ms, self.log_start_offset)
+        return AppendResult(NO_ERROR, base_offset, self.log_end_offset - 1, append_time_ms, self.log_start_offset)
 
     def append_own(self, batch: bytearray) -> AppendResult:
         """Append one batch that a coordinator or the cluster built; producer epochs count, sequences do not."""
@@ -177,8 +179,8 @@ class Partition(ReadableLog):
         if len(batch) > self.settings.segment_bytes:
             return self._refused(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {len(batch)} bytes for a segment")
         if header.producer_id >= 0:
-            verdict = self._producers.check_batch(header, Origin.COORDINATOR)
-            if verdict.error is not ErrorCode.NONE:
+            verdict = self._producers.check_batch(header, _COORDINATOR)
+            if verdict.error is not NO_ERROR:
                 return self._refused(verdict.error, verdict.message)
         base_offset = self.log_end_offset
         if not self._write(batch, header, header.max_timestamp, self._clock.now_ms()):
@@ -186,7 +188,7 @@ class Partition(ReadableLog):
         if header.producer_id >= 0:
             self._producers.apply_batch(header, base_offset, header.max_timestamp)
         self._written()
-        return AppendResult(ErrorCode.NONE, base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
+        return AppendResult(NO_ERROR, base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
 
     def append_marker(
         self,
@@ -200,7 +202,7 @@ class Partition(ReadableLog):
         if self.offline is not None:
             return self._storage_error()
         verdict = self._producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-        if verdict.error is not ErrorCode.NONE:
+        if verdict.error is not NO_ERROR:
             return self._refused(verdict.error, verdict.message)
         now_ms = self._clock.now_ms()
         marker = build_marker(producer_id, producer_epoch, coordinator_epoch, commit, now_ms)
@@ -211,7 +213,7 @@ class Partition(ReadableLog):
         if completed is not None and completed.aborted:
             self._segments.active.add_aborted(completed.index_entry)
         self._written()
-        return AppendResult(ErrorCode.NONE, offset, offset, -1, self.log_start_offset)
+        return AppendResult(NO_ERROR, offset, offset, -1, self.log_start_offset)
 
     def _write(self, batch: bytearray | memoryview, header: BatchHeader, max_timestamp_ms: int, now_ms: int) -> bool:
         """Assign offsets, roll if due, write. False: the write failed and the log is offline."""
@@ -246,7 +248,7 @@ class Partition(ReadableLog):
         self._move_stable_offset()
         pending = self._pending
         while pending and pending[0][0] < self.high_watermark:
-            pending.popleft()[1](ErrorCode.NONE)
+            pending.popleft()[1](NO_ERROR)
         if self._parked:
             self._wake_parked()
 
@@ -263,7 +265,7 @@ class Partition(ReadableLog):
         assert batch is not None
         # Kafka answers with the batch's timestamp here, on CreateTime topics too.
         return AppendResult(
-            ErrorCode.NONE,
+            NO_ERROR,
             batch.first_offset,
             batch.last_offset,
             batch.timestamp_ms,
@@ -321,7 +323,7 @@ class Partition(ReadableLog):
     def when_durable(self, offset: int, callback: OnDurable) -> None:
         """Run `callback` when `offset` is below the high watermark: at once, if it is."""
         if offset < self.high_watermark:
-            callback(ErrorCode.NONE)
+            callback(NO_ERROR)
         elif self.offline is not None:
             callback(self._offline_error)
         else:

@@ -23,10 +23,10 @@ from bisect import insort
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.protocol.batch import TRANSACTIONAL, BatchHeader, decrement_sequence, increment_sequence
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.snapshot import ProducerEntry
 
@@ -44,6 +44,9 @@ class Origin(Enum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
+
+
+_CLIENT: Final = Origin.CLIENT
 
 
 class KnownBatch(NamedTuple):
@@ -125,7 +128,7 @@ class CompletedTransaction(NamedTuple):
         return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
 
 
-ACCEPTED = Verdict(ErrorCode.NONE)
+ACCEPTED = Verdict(NO_ERROR)
 _NO_BATCH = KnownBatch(-1, NO_OFFSET, 0, -1)
 
 
@@ -172,19 +175,19 @@ class Producers:
     def check_batch(self, header: BatchHeader, origin: Origin) -> Verdict:
         """Whether a data batch that carries a producer id may be appended."""
         producer = self._by_id.get(header.producer_id)
-        overtaking = self._overtaking(header, producer) if self._verifications and origin is Origin.CLIENT else None
+        overtaking = self._overtaking(header, producer) if self._verifications and origin is _CLIENT else None
         if producer is None:
             return ACCEPTED if overtaking is None else Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, overtaking)
         epoch = header.producer_epoch
         if epoch < producer.epoch:
             return _stale_epoch(producer, epoch)
-        if origin is Origin.CLIENT:
+        if origin is _CLIENT:
             # What continues the sequence cannot be a duplicate, so the common case looks at one batch only.
             message = overtaking or _sequence_gap(producer, epoch, header.base_sequence)
             if message is not None:
                 duplicate = _find_duplicate(producer, header) if epoch == producer.epoch else None
                 if duplicate is not None:
-                    return Verdict(ErrorCode.NONE, None, duplicate)
+                    return Verdict(NO_ERROR, None, duplicate)
                 return Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
         if producer.transaction_start >= 0 and not header.is_transactional:
             return Verdict(

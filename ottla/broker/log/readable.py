@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from logging import getLogger
+from typing import Final
 
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.results import Fetched, Limit, Slice
@@ -10,15 +11,17 @@ from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp,
 from ottla.broker.ports.disk import Shortage
 from ottla.broker.turns import Wait
 from ottla.protocol.batch import BatchHeader
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
 from ottla.protocol.steps import Steps, to_the_end
 
 _log = getLogger(__name__)
 
 _NOWHERE = TimestampOffset(-1, -1, -1)
 _OUT_OF_RANGE = Fetched(ErrorCode.OFFSET_OUT_OF_RANGE)
-_NOTHING = Fetched(ErrorCode.NONE)
-_NOTHING_STABLE = Fetched(ErrorCode.NONE, b"", [])
+_STABLE: Final = Limit.STABLE
+_HIGH_WATERMARK: Final = Limit.HIGH_WATERMARK
+_NOTHING = Fetched(NO_ERROR)
+_NOTHING_STABLE = Fetched(NO_ERROR, b"", [])
 
 
 class ReadableLog:
@@ -94,7 +97,7 @@ class ReadableLog:
         self, offset: int, max_bytes: int, most_read: int, *, limit: Limit, min_one_batch: bool
     ) -> Steps[Fetched]:
         """`read`, but what is more than `most_read` bytes comes as a slice of its file."""
-        stable = limit is Limit.STABLE
+        stable = limit is _STABLE
         while self.offline is None:
             upper = self.limit_offset(limit)
             if offset >= upper:
@@ -113,7 +116,7 @@ class ReadableLog:
             except OSError as error:
                 self._fail(error)
             else:
-                return Fetched(ErrorCode.NONE, chunk.data, aborted)
+                return Fetched(NO_ERROR, chunk.data, aborted)
             break
         return Fetched(self._offline_error)
 
@@ -192,9 +195,9 @@ class ReadableLog:
 
     def limit_offset(self, limit: Limit) -> int:
         """The offset behind the last record that may be seen."""
-        if limit is Limit.STABLE:
+        if limit is _STABLE:
             return self.last_stable_offset
-        return self.high_watermark if limit is Limit.HIGH_WATERMARK else self.log_end_offset
+        return self.high_watermark if limit is _HIGH_WATERMARK else self.log_end_offset
 
     # --- waiting --------------------------------------------------------------------------------------------------
 

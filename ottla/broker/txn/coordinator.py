@@ -26,7 +26,7 @@ from ottla.broker.txn.log import client_error, encode_change
 from ottla.broker.txn.markers import Completion, KnownTopic, MarkerFanout
 from ottla.broker.txn.recovery import Loader
 from ottla.broker.txn.shard import Shard, StateLog
-from ottla.broker.txn.states import PREPARED, RESTING, TransactionStatus
+from ottla.broker.txn.states import PREPARE_COMMIT, PREPARED, RESTING
 from ottla.broker.txn.timers import Housekeeping
 from ottla.broker.txn.values import (
     CALM,
@@ -39,13 +39,16 @@ from ottla.broker.txn.values import (
     Volatile,
 )
 from ottla.broker.txn.waiting import Decide, MarkerPhase, settled
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 
 log = logging.getLogger("ottla.txn")
 
 # Hashing an id costs more than deciding on it, and a transaction asks three times.
 HASHES_KEPT: Final = 4096
+
+_START_TIMEOUT: Final = machine.Effect.START_TIMEOUT
+_STOP_TIMEOUT: Final = machine.Effect.STOP_TIMEOUT
 
 
 class ClusterView(Protocol):
@@ -224,7 +227,7 @@ class TransactionCoordinator:
         if state is None or shard.is_dying(transactional_id):
             return Description(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         waiting = volatile.awaiting if state.status in PREPARED else state.partitions
-        return Description(ErrorCode.NONE, state, tuple(waiting))
+        return Description(NO_ERROR, state, tuple(waiting))
 
     def abort_timed_out(self, shard: Shard, transactional_id: str) -> None:
         """Abort an open transaction whose time is up, and fence its producer."""
@@ -232,8 +235,8 @@ class TransactionCoordinator:
 
         def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
             if state is None or not machine.has_timed_out(state, volatile, now_ms):
-                return REFUSALS[ErrorCode.NONE]
-            return machine.decide_abort(state, volatile, level, now_ms, fresh, ErrorCode.NONE)
+                return REFUSALS[NO_ERROR]
+            return machine.decide_abort(state, volatile, level, now_ms, fresh, NO_ERROR)
 
         try:
             outcome = self._commit_in(shard, transactional_id, decide)
@@ -288,7 +291,7 @@ class TransactionCoordinator:
             return outcome.error
         if shard.log.high_watermark > outcome.last_offset:
             self._durable(shard, transactional_id, decision)
-            return ErrorCode.NONE
+            return NO_ERROR
         wait: Wait[Decision] = Wait(self._turns)
         shard.set_volatile(transactional_id, machine.append_began(volatile, record, decision.fenced_epoch))
 
@@ -316,16 +319,16 @@ class TransactionCoordinator:
             self._marker_phase.over(shard, transactional_id)
 
     def _run_effect(self, effect: machine.Effect, shard: Shard, transactional_id: str, state: TransactionState) -> None:
-        if effect is machine.Effect.START_TIMEOUT:
+        if effect is _START_TIMEOUT:
             shard.open[transactional_id] = None
-        elif effect is machine.Effect.STOP_TIMEOUT:
+        elif effect is _STOP_TIMEOUT:
             shard.open.pop(transactional_id, None)
         else:
             volatile = machine.completion_prepared(
                 shard.volatile.get(transactional_id, CALM), state, self._clock.now_ms()
             )
             shard.volatile[transactional_id] = volatile
-            commit = state.status is TransactionStatus.PREPARE_COMMIT
+            commit = state.status is PREPARE_COMMIT
             marker = TransactionMarker(
                 state.producer_id, state.producer_epoch, shard.epoch, commit, state.client_version
             )
@@ -337,12 +340,12 @@ class TransactionCoordinator:
         volatile = shard.volatile.get(transactional_id, CALM)
         complete = volatile.pending
         if complete is None:
-            return ErrorCode.NONE  # it is logged: what broke came after
+            return NO_ERROR  # it is logged: what broke came after
         machine.check_step(shard.states[transactional_id], complete)
-        decision = Decision(ErrorCode.NONE, complete, last_epoch=volatile.last_epoch)
+        decision = Decision(NO_ERROR, complete, last_epoch=volatile.last_epoch)
         outcome = self._append(shard, transactional_id, decision)
         if not isinstance(outcome, ErrorCode):
-            return ErrorCode.NONE
+            return NO_ERROR
         if outcome:
             # The transaction is decided: it stays pending, and no request may come between.
             shard.volatile[transactional_id] = volatile
@@ -361,7 +364,7 @@ class TransactionCoordinator:
             if not await self._cluster.producer_ids():  # the log directory is offline, and has said so
                 return REFUSALS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
             fresh = self._cluster.next_producer_id()
-        return Decision(ErrorCode.NONE, producer_id=fresh, producer_epoch=0)
+        return Decision(NO_ERROR, producer_id=fresh, producer_epoch=0)
 
     def _hashed(self, transactional_id: str, partition_count: int) -> int:
         self._turns.charge(len(transactional_id) * HASH_CHAR_US)

@@ -10,7 +10,7 @@ Source: `TransactionCoordinator.endTransaction*` and `TransactionMetadata.prepar
 from enum import Enum
 from typing import Final
 
-from ottla.broker.txn.states import COMPLETION_OF, PREPARED, TransactionStatus
+from ottla.broker.txn.states import COMPLETION_OF, ONGOING, PREPARE_COMMIT, PREPARED, TransactionStatus
 from ottla.broker.txn.values import (
     MAX_EPOCH,
     NEED_PRODUCER_ID,
@@ -23,7 +23,7 @@ from ottla.broker.txn.values import (
     current_epoch,
     is_exhausted,
 )
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 
 V2: Final = 2
 
@@ -38,6 +38,7 @@ class End(Enum):
 
 _S = TransactionStatus
 _E = ErrorCode
+_DONE: Final = End.DONE
 
 # (state, commit) -> what EndTxn 0-4 does.
 END_V1: Final[dict[tuple[TransactionStatus, bool], End | ErrorCode]] = {
@@ -75,7 +76,7 @@ END_V2: Final[dict[tuple[TransactionStatus, bool, bool], End | ErrorCode]] = {
     (_S.COMPLETE_ABORT, False, False): End.EMPTY_ABORT,
 }
 
-_OK = REFUSALS[ErrorCode.NONE]
+_OK = REFUSALS[NO_ERROR]
 
 
 def decide_end(
@@ -91,10 +92,10 @@ def decide_end(
     outcome = END_V1[state.status, commit]
     if isinstance(outcome, ErrorCode):
         return REFUSALS[outcome]
-    if outcome is End.DONE:
+    if outcome is _DONE:
         return _OK
     record = _prepared(state, commit, epoch, now_ms)
-    return Decision(ErrorCode.NONE, record, last_epoch=volatile.last_epoch)
+    return Decision(NO_ERROR, record, last_epoch=volatile.last_epoch)
 
 
 def decide_end_v2(
@@ -124,9 +125,9 @@ def decide_end_v2(
         return REFUSALS[ErrorCode.PRODUCER_FENCED]
     if isinstance(outcome, ErrorCode):
         return REFUSALS[outcome]
-    if outcome is End.DONE:
-        return Decision(ErrorCode.NONE, producer_id=state.producer_id, producer_epoch=current)
-    return _prepare_v2(state, volatile, commit, now_ms, fresh_producer_id, ErrorCode.NONE)
+    if outcome is _DONE:
+        return Decision(NO_ERROR, producer_id=state.producer_id, producer_epoch=current)
+    return _prepare_v2(state, volatile, commit, now_ms, fresh_producer_id, NO_ERROR)
 
 
 def decide_abort(
@@ -167,7 +168,7 @@ def _prepared(state: TransactionState, commit: bool, epoch: int, now_ms: int) ->
     return TransactionState(
         state.producer_id,
         epoch,
-        _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT,
+        PREPARE_COMMIT if commit else _S.PREPARE_ABORT,
         state.timeout_ms,
         state.partitions,
         state.start_ms,
@@ -197,10 +198,10 @@ def _prepare_v2(
     record = TransactionState(
         state.producer_id,
         bumped,
-        _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT,
+        PREPARE_COMMIT if commit else _S.PREPARE_ABORT,
         state.timeout_ms,
         state.partitions,
-        state.start_ms if state.status is _S.ONGOING else now_ms,
+        state.start_ms if state.status is ONGOING else now_ms,
         now_ms,
         state.producer_id,
         fresh_producer_id if rotates else NO_PRODUCER_ID,

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from ottla.broker.txn.states import PENDING_ONLY, TransactionStatus
+from ottla.broker.txn.states import EMPTY, PENDING_ONLY, TransactionStatus
 from ottla.broker.txn.values import NO_PARTITIONS, Partitions, TransactionState
 from ottla.protocol.batch import BatchHeader, Record, build_batch, build_record_batch, iter_records
 from ottla.protocol.errors import ErrorCode, ProtocolError
@@ -77,7 +77,7 @@ def _read_change(record: Record) -> StoredChange | None:
 
 def to_value(state: TransactionState) -> TransactionValue:
     """The record's fields; partitions are null in Empty, as Kafka writes them."""
-    empty = state.status is TransactionStatus.EMPTY
+    empty = state.status is EMPTY
     return TransactionValue(
         state.producer_id,
         state.producer_epoch,

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from ottla.broker.txn.ending import completion, decide_abort, decide_end, decide_end_v2
-from ottla.broker.txn.states import PREPARED, RESTING, TransactionStatus, check_move
+from ottla.broker.txn.states import EMPTY, ONGOING, PREPARED, RESTING, TransactionStatus, check_move
 from ottla.broker.txn.values import (
     CALM,
     NEED_PRODUCER_ID,
@@ -30,10 +30,10 @@ from ottla.broker.txn.values import (
     current_epoch,
     is_exhausted,
 )
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 
 _S = TransactionStatus
-_OK = REFUSALS[ErrorCode.NONE]
+_OK = REFUSALS[NO_ERROR]
 
 
 class Effect(Enum):
@@ -78,7 +78,7 @@ def decide_init_producer_id(
         return REFUSALS[ErrorCode.PRODUCER_FENCED]
     if state.status in PREPARED:
         return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
-    if state.status is _S.ONGOING:
+    if state.status is ONGOING:
         return decide_abort(state, volatile, level, now_ms, fresh_producer_id, ErrorCode.CONCURRENT_TRANSACTIONS)
     if is_exhausted(current):
         if not expects or expected_epoch == current:
@@ -111,14 +111,14 @@ def decide_add_partitions(
         return REFUSALS[ErrorCode.PRODUCER_FENCED]
     if state.status in PREPARED:
         return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
-    open_already = state.status is _S.ONGOING
+    open_already = state.status is ONGOING
     if open_already and _all_in(partitions, state.partitions):
         return _OK
     added: Partitions = dict.fromkeys(partitions)
     record = TransactionState(
         producer_id,
         epoch,
-        _S.ONGOING,
+        ONGOING,
         state.timeout_ms,
         {**state.partitions, **added} if open_already else added,
         state.start_ms if open_already else now_ms,
@@ -127,7 +127,7 @@ def decide_add_partitions(
         state.next_producer_id,
         client_version,
     )
-    return Decision(ErrorCode.NONE, record, last_epoch=volatile.last_epoch)
+    return Decision(NO_ERROR, record, last_epoch=volatile.last_epoch)
 
 
 def verify_partitions(
@@ -146,7 +146,7 @@ def verify_partitions(
         refusal = ErrorCode.CONCURRENT_TRANSACTIONS
     else:
         known = state.partitions
-        return [ErrorCode.NONE if each in known else ErrorCode.TRANSACTION_ABORTABLE for each in partitions]
+        return [NO_ERROR if each in known else ErrorCode.TRANSACTION_ABORTABLE for each in partitions]
     return [refusal] * len(partitions)
 
 
@@ -161,7 +161,7 @@ def is_ending(state: TransactionState | None, volatile: Volatile) -> bool:
 def has_timed_out(state: TransactionState, volatile: Volatile, now_ms: int) -> bool:
     """Whether the coordinator must abort the open transaction. The time runs from the first added partition."""
     return (
-        state.status is _S.ONGOING
+        state.status is ONGOING
         and volatile.pending is None
         and state.timeout_ms != NEVER_TIMES_OUT_MS
         and state.start_ms + state.timeout_ms < now_ms
@@ -216,16 +216,16 @@ def check_step(before: TransactionState | None, after: TransactionState) -> None
     if after.producer_id < 0 or after.producer_epoch < 0:
         raise Impossible(f"a record without a producer: {after}")
     if before is None:
-        if after.status is not _S.EMPTY:
+        if after.status is not EMPTY:
             raise Impossible(f"the first record of an id is {after.status.wire_name}")
         return
     check_move(before.status, after.status)
     same_id = after.producer_id == before.producer_id
     epoch_step = after.producer_epoch - before.producer_epoch
-    if after.status is _S.EMPTY:
+    if after.status is EMPTY:
         sound = (after.producer_epoch == 0 or (same_id and epoch_step in (0, 1))) and after.start_ms == NO_TIMESTAMP
         sound = sound and not after.partitions
-    elif after.status is _S.ONGOING:
+    elif after.status is ONGOING:
         # A fence whose append failed has moved the epoch in memory.
         sound = same_id and epoch_step in (0, 1) and before.partitions.keys() <= after.partitions.keys()
     elif after.status in PREPARED:
@@ -233,7 +233,7 @@ def check_step(before: TransactionState | None, after: TransactionState) -> None
     else:
         rotated = after.producer_id == before.next_producer_id and after.producer_epoch == 0
         sound = (rotated or (same_id and epoch_step == 0)) and not after.partitions and after.start_ms >= 0
-    if not sound or (after.status is not _S.EMPTY and after.timeout_ms != before.timeout_ms):
+    if not sound or (after.status is not EMPTY and after.timeout_ms != before.timeout_ms):
         raise Impossible(f"{after} cannot follow {before}")
 
 
@@ -269,7 +269,7 @@ def completion_prepared(volatile: Volatile, state: TransactionState, now_ms: int
 
 
 def _unborn(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionState:
-    return TransactionState(producer_id, NO_PRODUCER_EPOCH, _S.EMPTY, timeout_ms, NO_PARTITIONS, NO_TIMESTAMP, now_ms)
+    return TransactionState(producer_id, NO_PRODUCER_EPOCH, EMPTY, timeout_ms, NO_PARTITIONS, NO_TIMESTAMP, now_ms)
 
 
 def _producer_id_is_valid(state: TransactionState, current: int, producer_id: int, epoch: int) -> bool:
@@ -284,7 +284,7 @@ def _initialised(state: TransactionState, epoch: int, last_epoch: int, timeout_m
     record = TransactionState(
         state.producer_id,
         epoch,
-        _S.EMPTY,
+        EMPTY,
         timeout_ms,
         NO_PARTITIONS,
         NO_TIMESTAMP,
@@ -293,7 +293,7 @@ def _initialised(state: TransactionState, epoch: int, last_epoch: int, timeout_m
         state.next_producer_id,
         state.client_version,
     )
-    return Decision(ErrorCode.NONE, record, last_epoch, state.producer_id, epoch)
+    return Decision(NO_ERROR, record, last_epoch, state.producer_id, epoch)
 
 
 def _rotated(

@@ -19,7 +19,7 @@ from ottla.broker.costs import MARKER_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.broker.txn.values import Partitions, TopicPartition
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.txn.shard import Shard
@@ -57,6 +57,9 @@ _NEXT: Final = {
 }
 
 
+_DONE: Final = Next.DONE
+
+
 class KnownTopic(Protocol):
     @property
     def partition_count(self) -> int: ...
@@ -88,7 +91,7 @@ class Completion:
         self.marker = marker
         self.awaiting = awaiting
         self.backoff_ms = FIRST_RETRY_MS
-        self.complained = ErrorCode.NONE
+        self.complained = NO_ERROR
         self.flushing = 0
         self.parked = False
         self.round: Iterator[TopicPartition] = iter(tuple(awaiting))
@@ -177,7 +180,7 @@ class MarkerFanout:
                 log.exception("%s-%d broke over the marker of %s", name, index, completion.transactional_id)
                 continue
             step = _NEXT.get(error)
-            if step is Next.DONE:
+            if step is _DONE:
                 if self._sink.flushing:
                     self._flush(completion, partition)
                 else:

@@ -43,6 +43,11 @@ class TransactionStatus(IntEnum):
 _S = TransactionStatus
 _WIRE_NAMES: Final = {status: "".join(word.title() for word in status.name.split("_")) for status in _S}
 
+# For hot paths, as `NO_ERROR`.
+EMPTY: Final = _S.EMPTY
+ONGOING: Final = _S.ONGOING
+PREPARE_COMMIT: Final = _S.PREPARE_COMMIT
+
 RESTING: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 PREPARED: Final = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
 PENDING_ONLY: Final = frozenset({_S.DEAD, _S.PREPARE_EPOCH_FENCE})
