@@ -25,6 +25,7 @@ from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.connection import Connection
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
+from ottla.broker.ports.allocator import give_back_what_is_freed
 from ottla.broker.ports.clock import LoopClock
 from ottla.broker.ports.descriptors import allowed, connection_share, shortage
 from ottla.broker.ports.disk import RealDisk
@@ -195,6 +196,7 @@ def run(config: Config, *, ready_file: str | None = None, truncate_damaged: froz
     cannot be had, or the storage failed, which ends the broker unless `log.dir.failure.exit` says otherwise.
     """
     _raise_file_limit()
+    give_back_what_is_freed()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(Server(config, truncate_damaged), ready_file))

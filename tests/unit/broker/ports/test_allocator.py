@@ -1,0 +1,41 @@
+"""The allocator gives back what is freed, whatever was freed before."""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import ctypes, sys
+from ottla.broker.ports.allocator import MAPPED_BYTES, give_back_what_is_freed
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in
+                "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+
+libc = ctypes.CDLL(None)
+if not hasattr(libc, "mallinfo2"):
+    sys.exit("no glibc")
+libc.mallinfo2.restype = Info
+if sys.argv[1] == "told":
+    assert give_back_what_is_freed()
+for _ in range(3):
+    bytes(20_000_000)  # a mapping that is freed: glibc takes all up to its size for small from here on
+before = libc.mallinfo2().hblkhd
+kept = bytes(2 * MAPPED_BYTES)
+print(libc.mallinfo2().hblkhd > before)
+"""
+
+
+def mapped(told):
+    """Whether a large block has a mapping of its own after a larger one was freed."""
+    found = subprocess.run([sys.executable, "-c", SCRIPT, told], capture_output=True, text=True)
+    if found.stderr.strip() == "no glibc":
+        pytest.skip("no glibc")
+    assert found.returncode == 0, found.stderr
+    return found.stdout.strip() == "True"
+
+
+def test_large_blocks_are_given_back_one_by_one_whatever_was_freed_before():
+    assert mapped("told")
+    assert not mapped("untold"), "glibc's own habit, without which there is nothing to tell it"
