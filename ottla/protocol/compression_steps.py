@@ -29,6 +29,14 @@ _LZ4_US, _LZ4_HIGH_US = 0.003, 0.03
 _GZIP_US: Final = 0.04
 _ZSTD_US: Final = ((3, 0.01), (9, 0.03), (15, 0.2), (22, 0.7))
 
+# Logarithms of zstd's tables (chain or tree, hash; entries of four bytes) for more than 256 KiB, from a level on.
+_ZSTD_TABLES: Final = (
+    *((22, 27, 25), (21, 26, 24), (20, 25, 23), (19, 24, 22), (17, 23, 22), (16, 22, 22), (15, 23, 23), (14, 22, 23)),
+    *((13, 22, 22), (12, 22, 23), (10, 21, 22), (9, 20, 21), (7, 19, 20), (4, 18, 19), (-(1 << 17), 16, 17)),
+)
+MOST_TABLES_BYTES: Final = 48 * 1024 * 1024
+"""What zstd may take beside the records. Its highest levels take 640 MiB for large ones, and gain little by that."""
+
 _PIECE_BYTES: Final = 64 * 1024
 _BLOCKS: Final = 1_000
 _FIRST_BYTES, _FIRST_RATIO, _GROWTH = 4096, 4, 4
@@ -42,14 +50,32 @@ def compress_steps(payload: Buffer, codec: int, level: int | None = None) -> Ste
         return (yield from _compress_xerial(memoryview(payload)))
     if codec == LZ4:
         return (yield from _compress_lz4(memoryview(payload), level))
-    cost_us = len(payload) * (_zstd_us(level) if codec == ZSTD else _GZIP_US)
-    packed: Buffer = yield Work(partial(compression.compress, payload, codec, level), cost_us, len(payload))
+    size, cost_us, tables_bytes = len(payload), len(payload) * _GZIP_US, 0
+    if codec == ZSTD:
+        level = zstd_level(level, size)
+        cost_us, tables_bytes = size * _zstd_us(level), zstd_tables_bytes(level, size)
+    packed: Buffer = yield Work(partial(compression.compress, payload, codec, level), cost_us, size, tables_bytes)
     return packed
 
 
-def _zstd_us(level: int | None) -> float:
+def zstd_level(level: int | None, size_bytes: int) -> int:
+    """The level that is asked for, or for large records the next lower one that `MOST_TABLES_BYTES` are enough for."""
     given = compression.DEFAULT_LEVELS[ZSTD] if level is None else level
-    return next(cost_us for highest, cost_us in _ZSTD_US if given <= highest or highest == _ZSTD_US[-1][0])
+    while zstd_tables_bytes(given, size_bytes) > MOST_TABLES_BYTES:
+        given -= 1
+    return given
+
+
+def zstd_tables_bytes(level: int, size_bytes: int) -> int:
+    """What zstd takes at a level for records of this size, beside them. Source: zstd's `clevels.h`, and
+    `ZSTD_adjustCParams`, by which no table is larger than the records can fill."""
+    chain, table = next((chain, table) for lowest, chain, table in _ZSTD_TABLES if level >= lowest)
+    most = (size_bytes - 1).bit_length() + 1
+    return 4 * ((1 << min(chain, most)) + (1 << min(table, most)))
+
+
+def _zstd_us(level: int) -> float:
+    return next(cost_us for highest, cost_us in _ZSTD_US if level <= highest or highest == _ZSTD_US[-1][0])
 
 
 def _compress_xerial(view: memoryview) -> Steps[Buffer]:

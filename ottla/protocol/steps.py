@@ -23,7 +23,8 @@ SHORT_BYTES: Final = 128 * 1024
 
 
 class Work(NamedTuple):
-    """`call` takes about `cost_us`; `memory_bytes` is the most that the generator holds from now on.
+    """`call` takes about `cost_us`; `memory_bytes` is the most that the generator holds from now on, and the call takes
+    `scratch_bytes` beside while it runs.
 
     What a call reads must be its own: the buffer that a connection received into does not outlive the connection.
     """
@@ -31,6 +32,7 @@ class Work(NamedTuple):
     call: Callable[[], Any]
     cost_us: float
     memory_bytes: int
+    scratch_bytes: int = 0
 
 
 def is_short(cost_us: float) -> bool:

@@ -97,7 +97,11 @@ class TopicConfig:
     )
     compression_lz4_level: int = int32(9, "The level of lz4.", at_least=1, at_most=17, broker="compression.lz4.level")
     compression_zstd_level: int = int32(
-        3, "The level of zstd.", at_least=-131072, at_most=22, broker="compression.zstd.level"
+        3,
+        "The level of zstd. For records of more than 2 MB it is lowered to one that takes no more than 48 MiB: 18.",
+        at_least=-131072,
+        at_most=22,
+        broker="compression.zstd.level",
     )
     flush_messages: int = int64(
         INT64_MAX, "The records after which the log is synced.", at_least=1, broker="log.flush.interval.messages"

@@ -104,7 +104,7 @@ class LongWork:
                 if step.memory_bytes > SHORT_BYTES:
                     if hold is None:
                         hold = _Hold(self._allowance, self._slow_gate if slow else None)
-                    await hold.grow(turns, step.memory_bytes)
+                    await hold.grow(turns, step.memory_bytes, step.scratch_bytes)
                 if step.cost_us <= self._workers.least_us:
                     turns.charged_us += step.cost_us
                     try:
@@ -162,10 +162,16 @@ class _Hold:
         self._inside = False
         self._size_bytes = 0
 
-    async def grow(self, turns: Turns, size_bytes: int) -> None:
-        """Hold so much from now on; of what was held before nothing is left. What is compressed anew is held twice."""
+    async def grow(self, turns: Turns, size_bytes: int, scratch_bytes: int) -> None:
+        """Hold so much from now on; of what was held before nothing is left. What is compressed anew is held twice.
+
+        What calls take beside is counted for what is large; for the rest the number of threads is bound enough, and
+        nobody waits a second time with records in hand.
+        """
         gate = self._gate
         wanted = size_bytes if gate is None else 2 * size_bytes
+        if size_bytes > LARGE_BYTES:
+            wanted += scratch_bytes
         if wanted <= self._size_bytes:
             return
         self._give_back()

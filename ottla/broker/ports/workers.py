@@ -17,7 +17,7 @@ OnEnd: TypeAlias = Callable[[Any, Exception | None], None]
 """Told what the call gave, or what it raised."""
 
 SLOW_THREADS_MOST: Final = 4
-"""zstd at its highest level takes some 100 MB in each of them."""
+"""zstd takes up to 48 MiB in each of them (`MOST_TABLES_BYTES`), beside the records."""
 
 
 class Job(Protocol):

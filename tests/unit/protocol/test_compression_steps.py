@@ -5,10 +5,18 @@ import struct
 import cramjam
 import lz4.frame
 import pytest
+import zstandard
 
 from ottla.protocol import compression as c
 from ottla.protocol import compression_steps
-from ottla.protocol.compression_steps import MEDIUM_BYTES, compress_steps, decompress_steps
+from ottla.protocol.compression_steps import (
+    MEDIUM_BYTES,
+    MOST_TABLES_BYTES,
+    compress_steps,
+    decompress_steps,
+    zstd_level,
+    zstd_tables_bytes,
+)
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.steps import RECORD_US, SHORT_BYTES, SHORT_US, Work, to_the_end
 
@@ -120,6 +128,31 @@ def test_high_levels_of_zstd_are_told_the_size():
     """Else the frame names a window of 128 MiB, which its readers must have too, and costs twenty times as much."""
     packed = bytes(to_the_end(compress_steps(TEXT, c.ZSTD, 22)))
     assert packed[:4] == b"\x28\xb5\x2f\xfd" and packed[4] >> 6, "the header says how much comes out"
+
+
+@pytest.mark.parametrize("level", range(1, 23))
+@pytest.mark.parametrize("size", [300_000, 1_000_000, 1 << 22, 10_000_000, 100_000_000])
+def test_what_zstd_takes_is_what_zstd_says(level, size):
+    parameters = zstandard.ZstdCompressionParameters.from_level(level, source_size=size)
+    said = parameters.estimated_compression_context_size()
+    assert said / 2 < zstd_tables_bytes(level, size) + (1 << 20) < 2 * said + (1 << 20)
+    if said > MOST_TABLES_BYTES:
+        assert zstd_tables_bytes(level, size) > said - (2 << 20)
+
+
+@pytest.mark.parametrize("level", [None, -5, *range(1, 23)])
+def test_large_records_get_a_level_that_takes_no_more_than_there_is(level):
+    for size in (1, 300_000, 1_000_000, 2_000_000, 10_000_000, 100_000_000):
+        assert zstd_tables_bytes(zstd_level(level, size), size) <= MOST_TABLES_BYTES
+    assert zstd_level(level, 2_000_000) == (3 if level is None else level), "no batch of the usual size is touched"
+
+
+def test_a_call_of_zstd_says_what_it_takes_beside_the_records():
+    payload = bytes(5 << 20)
+    packed, (work,) = steps_of(compress_steps(payload, c.ZSTD, 22))
+    assert work.memory_bytes == len(payload)
+    assert work.scratch_bytes == zstd_tables_bytes(zstd_level(22, len(payload)), len(payload)) > 32 << 20
+    assert c.decompress(packed, c.ZSTD, limit_bytes=len(payload)) == payload
 
 
 @pytest.mark.parametrize("codec", [c.SNAPPY, c.LZ4])

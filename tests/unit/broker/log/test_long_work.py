@@ -132,6 +132,19 @@ def test_what_a_call_raises_is_raised_where_it_was_asked_for(rig):
     assert rig.work.is_idle
 
 
+def test_what_a_call_takes_beside_large_records_is_counted(rig):
+    def compressing(size_bytes):
+        yield Work(lambda: None, SLOW_US + 1, size_bytes, 3 * MIB)
+
+    rig.drive(compressing(LARGE_BYTES), slow=True)
+    assert rig.work._allowance.held_bytes == 2 * LARGE_BYTES
+    rig.end()
+    rig.drive(compressing(LARGE_BYTES + 1), slow=True)
+    assert rig.work._allowance.held_bytes == 2 * (LARGE_BYTES + 1) + 3 * MIB
+    rig.end()
+    assert rig.work.is_idle
+
+
 def test_work_beyond_the_allowance_waits_in_order(rig):
     rig.drive(holding(5 * MIB))
     rig.drive(holding(5 * MIB))
