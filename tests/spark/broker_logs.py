@@ -161,6 +161,7 @@ class LogWriter:
         if not below:
             return
         for segment in self.partition.drop_oldest(self.chance.randrange(len(below) + 1)):
+            segment.close()
             for path in (*segment.paths, segment.log_path[: -len("log")] + "snapshot"):
                 Path(path).unlink(missing_ok=True)
         self.ledger.log_start = self.partition.log_start_offset

@@ -109,9 +109,10 @@ class Retention:
     def _delete(self, partition: Partition, count: int) -> bool:
         """Whether they are gone."""
         removed = partition.drop_oldest(count)
+        for segment in removed:  # all of them: nobody does it when a name cannot be changed
+            segment.close()
         deleted: list[str] = []
         for segment in removed:
-            segment.close()
             deleted += set_aside(self._disk, segment.log_path.removesuffix(".log"), with_snapshot=True)
         self._graves.bury(deleted, partition.settings.file_delete_delay_ms)
         if removed:

@@ -263,6 +263,7 @@ def test_a_cut_that_was_asked_for_is_what_serve_would_have_made(damage_in_the_mi
     start = found.start_of("ledger-2", 0)._replace(clean=False, recovery_point=0, truncate_damaged=True)
     theirs = load_log(RealDisk(), str(served / "ledger-2"), found.settings_of("ledger-2"), start)
     assert theirs.segments.end_offset == OFFSET
+    theirs.segments.close()
 
     planned = run(damage_in_the_middle, "--dry-run", "--truncate", "ledger-2")[1]
     assert (damage_in_the_middle / "ledger-2" / f"{SEGMENT}.log").stat().st_size > POSITION

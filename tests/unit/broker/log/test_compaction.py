@@ -167,9 +167,9 @@ def test_segments_that_are_deleted_meanwhile_stay_deleted(rig, broker):
     partition = rig.open(segment_bytes=2_000)
     rig.write(200, keys=[b"%d" % n for n in range(7)])
     rig.cleaner(held=True).start()
-    removed = partition.drop_oldest(1)
+    (removed,) = partition.drop_oldest(1)
+    removed.close()
     first = partition.first_offset
-    assert removed
     while rig.turns_to_come:
         rig.pass_turn()
     assert partition.offline is None and partition.first_offset == first

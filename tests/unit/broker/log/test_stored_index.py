@@ -133,4 +133,6 @@ def test_a_segment_without_index_files_gets_them_again(tmp_path, broker, produce
     broker.start()
     assert broker.partition(segment_bytes=600).read(1, 1).records
     assert (broker.path() / f"{0:020d}.index").exists()
-    assert isinstance(Segment(RealDisk(), str(broker.path()), 0, 4096, size_bytes=99).index, StoredIndex)
+    segment = Segment(RealDisk(), str(broker.path()), 0, 4096, size_bytes=99)
+    assert isinstance(segment.index, StoredIndex)
+    segment.close()

@@ -13,7 +13,17 @@ CONTENT = bytes(range(256)) * 4096
 
 @pytest.fixture
 def disk():
-    return RealDisk(open_files_max=8)
+    class Disk(RealDisk):
+        """Knows what was opened."""
+
+        def open(self, path, create=False):
+            opened.append(super().open(path, create))
+            return opened[-1]
+
+    opened = []
+    yield Disk(open_files_max=8)
+    for file in opened:
+        file.close()
 
 
 def written(disk, path, content=CONTENT):
