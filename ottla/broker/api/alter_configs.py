@@ -5,23 +5,34 @@ Version notes: 2 is flexible. Deprecated by IncrementalAlterConfigs (KIP-339), a
 
 from typing import Any
 
-from ottla.broker.api.altering import Resource, answer
+from ottla.broker.api.altering import CONFIG_US, Resource, answer
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.config.altered import replace
+from ottla.broker.turns import Turns
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Change each resource, or only check the changes when `validate_only`."""
-    return await answer(broker, request, [_resource(asked) for asked in request.body.resources])
+    return await answer(broker, request, _resource)
 
 
-def _resource(asked: Any) -> Resource:
-    configs = asked.configs
+async def _resource(turns: Turns, asked: Any) -> Resource:
+    names: list[str] = []
+    without_value: list[str] = []
+    given: dict[str, str] = {}
+    for config in asked.configs:
+        names.append(config.name)
+        if config.value is None:
+            without_value.append(config.name)
+        else:
+            given[config.name] = config.value
+        turns.charge(CONFIG_US)
+        await turns.share()
     return Resource(
         asked.resource_type,
         asked.resource_name,
-        [config.name for config in configs],
-        [config.name for config in configs if config.value is None],
+        names,
+        without_value,
         "",
-        lambda family, own: replace(family, own, {config.name: config.value for config in configs}),
+        lambda family, own: replace(family, own, given),
     )

@@ -4,19 +4,22 @@ Topics, this broker, the brokers of the cluster ("") and groups have configs tha
 `ConfigAdminManager.preprocess`, `ConfigurationControlManager`, `ControllerConfigurationValidator` of Kafka 4.3.1.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.names import topic_name_problem
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
 from ottla.broker.costs import CHANGE_US
+from ottla.broker.turns import Handler, Turns
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 
 _FAMILIES = {TOPIC_RESOURCE: TOPIC_FAMILY, BROKER_RESOURCE: BROKER_FAMILY, GROUP_RESOURCE: GROUP_FAMILY}
+CONFIG_US: Final = 2.0
+"""One config of a request: read, held against its option and decided on."""
 _OTHER_RESOURCES = {8: "Broker loggers", 16: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
 
@@ -33,6 +36,10 @@ class Resource(NamedTuple):
     decide: Callable[[Family, Mapping[str, str]], Altered]
 
 
+Read = Callable[[Turns, Any], Handler[Resource]]
+"""What a row of the request asks for; read in shares, for there may be 16,384 configs in it."""
+
+
 class Outcome(NamedTuple):
     """What is answered for one resource."""
 
@@ -40,35 +47,49 @@ class Outcome(NamedTuple):
     message: str | None = None
 
 
-async def answer(broker: Broker, request: Request, resources: Sequence[Resource]) -> Reply:
+async def answer(broker: Broker, request: Request, read: Read) -> Reply:
     """Change the resources, or only check the changes when `validate_only`; a row each, in order."""
-    names = [each.name if each.kind == TOPIC_RESOURCE else f"configs/{each.kind}/{each.name}" for each in resources]
+    rows, validate_only = request.body.resources, request.body.validate_only
+    _, twice = await named(broker.turns, rows, _named_by)
     outcomes: list[Outcome] = []
     try:
-        change = _alter(broker, resources, request.body.validate_only, outcomes)
-        await broker.cluster.controller.exclusively(names, change)
+        await broker.cluster.controller.in_parts(
+            rows, _claimed_by, lambda part: _alter(broker, part, read, twice, validate_only, outcomes)
+        )
     except OSError as failure:
         failed = Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-        outcomes += [Outcome()] * (len(resources) - len(outcomes))
+        outcomes += [Outcome()] * (len(rows) - len(outcomes))
         outcomes = [outcome if outcome.error else failed for outcome in outcomes]
     reply = ReplyBuilder(broker, request)
     responses = reply.rows("responses")
-    for resource, outcome in zip(resources, outcomes, strict=True):
-        await responses.add(outcome.error, outcome.message, resource.kind, resource.name)
+    for row, outcome in zip(rows, outcomes, strict=True):
+        await responses.add(outcome.error, outcome.message, row.resource_type, row.resource_name)
     return reply.finish(responses=responses)
 
 
-async def _alter(broker: Broker, resources: Sequence[Resource], validate_only: bool, outcomes: list[Outcome]) -> None:
+def _named_by(row: Any) -> tuple[int, str]:
+    return row.resource_type, row.resource_name
+
+
+def _claimed_by(row: Any) -> str:
+    kind, name = _named_by(row)
+    return name if kind == TOPIC_RESOURCE else f"configs/{kind}/{name}"
+
+
+async def _alter(
+    broker: Broker,
+    rows: Sequence[Any],
+    read: Read,
+    twice: Container[tuple[int, str]],
+    validate_only: bool,
+    outcomes: list[Outcome],
+) -> None:
     """Log the configs of each resource, all of them or none of one resource; `outcomes` get one each, in order."""
-    times = Counter((resource.kind, resource.name) for resource in resources)
-    for resource in resources:
-        if times[resource.kind, resource.name] > 1:
-            outcome: Outcome | None = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    for row in rows:
+        if _named_by(row) in twice:
+            outcome = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         else:
-            outcome = _refuse(broker, resource)
-        if outcome is None:
-            outcome, altered = _decide(broker, resource)
-            records = [ConfigRecord(resource.kind, resource.name, key, value) for key, value in altered.items()]
+            outcome, records = _decide(broker, await read(broker.turns, row))
             if records and not validate_only:
                 broker.cluster.controller.alter_configs(records)
         outcomes.append(outcome)
@@ -103,14 +124,17 @@ def _refuse_broker(node_id: int, name: str) -> Outcome | None:
     return None
 
 
-def _decide(broker: Broker, resource: Resource) -> tuple[Outcome, dict[str, str | None]]:
+def _decide(broker: Broker, resource: Resource) -> tuple[Outcome, list[ConfigRecord]]:
+    refused = _refuse(broker, resource)
+    if refused is not None:
+        return refused, []
     own = broker.cluster.image.configs_of(resource.kind, resource.name)
     values, problem, error = resource.decide(_FAMILIES[resource.kind], own or {})
     name_problem = topic_name_problem(resource.name) if resource.kind == TOPIC_RESOURCE else None
     if name_problem is not None:
-        return Outcome(ErrorCode.INVALID_TOPIC_EXCEPTION, name_problem), {}
+        return Outcome(ErrorCode.INVALID_TOPIC_EXCEPTION, name_problem), []
     if problem:
-        return Outcome(error, problem), {}
+        return Outcome(error, problem), []
     if own is None:
-        return Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist."), {}
-    return Outcome(), values
+        return Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist."), []
+    return Outcome(), [ConfigRecord(resource.kind, resource.name, key, value) for key, value in values.items()]

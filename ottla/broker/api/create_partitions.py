@@ -4,11 +4,11 @@ Version notes: 2 is flexible. A new partition has this broker as its one replica
 internal topics keep their number: it decides which partition an id or a group belongs to.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import Topic
 from ottla.broker.costs import CHANGE_US
@@ -28,37 +28,45 @@ class Refused(NamedTuple):
 async def handle(broker: Broker, request: Request) -> Reply:
     """Add partitions to each topic, or only check the request when `validate_only`."""
     body = request.body
-    times = Counter(asked.name for asked in body.topics)
-    first = {asked.name: asked for asked in reversed(body.topics)}
-    duplicate = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    outcomes: dict[str, Refused | None] = {name: duplicate if count > 1 else None for name, count in times.items()}
-    wanted = [asked for name, asked in first.items() if times[name] == 1]
+    first, twice = await named(broker.turns, body.topics, lambda asked: asked.name)
+    outcomes: dict[str, Refused | None] = dict.fromkeys(first)
+    outcomes.update(dict.fromkeys(twice, Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")))
+    adding = _Adding(broker, body.validate_only, outcomes)
+    wanted = [asked for name, asked in first.items() if name not in twice]
     try:
-        change = _add(broker, wanted, body.validate_only, outcomes)
-        await broker.cluster.controller.exclusively([asked.name for asked in wanted], change)
+        await broker.cluster.controller.in_parts(wanted, lambda asked: asked.name, adding.add)
     except OSError as failure:
         failed = Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         outcomes = {name: outcome or failed for name, outcome in outcomes.items()}
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
-    for name in times:
+    for name in first:
         error, message = outcomes[name] or (ErrorCode.NONE, None)
         await results.add(name, error, message)
     return reply.finish(results=results)
 
 
-async def _add(broker: Broker, wanted: Sequence[Any], validate_only: bool, outcomes: dict[str, Refused | None]) -> None:
-    """Decide on each topic and log its partitions; `outcomes` get what is refused."""
-    left = MAX_PARTITIONS
-    for asked in wanted:
-        topic = broker.cluster.topics.get(asked.name)
-        refused = outcomes[asked.name] = _refuse(broker.cluster.node_id, topic, asked, left)
-        if topic is not None and refused is None:
-            left -= asked.count - topic.partition_count
-            if not validate_only:
-                await broker.cluster.controller.add_partitions(topic, asked.count)
-        broker.turns.charge(CHANGE_US)
-        await broker.turns.share()
+class _Adding:
+    """One request on its way; `outcomes` get what is refused."""
+
+    def __init__(self, broker: Broker, validate_only: bool, outcomes: dict[str, Refused | None]) -> None:
+        self._broker = broker
+        self._validate_only = validate_only
+        self._outcomes = outcomes
+        self._left = MAX_PARTITIONS
+
+    async def add(self, wanted: Sequence[Any]) -> None:
+        """Decide on each topic and log its partitions."""
+        cluster, turns = self._broker.cluster, self._broker.turns
+        for asked in wanted:
+            topic = cluster.topics.get(asked.name)
+            refused = self._outcomes[asked.name] = _refuse(cluster.node_id, topic, asked, self._left)
+            if topic is not None and refused is None:
+                self._left -= asked.count - topic.partition_count
+                if not self._validate_only:
+                    await cluster.controller.add_partitions(topic, asked.count)
+            turns.charge(CHANGE_US)
+            await turns.share()
 
 
 def _refuse(node_id: int, topic: Topic | None, asked: Any, left: int) -> Refused | None:

@@ -6,14 +6,15 @@ has them from version 4 on. The replication factor is -1 or 1: there is one brok
 Version notes: 5 is flexible and returns the configs in force; 7 returns the topic id.
 """
 
-from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.config import describe_topic, topic_config_problem
-from ottla.broker.costs import CHANGE_US
+from ottla.broker.costs import CHANGE_US, ROW_US
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import NO_TOPIC_ID
 
@@ -28,22 +29,23 @@ class Refused(NamedTuple):
     message: str
 
 
+_EXCESSIVE = Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+_DUPLICATE = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+
+
 async def handle(broker: Broker, request: Request) -> Reply:
     """Create each topic, or only check it when `validate_only`."""
     body = request.body
-    times = Counter(asked.name for asked in body.topics)
-    first = {asked.name: asked for asked in reversed(body.topics)}
-    excessive = sum(_partition_count(broker, asked) for asked in body.topics) > MAX_PARTITIONS
-    outcomes: dict[str, Refused | bytes] = {}
-    for name, count in times.items():
-        if excessive:
-            outcomes[name] = Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-        elif count > 1:
-            outcomes[name] = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    wanted = [first[name] for name in times if name not in outcomes]
+    first, twice = await named(broker.turns, body.topics, lambda asked: asked.name)
+    excessive = await _are_too_many(broker, body.topics)
+    outcomes: dict[str, Refused | bytes] = (
+        dict.fromkeys(first, _EXCESSIVE) if excessive else dict.fromkeys(twice, _DUPLICATE)
+    )
+    wanted = [asked for name, asked in first.items() if name not in outcomes]
     try:
-        change = _create(broker, wanted, body.validate_only, outcomes)
-        await broker.cluster.controller.exclusively([asked.name for asked in wanted], change)
+        await broker.cluster.controller.in_parts(
+            wanted, lambda asked: asked.name, lambda part: _create(broker, part, body.validate_only, outcomes)
+        )
     except OSError as error:
         failed = Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         for asked in wanted:
@@ -51,12 +53,26 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 outcomes[asked.name] = failed
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
-    for name in times:
-        await _add(broker, topics, first[name], outcomes[name], with_configs=request.api_version >= 5)
+    for name, asked in first.items():
+        await _add(broker, topics, asked, outcomes[name], with_configs=request.api_version >= 5)
     return reply.finish(topics=topics)
 
 
-async def _create(broker: Broker, wanted: list[Any], validate_only: bool, outcomes: dict[str, Refused | bytes]) -> None:
+async def _are_too_many(broker: Broker, topics: Sequence[Any]) -> bool:
+    """Whether the request wants more partitions than one request may; each mention of a topic counts."""
+    count = 0
+    for asked in topics:
+        count += _partition_count(broker, asked)
+        if count > MAX_PARTITIONS:
+            return True
+        broker.turns.charge(ROW_US)
+        await broker.turns.share()
+    return False
+
+
+async def _create(
+    broker: Broker, wanted: Sequence[Any], validate_only: bool, outcomes: dict[str, Refused | bytes]
+) -> None:
     """Decide on each topic and log it; `outcomes` get the id or the refusal."""
     for asked in wanted:
         refused = _refuse(broker, asked)

@@ -6,11 +6,11 @@ transaction and every group position stands in them.
 """
 
 import uuid
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import Topic
 from ottla.broker.costs import CHANGE_US
@@ -36,9 +36,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
         asked = [(item.name, item.topic_id) for item in body.topics]
     else:
         asked = [(name, None) for name in body.topic_names]
+    first, twice = await named(broker.turns, asked, lambda each: each)
+    outcomes = {each: _DUPLICATE_NAME if each[0] is not None else _DUPLICATE_ID for each in twice}
+    await _delete_all(broker, [each for each in first if each not in twice], outcomes)
     reply = ReplyBuilder(broker, request)
     responses = reply.rows("responses")
-    for (name, topic_id), (topic, error, message) in (await _delete_all(broker, Counter(asked))).items():
+    for name, topic_id in first:
+        topic, error, message = outcomes[name, topic_id]
         if topic is not None:
             await responses.add(topic.name, topic.topic_id, error, message)
         else:
@@ -46,25 +50,22 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(responses=responses)
 
 
-async def _delete_all(broker: Broker, times: Counter[Asked]) -> dict[Asked, Outcome]:
-    """An outcome for each topic asked for, when what was deleted is gone."""
-    wanted = [each for each, count in times.items() if count == 1]
-    outcomes = {each: _DUPLICATE_NAME if each[0] is not None else _DUPLICATE_ID for each in times}
-    names = [name if name is not None else _name_of(broker, topic_id) for name, topic_id in wanted]
+async def _delete_all(broker: Broker, wanted: Sequence[Asked], outcomes: dict[Asked, Outcome]) -> None:
+    """An outcome for each topic, when what was deleted is gone."""
+    deleted: set[bytes] = set()
     try:
-        await broker.cluster.controller.exclusively(filter(None, names), _delete(broker, wanted, outcomes))
+        await broker.cluster.controller.in_parts(
+            wanted, lambda each: _name_of(broker, *each), lambda part: _delete(broker, part, deleted, outcomes)
+        )
     except OSError as failed:
         for each in wanted:
             outcome = _find(broker, *each)
             outcomes[each] = outcome if outcome.error else outcome._replace(error=_STORAGE, message=str(failed))
-    return outcomes
 
 
-async def _delete(broker: Broker, wanted: Sequence[Asked], outcomes: dict[Asked, Outcome]) -> None:
+async def _delete(broker: Broker, wanted: Sequence[Asked], deleted: set[bytes], outcomes: dict[Asked, Outcome]) -> None:
     """Log the end of each topic that may be deleted; nobody else changes them meanwhile."""
-    deleted: set[bytes] = set()
     for each in wanted:
-        await broker.cluster.controller.room()
         outcome = _find(broker, *each)
         topic = outcome.topic
         if topic is not None and topic.topic_id in deleted:
@@ -77,8 +78,11 @@ async def _delete(broker: Broker, wanted: Sequence[Asked], outcomes: dict[Asked,
         await broker.turns.share()
 
 
-def _name_of(broker: Broker, topic_id: uuid.UUID | None) -> str | None:
-    topic = broker.cluster.topics_by_id.get(topic_id.bytes) if topic_id is not None else None
+def _name_of(broker: Broker, name: str | None, topic_id: uuid.UUID | None) -> str | None:
+    """What the topic is called, if anybody knows."""
+    if name is not None or topic_id is None:
+        return name
+    topic = broker.cluster.topics_by_id.get(topic_id.bytes)
     return None if topic is None else topic.name
 
 

@@ -5,28 +5,38 @@ Version notes: 1 is flexible.
 
 from typing import Any
 
-from ottla.broker.api.altering import Resource, answer
+from ottla.broker.api.altering import CONFIG_US, Resource, answer
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.config.altered import Change, Operation, alter
+from ottla.broker.turns import Turns
 
-_OPERATIONS = frozenset(Operation)
+_OPERATIONS = {operation.value: operation for operation in Operation}
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Change each resource, or only check the changes when `validate_only`."""
-    return await answer(broker, request, [_resource(asked) for asked in request.body.resources])
+    return await answer(broker, request, _resource)
 
 
-def _resource(asked: Any) -> Resource:
-    configs = asked.configs
-    unknown = [config.config_operation for config in configs if config.config_operation not in _OPERATIONS]
+async def _resource(turns: Turns, asked: Any) -> Resource:
+    changes: list[Change] = []
+    without_value: list[str] = []
+    problem = ""
+    for config in asked.configs:
+        operation = _OPERATIONS.get(config.config_operation)
+        if operation is None:
+            problem = problem or f"Unknown operations type {config.config_operation}"
+            operation = Operation.SET
+        if config.value is None and operation is not Operation.DELETE:
+            without_value.append(config.name)
+        changes.append(Change(config.name, operation, config.value))
+        turns.charge(CONFIG_US)
+        await turns.share()
     return Resource(
         asked.resource_type,
         asked.resource_name,
-        [config.name for config in configs],
-        [config.name for config in configs if config.value is None and config.config_operation != Operation.DELETE],
-        f"Unknown operations type {unknown[0]}" if unknown else "",
-        lambda family, own: alter(
-            family, own, [Change(config.name, Operation(config.config_operation), config.value) for config in configs]
-        ),
+        [change.name for change in changes],
+        without_value,
+        problem,
+        lambda family, own: alter(family, own, changes),
     )

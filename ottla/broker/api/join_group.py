@@ -27,7 +27,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             client_host=_client_host(request.peer),
             timeouts=Timeouts(rebalance_timeout_ms, body.session_timeout_ms),
             protocol_type=body.protocol_type,
-            protocols=tuple((item.name, bytes(item.metadata)) for item in body.protocols),
+            protocols=((item.name, bytes(item.metadata)) for item in body.protocols),
             known_id_needed=version >= 4,
             can_skip_assignment=version >= 9,
         )

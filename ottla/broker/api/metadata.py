@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.broker.api import operations
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS, Topic
 from ottla.broker.cluster.names import topic_name_problem
@@ -27,7 +28,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
             await answer.add(topic)
     else:
         create = broker.config.auto_create_topics_enable and (version < 4 or body.allow_auto_topic_creation)
-        once = dict.fromkeys((item.name, item.topic_id if version >= 10 else None) for item in asked)  # as Kafka: a set
+        by_id = version >= 10
+        once, _ = await named(broker.turns, asked, lambda item: (item.name, item.topic_id if by_id else None))
         refused = await _create_absent(broker, [name for name, _ in once if name]) if create else {}
         for name, topic_id in once:
             await answer.add_asked(name, None if topic_id is None else topic_id.bytes, refused)
@@ -88,7 +90,7 @@ async def _create_absent(broker: Broker, names: Iterable[str]) -> dict[str, Erro
     refused: dict[str, ErrorCode] = {}
     if absent:
         try:
-            await broker.cluster.controller.exclusively(absent, _create(broker, absent, refused))
+            await broker.cluster.controller.in_parts(absent, str, lambda part: _create(broker, part, refused))
         except OSError:
             refused = {name: refused.get(name, ErrorCode.KAFKA_STORAGE_ERROR) for name in absent}
     return refused

@@ -25,7 +25,7 @@ from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.broker.cluster.image import MetadataImage, Placement, Topic
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.cluster.names import collision_key
-from ottla.broker.costs import RECORD_US
+from ottla.broker.costs import CONFIGURE_US, RECORD_US
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
@@ -46,14 +46,16 @@ from ottla.protocol.values_batch import ValuesBatch
 log = logging.getLogger("ottla.cluster")
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 FEATURES: Final = "features/"
 """What a change of features claims; no topic is called so."""
 PREFETCH_LEFT: Final = PRODUCER_ID_BLOCK // 10
 """Ids that are left when the next block is asked for (`RPCProducerIdManager.PREFETCH_THRESHOLD`)."""
 LOG_LINE_US: Final = 20.0
-APPLIED_AT_ONCE: Final = 100
-"""Topics; each takes some 15 us to be applied."""
+CHANGED_AT_ONCE: Final = 50
+"""Topics or other resources of one request. What one sync covers is applied in one step: some 15 us for a topic that
+comes or goes, `CONFIGURE_US` at most for one that gets other configs."""
 BURY_US: Final = 50.0
 _PARTITIONS_AT_ONCE: Final = 500
 
@@ -100,7 +102,6 @@ class Controller:
         self._new_topic_id = new_topic_id
         self._directory_id = directory_id
         self._claims = Claims(turns)
-        self._since_applied = 0
         self._removing: dict[bytes, tuple[Topic, Iterator[int]]] = {}
         self._free_producer_ids = range(0)
         self._next_block = range(0)
@@ -116,6 +117,22 @@ class Controller:
         logged.
         """
         return await self._apart(self._claimed(map(collision_key, names), change))
+
+    async def in_parts(
+        self, wanted: Sequence[T], name_of: Callable[[T], str | None], change: Callable[[Sequence[T]], Handler[None]]
+    ) -> None:
+        """`exclusively` for all that a request wants changed, `CHANGED_AT_ONCE` after `CHANGED_AT_ONCE`.
+
+        `name_of` is what one of them claims, if anything. When a part cannot be logged, those behind it are not tried.
+        """
+        await self._apart(self._in_parts(wanted, name_of, change))
+
+    async def _in_parts(
+        self, wanted: Sequence[T], name_of: Callable[[T], str | None], change: Callable[[Sequence[T]], Handler[None]]
+    ) -> None:
+        for start in range(0, len(wanted), CHANGED_AT_ONCE):
+            part = wanted[start : start + CHANGED_AT_ONCE]
+            await self._claimed([collision_key(name) for name in map(name_of, part) if name], change(part))
 
     async def _claimed(self, keys: Iterable[str], change: Handler[R]) -> R:
         claim = await self._claims.take(keys)
@@ -152,13 +169,6 @@ class Controller:
         if error:
             raise OSError(f"the metadata log did not keep a record: {error.name}")
 
-    async def room(self) -> None:
-        """Wait if many changes are logged and not applied: all that one sync covers is applied in one step."""
-        self._since_applied += 1
-        if self._since_applied >= APPLIED_AT_ONCE:
-            self._since_applied = 0
-            await self.applied()
-
     # --- topics: called in a change that has claimed the name ------------------------------------------------------
 
     async def create_topic(self, name: str, partition_count: int, configs: dict[str, str]) -> bytes:
@@ -166,7 +176,6 @@ class Controller:
 
         Raises OSError, as whatever changes the metadata, when the change cannot be logged.
         """
-        await self.room()
         topic_id = self._new_topic_id()
         records: list[MetadataRecord] = [TopicRecord(name, topic_id)]
         records += [ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items()]
@@ -265,6 +274,7 @@ class Controller:
                 self._image.apply(change)
             for name in dict.fromkeys(each.resource_name for each in changes if each.resource_type == TOPIC_RESOURCE):
                 self._partitions.configure(self._image.topics[name])
+                self.turns.charge(CONFIGURE_US)
             if any(each.resource_type == BROKER_RESOURCE for each in changes):
                 self.on_broker_configs_changed()
             told = ", ".join(f"{each.resource_name} {each.name}={each.value}" for each in changes)

@@ -6,6 +6,7 @@ Source: `ConfigurationControlManager.incrementalAlterConfigResource` and `legacy
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ottla.broker.config.dynamic import DYNAMIC_OPTIONS, dynamic_problem
@@ -13,6 +14,7 @@ from ottla.broker.config.kept import GROUP_OPTIONS, group_config_problem
 from ottla.broker.config.option import Kind, Option
 from ottla.broker.config.topic import TOPIC_OPTIONS, topic_config_problem
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.frames import MAX_ENTRIES
 
 
 class Operation(IntEnum):
@@ -41,17 +43,19 @@ class Altered(NamedTuple):
 
 
 class Family(NamedTuple):
-    """The configs of one kind of resource: those with a meaning, and why some cannot be, with its error."""
+    """The configs of one kind of resource: those with a meaning, why some cannot be, with its error, and whether one
+    without a meaning is such a reason."""
 
     options: Mapping[str, Option]
     problem: Callable[[Mapping[str, str]], str]
     error: ErrorCode
+    is_closed: bool = True
 
 
 TOPIC_FAMILY: Final = Family(
     {option.key: option for option in TOPIC_OPTIONS}, topic_config_problem, ErrorCode.INVALID_CONFIG
 )
-BROKER_FAMILY: Final = Family(DYNAMIC_OPTIONS, dynamic_problem, ErrorCode.INVALID_REQUEST)
+BROKER_FAMILY: Final = Family(DYNAMIC_OPTIONS, dynamic_problem, ErrorCode.INVALID_REQUEST, is_closed=False)
 GROUP_FAMILY: Final = Family(GROUP_OPTIONS, group_config_problem, ErrorCode.INVALID_CONFIG)
 
 
@@ -59,10 +63,13 @@ def alter(family: Family, own: Mapping[str, str], changes: Iterable[Change]) -> 
     """Apply `changes` to a resource's `own` configs; what keeps its value is not among the altered."""
     values: dict[str, str | None] = {}
     for name, operation, value in changes:
+        if len(values) > _most(family, own):
+            break
         if operation is Operation.SET:
             values[name] = value
         elif operation is Operation.DELETE:
-            values[name] = None
+            if name in own:
+                values[name] = None
         else:
             option = family.options.get(name)
             if option is None or option.kind is not Kind.LIST:
@@ -74,7 +81,13 @@ def alter(family: Family, own: Mapping[str, str], changes: Iterable[Change]) -> 
 
 def replace(family: Family, own: Mapping[str, str], given: Mapping[str, str]) -> Altered:
     """Give a resource exactly the configs in `given`: others go back to what it inherits."""
-    return _checked(family, own, {name: None for name in own if name not in given} | dict(given))
+    some = dict(islice(given.items(), _most(family, own) + 1))
+    return _checked(family, own, {name: None for name in own if name not in given} | some)
+
+
+def _most(family: Family, own: Mapping[str, str]) -> int:
+    """How many configs can be altered: where more get a value, one has no meaning, and those behind need no look."""
+    return len(family.options) + len(own) if family.is_closed else MAX_ENTRIES
 
 
 def _list_after(option: Option, own: str | None, operation: Operation, value: str) -> str:

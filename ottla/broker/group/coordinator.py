@@ -6,7 +6,7 @@ Source: `org.apache.kafka.coordinator.group.GroupCoordinatorService`, `GroupMeta
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
@@ -19,7 +19,7 @@ from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.group.directory import GroupDirectory
 from ottla.broker.group.log import client_error
 from ottla.broker.group.machine import NEVER_MS, Group
-from ottla.broker.group.members import Caller, Member, Moment, Protocols, Timeouts, distinct
+from ottla.broker.group.members import Caller, Member, Moment, Protocols, Timeouts
 from ottla.broker.group.removal import Removal
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.states import GroupState
@@ -40,7 +40,10 @@ W = TypeVar("W")
 
 
 class JoinAsk(NamedTuple):
-    """What JoinGroup asks. `known_id_needed`: v4+ (KIP-394); `can_skip_assignment`: v9+ (KIP-814)."""
+    """What JoinGroup asks. `known_id_needed`: v4+ (KIP-394); `can_skip_assignment`: v9+ (KIP-814).
+
+    `protocols` are as the client named them: any number of them, and a name more than once.
+    """
 
     group_id: str
     member_id: str
@@ -49,7 +52,7 @@ class JoinAsk(NamedTuple):
     client_host: str
     timeouts: Timeouts
     protocol_type: str
-    protocols: Protocols
+    protocols: Iterable[tuple[str, bytes]]
     known_id_needed: bool
     can_skip_assignment: bool
 
@@ -118,8 +121,8 @@ class GroupCoordinator:
             return JoinReply(ErrorCode.INVALID_GROUP_ID, ask.member_id)
         if self._is_bad_session(ask):
             return JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, ask.member_id)
-        ask = ask._replace(protocols=distinct(ask.protocols))
-        if self._says_too_much(ask):
+        protocols = await self._brought(ask)
+        if protocols is None:
             return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ask.member_id)
         entry, error = self._directory.find(ask.group_id)
         if error:
@@ -130,7 +133,7 @@ class GroupCoordinator:
             entry, error = self._begin_group(ask.group_id)
             if entry is None:
                 return JoinReply(error)
-        refused = self._refuse_join(entry, ask)
+        refused = self._refuse_join(entry, ask, protocols)
         if refused is not None:
             return refused
         member_id = ask.member_id or self._draw_member_id(ask)
@@ -140,7 +143,7 @@ class GroupCoordinator:
             entry.group.reserve(member_id, ask.timeouts.session_ms, self._clock.monotonic_ms())
             self._arm(entry)
             return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        outcome = _joined(entry, ask, member_id, self._now())
+        outcome = _joined(entry, ask, protocols, member_id, self._now())
         wait = self._wait(entry.joins, member_id, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
         self._follow(entry, outcome)
         return await wait
@@ -157,30 +160,39 @@ class GroupCoordinator:
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         return not low <= ask.timeouts.session_ms <= high
 
-    def _says_too_much(self, ask: JoinAsk) -> bool:
-        """Whether one member would take more room, or cost each rebalance more, than a sound client can need."""
-        protocols, config = ask.protocols, self._config
-        size_bytes = sum(len(metadata) for _name, metadata in protocols)
-        self._turns.charge(ROW_US + len(protocols))
-        if len(protocols) <= config.group_member_max_protocols and size_bytes <= config.group_member_max_metadata_bytes:
-            return False
+    async def _brought(self, ask: JoinAsk) -> Protocols | None:
+        """The member's protocols, each name once: what it says of it first counts, as in Kafka. None if they would take
+        more room, or cost each rebalance more, than a sound client can need."""
+        most, most_bytes = self._config.group_member_max_protocols, self._config.group_member_max_metadata_bytes
+        named: dict[str, bytes] = {}
+        size_bytes = 0
+        for name, metadata in ask.protocols:
+            if name not in named:
+                named[name] = metadata
+                size_bytes += len(metadata)
+                if len(named) > most or size_bytes > most_bytes:
+                    break
+            self._turns.charge(ROW_US)
+            await self._turns.share()
+        else:
+            return tuple(named.items())
         log.warning(
-            "Refused a member of group %.100s from %s: %d protocols and %d bytes of metadata "
-            "(group.member.max.protocols, group.member.max.metadata.bytes)",
-            *(ask.group_id, ask.client_host, len(protocols), size_bytes),
+            "Refused a member of group %.100s from %s: it names more than %d protocols, or gives more than %d bytes of "
+            "metadata (group.member.max.protocols, group.member.max.metadata.bytes)",
+            *(ask.group_id, ask.client_host, most, most_bytes),
         )
-        return True
+        return None
 
     def _draw_member_id(self, ask: JoinAsk) -> str:
         name = ask.client_id if ask.group_instance_id is None else ask.group_instance_id
         return f"{name}-{self._new_member_uuid()}"
 
-    def _refuse_join(self, entry: Entry, ask: JoinAsk) -> JoinReply | None:
+    def _refuse_join(self, entry: Entry, ask: JoinAsk, protocols: Protocols) -> JoinReply | None:
         group, member_id = entry.group, ask.member_id
         if not group.has_room(member_id, self._config.group_max_size):
             group.roster.remove(member_id)
             return JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED)
-        if not group.accepts(ask.protocol_type, ask.protocols):
+        if not group.accepts(ask.protocol_type, protocols):
             return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
         if member_id in group.roster.pending:
             # Only dynamic members are told their id first; Kafka meets this with an exception.
@@ -339,16 +351,16 @@ class GroupCoordinator:
             self._cleaning = Deadline(self._clock, self._turns, interval_ms, self._start_cleaning)
 
 
-def _joined(entry: Entry, ask: JoinAsk, member_id: str, now: Moment) -> Outcome:
+def _joined(entry: Entry, ask: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:
     group, instance_id = entry.group, ask.group_instance_id
     known = group.members.get(member_id)
     if known is not None:
-        return group.rejoin(known, ask.protocols, ask.timeouts, now)
+        return group.rejoin(known, protocols, ask.timeouts, now)
     old_id = None if instance_id is None else group.roster.static.get(instance_id)
     if old_id is not None:
         old = group.members[old_id]
-        return group.replace_static(old, member_id, ask.protocols, ask.timeouts, ask.can_skip_assignment, now)
-    member = Member(member_id, instance_id, ask.client_id, ask.client_host, ask.timeouts, ask.protocols)
+        return group.replace_static(old, member_id, protocols, ask.timeouts, ask.can_skip_assignment, now)
+    member = Member(member_id, instance_id, ask.client_id, ask.client_host, ask.timeouts, protocols)
     return group.add(member, ask.protocol_type, now)
 
 

@@ -217,13 +217,5 @@ class Roster:
                 del supporters[name]
 
 
-def distinct(protocols: Iterable[tuple[str, bytes]]) -> Protocols:
-    """Each name once; what a member says of it first counts, as in Kafka."""
-    named: dict[str, bytes] = {}
-    for name, metadata in protocols:
-        named.setdefault(name, metadata)
-    return tuple(named.items())
-
-
 def _names(protocols: Protocols) -> Iterable[str]:
     return (name for name, _metadata in protocols)

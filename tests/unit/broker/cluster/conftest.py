@@ -9,7 +9,7 @@ from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
-from ottla.broker.turns import Turns
+from ottla.testkit.simulation.charged import ChargedTurns
 
 
 class StepClock:
@@ -69,7 +69,7 @@ class Broker:
 
     def start(self, max_message_bytes=1_048_588):
         self.clock.next.clear()
-        turns = self.turns = Turns(self.clock.next_turn, self.bugs.append)
+        turns = self.turns = ChargedTurns(self.clock.next_turn, self.bugs.append, lambda *held: self.bugs.append(held))
         self.logs = LogManager(self.disk, self.clock, turns, LogSettings(str(self.directory)))
         self.logs.open()
         self.cluster = Cluster(

@@ -102,13 +102,13 @@ def test_all_topics_of_a_request_share_one_sync_without_a_directory(held):
 
 
 def test_of_many_topics_some_are_applied_before_the_others_are_logged(held, monkeypatch):
-    monkeypatch.setattr(controller, "APPLIED_AT_ONCE", 10)
+    monkeypatch.setattr(controller, "CHANGED_AT_ONCE", 10)
     created = held.create(*(f"t{number}" for number in range(25)))
     seen = []
     while not created:
         seen.append(len(held.broker.cluster.topics))
         held.end_sync()
-    assert seen == [0, 9, 19]
+    assert seen == [0, 10, 20]
     assert codes(created) == [E.NONE] * 25
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.config.altered import TOPIC_FAMILY, Change, Operation, alter, replace
+from ottla.broker.config.altered import BROKER_FAMILY, TOPIC_FAMILY, Change, Operation, alter, replace
 from ottla.protocol.errors import ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = Operation
@@ -77,3 +77,21 @@ def test_replacement_takes_back_what_it_does_not_name():
     assert found.values == {"retention.ms": None, "flush.messages": "1"}
     assert put(own, {}).values == {"retention.ms": None, "segment.ms": None}
     assert put(own, {"segment.ms": "x"}).values == {}
+
+
+def test_of_more_configs_than_there_are_the_first_without_a_meaning_is_told():
+    names = ["retention.ms", *(f"x{number}" for number in range(1_000))]
+    assert "x0" in altered({}, *((name, SET, "1") for name in names)).problem
+    assert "x0" in put({}, dict.fromkeys(names, "1")).problem
+
+
+def test_configs_that_are_not_there_are_deleted_however_many_they_are():
+    changes = [(f"x{number}", DELETE, None) for number in range(1_000)]
+    assert altered({}, *changes, ("retention.ms", SET, "1"))[:2] == ({"retention.ms": "1"}, "")
+
+
+def test_a_broker_keeps_any_number_of_configs_of_plugins():
+    given = {f"plugin.{number}": "1" for number in range(1_000)}
+    assert replace(BROKER_FAMILY, {}, given)[:2] == (given, "")
+    changes = [Change(name, SET, value) for name, value in given.items()]
+    assert alter(BROKER_FAMILY, {}, changes)[:2] == (given, "")

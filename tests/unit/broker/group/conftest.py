@@ -11,10 +11,10 @@ from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.coordinator import GroupCoordinator, JoinAsk
 from ottla.broker.group.members import Caller, Timeouts
 from ottla.broker.log.results import AppendResult
-from ottla.broker.turns import Turns
 from ottla.protocol.batch import assign_offsets, build_marker, read_header
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
+from ottla.testkit.simulation.charged import ChargedTurns
 
 PARTITIONS = 4
 CHECK_MS = 600_000
@@ -149,7 +149,7 @@ class Rig:
         self.clock._timers.clear()
         self.clock._next.clear()
         self.cluster.on_topic_deleted.clear()
-        self.turns = Turns(self.clock.next_turn, self.bugs.append)
+        self.turns = ChargedTurns(self.clock.next_turn, self.bugs.append, lambda *held: self.bugs.append(held))
         self.clock.enter = self.turns.event
         self.groups = GroupCoordinator(
             self.cluster, self.turns, self.clock, self.config, lambda: UUID(int=next(self.drawn))

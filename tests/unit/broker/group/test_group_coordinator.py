@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from ottla.broker.costs import ROW_US
 from ottla.broker.group import coordinator, directory
 from ottla.broker.group.machine import MOST_RESERVED
 from ottla.broker.group.states import GroupState
@@ -338,6 +339,22 @@ def test_protocol_that_is_named_twice_counts_once_and_first(rig):
     waiting = rig.join(protocols=(("range", b"1"), ("range", b"2")))
     rig.clock.advance()
     assert [row[2] for row in waiting[0].members] == [b"1"]
+
+
+def test_protocols_are_counted_in_shares(rig):
+    before_us = rig.turns.charged_us
+    waiting = rig.join(protocols=(("range", b"1"),) * 16_384)
+    rig.clock.advance()
+    assert waiting[0].error is ErrorCode.NONE
+    assert rig.turns.charged_us - before_us >= 16_384 * ROW_US
+    assert rig.turns.most_us < 2 * SHARE_US
+
+
+def test_nothing_is_counted_behind_the_protocol_that_is_too_much(rig):
+    before_us = rig.turns.charged_us
+    waiting = rig.join(protocols=named(16_384))
+    assert waiting[0].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert rig.turns.charged_us - before_us <= 21 * ROW_US
 
 
 def test_ids_that_nobody_comes_back_with_do_not_fill_the_broker(rig):
