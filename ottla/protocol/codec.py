@@ -130,7 +130,8 @@ def read_request(
     The message owns its data: the frame may be released at once. ProtocolError for an unknown key or version, a body
     that is not what the schema says, or one above `limit_bytes` (not applied to Produce).
     """
-    _check_size(api_key, body, limit_bytes)
+    if len(body) > limit_bytes:
+        _check_size(api_key, body, limit_bytes)
     message, taken = _reader(api_key, version, "Request")(bytes(body))
     return message, len(body) - taken
 

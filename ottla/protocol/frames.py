@@ -72,6 +72,7 @@ _SIZE_AND_KEY: Final = Struct(">ih")
 _HEADER: Final = Struct(">hhih")
 _RESPONSE: Final = Struct(">ii")
 _NEVER: Final = 32_768
+_new: Final = tuple.__new__  # half of what the class itself takes
 _API_VERSIONS: Final = ApiKey.API_VERSIONS
 _NOTHING: Final = memoryview(bytearray())
 
@@ -118,7 +119,7 @@ def parse_request_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:
             position += 1
         else:
             position = skip_tags(frame, position)
-    return RequestHeader(api_key, api_version, correlation_id, client_id), frame[position:]
+    return _new(RequestHeader, (api_key, api_version, correlation_id, client_id)), frame[position:]
 
 
 def skip_tags(buffer: memoryview, position: int) -> int:

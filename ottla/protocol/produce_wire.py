@@ -11,10 +11,9 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
 
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import MAX_STRING_BYTES
-from ottla.protocol.frames import MAX_ENTRIES, response_prefix, skip_tags
+from ottla.protocol.frames import MAX_ENTRIES, skip_tags
 from ottla.protocol.primitives import (
     NO_TOPIC_ID,
     NodeEndpoint,
@@ -25,7 +24,6 @@ from ottla.protocol.primitives import (
 )
 from ottla.protocol.varints import read_unsigned_varint
 
-_PRODUCE: Final = ApiKey.PRODUCE
 LOWEST_VERSION: Final = 3
 HIGHEST_VERSION: Final = 13
 _FLEXIBLE: Final = 9
@@ -35,10 +33,14 @@ _INT16: Final = Struct(">h").unpack_from
 _INT32: Final = Struct(">i").unpack_from
 _ACKS_AND_TIMEOUT: Final = Struct(">hi").unpack_from
 _ACKS_TIMEOUT_COUNT: Final = Struct(">hii").unpack_from
+_INDEX_AND_VARINT: Final = Struct(">iBB").unpack_from
 _INDEX_AND_SIZE: Final = Struct(">ii").unpack_from
 _PACK_INT32: Final = Struct(">i").pack
 _ROW_V3: Final = Struct(">ihqq").pack
 _ROW_V5: Final = Struct(">ihqqq").pack
+# Without errors of records, a message and a leader, as mostly: a count, a length and tags of one byte each.
+_PLAIN_ROW_V9: Final = Struct(">ihqqqBBB").pack
+_FRAME: Final = Struct(">ii").pack_into
 
 Partitions = list[tuple[int, memoryview | None]]
 
@@ -121,7 +123,10 @@ def _decode_plain(body: memoryview) -> ProduceBody:
 def _decode_flexible(body: memoryview, by_id: bool) -> ProduceBody:
     transactional_id, position = _compact_string(body, 0)
     acks, timeout_ms = _ACKS_AND_TIMEOUT(body, position)
-    topic_count, position = _varint(body, position + 6)
+    topic_count = body[position + 6]  # varints are mostly one byte, read here; two for the size of records
+    position += 7
+    if topic_count > 127:
+        topic_count, position = read_unsigned_varint(body, position - 1)
     end = len(body)
     _check_count(topic_count - 1, end - position, 18 if by_id else 3, "topics")
     topics: list[tuple[str, Partitions]] = []
@@ -136,15 +141,24 @@ def _decode_flexible(body: memoryview, by_id: bool) -> ProduceBody:
             name, position = _compact_string(body, position)
         if name is None:
             raise ProtocolError("a topic name is null")
-        count, position = _varint(body, position)
+        count = body[position]
+        position += 1
+        if count > 127:
+            count, position = read_unsigned_varint(body, position - 1)
         _check_count(count - 1, end - position, 6, "partitions")
         left -= count - 1
         if left < 0:
             raise ProtocolError(f"more than {MAX_ENTRIES} partitions")
         partitions: Partitions = []
         for _ in range(count - 1):
-            (index,) = _INT32(body, position)
-            size, position = _varint(body, position + 4)
+            index, size, high = _INDEX_AND_VARINT(body, position)
+            position += 5
+            if size > 127:
+                if high < 128:
+                    size += (high << 7) - 128
+                    position += 1
+                else:
+                    size, position = read_unsigned_varint(body, position - 1)
             if size == 0:
                 partitions.append((index, None))
             else:
@@ -153,10 +167,10 @@ def _decode_flexible(body: memoryview, by_id: bool) -> ProduceBody:
                     raise ProtocolError(f"{size - 1} bytes of records exceed the request")
                 partitions.append((index, body[position:stop]))
                 position = stop
-            position = _tags(body, position)
+            position = position + 1 if body[position] == 0 else skip_tags(body, position)
         topics.append((name, partitions))
-        position = _tags(body, position)
-    position = _tags(body, position)
+        position = position + 1 if body[position] == 0 else skip_tags(body, position)
+    position = position + 1 if body[position] == 0 else skip_tags(body, position)
     return ProduceBody(transactional_id, acks, timeout_ms, topics, topic_ids, end - position)
 
 
@@ -171,7 +185,10 @@ def _plain_string(body: memoryview, position: int) -> tuple[str | None, int]:
 
 
 def _compact_string(body: memoryview, position: int) -> tuple[str | None, int]:
-    length, position = _varint(body, position)
+    length = body[position]
+    position += 1
+    if length > 127:
+        length, position = read_unsigned_varint(body, position - 1)
     if length == 0:
         return None, position
     return _text(body, position, position + length - 1)
@@ -181,15 +198,6 @@ def _text(body: memoryview, start: int, stop: int) -> tuple[str, int]:
     if stop - start > MAX_STRING_BYTES or stop > len(body):
         raise ProtocolError(f"a string of {stop - start} bytes is too long for the request, or for a string")
     return str(body[start:stop], "utf-8"), stop
-
-
-def _varint(body: memoryview, position: int) -> tuple[int, int]:
-    byte = body[position]
-    return (byte, position + 1) if byte < 0x80 else read_unsigned_varint(body, position)
-
-
-def _tags(body: memoryview, position: int) -> int:
-    return position + 1 if body[position] == 0 else skip_tags(body, position)
 
 
 def _check_count(count: int, remaining: int, smallest: int, what: str) -> None:
@@ -206,11 +214,11 @@ def encode_produce_response(
     correlation_id: int,
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
-) -> bytes:
+) -> bytearray:
     """The framed response with one row per partition, in the order of `rows`."""
     flexible = version >= _FLEXIBLE
     groups = [list(group) for _, group in groupby(rows, _topic_of)] if len(rows) > 1 else [rows] if rows else []
-    body = bytearray()
+    body = bytearray(9 if flexible else 8)  # size, correlation id, and tags of the header
     write_count(body, len(groups), flexible)
     for group in groups:
         if version >= _TOPIC_IDS:
@@ -225,7 +233,8 @@ def encode_produce_response(
     body += _PACK_INT32(throttle_time_ms)
     if flexible:
         write_endpoint_tags(body, node_endpoints if version >= 10 else ())
-    return response_prefix(_PRODUCE, version, correlation_id, len(body)) + body
+    _FRAME(body, 0, len(body) - 4, correlation_id)
+    return body
 
 
 def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:
@@ -233,6 +242,11 @@ def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:
 
 
 def _write_row(body: bytearray, row: PartitionResponse, version: int, flexible: bool) -> None:
+    if flexible and not row.record_errors and row.message is None and row.current_leader is None:
+        body += _PLAIN_ROW_V9(
+            row.partition, row.error, row.base_offset, row.log_append_time_ms, row.log_start_offset, 1, 0, 0
+        )
+        return
     if version < 5:
         body += _ROW_V3(row.partition, row.error, row.base_offset, row.log_append_time_ms)
         return

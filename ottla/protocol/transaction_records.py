@@ -24,6 +24,10 @@ _KEY = Struct(">hh")  # type, length of the id
 # the client version. "3s": number of tagged fields, tag and size of the first. "2s": tag and size of the second.
 _IDLE = Struct(">hqhibBqq3sq")
 _IDLE_V2 = Struct(">hqhibBqq3sq2sh")
+# What mostly stands behind the partitions: the times, and the same tagged fields.
+_END = Struct(">qq3sq")
+_END_V2 = Struct(">qq3sq2sh")
+_ONE_PARTITION = Struct(">Bix")
 _ONE_TAG, _TWO_TAGS, _CLIENT_VERSION_TAG = b"\x01\x00\x08", b"\x02\x00\x08", b"\x02\x02"
 _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
 
@@ -81,12 +85,24 @@ def encode_transaction_value(value: TransactionValue, version: int = 1) -> bytes
         raise ValueError("version 0 cannot hold a client transaction version")
     out = bytearray(_HEAD.pack(version, value.producer_id, value.producer_epoch, value.timeout_ms, value.status))
     _write_partitions(out, value.partitions, version > 0)
-    out += _TIMES.pack(value.last_update_ms, value.start_ms)
-    if version > 0:
+    updated_ms, began_ms, previous, client = (
+        value.last_update_ms,
+        value.start_ms,
+        value.previous_producer_id,
+        value.client_version,
+    )
+    if version == 0:
+        out += _TIMES.pack(updated_ms, began_ms)
+    elif previous == -1 or value.next_producer_id != -1:
+        out += _TIMES.pack(updated_ms, began_ms)
         tags = _tags(value)
         out.append(len(tags))
         for tag in tags:
             out += tag
+    elif client:
+        out += _END_V2.pack(updated_ms, began_ms, _TWO_TAGS, previous, _CLIENT_VERSION_TAG, client)
+    else:
+        out += _END.pack(updated_ms, began_ms, _ONE_TAG, previous)
     return bytes(out)
 
 
@@ -104,8 +120,11 @@ def _write_partitions(out: bytearray, partitions: TopicPartitions | None, flexib
         encoded = name.encode()
         write_unsigned_varint(out, len(encoded) + 1)
         out += encoded
-        write_unsigned_varint(out, len(indexes) + 1)
-        out += pack(f">{len(indexes)}ix", *indexes)
+        if len(indexes) == 1:
+            out += _ONE_PARTITION.pack(2, indexes[0])
+        else:
+            write_unsigned_varint(out, len(indexes) + 1)
+            out += pack(f">{len(indexes)}ix", *indexes)
 
 
 def _tags(value: TransactionValue) -> list[bytes]:

@@ -57,5 +57,8 @@ def write_varint(out: bytearray, value: int) -> None:
     """Append a zig-zag integer (int32 or int64: the bytes are the same) to `out`."""
     if 0 <= value < 64:
         out.append(value << 1)
+    elif 0 <= value < 8192:
+        out.append((value << 1 & 0x7F) | 0x80)
+        out.append(value >> 6)
     else:
         write_unsigned_varint(out, (value << 1) ^ (value >> 63))

@@ -20,7 +20,7 @@ from ottla.broker.costs import APPEND_US, COPY_BYTE_US, ROW_US
 from ottla.broker.log.acceptance import Prepared, is_compressed_anew
 from ottla.broker.log.partition import AppendResult, Partition
 from ottla.broker.txn.values import TopicPartition
-from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
+from ottla.protocol.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, read_header
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.primitives import NO_TOPIC_ID
 from ottla.protocol.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
@@ -199,11 +199,11 @@ def _refuse_repeated(writes: list[Write]) -> ErrorCode | None:
 
 def _refuse_foreign_transactions(body: ProduceBody, writes: list[Write]) -> ErrorCode | None:
     """Transactional batches need a transactional id, and one producer id and epoch for the whole request."""
-    owners = {
-        (header.producer_id, header.producer_epoch)
-        for header in map(_transactional_header, writes)
-        if header is not None
-    }
+    owners = set()
+    for write in writes:
+        header = _transactional_header(write)
+        if header is not None:
+            owners.add((header.producer_id, header.producer_epoch))
     if not owners:
         return None
     if body.transactional_id is None:
@@ -215,7 +215,7 @@ def _refuse_foreign_transactions(body: ProduceBody, writes: list[Write]) -> Erro
 
 def _transactional_header(write: Write) -> BatchHeader | None:
     check = write.check
-    if check is None or check.error or check.header is None or not check.header.is_transactional:
+    if check is None or check.error or check.header is None or not check.header.attributes & TRANSACTIONAL:
         return None
     return check.header
 
@@ -269,8 +269,10 @@ async def _prepared_anew(broker: Broker, write: Write) -> Write:
 def _append(broker: Broker, request: Request, write: Write, joined: Mapping[TopicPartition, ErrorCode]) -> AppendResult:
     error, message = write.error, write.message
     if not error:
-        error = joined.get((write.topic, write.partition_index)) or _verify(broker, request, write)
-        message = _WHY_UNVERIFIED.get(error)
+        error = joined.get((write.topic, write.partition_index), NO_ERROR) if joined else NO_ERROR
+        error = error or _verify(broker, request, write)
+        if error:
+            message = _WHY_UNVERIFIED.get(error)
     if error:
         return AppendResult(error, message=message, log_start_offset=_log_start_beside(write))
     assert write.partition is not None and write.check is not None and write.records is not None
@@ -338,9 +340,10 @@ def _reply(request: Request, rows: list[PartitionResponse]) -> Reply:
     failed = [row for row in rows if row.error]
     if request.body.acks == 0:
         return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}") if failed else NO_REPLY
-    bad = [row for row in failed if row.error in _BAD_INPUT]
-    if bad:
-        log.warning("Refused Produce v%d of %s: %s", request.api_version, request.peer, _why(bad))
+    if failed:
+        bad = [row for row in failed if row.error in _BAD_INPUT]
+        if bad:
+            log.warning("Refused Produce v%d of %s: %s", request.api_version, request.peer, _why(bad))
     return Encoded([encode_produce_response(rows, request.api_version, request.correlation_id)])
 
 
