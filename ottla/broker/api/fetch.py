@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, cast
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log.partition import Limit, Partition
+from ottla.broker.log.results import Fetched
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.outbox import Part
 from ottla.broker.turns import Wait
@@ -175,7 +176,18 @@ async def _read(broker: Broker, asks: Asks, limit: Limit, max_bytes: int) -> lis
                 await turns.share()
             done += 1
             most_read = MOST_READ_BYTES if held_bytes < MOST_HELD_BYTES else INLINE_BYTES
-            row = await _read_one(broker, ask, limit, left, first, most_read)
+            partition = ask.partition
+            if ask.error or partition is None:
+                aborted = () if partition is None else None
+                fetched.append(FetchedPartition(ask.partition_index, ask.error, -1, -1, -1, aborted, b""))
+                turns.charged_us += ROW_US
+                continue
+            size_bytes = min(ask.max_bytes, left)
+            taken = partition.fetch_at_once(ask.offset, size_bytes, most_read, limit, first)
+            if taken is None:
+                steps = partition.fetch(ask.offset, size_bytes, most_read, limit=limit, min_one_batch=first)
+                taken = await broker.long_work.drive(steps)
+            row = _row(ask.partition_index, partition, taken)
             records = row.records
             turns.charged_us += ROW_US
             if row.aborted:
@@ -193,19 +205,11 @@ async def _read(broker: Broker, asks: Asks, limit: Limit, max_bytes: int) -> lis
     return topics
 
 
-async def _read_one(broker: Broker, ask: Ask, limit: Limit, left: int, first: bool, most_read: int) -> FetchedPartition:
-    """`first`: nothing was read yet, so one batch is returned even when it is larger than every limit."""
-    partition = ask.partition
-    if partition is None:
-        return FetchedPartition(ask.partition_index, ask.error, -1, -1, -1, (), b"")
-    if ask.error:
-        return FetchedPartition(ask.partition_index, ask.error, -1, -1, -1, None, b"")
-    steps = partition.fetch(ask.offset, min(ask.max_bytes, left), most_read, limit=limit, min_one_batch=first)
-    taken = await broker.long_work.drive(steps)
+def _row(index: int, partition: Partition, taken: Fetched) -> FetchedPartition:
     if taken.error:
-        return FetchedPartition(ask.partition_index, taken.error, -1, -1, -1, None, b"")
+        return FetchedPartition(index, taken.error, -1, -1, -1, None, b"")
     return FetchedPartition(
-        ask.partition_index,
+        index,
         NO_ERROR,
         partition.high_watermark,
         partition.last_stable_offset,

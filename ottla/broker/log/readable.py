@@ -97,18 +97,13 @@ class ReadableLog:
         self, offset: int, max_bytes: int, most_read: int, *, limit: Limit, min_one_batch: bool
     ) -> Steps[Fetched]:
         """`read`, but what is more than `most_read` bytes comes as a slice of its file."""
-        stable = limit is _STABLE
-        while self.offline is None:
-            upper = self.limit_offset(limit)
-            if offset >= upper:
-                if offset > self.log_end_offset:
-                    return _OUT_OF_RANGE
-                return _NOTHING_STABLE if stable else _NOTHING
-            if offset < self.log_start_offset:
-                return _OUT_OF_RANGE
+        while True:
+            fetched = self.fetch_at_once(offset, max_bytes, most_read, limit, min_one_batch)
+            if fetched is not None:
+                return fetched
             try:
-                chunk = self._segments.read(offset, upper, max_bytes, min_one_batch, most_read)
-                aborted = (yield from self._segments.aborted(offset, chunk)) if stable else None
+                chunk = self._segments.read(offset, self.limit_offset(limit), max_bytes, min_one_batch, most_read)
+                aborted = yield from self._segments.aborted(offset, chunk)
             except Moved:
                 continue
             except ProtocolError as bad:
@@ -117,7 +112,32 @@ class ReadableLog:
                 self._fail(error)
             else:
                 return Fetched(NO_ERROR, chunk.data, aborted)
-            break
+            return Fetched(self._offline_error)
+
+    def fetch_at_once(
+        self, offset: int, max_bytes: int, most_read: int, limit: Limit, min_one_batch: bool
+    ) -> Fetched | None:
+        """What `fetch` comes to where no aborted transactions need be looked through, as mostly; else None."""
+        if self.offline is not None:
+            return Fetched(self._offline_error)
+        stable = limit is _STABLE
+        upper = self.limit_offset(limit)
+        if offset >= upper:
+            if offset > self.log_end_offset:
+                return _OUT_OF_RANGE
+            return _NOTHING_STABLE if stable else _NOTHING
+        if offset < self.log_start_offset:
+            return _OUT_OF_RANGE
+        if stable and not self._segments.none_aborted(offset):
+            return None
+        try:
+            chunk = self._segments.read(offset, upper, max_bytes, min_one_batch, most_read)
+        except ProtocolError as bad:
+            self._damaged(bad)
+        except OSError as error:
+            self._fail(error)
+        else:
+            return Fetched(NO_ERROR, chunk.data, [] if stable else None)
         return Fetched(self._offline_error)
 
     def bytes_available(self, offset: int, limit: Limit, enough: int) -> int:

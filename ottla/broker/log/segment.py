@@ -224,6 +224,11 @@ class Segment:
     def batch_size(self, position: int) -> int:
         return batch_size(self.file, position)
 
+    def none_aborted(self, offset: int) -> bool:
+        """Whether it is known at once that no marker in this segment, from `offset` on, ends an aborted transaction."""
+        aborted = self._aborted
+        return aborted is not None and (not aborted.entries or aborted.entries[-1].last_offset < offset)
+
     def aborted_touching(self, offset: int, upper: int) -> Steps[tuple[list[tuple[int, int]], bool]]:
         """What `AbortedTransactions.touching` tells of those with a marker in this segment."""
         aborted = yield from self.load_aborted()
