@@ -182,7 +182,7 @@ def build_marker(
     return marker
 
 
-def build_record_batch(key: bytes, value: bytes, timestamp_ms: int) -> bytearray:
+def build_record_batch(key: bytes, value: bytes, timestamp_ms: int, base_sequence: int = NO_SEQUENCE) -> bytearray:
     """`build_batch` of one record without producer, codec and headers: what coordinators log all day."""
     body = bytearray(3)  # attributes, timestamp delta, offset delta
     write_varint(body, len(key))
@@ -197,7 +197,7 @@ def build_record_batch(key: bytes, value: bytes, timestamp_ms: int) -> bytearray
         batch,
         0,
         *(0, len(batch) - LOG_OVERHEAD, NO_PARTITION_LEADER_EPOCH, MAGIC, 0, 0, 0, timestamp_ms, timestamp_ms),
-        *(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 1),
+        *(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, base_sequence, 1),
     )
     seal(batch)
     return batch

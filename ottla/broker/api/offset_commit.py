@@ -6,7 +6,7 @@ UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
@@ -19,6 +19,8 @@ from ottla.protocol.primitives import NO_TOPIC_ID
 
 INT64_MAX = 2**63 - 1
 ROWS_AT_ONCE = 250
+_UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_ILLEGAL_GENERATION: Final = ErrorCode.ILLEGAL_GENERATION
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -32,7 +34,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     )
     retention_ms = body.retention_time_ms if version <= 4 else -1
     expire_ms = min(broker.clock.now_ms() + retention_ms, INT64_MAX) if retention_ms != -1 else -1
-    no_such_group = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+    no_such_group = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else _ILLEGAL_GENERATION
 
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
         return broker.groups.offsets.commit(caller, rows, no_such_group=no_such_group)
@@ -89,7 +91,7 @@ async def commit_rows(
                 metadata = row.committed_metadata or ""
                 known.append(CommitRow(name, index, row.committed_offset, epoch, metadata, expire_ms))
                 places.append((told, len(told)))
-            told.append((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            told.append((index, _UNKNOWN))
             if count % ROWS_AT_ONCE == 0:
                 if known:
                     commit_known()

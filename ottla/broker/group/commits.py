@@ -7,7 +7,7 @@ Source: `org.apache.kafka.coordinator.group.OffsetMetadataManager` of Kafka 4.3.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.costs import ROW_US
@@ -45,6 +45,7 @@ class FetchedOffset(NamedTuple):
     metadata: str = ""
 
 
+_EMPTY: Final = GroupState.EMPTY
 NOTHING_COMMITTED = FetchedOffset(NO_ERROR)
 UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
@@ -121,7 +122,7 @@ class OffsetCommits:
     def _commit_error(self, entry: Entry, caller: Caller, transactional: bool) -> ErrorCode:
         """`ClassicGroup.validateOffsetCommit`; a plain commit also counts as a sign of life."""
         group = entry.group
-        if caller.generation < 0 and group.state is GroupState.EMPTY:
+        if caller.generation < 0 and group.state is _EMPTY:
             return NO_ERROR
         if caller.is_member:
             error = group.roster.error(caller.member_id, caller.group_instance_id)

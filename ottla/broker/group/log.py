@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.protocol.batch import BatchHeader, build_batch, read_marker
+from ottla.protocol.batch import BatchHeader, build_batch, build_record_batch, read_marker
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import iter_records
 from ottla.protocol.state_records import (
@@ -77,6 +77,10 @@ def group_batch(group_id: str, value: GroupValue | None, now_ms: int) -> bytearr
 
 def _batch(records: list[tuple[bytes, bytes | None, tuple[()]]], now_ms: int, producer: Producer | None) -> bytearray:
     """Kafka's coordinators begin at sequence 0 whether or not a producer is behind the batch."""
+    if producer is None and len(records) == 1:
+        ((key, value, _),) = records
+        if value is not None:
+            return build_record_batch(key, value, now_ms, base_sequence=0)
     return build_batch(
         records,
         timestamp_ms=now_ms,

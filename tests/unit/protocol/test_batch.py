@@ -143,3 +143,4 @@ def test_compacted_batch_keeps_gaps_and_sequences():
 @pytest.mark.parametrize(("key", "value"), [(b"", b""), (b"k" * 30, b"v" * 80), (b"k" * 64, b"v" * 9000)])
 def test_batch_of_one_record_is_what_the_general_builder_makes(key, value):
     assert b.build_record_batch(key, value, 5) == b.build_batch([(key, value)], timestamp_ms=5)
+    assert b.build_record_batch(key, value, 5, 0) == b.build_batch([(key, value)], timestamp_ms=5, base_sequence=0)
