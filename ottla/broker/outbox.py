@@ -90,7 +90,14 @@ class Outbox:
         parts = self.parts
         while parts and not self.paused:
             if not self.slices:
-                self._write_all()
+                self.written_bytes = self.unsent_bytes
+                self.unsent_bytes = 0
+                if len(parts) == 1:
+                    self._transport.write(parts.popleft())  # type: ignore[arg-type]
+                else:
+                    buffers = [*parts]
+                    parts.clear()
+                    self._transport.writelines(buffers)  # type: ignore[arg-type]
                 return
             part = parts[0]
             if isinstance(part, _BUFFERS):
@@ -102,18 +109,6 @@ class Outbox:
                 self._send_some(part)
             if len(part) <= EDGE_BYTES:
                 self._take_rest(part)
-
-    def _write_all(self) -> None:
-        """No part is a slice."""
-        parts = self.parts
-        self.written_bytes = self.unsent_bytes
-        self.unsent_bytes = 0
-        if len(parts) == 1:
-            self._transport.write(parts.popleft())  # type: ignore[arg-type]
-        else:
-            buffers = [*parts]
-            parts.clear()
-            self._transport.writelines(buffers)  # type: ignore[arg-type]
 
     def _send_before_slice(self, buffers: list[Buffer]) -> None:
         """What is small leaves in one packet with the front of the slice."""

@@ -164,6 +164,7 @@ class ReceiveBuffer:
     """
 
     __slots__ = (
+        "_any_limit",
         "_borrows",
         "_end",
         "_leased",
@@ -186,6 +187,7 @@ class ReceiveBuffer:
     ) -> None:
         self._limit = limit_bytes
         self._small_limit = small_limit_bytes
+        self._any_limit = limit_bytes if small_limit_bytes is None else min(limit_bytes, small_limit_bytes)
         self._shared = shared
         self.may_grow = True
         """Whether memory may be taken for more than has arrived."""
@@ -268,7 +270,12 @@ class ReceiveBuffer:
         available = self._end - self._start
         if available < 4:
             return None
-        needed = self._needed or self._read_size(available)
+        needed = self._needed
+        if not needed:
+            size = _SIZE.unpack_from(self._view, self._start)[0]
+            needed = size + 4
+            if available < needed or not 0 < size <= self._any_limit:
+                needed = self._read_size(available)
         if available < needed:
             return None
         stop = self._start + needed
