@@ -36,6 +36,8 @@ _HEAD_V7: Final = Struct(">ihi").pack
 _ROW_V4: Final = Struct(">ihqq").pack
 _ROW_V5: Final = Struct(">ihqqq").pack
 _ABORTED_AT_ONCE: Final = 256
+_PLAIN_ROW_V11: Final = Struct(">ihqqqiii").pack
+_PLAIN_ROW_V12: Final = Struct(">ihqqqBi").pack
 _ABORTED: Final = {
     # By whether the version is flexible: an entry, many of them.
     False: (Struct(">qq").pack, Struct(f">{'qq' * _ABORTED_AT_ONCE}").pack),
@@ -127,11 +129,20 @@ def encode_fetch_response(
 
 def _write_row(out: bytearray, row: FetchedPartition, version: int, flexible: bool) -> None:
     """Everything of a partition up to the size of its records."""
+    aborted = row.aborted
+    if version >= 11 and not aborted:  # as mostly: it is packed in one piece
+        head = row.partition, row.error, row.high_watermark, row.last_stable_offset, row.log_start_offset
+        size_bytes = -1 if row.records is None else len(row.records)
+        if flexible:
+            out += _PLAIN_ROW_V12(*head, aborted is not None, row.preferred_read_replica)
+            write_count(out, size_bytes, True)
+        else:
+            out += _PLAIN_ROW_V11(*head, -1 if aborted is None else 0, row.preferred_read_replica, size_bytes)
+        return
     if version < 5:
         out += _ROW_V4(row.partition, row.error, row.high_watermark, row.last_stable_offset)
     else:
         out += _ROW_V5(row.partition, row.error, row.high_watermark, row.last_stable_offset, row.log_start_offset)
-    aborted = row.aborted
     if aborted is None:
         write_count(out, -1, flexible)
     else:

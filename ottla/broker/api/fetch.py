@@ -25,6 +25,8 @@ from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.fetch_wire import INLINE_BYTES, FetchedPartition, FetchedTopic, encode_fetch_response
 
 READ_COMMITTED = 1
+_STABLE: Final = Limit.STABLE
+_HIGH_WATERMARK: Final = Limit.HIGH_WATERMARK
 FULL_FETCH_EPOCHS = (-1, 0)
 MAX_RESPONSE_BYTES = 55 * 1024 * 1024
 ROWS_AT_ONCE: Final = 32
@@ -67,7 +69,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             if not done % ROWS_AT_ONCE:
                 await turns.share()
             rows[row.partition] = _ask(broker, request.api_version, topic.topic, row)
-    limit = Limit.STABLE if body.isolation_level == READ_COMMITTED else Limit.HIGH_WATERMARK
+    limit = _STABLE if body.isolation_level == READ_COMMITTED else _HIGH_WATERMARK
     if body.max_wait_ms > 0 and not await _enough(broker, asks, limit, body.min_bytes):
         await _wait_for_data(broker, asks, limit, body.min_bytes, body.max_wait_ms)
     topics = await _read(broker, asks, limit, min(body.max_bytes, MAX_RESPONSE_BYTES))

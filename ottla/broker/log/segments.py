@@ -162,7 +162,8 @@ class Segments:
 
     def none_aborted(self, offset: int) -> bool:
         """Whether it is known at once that no marker from `offset` on ends an aborted transaction."""
-        return self.active.none_aborted(offset) and len(self._with_aborted(offset)) == 1
+        active = self.active
+        return active.none_aborted(offset) and (offset >= active.base_offset or len(self._with_aborted(offset)) == 1)
 
     def _with_aborted(self, offset: int) -> list[Segment]:
         """Those from `offset` on that may have aborted transactions: the active one, and few or many of the others."""
