@@ -127,6 +127,7 @@ class Group:
                 Timeouts(saved.session_timeout_ms if rebalance_ms == -1 else rebalance_ms, saved.session_timeout_ms),
                 ((value.protocol or "", saved.subscription),),
                 saved.assignment,
+                session_deadline_ms=NEVER_MS,
             )
             self.roster.add(member)
         if value.leader in self.members:
@@ -134,13 +135,16 @@ class Group:
         self._learn_subscriptions()
 
     def start_sessions(self, now_ms: float) -> None:
-        """Loading is over: every loaded member gets a fresh session."""
+        """Loading is over: every loaded member gets a fresh session. Until then nobody's ends."""
         for member in self.members.values():
             self._touch(member, now_ms)
 
     def begin_again(self, now: Moment) -> Outcome:
-        """A loaded group has more members than a group may have: those who join first stay."""
-        return self._prepare_rebalance(now)
+        """A loaded group has more members than a group may have: those who join first stay.
+
+        Groups are asked as soon as their partition is loaded, and this may come later: to a rebalance nothing is added.
+        """
+        return self._prepare_rebalance(now) if self.state is GroupState.STABLE else Outcome()
 
     # -- members come ---------------------------------------------------------------------------------------------
 

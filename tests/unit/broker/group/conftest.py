@@ -221,7 +221,8 @@ class Rig:
         replies.sort(key=lambda reply: reply.member_id != reply.leader)
         given = [(reply.member_id, reply.member_id.encode()) for reply in replies]
         for reply in reversed(replies):
-            self.sync(reply, given if reply.member_id == reply.leader else ())
+            shares = given if reply.member_id == reply.leader else ()
+            self.sync(reply, shares, group_id=more.get("group_id", "g"))
         return replies
 
     def finish(self, coroutine):

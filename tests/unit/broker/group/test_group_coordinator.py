@@ -419,3 +419,21 @@ def most_in_a_turn(rig, waiting):
         counts.append(sum(map(len, waiting)))
     assert counts[-1] == len(waiting)
     return max(later - earlier for earlier, later in pairwise(counts))
+
+
+@pytest.mark.parametrize("most", [1, 10])
+def test_a_loaded_group_that_is_asked_before_its_sessions_begin_goes_on(rig, monkeypatch, most):
+    ids = [f"g{number}" for number in range(20) if rig.log_of(f"g{number}") is rig.log_of("g1")]
+    members = {group_id: rig.stable(2, group_id=group_id) for group_id in ids}
+    monkeypatch.setattr("ottla.broker.group.directory.ROW_US", SHARE_US)
+    rig.config.group_max_size = most
+    rig.restart(settle=False)
+    while rig.log_of("g1").index in rig.groups._directory.loading:
+        assert rig.clock.one_turn()
+    asked = {group_id: rig.join(first.member_id, group_id=group_id) for group_id, (first, _) in members.items()}
+    assert {rig.group(group_id).state for group_id in ids} == {GroupState.PREPARING_REBALANCE}
+    rig.clock.settle()
+    assert rig.groups.listed()[0] is ErrorCode.NONE
+    assert all(len(rig.group(group_id).members) == 2 for group_id in ids)
+    rig.clock.advance(60_000)
+    assert [reply.error for replies in asked.values() for reply in replies] == [ErrorCode.NONE] * len(ids)

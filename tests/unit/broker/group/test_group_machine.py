@@ -404,6 +404,7 @@ def test_restored_group_equals_the_one_that_was_saved():
     loaded.restore(saved.value())
     assert loaded.value() == saved.value()
     assert loaded.state is GroupState.STABLE
+    assert loaded.next_deadline_ms() == NEVER_MS
     loaded.start_sessions(500.0)
     assert loaded.next_deadline_ms() == 10_500.0
     assert loaded.roster.error("i-1", "i") is ErrorCode.NONE
