@@ -86,7 +86,8 @@ class _Answer:
 
 async def _create_absent(broker: Broker, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Create the topics that do not exist, and wait until they do; why each of the others could not be created."""
-    absent = [name for name in names if name not in broker.cluster.topics]
+    # A name may stand beside several ids. What is logged exists only later, so the second would be created as well.
+    absent = [name for name in dict.fromkeys(names) if name not in broker.cluster.topics]
     refused: dict[str, ErrorCode] = {}
     if absent:
         try:

@@ -133,6 +133,9 @@ def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int
     partition = broker.cluster.partition(topic, index)
     if partition is None:
         return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+    if version >= FIRST_VERSION_WITH_TOPIC_IDS and partition.topic_id != topic_id:
+        # The topic was deleted since the request was begun, and another has its name.
+        return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_ID, None)
     if records is None:
         message: str | None = "The records of a partition are null"
         return Write(topic, topic_id, index, None, None, None, ErrorCode.INVALID_RECORD, message)

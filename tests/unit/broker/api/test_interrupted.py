@@ -1,0 +1,99 @@
+"""Handlers that rest, and what others have changed when they go on."""
+
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from ottla.broker.api import produce
+from ottla.broker.api.context import Request
+from ottla.broker.turns import SHARE_US
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.produce_wire import ProduceBody
+from ottla.testkit.crash.life import Life
+from ottla.testkit.crash.script import Script
+from ottla.testkit.crash.stage import DIRECTORY
+from ottla.testkit.simulation import wire
+from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.ports import PortCalls
+from ottla.testkit.simulation.schedule import Schedule
+
+SYNC_MS = 5.0
+VERSION = 13
+
+
+@pytest.fixture
+def life():
+    """A broker on a disk whose syncs take a while."""
+    schedule = Schedule()
+    disk = MemoryDisk(PortCalls(), Random(1), lambda end: schedule.after(SYNC_MS, end))
+    disk.make_dirs(DIRECTORY)
+    return Life(disk, schedule, flushing=False)
+
+
+def metadata(*asked):
+    request = codec.request_class(ApiKey.METADATA)
+    topics = [request.MetadataRequestTopic(version=10, name=name, topic_id=topic_id) for name, topic_id in asked]
+    return wire.Ask(ApiKey.METADATA, 10, request(version=10, topics=topics, allow_auto_topic_creation=True))
+
+
+def test_a_topic_that_is_asked_for_by_two_ids_is_created_once(life):
+    reply = life.call(metadata(("new", UUID(int=7)), ("new", UUID(int=8))))
+    cluster = life.assembly.broker.cluster
+    topic = cluster.topics["new"]
+    assert {row.error_code for row in reply.topics} == {E.NONE}
+    assert [*cluster.topics_by_id.values()] == [topic]
+    assert cluster.partition("new", topic.partition_count) is None
+
+
+def resting(handler):
+    """Drive a handler to where it rests or waits; nobody wakes it but `finished`."""
+    assert handler.send(None) is not None
+    return handler
+
+
+def finished(life, handler):
+    """The reply, a while later."""
+    for _ in range(100):
+        try:
+            handler.send(None)
+        except StopIteration as end:
+            _, message = codec.decode_response(ApiKey.PRODUCE, VERSION, b"".join(map(bytes, end.value.buffers))[4:])
+            return message
+        life.rest(2 * SYNC_MS)
+    raise AssertionError("it waits for somebody")
+
+
+def batch():
+    return memoryview(build_batch([(b"k", b"v")], timestamp_ms=1))
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_what_was_sent_to_a_topic_id_is_not_appended_to_the_next_topic_of_the_name(life, monkeypatch, made_again):
+    script = Script.on(life)
+    script.make_topic(("scratch", 3))
+    cluster = life.assembly.broker.cluster
+    topic_id = cluster.topics["scratch"].topic_id
+    rows = [(index, batch()) for index in range(3)]
+    body = ProduceBody(None, -1, 1000, [("", rows)], [topic_id], 0)
+    with monkeypatch.context() as slow:
+        slow.setattr(produce, "ROW_US", SHARE_US)
+        handler = resting(produce.handle(life.assembly.broker, Request(ApiKey.PRODUCE, VERSION, 1, "", "", body)))
+    if made_again:
+        life.call(deletion("scratch"))
+        script.make_topic(("scratch", 3))
+    reply = finished(life, handler)
+    errors = [row.error_code for row in reply.responses[0].partition_responses]
+    ends = [cluster.partition("scratch", index).log_end_offset for index in range(3)]
+    if made_again:
+        assert errors == [E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID, E.UNKNOWN_TOPIC_ID] and ends == [0, 0, 0]
+    else:
+        assert errors == [E.NONE] * 3 and ends == [1, 1, 1]
+
+
+def deletion(name):
+    request = codec.request_class(ApiKey.DELETE_TOPICS)
+    return wire.Ask(ApiKey.DELETE_TOPICS, 4, request(version=4, topic_names=[name], timeout_ms=1000))
