@@ -11,7 +11,7 @@ Records are not read: the reply has slices of the files, which its connection se
 pieces are, because a system call costs more than their copy.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, NamedTuple, cast
 
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
@@ -99,13 +99,15 @@ def leader_epoch_error(asked: int, current: int) -> ErrorCode:
     return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-async def _enough(broker: Broker, asks: Asks, limit: Limit, min_bytes: int) -> bool:
+async def _enough(
+    broker: Broker, asks: Asks, limit: Limit, min_bytes: int, on_discard: Callable[[], None] | None = None
+) -> bool:
     turns = broker.turns
     missing = min_bytes
     for done, ask in enumerate(_each(asks), 1):
         turns.charged_us += ROW_US
         if not done % ROWS_AT_ONCE:
-            await turns.share()
+            await turns.share(on_discard)
         if ask.error or ask.partition is None or ask.partition.offline is not None:
             return True
         if ask.offset < ask.partition.log_start_offset:  # raised since by DeleteRecords or retention
@@ -122,17 +124,37 @@ def _each(asks: Asks) -> Iterator[Ask]:
 
 
 async def _wait_for_data(broker: Broker, asks: Asks, limit: Limit, min_bytes: int, max_wait_ms: int) -> None:
+    """Wait for enough, the time limit, or an error.
+
+    Whoever looks at many partitions rests in between, and what comes to one of them then must not be missed. So those
+    are looked at while the fetch is parked on them already; few are looked at when it is woken.
+    """
     partitions = [ask.partition for ask in _each(asks) if ask.partition is not None]
+    many = len(partitions) >= ROWS_AT_ONCE
     deadline = broker.clock.monotonic_ms() + max_wait_ms
     left_ms = float(max_wait_ms)
+
+    async def look(on_discard: Callable[[], None]) -> bool:
+        return await _enough(broker, asks, limit, min_bytes, on_discard)
+
     while left_ms > 0:
-        if not await _parked(broker, partitions, left_ms) or await _enough(broker, asks, limit, min_bytes):
+        if not await _parked(broker, partitions, left_ms, look if many else None):
+            return
+        if not many and await _enough(broker, asks, limit, min_bytes):
             return
         left_ms = deadline - broker.clock.monotonic_ms()
 
 
-async def _parked(broker: Broker, partitions: Sequence[Partition], limit_ms: float) -> bool:
-    """Wait until one of the partitions moves or the time is over. False if memory is short: answer at once."""
+async def _parked(
+    broker: Broker,
+    partitions: Sequence[Partition],
+    limit_ms: float,
+    look: Callable[[Callable[[], None]], Awaitable[bool]] | None,
+) -> bool:
+    """Wait until one of the partitions moves or the time is over.
+
+    False to answer at once: memory is short, or `look` finds enough. It gets what must be done if it is discarded.
+    """
     wait: Wait[None] = Wait(broker.turns)
     goes_on = True
 
@@ -159,7 +181,11 @@ async def _parked(broker: Broker, partitions: Sequence[Partition], limit_ms: flo
     wait.on_discard = leave
     for partition in partitions:
         partition.park(wait)
-    await wait
+    if look is not None and await look(leave):
+        goes_on = False
+    else:
+        await wait
+    wait.on_discard = None  # else they would keep each other, and the request, until the next garbage collection
     leave()
     return goes_on
 

@@ -5,14 +5,16 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.api import produce
+from ottla.broker.api import fetch, produce
 from ottla.broker.api.context import Request
+from ottla.broker.log.partition import Partition
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produce_wire import ProduceBody
+from ottla.protocol.produced import check_produced_batch
 from ottla.testkit.crash.life import Life
 from ottla.testkit.crash.script import Script
 from ottla.testkit.crash.stage import DIRECTORY
@@ -97,3 +99,41 @@ def test_what_was_sent_to_a_topic_id_is_not_appended_to_the_next_topic_of_the_na
 def deletion(name):
     request = codec.request_class(ApiKey.DELETE_TOPICS)
     return wire.Ask(ApiKey.DELETE_TOPICS, 4, request(version=4, topic_names=[name], timeout_ms=1000))
+
+
+def fetches(name, count, max_wait_ms):
+    ask = wire.fetch(name, 0, 0, committed=False, max_wait_ms=max_wait_ms)
+    (topic,) = ask.message.topics
+    (row,) = topic.partitions
+    kind = type(row)
+    topic.partitions = [
+        kind(version=ask.version, partition=index, fetch_offset=0, partition_max_bytes=1 << 20, log_start_offset=-1)
+        for index in range(count)
+    ]
+    return ask
+
+
+@pytest.mark.parametrize("comes_behind", [None, fetch.ROWS_AT_ONCE - 1, fetch.ROWS_AT_ONCE])
+def test_a_fetch_of_many_partitions_meets_what_comes_while_it_looks_at_them(life, monkeypatch, comes_behind):
+    many, max_wait_ms = 2 * fetch.ROWS_AT_ONCE, 5_000
+    Script.on(life).make_topic(("wide", many))
+    first = life.assembly.broker.cluster.partition("wide", 0)
+    look = Partition.bytes_available
+
+    def append():
+        data = batch()
+        assert not first.append_produced(check_produced_batch(data), data).error
+
+    def looked(partition, *more):
+        nonlocal comes_behind
+        if partition.index == comes_behind:
+            comes_behind = None
+            life.clock.next_turn(append)
+        return look(partition, *more)
+
+    monkeypatch.setattr(Partition, "bytes_available", looked)
+    monkeypatch.setattr(fetch, "ROW_US", SHARE_US / 10)
+    began_ms, comes = life.schedule.now_ms, comes_behind is not None
+    reply = life.call(fetches("wide", many, max_wait_ms))
+    assert bool(reply.responses[0].partitions[0].records) is comes
+    assert (life.schedule.now_ms - began_ms < max_wait_ms) is comes
