@@ -17,6 +17,8 @@ PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+# What the directory of a partition that was set aside is for: to be removed, or to be kept.
+DELETE, STRAY = "delete", "stray"
 
 # Only the existence of the file counts; the broker epoch is for brokers that register with a controller.
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
@@ -105,9 +107,14 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 def set_aside_name(topic: str, index: int, identity: bytes, suffix: str) -> str:
-    """`<topic>-<index>.<32 hex>-<suffix>` (delete, stray), the topic cut to a name of at most 255 characters."""
+    """`<topic>-<index>.<32 hex>-<suffix>` (DELETE, STRAY), the topic cut to a name of at most 255 characters."""
     tail = f"-{index}.{identity.hex()}-{suffix}"
     return topic[: 255 - len(tail)] + tail
+
+
+def is_grave(name: str) -> bool:
+    """Whether a directory was set aside to be removed."""
+    return name.endswith(f"-{DELETE}")
 
 
 def _decode(content: bytes, width: int) -> list[list[str]]:

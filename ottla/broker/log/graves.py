@@ -2,17 +2,21 @@
 
 What is deleted is renamed first and removed after `file.delete.delay.ms`; what a stop leaves behind, the next start
 removes. A large file is cut shorter in steps: the kernel would free all of it at once, while everybody waits.
+
+A directory loses no file before its new name is on the device: a power loss could bring the old name back, and it would
+lead to what is left, perhaps to a log without the id of its topic.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from logging import getLogger
 from typing import Final
 
+from ottla.broker.log.checkpoints import is_grave
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
-from ottla.broker.turns import Turns
+from ottla.broker.turns import Turns, Wait
 
 _log = getLogger(__name__)
 
@@ -22,15 +26,17 @@ STEP_US: Final = 2_000.0
 
 
 class Graves:
-    """Files and directories of files that are to be removed."""
+    """Files and directories of files that are to be removed. `failed` hears of a sync that fails; nothing goes then."""
 
-    def __init__(self, disk: Disk, clock: Clock, turns: Turns) -> None:
+    def __init__(self, disk: Disk, clock: Clock, turns: Turns, failed: Callable[[OSError], None]) -> None:
         self._disk = disk
         self._clock = clock
         self._turns = turns
+        self._failed = failed
         self._paths: deque[str] = deque()
         self._timers: dict[int, Timer] = {}
         self._buried = 0
+        self._busy = False
         self._closed = False
 
     def bury(self, paths: Iterable[str], delay_ms: float) -> None:
@@ -49,10 +55,10 @@ class Graves:
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files and directories, from now on."""
-        idle = not self._paths
         self._paths.extend(paths)
-        if idle:
-            self._turns.start(self._remove_all(), _done, _bug)
+        if not self._busy:
+            self._busy = True
+            self._turns.start(self._remove_all(), self._ended, self._broke)
 
     def close(self) -> None:
         """Remove nothing more."""
@@ -64,9 +70,32 @@ class Graves:
 
     async def _remove_all(self) -> None:
         while self._paths and not self._closed:
-            if self._remove_part(self._paths[0]):
-                self._paths.popleft()
-            await self._turns.share()
+            paths = list(self._paths)
+            self._paths.clear()
+            error = await self._settle({path.rpartition("/")[0] for path in paths if is_grave(path)})
+            if error is not None:
+                self.close()
+                self._failed(error)
+            for path in paths:
+                while not self._closed and not self._remove_part(path):
+                    await self._turns.share()
+                await self._turns.share()
+
+    def _ended(self, result: None) -> None:
+        self._busy = False
+
+    def _broke(self, error: Exception) -> None:
+        self._busy = False
+        _log.error("Files that nobody reads are left for the next start", exc_info=error)
+
+    async def _settle(self, directories: set[str]) -> OSError | None:
+        """Put the names in directories on the device, beside the loop; why that failed."""
+        if not directories:
+            return None
+        ended: Wait[None] = Wait(self._turns)
+        job = self._disk.start_sync([*directories], lambda: self._clock.from_thread(lambda: ended.wake(None)))
+        await ended
+        return job.error
 
     def _remove_part(self, path: str) -> bool:
         """Do one step; whether nothing more is to be done."""
@@ -96,11 +125,3 @@ class Graves:
         self._disk.remove(path)
         self._turns.charge(STEP_US * size_bytes / STEP_BYTES)
         return True
-
-
-def _done(result: None) -> None:
-    """Nobody waits for it."""
-
-
-def _bug(error: Exception) -> None:
-    _log.error("Files that nobody reads are left for the next start", exc_info=error)

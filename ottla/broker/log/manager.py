@@ -27,6 +27,7 @@ from ottla.protocol.errors import ErrorCode, ProtocolError
 _log = getLogger(__name__)
 
 SHORTAGE_SAID_MS: Final = 60_000.0
+_DELETED: Final = "belongs to a topic that was deleted"
 
 
 class LogDirectoryError(Exception):
@@ -56,7 +57,7 @@ class LogManager:
         # By directory: what was recovered and is not opened yet.
         self._recovered: dict[str, Recovered] = {}
         self._checkpoints = Checkpointer(disk, clock, turns, settings.directory, self._partitions, self.met)
-        self.graves = Graves(disk, clock, turns)
+        self.graves = Graves(disk, clock, turns, self.fail)
 
     @property
     def flushing(self) -> bool:
@@ -96,7 +97,7 @@ class LogManager:
         if self.clean_start:
             disk.remove(marker)
             disk.sync_dir(self.directory)
-        graves = [self._path(name) for name in disk.list(self.directory) if name.endswith("-delete")]
+        graves = [self._path(name) for name in disk.list(self.directory) if checkpoints.is_grave(name)]
         if graves:
             self._clock.next_turn(lambda: self.graves.remove(graves))
 
@@ -160,7 +161,8 @@ class LogManager:
 
     def set_aside_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Rename partition directories of other topics: a deletion was logged, and the broker died before its files
-        were moved. As in Kafka they are kept; directories that name no topic id are left as they are.
+        were moved. A directory that names no topic id is nobody's, and would become that of the next topic of its name
+        (`LogManager.isStrayReplica`). As in Kafka they are kept.
 
         A partition that exists is looked at when it is opened (`_make_or_load`).
         """
@@ -169,14 +171,14 @@ class LogManager:
             if exists(topic, index):
                 continue
             found_id = self.topic_id_on_disk(topic, index)
-            if found_id is not None and found_id not in known_ids:
-                self._set_aside(topic, index)
+            if found_id not in known_ids and (found_id is not None or self.side_files(name)):
+                self._set_aside(topic, index, _DELETED if found_id else "names no topic")
                 self._checkpoints.forget((topic, index))
 
-    def _set_aside(self, topic: str, index: int) -> None:
+    def _set_aside(self, topic: str, index: int, why: str = _DELETED) -> None:
         directory = self._path(f"{topic}-{index}")
-        stray = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), "stray"))
-        _log.warning("%s belongs to a topic that was deleted; it is kept as %s", directory, stray)
+        stray = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), checkpoints.STRAY))
+        _log.warning("%s %s; it is kept as %s", directory, why, stray)
         self._disk.rename(directory, stray)
 
     def _identify(self) -> None:
@@ -360,7 +362,7 @@ class LogManager:
         directory = self._path(f"{topic}-{index}")
         if self.offline is not None or not self._disk.exists(directory):
             return []
-        grave = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), "delete"))
+        grave = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), checkpoints.DELETE))
         try:
             self._disk.rename(directory, grave)
         except OSError as error:

@@ -441,9 +441,11 @@ class Partition(ReadableLog):
     def _roll(self, now_ms: int) -> None:
         """Seal the active segment and begin the next. Raises OSError; after a Shortage the log is as it was."""
         if self.settings.flush_messages != MAX_INT64:
-            # Batches of the next segment may reach the device first; without the end of this one, that is damage.
-            # What is not flushed yet is little.
+            # Batches of the next segment may reach the device first; without the end of this one, or without its name,
+            # that is damage. What is not flushed yet is little.
             self._segments.active.file.sync()
+            if self._segments.active.base_offset >= self.flushed_offset:
+                self._disk.sync_dir(self._directory)
         self.unsynced += self._segments.roll(now_ms, self.settings).paths
         try:
             self._snapshots.take(self.log_end_offset)

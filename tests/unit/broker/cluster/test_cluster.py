@@ -79,6 +79,24 @@ def test_directories_that_a_killed_deletion_left_are_set_aside(broker, caplog):
     assert all(name in caplog.text for name in strays)
 
 
+def test_a_directory_that_names_no_topic_is_set_aside(broker, caplog):
+    """It would become that of the next topic of its name."""
+    create_topic(broker.cluster, "kept")
+    broker.settle()
+    broker.kill()
+    for name in ("lost-0", "empty-0"):
+        (broker.directory / name).mkdir()
+    (broker.directory / "lost-0" / f"{0:020d}.log").write_bytes(b"what is left")
+    (broker.directory / "kept-0" / "partition.metadata").unlink()
+    (broker.directory / "notes-1").write_text("of nobody's concern")
+    broker.start()
+    names = broker.directories()
+    assert [name.partition(".")[0] for name in names] == ["__cluster_metadata-0", "empty-0", "kept-0", "lost-0"]
+    (stray,) = (name for name in names if name.endswith("-stray"))
+    assert f"lost-0 names no topic; it is kept as {broker.directory / stray}" in caplog.text
+    assert (broker.directory / "notes-1").exists()
+
+
 def test_metadata_whose_beginning_no_snapshot_holds_is_refused(broker):
     create_topic(broker.cluster, "kept", 1)
     broker.stop()

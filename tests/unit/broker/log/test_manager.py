@@ -285,6 +285,17 @@ def test_deleted_directories_that_a_stop_left_go_at_the_next_start(broker):
     assert not grave.exists()
 
 
+def test_nothing_of_a_deleted_partition_goes_when_its_new_name_cannot_be_synced(broker, produce):
+    produce(broker.partition())
+    broker.manager.remove_later(broker.manager.bury_partition("t", 0))
+    (grave,) = broker.directory.glob("*-delete")
+    there = sorted(grave.iterdir())
+    broker.disk.fail_sync = True
+    broker.clock.advance(60_000)
+    assert sorted(grave.iterdir()) == there
+    assert "Input/output error" in broker.manager.offline
+
+
 def test_the_directory_of_an_older_topic_of_that_name_is_set_aside(broker, produce, caplog):
     produce(broker.partition())
     broker.stop()

@@ -1,9 +1,16 @@
 """What a power loss may leave beside a log, or in the middle of it, and what has to be on the device for that."""
 
+from pathlib import Path
+from random import Random
+
 import pytest
 
+from ottla.broker.log.settings import PartitionSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.scanner import scan_partition
+from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.ports import PortCalls
+from ottla.testkit.simulation.power import PowerLoss
 
 LOG = f"{0:020d}.log"
 PAGE_BYTES = 4096
@@ -29,6 +36,22 @@ def calls(broker, monkeypatch):
     watch("sync", of=lambda paths: paths)
     watch("start_sync", of=lambda paths, *_: paths)
     return seen
+
+
+@pytest.fixture
+def in_memory(broker):
+    """Starts the broker on an empty disk that may lose its power; syncs end when they are told to."""
+
+    def start(seed):
+        broker.kill()
+        broker.directory = Path("/data")
+        broker.disk = MemoryDisk(PortCalls(), Random(seed), lambda end: None)
+        broker.disk.make_dirs("/data")
+        broker.disk.sync_dir("/")
+        broker.start()
+        return broker
+
+    return start
 
 
 def epochs_of(broker, **settings):
@@ -152,3 +175,42 @@ def test_a_batch_that_says_it_is_longer_than_the_log_takes_it_offline(broker, pr
     log.write_bytes(data)
     assert partition.read(2, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert "behind the end of the file" in partition.offline
+
+
+@pytest.mark.parametrize("kind", PowerLoss)
+@pytest.mark.parametrize("seed", range(60))
+def test_a_deleted_log_that_comes_back_still_has_its_id(in_memory, produce, seed, kind):
+    """Else the next topic of its name would take it for its own."""
+    broker = in_memory(seed)
+    partition = broker.partition(flush_messages=1)
+    produce(partition)
+    broker.disk.end_syncs()
+    assert partition.high_watermark == 1
+    broker.manager.remove_later(broker.manager.bury_partition("t", 0))
+    broker.clock.advance(60_000)
+    if seed % 2:
+        broker.disk.end_syncs()
+        assert not [name for name in broker.disk.list("/data") if name.startswith("t-0")]
+    broker.kill()
+    broker.disk.lose_power(kind)
+    broker.start()
+    assert broker.manager.open_partition("t", 0, bytes(16), 0, PartitionSettings()).log_end_offset == 0
+
+
+@pytest.mark.parametrize("kind", PowerLoss)
+@pytest.mark.parametrize("seed", range(60))
+def test_no_segment_is_lost_in_front_of_another(in_memory, produce, seed, kind):
+    """The sync of a file need not put its name on the device."""
+    broker = in_memory(seed)
+    settings = {"flush_messages": 1, **ROLLING}
+    produce(broker.partition(**settings))
+    broker.disk.end_syncs()
+    for _ in range(6):
+        produce(broker.partition(**settings))
+    assert len(broker.partition().segments) > 3
+    broker.kill()
+    broker.disk.lose_power(kind)
+    broker.start()
+    partition = broker.partition(**settings)
+    assert partition.offline is None
+    assert partition.log_end_offset > 0

@@ -281,7 +281,7 @@ def test_large_file_is_removed_in_steps(broker, tmp_path, slow):
     large = tmp_path / "large.log.deleted"
     with large.open("wb") as file:
         file.truncate(2 * STEP_BYTES + 5)
-    Graves(broker.disk, broker.clock, broker.turns).remove([str(large), str(tmp_path / "gone")])
+    Graves(broker.disk, broker.clock, broker.turns, broker.manager.fail).remove([str(large), str(tmp_path / "gone")])
     sizes = [large.stat().st_size]
     while slow:
         broker.turns.event(slow.pop(0))
