@@ -207,10 +207,12 @@ class Assembly:
         done = None
         while done is not self.broker.config:
             done = self.broker.config
-            for topic in list(self.broker.cluster.topics.values()):
+            for name in list(self.broker.cluster.topics):
                 self._turns.charge(CONFIGURE_US)
                 await self._turns.share()
-                self.broker.cluster.configure(topic)
+                topic = self.broker.cluster.topics.get(name)  # it may be gone, or another
+                if topic is not None:
+                    self.broker.cluster.configure(topic)
 
     def _relieve_memory(self) -> None:
         if self.broker.memory.short:

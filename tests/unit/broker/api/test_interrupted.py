@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.broker import assembly
 from ottla.broker.api import fetch, produce
 from ottla.broker.api.context import Request
 from ottla.broker.log.partition import Partition
@@ -18,6 +19,7 @@ from ottla.protocol.produced import check_produced_batch
 from ottla.testkit.crash.life import Life
 from ottla.testkit.crash.script import Script
 from ottla.testkit.crash.stage import DIRECTORY
+from ottla.testkit.metadata import create_topic
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls
@@ -137,3 +139,18 @@ def test_a_fetch_of_many_partitions_meets_what_comes_while_it_looks_at_them(life
     reply = life.call(fetches("wide", many, max_wait_ms))
     assert bool(reply.responses[0].partitions[0].records) is comes
     assert (life.schedule.now_ms - began_ms < max_wait_ms) is comes
+
+
+def test_broker_configs_give_a_topic_that_was_made_again_nothing_of_the_one_before(life, monkeypatch):
+    cluster = life.assembly.broker.cluster
+    create_topic(cluster, "scratch", 1, {"retention.ms": "1234"})
+    assert cluster.partition("scratch", 0).settings.retention_ms == 1234
+    with monkeypatch.context() as slow:
+        slow.setattr(assembly, "CONFIGURE_US", SHARE_US)
+        walk = resting(life.assembly._reconfigure())
+    life.call(deletion("scratch"))
+    Script.on(life).make_topic(("scratch", 1))
+    retention_ms = cluster.partition("scratch", 0).settings.retention_ms
+    with pytest.raises(StopIteration):
+        walk.send(None)
+    assert cluster.partition("scratch", 0).settings.retention_ms == retention_ms != 1234
