@@ -23,7 +23,7 @@ from ottla.broker.group.offsets import GroupOffsets, Key
 from ottla.broker.group.states import GroupState
 from ottla.broker.group.store import Entry
 from ottla.broker.ports.clock import Clock
-from ottla.broker.turns import Activity, Turns
+from ottla.broker.turns import Activity, Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import OffsetKey
 
@@ -46,6 +46,7 @@ class Removal:
         self._turns = turns
         self._clock = clock
         self._retention_ms = retention_ms
+        self._deletions: set[Activity[ErrorCode]] = set()
         # Topics that are gone, each with the ends of the offsets partitions at that time; who commits behind them
         # means a new topic of the same name.
         self._gone: dict[str, Mapping[int, int]] = {}
@@ -54,11 +55,16 @@ class Removal:
 
     def stop(self) -> None:
         """End what is under way on its own account."""
-        if self._walk is not None:
-            self._walk.discard()
+        for activity in (self._walk, *self._deletions):
+            if activity is not None:
+                activity.discard()
+        self._deletions.clear()
 
     async def delete_group(self, group_id: str) -> ErrorCode:
-        """DeleteGroups: the group must have no members; NONE when it is gone."""
+        """DeleteGroups: the group must have no members; NONE when it is gone.
+
+        It goes on when the request is discarded: with half of its offsets a group would be read wrong.
+        """
         entry, error = self._directory.find(group_id)
         if error:
             return error
@@ -66,16 +72,43 @@ class Removal:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if entry.group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
+        places = entry.offsets.places()
+        if len(places) <= _keys_at_once(group_id):
+            return self._bury(entry, places) or self._directory.change_group(entry.index, group_id, None)
+        return await self._apart(group_id, self._delete_in_portions(entry))
+
+    async def _delete_in_portions(self, entry: Entry) -> ErrorCode:
+        group_id = entry.group.group_id
         entry.ending = True
-        while places := entry.offsets.places():
-            for some in self._portions(group_id, places):
-                error = self._bury(entry, some)
-                if error:
-                    entry.stay()
-                    return error
-                await self._turns.share(entry.stay)
-        error = self._directory.change_group(entry.index, group_id, None)
-        entry.stay()
+        try:
+            while places := entry.offsets.places():
+                for some in self._portions(group_id, places):
+                    error = self._bury(entry, some)
+                    if error:
+                        return error
+                    await self._turns.share()
+            return self._directory.change_group(entry.index, group_id, None)
+        finally:  # it is gone, or it is not deleted after all
+            entry.ending = False
+
+    async def _apart(self, group_id: str, work: Handler[ErrorCode]) -> ErrorCode:
+        """Wait for work that does not end with whoever waits for it."""
+        wait: Wait[tuple[ErrorCode, Exception | None]] = Wait(self._turns)
+        activity: Activity[ErrorCode] | None = None
+
+        def ended(error: ErrorCode, bug: Exception | None = None) -> None:
+            if activity is not None:
+                self._deletions.discard(activity)
+            if bug is not None and wait.done:
+                log.error("Group %.100s was not deleted to its end", group_id, exc_info=bug)
+            wait.wake((error, bug))
+
+        activity = self._turns.start(work, ended, lambda bug: ended(ErrorCode.UNKNOWN_SERVER_ERROR, bug))
+        if activity is not None:
+            self._deletions.add(activity)
+        error, bug = await wait
+        if bug is not None:
+            raise bug
         return error
 
     async def delete_offsets(
@@ -203,8 +236,7 @@ class Removal:
 
     def _portions(self, group_id: str, keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
         """The keys, as many at a time as go into one batch."""
-        # A topic's name has at most 249 bytes, the rest of a record some 30.
-        most = max(1, min(KEYS_AT_ONCE, BATCH_BYTES // (4 * len(group_id) + 300)))
+        most = _keys_at_once(group_id)
         return (keys[start : start + most] for start in range(0, len(keys), most))
 
     def _bury(self, entry: Entry, keys: Iterable[Key]) -> ErrorCode:
@@ -241,3 +273,9 @@ class Removal:
     def _is_there(self, entry: Entry) -> bool:
         """Whether the group was not removed meanwhile, and its partition can be asked."""
         return self._directory.find(entry.group.group_id) == (entry, ErrorCode.NONE)
+
+
+def _keys_at_once(group_id: str) -> int:
+    """How many tombstones of a group go into one batch."""
+    # A topic's name has at most 249 bytes, the rest of a record some 30.
+    return max(1, min(KEYS_AT_ONCE, BATCH_BYTES // (4 * len(group_id) + 300)))

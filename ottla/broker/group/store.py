@@ -31,10 +31,6 @@ class Entry:
         self.timer: Timer | None = None
         self.wake_at_ms = 0.0
 
-    def stay(self) -> None:
-        """The group is not deleted after all."""
-        self.ending = False
-
     def cancel_timer(self) -> None:
         """No deadline is watched any more."""
         if self.timer is not None:

@@ -296,20 +296,40 @@ def offsets_of(rig):
     return rig.store.entries["g"].offsets.committed
 
 
-@pytest.mark.parametrize("how", ["hang up", "refuse"])
-def test_a_group_that_was_not_deleted_to_its_end_stays(rig, monkeypatch, how):
+def test_a_group_that_the_log_keeps_from_being_deleted_to_its_end_stays(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
     deleted = rig.begin(rig.groups.removal.delete_group("g"))
-    if how == "hang up":
-        deleted.activity.discard()
-    else:
-        rig.log_of().refuse = E.KAFKA_STORAGE_ERROR
-        rig.clock.settle()
-        rig.log_of().refuse = E.NONE
-        assert deleted == [E.NOT_COORDINATOR]
+    rig.log_of().refuse = E.KAFKA_STORAGE_ERROR
+    rig.clock.settle()
+    rig.log_of().refuse = E.NONE
+    assert deleted == [E.NOT_COORDINATOR]
     commit(rig)
     assert len(offsets_of(rig)) == 5
+
+
+def test_a_group_is_deleted_to_its_end_when_whoever_asked_hangs_up(rig, monkeypatch):
+    slow(monkeypatch)
+    commit(rig, *(ROW._replace(partition=index) for index in range(5)))
+    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    deleted.activity.discard()
+    assert len(offsets_of(rig)) == 4
+    rig.clock.settle()
+    assert not deleted and not rig.store.entries
+    assert not rig.restart().store.entries
+
+
+def test_a_bug_in_a_deletion_is_told_and_leaves_the_group_to_others(rig, monkeypatch):
+    slow(monkeypatch)
+    commit(rig, *(ROW._replace(partition=index) for index in range(5)))
+    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    with monkeypatch.context() as broken:
+        broken.setattr(rig.log_of(), "append_own", None, raising=False)
+        rig.clock.settle()
+    (bug,) = rig.bugs
+    assert isinstance(bug, TypeError) and not deleted
+    rig.bugs.clear()
+    commit(rig)
 
 
 def test_a_marker_that_comes_while_a_group_is_deleted_brings_nothing_back(rig, monkeypatch):
@@ -343,7 +363,7 @@ def test_topics_that_are_deleted_while_others_are_forgotten_are_forgotten_too(ri
     assert offsets(rig) == {("w", 0): 42}
 
 
-@pytest.mark.parametrize("work", ["expire", "forget", "load"])
+@pytest.mark.parametrize("work", ["expire", "forget", "load", "delete"])
 def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
     slow(monkeypatch)
     monkeypatch.setattr(directory, "BATCH_US", SHARE_US)
@@ -354,6 +374,8 @@ def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
         assert rig.groups.listed()[0] is E.COORDINATOR_LOAD_IN_PROGRESS
     elif work == "forget":
         rig.turns.event(lambda: rig.cluster.on_topic_deleted[0](SimpleNamespace(name="t")))
+    elif work == "delete":
+        rig.begin(rig.groups.removal.delete_group("g")).activity.discard()
     else:
         rig.clock.ms += RETENTION_MS
         rig.turns.event(rig.groups._start_cleaning)
