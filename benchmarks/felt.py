@@ -23,6 +23,7 @@ COLUMNS = (
     Column("longest_ms", "longest", "ms", 8, 1),
     Column("longest_cpu_ms", "in CPU", "ms", 8, 1),
     Column("longest_loop_ms", "loop's", "ms", 8, 1),
+    Column("produce_longest_cpu_ms", "Produce", "ms", 8, 1),
     Column("reply_mb", "replies", "MB", 8, 2),
     Column("cpu_s", "CPU", "s", 6, 2),
     Column("before_mb", "RSS", "MB", 5, 0),

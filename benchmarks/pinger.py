@@ -1,4 +1,4 @@
-"""A client that asks small things, one after another, and says how long it waited. shell
+"""A client that asks and writes small things, one after another, and says how long it waited. shell
 
     python benchmarks/pinger.py HOST:PORT TOPIC PID        a program of its own, so that it imports nothing of ours
 
@@ -21,11 +21,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from crc32c import crc32c
+
 PAUSE_S = 0.002
 ANSWER_TIMEOUT_S = 120.0
 RECONNECT_S = 0.05
 RECONNECTS = 200
-LIST_OFFSETS = "ListOffsets"
+PRODUCE = "Produce"
+OF_PARTITION = ("ListOffsets", PRODUCE)
 
 
 class Pinger:
@@ -85,12 +88,14 @@ class Spent:
 
 
 def questions(topic: str) -> list[tuple[str, bytes]]:
-    """(name, frame) of ApiVersions 0, and Metadata 1 and ListOffsets 1 of one partition."""
+    """(name, frame) of ApiVersions 0, and Metadata 1, ListOffsets 1 and Produce 3 with `acks=all` of one partition."""
     name = struct.pack(">h", len(topic)) + topic.encode()
+    batch = one_record()
     bodies = {
         "ApiVersions": (18, 0, b""),
         "Metadata": (3, 1, struct.pack(">i", 1) + name),
-        LIST_OFFSETS: (2, 1, struct.pack(">ii", -1, 1) + name + struct.pack(">iiq", 1, 0, -1)),
+        "ListOffsets": (2, 1, struct.pack(">ii", -1, 1) + name + struct.pack(">iiq", 1, 0, -1)),
+        PRODUCE: (0, 3, struct.pack(">hhii", -1, -1, 30_000, 1) + name + struct.pack(">iii", 1, 0, len(batch)) + batch),
     }
     asked = []
     for title, (key, version, body) in bodies.items():
@@ -99,14 +104,24 @@ def questions(topic: str) -> list[tuple[str, bytes]]:
     return asked
 
 
+def one_record() -> bytes:
+    """A batch of a record without a key, its value four bytes."""
+    record = b"\x14\x00\x00\x00\x01\x08ping\x00"  # length 10, attributes, deltas, no key, value, no headers
+    now_ms = time.time_ns() // 1_000_000
+    body = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1) + record
+    return struct.pack(">qiibI", 0, 9 + len(body), -1, 2, crc32c(body)) + body
+
+
 class Waits:
-    """What was waited for so far, and the longest of it."""
+    """What was waited for so far, and the longest of it; that of Produce also by itself."""
 
     def __init__(self) -> None:
         self.ms: list[float] = []
         self.cpu_ms = 0.0
         self.loop_ms = 0.0
         self.longest_for = ""
+        self.produce_ms: list[float] = []
+        self.produce_cpu_ms = 0.0
         self.errors = 0
         self.lost = 0
 
@@ -114,11 +129,15 @@ class Waits:
         self.ms.append(ms)
         if cpu_ms >= self.cpu_ms:
             self.longest_for = name
+        if name == PRODUCE:
+            self.produce_ms.append(ms)
+            self.produce_cpu_ms = max(self.produce_cpu_ms, cpu_ms)
         self.cpu_ms = max(self.cpu_ms, cpu_ms)
         self.loop_ms = max(self.loop_ms, loop_ms)
 
     def figures(self) -> dict[str, Any]:
         waits = sorted(self.ms) or [0.0]
+        produced = sorted(self.produce_ms) or [0.0]
         return {
             "pings": len(self.ms),
             "p50_ms": waits[len(waits) // 2],
@@ -127,6 +146,8 @@ class Waits:
             "longest_cpu_ms": self.cpu_ms,
             "longest_loop_ms": self.loop_ms,
             "longest_for": self.longest_for,
+            "produce_p99_ms": produced[len(produced) * 99 // 100],
+            "produce_longest_cpu_ms": self.produce_cpu_ms,
             "errors": self.errors,
             "lost": self.lost,
         }
@@ -163,8 +184,8 @@ def exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def is_error(name: str, topic: str, answer: bytes) -> bool:
-    """Whether the partition's log could not be asked."""
-    return name == LIST_OFFSETS and answer[18 + len(topic) : 20 + len(topic)] != b"\0\0"
+    """Whether the partition's log could not be asked, or written."""
+    return name in OF_PARTITION and answer[18 + len(topic) : 20 + len(topic)] != b"\0\0"
 
 
 def first_in_line() -> None:
