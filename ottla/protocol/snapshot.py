@@ -16,6 +16,8 @@ from ottla.protocol.varints import Buffer
 VERSION = 1
 _HEAD = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
+HEAD_BYTES = _HEAD.size
+ENTRY_BYTES = _ENTRY.size
 # The CRC-32C covers everything behind itself, from the entry count on.
 _CRC_FROM = 6
 
@@ -68,15 +70,38 @@ def _crc_of(count: int) -> int:
     return crc
 
 
+class SnapshotDecoder:
+    """A snapshot file in parts. What they say counts only once `finish` has found them sound."""
+
+    __slots__ = ("_crc", "_expected_crc")
+
+    def __init__(self, head: Buffer, size_bytes: int) -> None:
+        """`head` is the first `HEAD_BYTES` of a file of `size_bytes`. Raises ProtocolError if they do not fit."""
+        if len(head) < HEAD_BYTES:
+            raise ProtocolError(f"producer snapshot of {size_bytes} bytes is cut short")
+        version, self._expected_crc, count = _HEAD.unpack_from(head)
+        if version != VERSION:
+            raise ProtocolError(f"producer snapshot has version {version}, not {VERSION}")
+        if count < 0 or size_bytes != HEAD_BYTES + count * ENTRY_BYTES:
+            raise ProtocolError(f"producer snapshot of {size_bytes} bytes cannot hold {count} entries")
+        self._crc = _crc_of(count)
+
+    def decode(self, part: Buffer) -> list[ProducerEntry]:
+        """The next entries, from whole ones. Raises ProtocolError if the last is cut."""
+        if len(part) % ENTRY_BYTES:
+            raise ProtocolError("producer snapshot is cut short")
+        self._crc = crc32c(part, self._crc)
+        return [ProducerEntry._make(fields) for fields in _ENTRY.iter_unpack(part)]
+
+    def finish(self) -> None:
+        """Raises ProtocolError if the CRC is wrong."""
+        if self._crc != self._expected_crc:
+            raise ProtocolError("producer snapshot fails its CRC")
+
+
 def decode_snapshot(content: Buffer) -> list[ProducerEntry]:
     """The entries of a snapshot file. Raises ProtocolError if version, size or CRC is wrong (try an older one)."""
-    if len(content) < _HEAD.size:
-        raise ProtocolError(f"producer snapshot of {len(content)} bytes is cut short")
-    version, crc, count = _HEAD.unpack_from(content)
-    if version != VERSION:
-        raise ProtocolError(f"producer snapshot has version {version}, not {VERSION}")
-    if crc32c(memoryview(content)[_CRC_FROM:]) != crc:
-        raise ProtocolError("producer snapshot fails its CRC")
-    if count < 0 or len(content) != _HEAD.size + count * _ENTRY.size:
-        raise ProtocolError(f"producer snapshot of {len(content)} bytes cannot hold {count} entries")
-    return [ProducerEntry._make(fields) for fields in _ENTRY.iter_unpack(memoryview(content)[_HEAD.size :])]
+    decoder = SnapshotDecoder(content, len(content))
+    entries = decoder.decode(memoryview(content)[HEAD_BYTES:])
+    decoder.finish()
+    return entries

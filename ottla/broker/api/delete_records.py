@@ -24,15 +24,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
     for name, offsets in asked.items():
         partitions = reply.rows("topics", "partitions")
         for index, offset in offsets.items():
-            error, low_watermark = _delete(broker, name, index, offset)
+            error, low_watermark = await _delete(broker, name, index, offset)
             await partitions.add(index, low_watermark, error)
         await topics.add(name, partitions)
     return reply.finish(topics=topics)
 
 
-def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
+async def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
     """(error, where the log begins now); source: `Partition.deleteRecordsOnLeader`."""
-    partition = broker.cluster.partition(topic, index)
+    partition = await broker.cluster.opened(topic, index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LOW_WATERMARK
     if topic in INTERNAL_TOPICS:

@@ -19,7 +19,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         partitions = reply.rows("results", "topics", "partitions")
         for index in indexes:
             await broker.turns.share()  # to look at a partition may be to open it
-            partition = broker.cluster.partition(name, index)
+            partition = await broker.cluster.opened(name, index)
             if partition is not None and partition.offline is None:
                 await partitions.add(index, partition.size_bytes, 0, False)
         if partitions.count:

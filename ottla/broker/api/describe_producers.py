@@ -28,7 +28,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _add(broker: Broker, reply: ReplyBuilder, partitions: ReplyRows, name: str, index: int) -> None:
-    partition = broker.cluster.partition(name, index)
+    partition = await broker.cluster.opened(name, index)
     if partition is None:
         await partitions.add(index, *_why_absent(broker, name))
         return

@@ -68,6 +68,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
             done += 1
             if not done % ROWS_AT_ONCE:
                 await turns.share()
+            if broker.cluster.is_unopened(topic.topic, row.partition):
+                await broker.cluster.opened(topic.topic, row.partition)
             rows[row.partition] = _ask(broker, request.api_version, topic.topic, row)
     limit = _STABLE if body.isolation_level == READ_COMMITTED else _HIGH_WATERMARK
     if body.max_wait_ms > 0 and not await _enough(broker, asks, limit, body.min_bytes):

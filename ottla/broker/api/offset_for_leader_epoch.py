@@ -21,14 +21,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
     for asked in request.body.topics:
         partitions = reply.rows("topics", "partitions")
         for row in asked.partitions:
-            error, (epoch, end_offset) = _find(broker, asked.topic, row)
+            error, (epoch, end_offset) = await _find(broker, asked.topic, row)
             await partitions.add(error, row.partition, epoch, end_offset)
         await topics.add(asked.topic, partitions)
     return reply.finish(topics=topics)
 
 
-def _find(broker: Broker, topic: str, row: Any) -> tuple[ErrorCode, tuple[int, int]]:
-    partition = broker.cluster.partition(topic, row.partition)
+async def _find(broker: Broker, topic: str, row: Any) -> tuple[ErrorCode, tuple[int, int]]:
+    partition = await broker.cluster.opened(topic, row.partition)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNDEFINED
     if partition.offline is not None:

@@ -93,6 +93,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     writes: list[Write] = []
     for topic, topic_id, partitions in _named(broker, body):
         for index, records in partitions:
+            if broker.cluster.is_unopened(topic, index):
+                await broker.cluster.opened(topic, index)
             write = _check(broker, request.api_version, topic, topic_id, index, records)
             if not write.is_ready:
                 write = await _check_in_steps(broker, request.api_version, write)

@@ -41,7 +41,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 continue
             errors = topics.setdefault(topic.name, {})
             for index in dict.fromkeys(topic.partition_indexes):
-                errors[index] = _write(broker, topic.name, index, marker)
+                errors[index] = await _write(broker, topic.name, index, marker)
                 broker.turns.charge(MARKER_US)
                 await broker.turns.share()
     await _flush(broker, results)
@@ -59,8 +59,8 @@ async def _flush(broker: Broker, results: Results) -> None:
                     errors[index] = await wait
 
 
-def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:
-    partition = broker.cluster.partition(name, index)
+async def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:
+    partition = await broker.cluster.opened(name, index)
     if partition is None or partition.offline is not None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version == UNKNOWN_GENERATION:

@@ -80,6 +80,9 @@ class PartitionStore(Protocol):
     ) -> Partition:
         """Open or create one partition of this broker. Raises Shortage if it is `patient`."""
 
+    def read_ahead(self, topic: str, index: int, topic_id: bytes, settings: PartitionSettings) -> Iterator[float]:
+        """What takes long of opening a partition, in steps; whatever is left of them `open_partition` takes."""
+
     def absent_partition(
         self, topic: str, index: int, topic_id: bytes, leader_epoch: int, reason: str | None = None
     ) -> Partition:
@@ -246,6 +249,17 @@ class Cluster:
             partition = self._open(self.image.topics[topic], index)
         return partition
 
+    def is_unopened(self, topic: str, index: int) -> bool:
+        """Whether there is such a partition, and it has to be opened: `opened` does that in shares."""
+        partitions = self._partitions.get(topic)
+        return partitions is not None and 0 <= index < len(partitions) and partitions[index] is None
+
+    async def opened(self, topic: str, index: int) -> Partition | None:
+        """`partition`, but opened in shares if it is not open yet: what it has to read may take seconds."""
+        if self.is_unopened(topic, index):
+            await self._read_ahead(topic, index)
+        return self.partition(topic, index)
+
     def has_partition(self, topic: str, index: int) -> bool:
         """Whether the cluster has such a partition; opens nothing."""
         known = self.image.topics.get(topic)
@@ -385,12 +399,23 @@ class Cluster:
     async def _open_rest(self) -> None:
         for name in list(self.image.topics):
             for index in range(len(self._partitions.get(name, ()))):
+                await self._read_ahead(name, index)
                 if self._open_if_there(name, index) and self._turns.over:
                     # Nobody waits for it: others have most of the time.
                     wait: Wait[None] = Wait(self._turns)
                     self._opening = self._clock.call_later(OPEN_REST_PAUSE_MS, partial(wait.wake, None))
                     await wait
                     await self._turns.share()
+
+    async def _read_ahead(self, name: str, index: int) -> None:
+        """Do in shares what takes long of opening a partition that is not open yet."""
+        topic = self.image.topics.get(name)
+        if topic is None or self._stopped or (name, index) in self._absent:
+            return
+        settings = self._settings_of(topic.configs)
+        for cost_us in self._store.read_ahead(name, index, topic.topic_id, settings):
+            self._turns.charge(cost_us)
+            await self._turns.share()
 
     def _open_added(self) -> None:
         self._start(self._open_new())

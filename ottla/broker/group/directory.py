@@ -42,6 +42,7 @@ class GroupDirectory:
         for index in sorted(self.loading):
             found: set[str] = set()
             try:
+                await self._cluster.opened(CONSUMER_OFFSETS_TOPIC, index)
                 await self._load(self.partition(index), found)
             except (ProtocolError, OSError) as error:
                 log.error("Loading %s-%d stopped: %s", CONSUMER_OFFSETS_TOPIC, index, error)

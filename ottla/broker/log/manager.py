@@ -15,8 +15,9 @@ from ottla.broker.log.checkpoints import TopicPartition
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.graves import Graves
 from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.openings import Openings
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.recovery import Start, load_log, new_log
+from ottla.broker.log.recovery import Start, load_log, load_steps, new_log
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage, shortage
@@ -56,6 +57,7 @@ class LogManager:
         self._partitions: dict[TopicPartition, Partition] = {}
         # By directory: what was recovered and is not opened yet.
         self._recovered: dict[str, Recovered] = {}
+        self._openings = Openings()
         self._checkpoints = Checkpointer(disk, clock, turns, settings.directory, self._partitions, self.met)
         self.graves = Graves(disk, clock, turns, self.fail)
 
@@ -332,7 +334,23 @@ class LogManager:
         except OSError as error:
             self.met(error)
 
+    def read_ahead(self, topic: str, index: int, topic_id: bytes, settings: PartitionSettings) -> Iterator[float]:
+        """What takes long of `open_partition`, in steps, for who need not have the partition at once."""
+        key, directory = (topic, index), self._path(f"{topic}-{index}")
+        if self.offline is not None or not self.clean_start or key in self._partitions:
+            return
+        try:
+            if self.topic_id_on_disk(topic, index) != topic_id:
+                return
+            start = self._start_of(key, settings, self._clock.now_ms())
+        except OSError:  # it will be met again
+            return
+        yield from self._openings.advance(directory, lambda: load_steps(self._disk, directory, settings, start))
+
     def _load(self, key: TopicPartition, directory: str, settings: PartitionSettings, now_ms: int) -> LoadedLog:
+        begun = self._openings.take(directory)
+        if begun is not None:
+            return begun
         found = self._recovered.pop(directory, None)
         if found is not None:
             return take_over(self._disk, directory, settings, found, now_ms)
@@ -360,6 +378,7 @@ class LogManager:
             partition.close()
         self._checkpoints.forget((topic, index))
         directory = self._path(f"{topic}-{index}")
+        self._openings.give_up(directory)
         if self.offline is not None or not self._disk.exists(directory):
             return []
         grave = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), checkpoints.DELETE))
@@ -460,6 +479,7 @@ class LogManager:
 
     def _unlock(self) -> None:
         self.graves.close()
+        self._openings.give_up_all()
         self._checkpoints.stop()
         lock, self._lock = self._lock, None
         if lock is not None:

@@ -403,8 +403,11 @@ class Producers:
         if self._frozen is not None and producer not in self._frozen:
             self._frozen[producer] = _entry(producer)
 
-    def load(self, entries: Iterable[ProducerEntry], now_ms: int, expiration_ms: int) -> None:
-        """Take over a snapshot; producers that have expired since are left out."""
+    def load(self, entries: Iterable[ProducerEntry], now_ms: int, expiration_ms: int) -> list[tuple[int, int]]:
+        """Take over a part of a snapshot; producers that have expired since are left out.
+
+        The transactions that were open, (first offset, producer id) in order; `load_open` takes those of all parts.
+        """
         opened: list[tuple[int, int]] = []
         for entry in entries:
             transaction_start = entry.current_txn_first_offset
@@ -420,7 +423,12 @@ class Producers:
                 producer.batches = [batch]
             if transaction_start >= 0:
                 opened.append((transaction_start, entry.producer_id))
-        self.open_transactions.update(sorted(opened))
+        opened.sort()
+        return opened
+
+    def load_open(self, opened: Iterable[tuple[int, int]]) -> None:
+        """Take over open transactions, in the order of their first offsets."""
+        self.open_transactions.update(opened)
 
 
 def _find_duplicate(producer: Producer, header: BatchHeader) -> KnownBatch | None:

@@ -8,16 +8,19 @@ Source: Kafka's `LogLoader`, `LogSegment.recover`, `ProducerStateManager`; where
 """
 
 import re
-from contextlib import suppress
+from contextlib import closing, suppress
+from heapq import merge
+from itertools import islice
 from logging import getLogger
 from typing import NamedTuple
 
+from ottla.broker.costs import ROW_US
 from ottla.broker.log import checkpoints
 from ottla.broker.log.batches import BadBatch, Run, iter_file, iter_runs
 from ottla.broker.log.damage import Tail, classify_tail
 from ottla.broker.log.epochs import LeaderEpochs
 from ottla.broker.log.loaded import LoadedLog
-from ottla.broker.log.producers import CompletedTransaction, Producers
+from ottla.broker.log.producers import SNAPSHOT_SLICE, CompletedTransaction, Producers
 from ottla.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.broker.log.segment_index import time_of
 from ottla.broker.log.segments import Segments
@@ -27,12 +30,14 @@ from ottla.broker.ports.disk import Disk
 from ottla.protocol.batch import COMMIT, CONTROL, BatchHeader, read_marker
 from ottla.protocol.batch_header import LOG_OVERHEAD
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.snapshot import decode_snapshot, encode_snapshot
+from ottla.protocol.snapshot import ENTRY_BYTES, HEAD_BYTES, SnapshotDecoder, encode_snapshot
+from ottla.protocol.steps import Steps, to_the_end
 
 _log = getLogger(__name__)
 
 _FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
 _INDEX_SUFFIXES = ("index", "timeindex", "txnindex")
+_SNAPSHOT_PART_BYTES = SNAPSHOT_SLICE * ENTRY_BYTES
 
 
 class Start(NamedTuple):
@@ -59,9 +64,18 @@ def new_log(disk: Disk, directory: str, settings: PartitionSettings, start_offse
 
 def load_log(disk: Disk, directory: str, settings: PartitionSettings, start: Start) -> LoadedLog:
     """The log in `directory`. Failed IO raises OSError; damage is in the result."""
+    return to_the_end(load_steps(disk, directory, settings, start))
+
+
+def load_steps(disk: Disk, directory: str, settings: PartitionSettings, start: Start) -> Steps[LoadedLog]:
+    """`load_log` in steps. What a recovery writes, it writes in one: who gives up leaves nothing half done."""
     loader = _Loader(disk, directory, settings, start)
     try:
-        return loader.load()
+        return (yield from loader.load())
+    except GeneratorExit:
+        for segment in loader.segments:
+            segment.close()
+        raise
     except (Damaged, BadBatch, ProtocolError) as damage:
         name = directory.rpartition("/")[2]
         reason = f"{directory} is damaged: {damage}"
@@ -87,16 +101,16 @@ class _Loader:
         self.snapshot_offset = -1
         self.missing_before_last = 0
 
-    def load(self) -> LoadedLog:
+    def load(self) -> Steps[LoadedLog]:
         self._find_files()
         if not self.segments:
             return new_log(
                 self.disk, self.directory, self.settings, max(self.start.log_start_offset, 0), self.start.now_ms
             )
         log_start = max(self.start.log_start_offset, self.segments[0].base_offset)
-        sound = self._count_sound_segments()
+        sound = yield from self._count_sound_segments()
         self._load_epochs(sound)
-        self._load_producers(log_start, sound)
+        yield from self._load_producers(log_start, sound)
         if sound < len(self.segments):
             self._recover(sound)
         if self.end_offset < log_start:
@@ -165,12 +179,12 @@ class _Loader:
 
     # --- which segments are sound ---------------------------------------------------------------------------------
 
-    def _count_sound_segments(self) -> int:
+    def _count_sound_segments(self) -> Steps[int]:
         """How many segments, from the first on, need no recovery; sets the end offset if all are."""
         point = self.start.recovery_point
         last = self.segments[-1]
         if self.start.clean or point >= last.base_offset:
-            end_offset = self._walk_tail(last)
+            end_offset = yield from self._walk_tail(last)
             # After a crash the log is as it was synced if it ends where the recovery point is.
             if end_offset is not None and (self.start.clean or end_offset == point):
                 self.end_offset = end_offset
@@ -182,11 +196,11 @@ class _Loader:
             sound += 1
         return sound
 
-    def _walk_tail(self, segment: Segment) -> int | None:
+    def _walk_tail(self, segment: Segment) -> Steps[int | None]:
         """End offset by the index and the headers behind its last entry; None if something does not fit."""
         end_offset = segment.base_offset
         if segment.size_bytes == 0:
-            return end_offset if segment.aborted_file_is_sound(end_offset) else None
+            return end_offset if (yield from segment.aborted_file_is_sound(end_offset)) else None
         index = segment.load_index_files()
         if index is None:
             return None
@@ -200,16 +214,16 @@ class _Loader:
         except BadBatch:
             return None
         # A crash may have kept entries of markers that it took from the log, or cut the last of them.
-        return end_offset if segment.aborted_file_is_sound(end_offset) else None
+        return end_offset if (yield from segment.aborted_file_is_sound(end_offset)) else None
 
     # --- producers ------------------------------------------------------------------------------------------------
 
-    def _load_producers(self, log_start: int, sound: int) -> None:
+    def _load_producers(self, log_start: int, sound: int) -> Steps[None]:
         """Newest good snapshot, then the batches between it and the first segment to recover (or the end)."""
         upto = self.end_offset if sound == len(self.segments) else self.segments[sound].base_offset
         replay_from = log_start
         for offset in sorted(self.snapshots, reverse=True):
-            if offset <= upto and self._load_snapshot(offset, log_start):
+            if log_start < offset <= upto and (yield from self._load_snapshot(offset)):
                 replay_from = offset
                 break
         for position, segment in enumerate(self.segments[:sound]):
@@ -218,21 +232,36 @@ class _Loader:
                 continue
             for _, header, batch in iter_file(segment.file, segment.find(replay_from), segment.size_bytes):
                 replay(self.producers, header, batch)
+                yield ROW_US
 
-    def _load_snapshot(self, offset: int, log_start: int) -> bool:
+    def _load_snapshot(self, offset: int) -> Steps[bool]:
         path = f"{self.directory}/{offset:020d}.snapshot"
-        if offset <= log_start:
-            return False
         try:
-            entries = decode_snapshot(self.disk.read(path))
+            self.producers = yield from self._read_snapshot(path)
         except ProtocolError as broken:
             _log.warning("%s: %s; trying an older one", path, broken)
             self.disk.remove(path)
             self.snapshots.remove(offset)
             return False
-        self.producers.load(entries, self.start.now_ms, self.start.producer_id_expiration_ms)
         self.snapshot_offset = offset
         return True
+
+    def _read_snapshot(self, path: str) -> Steps[Producers]:
+        producers = Producers()
+        opened: list[list[tuple[int, int]]] = []
+        now_ms, expiration_ms = self.start.now_ms, self.start.producer_id_expiration_ms
+        with closing(self.disk.open(path)) as file:
+            decoder = SnapshotDecoder(file.pread(HEAD_BYTES, 0), file.size_bytes)
+            for position in range(HEAD_BYTES, file.size_bytes, _SNAPSHOT_PART_BYTES):
+                entries = decoder.decode(file.pread(_SNAPSHOT_PART_BYTES, position))
+                opened.append(producers.load(entries, now_ms, expiration_ms))
+                yield len(entries) * ROW_US
+        decoder.finish()
+        in_order = merge(*filter(None, opened))
+        while some := list(islice(in_order, SNAPSHOT_SLICE)):
+            producers.load_open(some)
+            yield len(some) * ROW_US
+        return producers
 
     def _save_snapshot(self, offset: int) -> None:
         content = encode_snapshot(self.producers.snapshot())

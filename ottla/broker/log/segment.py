@@ -236,10 +236,10 @@ class Segment:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def aborted_file_is_sound(self, end_offset: int) -> bool:
+    def aborted_file_is_sound(self, end_offset: int) -> Steps[bool]:
         """Whether the `.txnindex` can be read and ends below `end_offset`."""
         try:
-            aborted = self.aborted
+            aborted = (yield from self.load_aborted()).entries
         except ProtocolError:
             return False
         return not aborted or aborted[-1].last_offset < end_offset

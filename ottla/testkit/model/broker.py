@@ -167,6 +167,9 @@ class RealBroker:
     def partition(self, topic: str, index: int) -> Any:
         return self.log if topic == TRANSACTION_STATE_TOPIC else self.partitions[index]
 
+    def is_unopened(self, topic: str, index: int) -> bool:
+        return False
+
     def has_partition(self, topic: str, index: int) -> bool:
         return (topic, index) in PLACES
 

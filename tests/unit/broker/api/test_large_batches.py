@@ -136,7 +136,9 @@ def test_what_is_checked_at_once_is_charged_for_the_records_that_there_are(desk,
     data = assemble(
         read_header(data)._replace(record_count=claimed, last_offset_delta=max(claimed - 1, -1)), data[HEADER_SIZE:]
     )
-    desk.broker.cluster = SimpleNamespace(partition=lambda topic, index: partition)
+    desk.broker.cluster = SimpleNamespace(
+        partition=lambda topic, index: partition, is_unopened=lambda topic, index: False
+    )
     before_us = desk.turns.charged_us
     write = produce._check(desk.broker, 11, "t", bytes(16), 0, memoryview(data))
     assert write.is_ready and (write.error is E.NONE) == (claimed == 50)

@@ -6,6 +6,7 @@ from ottla.broker.ports.disk import RealDisk, Shortage
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import build_batch
 from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 from ottla.testkit.metadata import create_internal_topic, create_topic, delete_topic
 
 
@@ -129,3 +130,22 @@ def test_checkpoints_keep_what_they_say_of_partitions_that_nobody_opened(broker)
     broker.kill()
     lines = (broker.directory / "recovery-point-offset-checkpoint").read_text().splitlines()
     assert {f"t {index} 1" for index in range(5)} <= set(lines)
+
+
+def test_a_partition_with_many_producers_lets_others_in_while_it_is_opened(broker):
+    filled(broker)
+    broker.stop()
+    now_ms = broker.clock.now_ms()
+    entries = [ProducerEntry(number, 0, 0, 0, 0, now_ms, -1, -1) for number in range(10_000)]
+    directory = f"{broker.directory}/t-3"
+    broker.disk.write(f"{directory}/{1:020d}.snapshot", encode_snapshot(entries))
+    broker.start()
+    assert broker.cluster.is_unopened("t", 3)
+    turns, opened = broker.turns, []
+    turns.event(lambda: turns.start(broker.cluster.opened("t", 3), opened.append, opened.append))
+    assert opened == []  # it rests
+    broker.settle()
+    (partition,) = opened
+    assert partition.producer_count == 10_000
+    assert partition is broker.cluster.partition("t", 3)
+    assert not broker.cluster.is_unopened("t", 3)

@@ -63,6 +63,9 @@ class FakeCluster:
     def partition(self, topic, index):
         return self.logs[index]
 
+    async def opened(self, topic, index):
+        return self.logs[index]
+
 
 class FakeClock:
     """Virtual time: `advance` runs the timers on its way; `wall_steps_ms` is by how much somebody has set the clock."""

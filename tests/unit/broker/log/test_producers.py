@@ -289,7 +289,7 @@ def test_a_snapshot_keeps_the_last_batch_and_the_open_transactions():
         base_offset=20,
     )
     loaded = Producers()
-    loaded.load(reversed(list(producers.snapshot())), NOW, 1000)
+    loaded.load_open(loaded.load(reversed(list(producers.snapshot())), NOW, 1000))
     assert list(loaded.open_transactions.items()) == [(20, 9), (22, 3)]
     assert loaded.get(9).known() == producers.get(9).known()
     assert loaded.check_batch(batch(producer_id=3, sequence=1, transactional=True), Origin.CLIENT).duplicate

@@ -194,6 +194,9 @@ class FakeCluster:
             return self.logs[index]
         return SimpleNamespace(offline=None) if self.has_partition(topic, index) else None
 
+    async def opened(self, topic, index):
+        return self.partition(topic, index)
+
     def has_partition(self, topic, index):
         return topic in self.topics and 0 <= index < self.topics[topic].partition_count
 
