@@ -21,7 +21,8 @@ from ottla.protocol.errors import ErrorCode
 from ottla.testkit.furnish import message
 
 LOAD_S = 10.0
-PRODUCERS, GROUPS, IDS = 16, 100, 1_000_000
+PRODUCERS, GROUPS, IDS, ABORTED = 16, 100, 1_000_000, 100_000
+CROWDED = "crowded"
 COMPACTED, RETAINED, SEGMENT_BYTES = 8, 20, 1 << 20
 KEYS, KEYED_BATCHES, RECORDS, OLD_BATCHES = 20_000, 40, 5_000, 8
 WIDE_TOPICS, WIDE = 10, 1_000
@@ -195,6 +196,30 @@ def write_ids(data_dir: Path) -> None:
         pass  # it makes the indexes again, and closes
 
 
+def write_producers(data_dir: Path) -> None:
+    with processes.ottla(data_dir) as broker, staged(broker, LOAD_S) as stage:
+        stage.create([CROWDED])
+        raw.check(
+            stage.produce(
+                CROWDED,
+                0,
+                build_batch([(None, b"v")], timestamp_ms=now_ms(), producer_id=1, producer_epoch=0, base_sequence=0),
+            )
+        )
+    populate.write_producers(data_dir / f"{CROWDED}-0", IDS)
+
+
+def write_aborted(data_dir: Path) -> None:
+    """Transactions of one record, each aborted, in a log that a broker closes."""
+    with processes.ottla(data_dir) as broker, staged(broker, LOAD_S) as stage:
+        stage.create([CROWDED])
+        ready(stage, "id", 1)
+    populate.write_aborted(data_dir / f"{CROWDED}-0", ABORTED)
+    (data_dir / CLEAN_SHUTDOWN).unlink()  # the indexes have to be made again
+    with processes.ottla(data_dir):
+        pass
+
+
 def write_partitions(data_dir: Path) -> None:
     with processes.ottla(data_dir) as broker, staged(broker, LOAD_S) as stage:
         for name in names(WIDE_TOPICS, "wide"):
@@ -207,6 +232,32 @@ def write_partitions(data_dir: Path) -> None:
 def settle(stage: Stage) -> None:
     """What a start leaves for later."""
     time.sleep(LOAD_S)
+
+
+def ask_for_the_end(stage: Stage) -> None:
+    """Of the partition that it takes long to open."""
+    row = {"partition_index": 0, "timestamp": -1}
+    answer = stage.ask(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=[{"name": CROWDED, "partitions": [row]}])
+    raw.check(answer.topics[0].partitions[0].error_code)
+
+
+def read_aborted(stage: Stage) -> None:
+    """As much as a Fetch may have, twice: the second time its transaction index has been read."""
+    for _ in range(2):
+        row = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 30}
+        request = message(
+            ApiKey.FETCH,
+            4,
+            replica_id=-1,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1 << 30,
+            isolation_level=1,
+            topics=[{"topic": CROWDED, "partitions": [row]}],
+        )
+        (answer,) = stage.connection.send(request, 4).responses[0].partitions
+        raw.check(answer.error_code)
+        stage.noted["aborted"] = len(answer.aborted_transactions)
 
 
 def wait_for_ids(stage: Stage) -> None:
@@ -228,6 +279,8 @@ LOADS = (
     Attack("retention", "retention of 20 logs with 8 segments", retain, write_old, overrides=OFTEN, kafka=False),
     Attack("partitions", "10,000 partitions created and deleted", create_and_delete),
     Attack("start", "start with 10,000 partitions after a crash", settle, kafka=False, data=write_partitions),
+    Attack("open", "opening a partition with 1,000,000 producers", ask_for_the_end, kafka=False, data=write_producers),
+    Attack("aborted", "100,000 aborted transactions in a Fetch", read_aborted, kafka=False, data=write_aborted),
     Attack("ids", "1,000,000 transactional ids loaded", wait_for_ids, kafka=False, data=write_ids),
 )
 

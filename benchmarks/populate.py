@@ -11,7 +11,7 @@ from ottla.broker.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import NO_PARTITIONS, TransactionState
-from ottla.protocol.batch import assign_offsets
+from ottla.protocol.batch import assign_offsets, build_batch, build_marker
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 
@@ -78,6 +78,28 @@ def _next_offset(log: Path) -> int:
         position += 12 + int.from_bytes(content[position + 8 : position + 12], "big")
         count += 1
     return count
+
+
+def write_aborted(partition_dir: Path, count: int) -> None:
+    """Append `count` transactions of one record, each of them aborted, as one producer after another sends them."""
+    path = partition_dir / f"{0:020d}.log"
+    offset = _next_offset(path)
+    now_ms = time.time_ns() // 1_000_000
+    with path.open("ab") as file:
+        for number in range(count):
+            producer_id = FIRST_PRODUCER_ID + number % 1_000
+            sent = build_batch(
+                [(None, b"value")],
+                timestamp_ms=now_ms,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=number // 1_000,
+                transactional=True,
+            )
+            for batch in (sent, build_marker(producer_id, 0, 0, False, now_ms)):
+                assign_offsets(batch, offset, 0)
+                offset += 1
+                file.write(batch)
 
 
 def write_producers(partition_dir: Path, count: int) -> None:
