@@ -11,10 +11,12 @@ a suspension, so a marker cannot come between them (`verification.py`).
 
 import logging
 from collections.abc import Iterator, Mapping
+from itertools import chain, groupby, islice
 from typing import NamedTuple
 
 from ottla.broker.api import durability, verification
 from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, ROW_US
 from ottla.broker.log.acceptance import Prepared, is_compressed_anew
@@ -29,6 +31,8 @@ from ottla.protocol.steps import RECORD_US, Steps
 
 log = logging.getLogger("ottla.produce")
 
+ROWS_AT_ONCE = 100
+"""Of a reply. Produce has an encoder of its own, for these."""
 ZSTD = 4
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
@@ -89,7 +93,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     body: ProduceBody = request.body
     turns = broker.turns
     if body.acks not in (-1, 0, 1):
-        return _reply(request, _refuse_all(body, ErrorCode.INVALID_REQUIRED_ACKS))
+        return await _reply(broker, request, _refuse_all(body, ErrorCode.INVALID_REQUIRED_ACKS))
     writes: list[Write] = []
     for topic, topic_id, partitions in _named(broker, body):
         for index, records in partitions:
@@ -104,7 +108,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 await turns.pause()
     refused = _refuse_repeated(writes) or _refuse_foreign_transactions(body, writes)
     if refused:
-        return _reply(request, _refuse_all(body, refused))
+        return await _reply(broker, request, _refuse_all(body, refused))
     joined = await _join(broker, request, writes) if request.api_version >= FIRST_VERSION_THAT_ADDS else {}
     results = await _append_all(broker, request, writes, joined)
     if body.acks:
@@ -112,7 +116,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             # Asked of the log itself: its flush may have been given up since the append.
             if not result.error and write.partition and result.last_offset >= write.partition.high_watermark:
                 results[at] = await _durable(broker, write.partition, result)
-    return _reply(request, [_row(write, result) for write, result in zip(writes, results, strict=True)])
+    return await _reply(broker, request, map(_row, writes, results))
 
 
 def _named(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Partitions]]:
@@ -317,13 +321,11 @@ async def _durable(broker: Broker, partition: Partition, result: AppendResult) -
     return AppendResult(error, message=partition.offline) if error else result
 
 
-def _refuse_all(body: ProduceBody, error: ErrorCode) -> list[PartitionResponse]:
+def _refuse_all(body: ProduceBody, error: ErrorCode) -> Iterator[PartitionResponse]:
     ids = body.topic_ids or [NO_TOPIC_ID] * len(body.topics)
-    return [
-        PartitionResponse(topic, index, error, topic_id=topic_id)
-        for topic_id, (topic, partitions) in zip(ids, body.topics, strict=True)
-        for index, _records in partitions
-    ]
+    for topic_id, (topic, partitions) in zip(ids, body.topics, strict=True):
+        for index, _records in partitions:
+            yield PartitionResponse(topic, index, error, topic_id=topic_id)
 
 
 def _row(write: Write, result: AppendResult) -> PartitionResponse:
@@ -340,16 +342,37 @@ def _row(write: Write, result: AppendResult) -> PartitionResponse:
     )
 
 
-def _reply(request: Request, rows: list[PartitionResponse]) -> Reply:
+async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionResponse]) -> Reply:
+    """A row for each partition; what is more than a few is made and written in shares."""
+    few = list(islice(rows, ROWS_AT_ONCE))
+    if len(few) < ROWS_AT_ONCE:
+        return _unanswered(request, [row for row in few if row.error]) or Encoded(
+            [encode_produce_response(few, request.api_version, request.correlation_id)]
+        )
+    reply, failed = ReplyBuilder(broker, request), []
+    topics = reply.rows("responses")
+    for (topic, topic_id), of_topic in groupby(chain(few, rows), _topic_of):
+        partitions = reply.rows("responses", "partition_responses")
+        for row in of_topic:
+            if row.error:
+                failed.append(row)
+            await partitions.add(*row[1:8])
+        await topics.add(name=topic, topic_id=topic_id, partition_responses=partitions)
+    return _unanswered(request, failed) or reply.finish(responses=topics)
+
+
+def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:
+    return row.topic, row.topic_id
+
+
+def _unanswered(request: Request, failed: list[PartitionResponse]) -> Reply | None:
     """acks=0 has no reply; a failure then closes the connection, which is all that such a client can notice."""
-    failed = [row for row in rows if row.error]
     if request.body.acks == 0:
         return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}") if failed else NO_REPLY
-    if failed:
-        bad = [row for row in failed if row.error in _BAD_INPUT]
-        if bad:
-            log.warning("Refused Produce v%d of %s: %s", request.api_version, request.peer, _why(bad))
-    return Encoded([encode_produce_response(rows, request.api_version, request.correlation_id)])
+    bad = [row for row in failed if row.error in _BAD_INPUT]
+    if bad:
+        log.warning("Refused Produce v%d of %s: %s", request.api_version, request.peer, _why(bad))
+    return None
 
 
 def _why(failed: list[PartitionResponse]) -> str:

@@ -1,0 +1,85 @@
+"""A Produce request of many partitions: its reply is made in shares, and is the same as one that is made at once."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.api import produce
+from ottla.broker.api.context import NO_REPLY, Close, Request
+from ottla.broker.costs import REPLY_ROW_US, ROW_US
+from ottla.broker.turns import SHARE_US
+from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.primitives import NO_TOPIC_ID
+from ottla.protocol.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
+from ottla.testkit.simulation.charged import ChargedTurns
+
+KEY = 0
+MANY = 8_192
+
+
+class Room:
+    """As much memory as anybody asks for."""
+
+    async def grow(self, size_bytes):
+        """At once."""
+
+    def built(self, size_bytes):
+        """Nothing is counted."""
+
+
+@pytest.fixture
+def serve():
+    """Serves a request for topics that do not exist; (reply, turns)."""
+
+    def serve(version, acks, topics):
+        later, bugs, replies = [], [], []
+        turns = ChargedTurns(later.append, bugs.append, lambda *held: bugs.append(held))
+        broker = SimpleNamespace(
+            turns=turns,
+            cluster=SimpleNamespace(partition=lambda topic, index: None, topics_by_id={}),
+            memory=SimpleNamespace(replies=SimpleNamespace(room=Room)),
+        )
+        ids = [NO_TOPIC_ID] * len(topics) if version >= 13 else []
+        request = Request(KEY, version, 7, "", "peer", ProduceBody(None, acks, 1, topics, ids, 0))
+        turns.event(lambda: turns.start(produce.handle(broker, request), replies.append, bugs.append))
+        while later:
+            turns.event(later.pop(0))
+        assert bugs == []
+        return replies[0], turns
+
+    return serve
+
+
+def rows(topics, version, error):
+    name = "" if version >= 13 else None
+    return [
+        PartitionResponse(topic if name is None else name, index, error) for topic, some in topics for index, _ in some
+    ]
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("count", [produce.ROWS_AT_ONCE - 1, produce.ROWS_AT_ONCE, 1_000])
+def test_reply_of_many_rows_is_what_it_would_be_in_one_go(serve, version, count):
+    half = [(index, None) for index in range(count // 2)]
+    topics = [("a" if version < 13 else "", half), ("b" if version < 13 else "", [(9, None)] * (count - len(half)))]
+    reply, _ = serve(version, 7, topics)
+    told = b"".join(map(bytes, reply.buffers))
+    assert told == encode_produce_response(rows(topics, version, E.INVALID_REQUIRED_ACKS), version, 7)
+
+
+@pytest.mark.parametrize(
+    "topics", [[("a", [(n, None) for n in range(MANY)])], [(f"t{n}", [(0, None)]) for n in range(MANY)]]
+)
+def test_reply_of_many_rows_is_written_in_shares(serve, topics):
+    reply, turns = serve(9, -1, topics)
+    told = b"".join(map(bytes, reply.buffers))
+    assert told == encode_produce_response(rows(topics, 9, E.UNKNOWN_TOPIC_OR_PARTITION), 9, 7)
+    assert turns.charged_us >= MANY * (2 * ROW_US + REPLY_ROW_US)
+    assert turns.most_us < 2 * SHARE_US
+
+
+def test_acks_0_is_not_answered_however_many_rows_fail(serve):
+    reply, turns = serve(9, 0, [("a", [(n, None) for n in range(MANY)])])
+    assert isinstance(reply, Close) and f"and {MANY - 1} more" in reply.reason
+    assert turns.most_us < 2 * SHARE_US
+    assert serve(9, 0, [])[0] is NO_REPLY
