@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.broker.config import Config
-from ottla.broker.dispatch import PRODUCE, Dispatcher
+from ottla.broker.dispatch import PRODUCE, Dispatcher, memory_of
 from ottla.broker.holding import Holding
 from ottla.broker.memory import FREE_BYTES, Room
 from ottla.broker.outbox import Outbox, Part
@@ -230,7 +230,9 @@ class Connection(asyncio.BufferedProtocol):
                     self._receive_large()
                 return
             self._busy = self._holds_frame = True
-            self._activity = self._dispatcher.start(frame, self.peer, self._send, self._refuse)
+            claim = None if self._holding is None else self._holding.hand_over()
+            self._activity = self._dispatcher.start(frame, self.peer, self._send, self._refuse, claim)
+            del claim  # the request has it
             if self._activity is not None:
                 self._produces = int.from_bytes(frame[:2], "big") == PRODUCE
                 if not self._produces:  # the message owns its data
@@ -248,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
     def _receive_large(self) -> None:
         """Go on reading a large request if there is memory for it, or when there is."""
         holding = self._held()
-        holding.receive(self._inbox.needed_bytes, self._go_on)
+        holding.receive(memory_of(self._inbox.needed_api_key, self._inbox.needed_bytes), self._go_on)
         if holding.waits:
             self._pause_reading()
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, REQUEST_BYTE_US, REQUEST_ENTRY_US, REQUEST_US
-from ottla.broker.memory import Memory, Room, TooLarge
+from ottla.broker.memory import ENTRY_BYTES, Claim, Memory, Room, TooLarge, decoded_bytes
 from ottla.broker.outbox import Part
 from ottla.broker.turns import Activity, Gate, Handler
 from ottla.protocol import codec
@@ -28,6 +28,8 @@ PRODUCE: Final = 0
 API_VERSIONS: Final = 18
 DECODED_AT_ONCE_BYTES: Final = 32_768
 """A larger body may have more entries than a share allows for, and is decoded in steps."""
+SMALL_BODY_BYTES: Final = 4_096
+"""A smaller body takes no more than 128 KiB decoded, which is not counted."""
 _KEY_AND_VERSION: Final = Struct(">hh")
 # Whole requests that no sound client sends: worth a line, unlike errors that come and go with the state of things.
 _MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TRANSACTION_TIMEOUT))
@@ -52,11 +54,14 @@ class Dispatcher:
         """The budget of the broker."""
         return self._broker.memory
 
-    def start(self, frame: memoryview, peer: str, send: Send, refuse: Refuse) -> "Activity[Reply] | None":
+    def start(
+        self, frame: memoryview, peer: str, send: Send, refuse: Refuse, claim: Claim | None = None
+    ) -> "Activity[Reply] | None":
         """Serve one frame.
 
         `send` gets the reply's buffers (none for acks=0) and what they hold, now or in a later turn; `refuse` the
-        reason why the connection must be closed. Returns the activity when the handler waits.
+        reason why the connection must be closed. `claim` is what a large request holds: it goes with the request.
+        Returns the activity when the handler waits.
         """
         try:
             header, body = parse_request_header(frame)
@@ -75,9 +80,10 @@ class Dispatcher:
                 refuse(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
             return None
 
-        request = Request(key, version, correlation_id, client_id, peer, None)
+        request = Request(key, version, correlation_id, client_id, peer, None, claim)
 
         def bug(error: Exception) -> None:
+            request.release()
             if isinstance(error, (TooLarge, Unwritable)):
                 refuse(f"{api.name} v{version}: {error}")
                 return
@@ -86,6 +92,8 @@ class Dispatcher:
             refuse(f"{api.name} v{version} failed: {error!r}")
 
         def finish(reply: Reply) -> None:
+            if request.claim is not None:
+                request.release()
             try:
                 _finish(reply, request, send, refuse)
             except Exception as error:
@@ -108,7 +116,7 @@ class Dispatcher:
             turns.charged_us += REQUEST_US + size_bytes * COPY_BYTE_US
             request.body = decode_produce_request(request.api_version, body)
             trailing_bytes = request.body.trailing_bytes
-        elif size_bytes <= DECODED_AT_ONCE_BYTES:
+        elif size_bytes <= SMALL_BODY_BYTES or (size_bytes <= DECODED_AT_ONCE_BYTES and self._has_room(request, body)):
             turns.charged_us += REQUEST_US + size_bytes * REQUEST_BYTE_US
             request.body, trailing_bytes = codec.read_request(api.key, request.api_version, body)
         else:
@@ -118,7 +126,19 @@ class Dispatcher:
             _tell_trailing(request, trailing_bytes)
         return api.handle(self._broker, request)
 
+    def _has_room(self, request: Request, body: memoryview) -> bool:
+        """Claim what a body of middle size takes decoded, if that is there at once."""
+        if request.claim is None:
+            claim = self._broker.memory.decoded.claim(decoded_bytes(len(body)), _nobody)
+            if not claim.granted:
+                claim.release()
+                return False
+            request.claim = claim
+        return True
+
     async def _handle_large(self, api: Api, request: Request, body: bytes) -> Reply:
+        if request.claim is None:
+            request.claim = await self._broker.memory.decoded.enter(decoded_bytes(len(body)))
         gate = self._decoding
         await gate.enter(self._broker.turns)
         try:
@@ -130,6 +150,7 @@ class Dispatcher:
             gate.leave()
             raise
         gate.leave()
+        del body  # the message owns its data
         if trailing_bytes:
             _tell_trailing(request, trailing_bytes)
         return await api.handle(self._broker, request)
@@ -138,14 +159,27 @@ class Dispatcher:
         """(message, bytes behind it); raises ProtocolError."""
         turns = self._broker.turns
         steps = codec.read_request_in_steps(request.api_key, request.api_version, body)
+        entries = STEP_ENTRIES
         while True:
             try:
                 next(steps)
             except StopIteration as end:
+                if request.claim is not None:
+                    request.claim.shrink(len(body) + entries * ENTRY_BYTES)
                 message, trailing_bytes = end.value
                 return message, trailing_bytes
+            entries += STEP_ENTRIES
             turns.charge(STEP_ENTRIES * REQUEST_ENTRY_US)
             await turns.share(self._decoding.leave)
+
+
+def memory_of(api_key: int, size_bytes: int) -> int:
+    """What a request of this size holds while it is received, decoded and handled."""
+    return size_bytes if api_key == PRODUCE else size_bytes + decoded_bytes(size_bytes)
+
+
+def _nobody() -> None:
+    """Hears that memory was granted."""
 
 
 def _tell_trailing(request: Request, trailing_bytes: int) -> None:

@@ -14,7 +14,7 @@ LEAST_MOVED_BYTES: Final = 65_536
 
 
 class Holding:
-    """A request that is received has a claim; memory for the next one that is kept meanwhile is lent."""
+    """A request has a claim, which is held here while it is received; memory that is kept for the next one is lent."""
 
     __slots__ = ("_claim", "_inbox", "_lent", "_mark", "_memory", "_rooms")
 
@@ -32,7 +32,8 @@ class Holding:
         return self._claim is not None and not self._claim.granted
 
     def receive(self, size_bytes: int, on_grant: Callable[[], None]) -> None:
-        """Claim memory for the request that is being received, unless that was done; `waits` says what came of it."""
+        """Claim `size_bytes` for the request that is being received, unless that was done; `waits` says what came of
+        it."""
         if self._claim is not None:
             return
         requests = self._memory.requests
@@ -53,11 +54,13 @@ class Holding:
             self._inbox.may_grow = False
             self._inbox.shrink()
 
-    def received(self) -> None:
-        """The request is done with; the memory that it was received into may be kept as long as nobody waits for it."""
+    def hand_over(self) -> Claim | None:
+        """What the request holds that was received: it goes with the request."""
         claim, self._claim = self._claim, None
-        if claim is not None:
-            claim.release()
+        return claim
+
+    def received(self) -> None:
+        """The frame is done with; the memory that it was received into may be kept as long as nobody waits for it."""
         kept_bytes = self._inbox.capacity_bytes
         if self._lent is None:
             if kept_bytes > FREE_BYTES:

@@ -4,14 +4,19 @@ Half of the budget is for requests (`RequestMemory`), half for replies (`ReplyMe
 `FREE_BYTES` is neither counted nor waits, so whoever is small never feels who is large; the memory of all is bounded by
 the budget and `FREE_BYTES` twice for each connection. What is sent from files holds nothing.
 
-A request claims its whole size before more of it than `FREE_BYTES` is read. Until then its connection is not read.
+A request claims its whole size, and what it may take decoded, before more of it than `FREE_BYTES` is read. Until then
+its connection is not read. What smaller ones take decoded has a part of its own (`Memory.decoded`), so that they do not
+wait for who is large.
+
 A reply holds what was built of it, and when it is built, what was not sent. Replies grow freely while all of them hold
 no more than half of their memory. Beyond that one grows at a time, and waits until there is room.
 
 Nobody waits for ever:
 
 1. A request that was let in has all that it claimed: it waits for its client, then for its handler. A handler may wait
-   for the memory of replies, never for that of requests; a parked Fetch gives way when somebody waits (`lend`).
+   for the memory of replies, never for that of requests. One that waits for other clients (JoinGroup, SyncGroup, Fetch)
+   holds nothing of its request meanwhile (`Request.forget_body`), and a parked Fetch gives way when somebody waits
+   (`lend`).
 2. Replies under construction that were not chosen as the one that grows hold at most half, because what they hold was
    granted while all replies together held no more. The one that grows needs at most the other half (`TooLarge`), so it
    waits for replies that are built and not sent, for nothing else.
@@ -26,6 +31,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.turns import Gate, Turns, Wait
+from ottla.protocol.frames import MAX_ENTRIES
 
 FREE_BYTES: Final = 65_536
 """A request, a reply or a parked Fetch that takes no more than this is not counted."""
@@ -35,7 +41,18 @@ MOST_MEMORY_BYTES: Final = 256 * 1024 * 1024
 
 LEAST_MEMORY_BYTES: Final = 16 * 1024 * 1024
 
+ENTRY_BYTES: Final = 300
+"""What one entry of an array takes when it is decoded, beside the bytes of its texts: 276 at most."""
+
+_DECODED_RATIO: Final = 32
+"""What one byte of a body may become, where entries are small: 26 at most, in structs of one number."""
+
 _STEP_BYTES: Final = 65_536
+
+
+def decoded_bytes(size_bytes: int) -> int:
+    """What a body of this size may take in objects."""
+    return size_bytes + min(_DECODED_RATIO * size_bytes, MAX_ENTRIES * ENTRY_BYTES)
 
 
 class TooLarge(Exception):
@@ -49,7 +66,7 @@ class TooLarge(Exception):
 
 
 class Claim:
-    """What one request holds, or waits for, until `release`."""
+    """What one request holds, or waits for, until `release`; a handler that is discarded releases it by being gone."""
 
     __slots__ = ("_memory", "_on_change", "granted", "size_bytes")
 
@@ -61,12 +78,21 @@ class Claim:
 
     def release(self) -> None:
         """Hold nothing any more, or give up waiting."""
-        self._memory.released(self)
-        self.size_bytes = 0
+        if self.size_bytes:
+            self._memory.released(self)
+            self.size_bytes = 0
+
+    def shrink(self, size_bytes: int) -> None:
+        """Hold no more than this: it is known by now what was needed."""
+        if size_bytes < self.size_bytes:
+            self._memory.shrunk(self, size_bytes)
 
     def tell(self) -> None:
         """Tell the owner: it was granted what it waited for, or it is asked to give back what it was lent."""
         self._on_change()
+
+    def __del__(self) -> None:
+        self.release()
 
 
 class RequestMemory:
@@ -101,6 +127,15 @@ class RequestMemory:
             self._lent.clear()
         return claim
 
+    async def enter(self, size_bytes: int) -> Claim:
+        """Memory for a handler, which holds none; it suspends while there is no room."""
+        wait: Wait[None] = Wait(self._turns)
+        claim = self.claim(size_bytes, lambda: wait.wake(None))
+        if not claim.granted:
+            wait.on_discard = claim.release
+            await wait
+        return claim
+
     def lend(self, size_bytes: int, on_recall: Callable[[], None]) -> Claim | None:
         """Memory for who can give it back at any time (a parked Fetch): half of all at most, None if there is none.
 
@@ -125,6 +160,15 @@ class RequestMemory:
             self._lent.pop(claim, None)
         elif claim in self._waiting:
             self._waiting.remove(claim)
+        self._admit()
+
+    def shrunk(self, claim: Claim, size_bytes: int) -> None:
+        """A claim that was granted is for less."""
+        self.held_bytes -= claim.size_bytes - size_bytes
+        claim.size_bytes = size_bytes
+        self._admit()
+
+    def _admit(self) -> None:
         while self._waiting and self._fits(self._waiting[0].size_bytes):
             granted = self._waiting.popleft()
             self._grant(granted)
@@ -223,11 +267,13 @@ class ReplyMemory:
 class Memory:
     """The budget of one broker, `limit_bytes` in all."""
 
-    __slots__ = ("replies", "requests")
+    __slots__ = ("decoded", "replies", "requests")
 
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         self.requests = RequestMemory(turns, limit_bytes // 2)
         self.replies = ReplyMemory(turns, limit_bytes - limit_bytes // 2)
+        self.decoded = RequestMemory(turns, limit_bytes // 8)
+        """Beyond the budget: what requests of up to `FREE_BYTES` take once they are decoded."""
 
     @property
     def short(self) -> bool:

@@ -210,6 +210,11 @@ class ReceiveBuffer:
         return self._needed
 
     @property
+    def needed_api_key(self) -> int:
+        """API key of the request that is being received; while `needed_bytes` is known."""
+        return int.from_bytes(self._view[self._start + 4 : self._start + 6], "big", signed=True)
+
+    @property
     def capacity_bytes(self) -> int:
         """Memory held for receiving, without what is shared."""
         return len(self._own)

@@ -5,7 +5,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.broker.log.long_work import LongWork
-from ottla.broker.memory import MOST_MEMORY_BYTES, Memory, Room
+from ottla.broker.memory import MOST_MEMORY_BYTES, Claim, Memory, Room
 from ottla.broker.ports.workers import LaterWorkers, Workers
 from ottla.broker.turns import Wait
 
@@ -46,12 +46,19 @@ class Broker:
 
 
 class Request:
-    """One request: its header, its decoded body and where it came from."""
+    """One request: its header, its decoded body, where it came from, and the memory that it holds if it is large."""
 
-    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id", "peer")
+    __slots__ = ("api_key", "api_version", "body", "claim", "client_id", "correlation_id", "peer")
 
     def __init__(
-        self, api_key: int, api_version: int, correlation_id: int, client_id: str, peer: str, body: Any
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str,
+        peer: str,
+        body: Any,
+        claim: Claim | None = None,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -59,6 +66,18 @@ class Request:
         self.client_id = client_id
         self.peer = peer
         self.body = body
+        self.claim = claim
+
+    def forget_body(self) -> None:
+        """Keep nothing of the body, and hold no memory for it; for who is about to wait for other clients."""
+        self.body = None
+        self.release()
+
+    def release(self) -> None:
+        """Hold no memory any more."""
+        claim, self.claim = self.claim, None
+        if claim is not None:
+            claim.release()
 
 
 class Encoded(NamedTuple):

@@ -55,8 +55,8 @@ Asks = dict[str, dict[int, Ask]]
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Answer at once when there is enough or something is wrong, else wait for data or the time limit."""
-    body = request.body
-    if request.api_version >= 7 and (body.session_id or body.session_epoch not in FULL_FETCH_EPOCHS):
+    version, body = request.api_version, request.body
+    if version >= 7 and (body.session_id or body.session_epoch not in FULL_FETCH_EPOCHS):
         return _encode(request, [], ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     turns = broker.turns
     asks: Asks = {}
@@ -70,11 +70,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 await turns.share()
             if broker.cluster.is_unopened(topic.topic, row.partition):
                 await broker.cluster.opened(topic.topic, row.partition)
-            rows[row.partition] = _ask(broker, request.api_version, topic.topic, row)
+            rows[row.partition] = _ask(broker, version, topic.topic, row)
     limit = _STABLE if body.isolation_level == READ_COMMITTED else _HIGH_WATERMARK
-    if body.max_wait_ms > 0 and not await _enough(broker, asks, limit, body.min_bytes):
-        await _wait_for_data(broker, asks, limit, body.min_bytes, body.max_wait_ms)
-    topics = await _read(broker, asks, limit, min(body.max_bytes, MAX_RESPONSE_BYTES))
+    min_bytes, max_wait_ms, max_bytes = body.min_bytes, body.max_wait_ms, min(body.max_bytes, MAX_RESPONSE_BYTES)
+    if max_wait_ms > 0 and not await _enough(broker, asks, limit, min_bytes):
+        if request.claim is not None:
+            topic = row = body = None  # what waits is lent its memory in `_parked`
+            request.forget_body()
+        await _wait_for_data(broker, asks, limit, min_bytes, max_wait_ms)
+    topics = await _read(broker, asks, limit, max_bytes)
     return _encode(request, topics, NO_ERROR)
 
 

@@ -16,23 +16,11 @@ from ottla.broker.group.members import Timeouts
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Answer when the generation is known."""
-    version, body = request.api_version, request.body
-    rebalance_timeout_ms = body.rebalance_timeout_ms if version >= 1 else body.session_timeout_ms
-    joined = await broker.groups.join(
-        JoinAsk(
-            group_id=body.group_id,
-            member_id=body.member_id,
-            group_instance_id=body.group_instance_id if version >= 5 else None,
-            client_id=request.client_id,
-            client_host=_client_host(request.peer),
-            timeouts=Timeouts(rebalance_timeout_ms, body.session_timeout_ms),
-            protocol_type=body.protocol_type,
-            protocols=((item.name, bytes(item.metadata)) for item in body.protocols),
-            known_id_needed=version >= 4,
-            can_skip_assignment=version >= 9,
-        )
-    )
-    error = joined.error or await durability.of_group(broker, body.group_id)
+    version, group_id = request.api_version, request.body.group_id
+    join = broker.groups.join(_asked(request))
+    request.forget_body()
+    joined = await join
+    error = joined.error or await durability.of_group(broker, group_id)
     reply = ReplyBuilder(broker, request)
     members = reply.rows("members")
     for member_id, instance_id, subscription in joined.members:
@@ -46,6 +34,23 @@ async def handle(broker: Broker, request: Request) -> Reply:
         skip_assignment=joined.skip_assignment,
         member_id=joined.member_id,
         members=members,
+    )
+
+
+def _asked(request: Request) -> JoinAsk:
+    version, body = request.api_version, request.body
+    rebalance_timeout_ms = body.rebalance_timeout_ms if version >= 1 else body.session_timeout_ms
+    return JoinAsk(
+        group_id=body.group_id,
+        member_id=body.member_id,
+        group_instance_id=body.group_instance_id if version >= 5 else None,
+        client_id=request.client_id,
+        client_host=_client_host(request.peer),
+        timeouts=Timeouts(rebalance_timeout_ms, body.session_timeout_ms),
+        protocol_type=body.protocol_type,
+        protocols=((item.name, bytes(item.metadata)) for item in body.protocols),
+        known_id_needed=version >= 4,
+        can_skip_assignment=version >= 9,
     )
 
 

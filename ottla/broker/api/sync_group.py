@@ -18,9 +18,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return _reply(request, SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     caller = Caller(body.group_id, body.generation_id, body.member_id, body.group_instance_id if version >= 3 else None)
     protocol = (body.protocol_type, body.protocol_name) if version >= 5 else (None, None)
-    assignments = [(item.member_id, bytes(item.assignment)) for item in body.assignments]
-    reply = await broker.groups.sync(caller, protocol, assignments)
-    error = reply.error or await durability.of_group(broker, body.group_id)
+    sync = broker.groups.sync(caller, protocol, [(item.member_id, bytes(item.assignment)) for item in body.assignments])
+    del body
+    request.forget_body()
+    reply = await sync
+    error = reply.error or await durability.of_group(broker, caller.group_id)
     return _reply(request, SyncReply(error) if error else reply)
 
 

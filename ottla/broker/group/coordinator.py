@@ -216,6 +216,7 @@ class GroupCoordinator:
         if group.state is GroupState.PREPARING_REBALANCE:
             return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
         outcome = group.sync(group.members[caller.member_id], assignments)
+        del assignments  # a follower may wait long, and may have sent some
         wait = self._wait(entry.syncs, caller.member_id, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
         self._follow(entry, outcome)
         return await wait

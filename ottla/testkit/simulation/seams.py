@@ -9,6 +9,7 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.dispatch import Dispatcher, Refuse, Send
+from ottla.broker.memory import Claim
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.workers import Job, LaterWorkers, OnEnd
 from ottla.broker.turns import Activity
@@ -33,10 +34,12 @@ class Served(Dispatcher):
         super().__init__(assembly.broker, TABLE)
         self._world = world
 
-    def start(self, frame: memoryview, peer: str, send: Send, refuse: Refuse) -> Activity[Any] | None:
+    def start(
+        self, frame: memoryview, peer: str, send: Send, refuse: Refuse, claim: Claim | None = None
+    ) -> Activity[Any] | None:
         if self._world.assembly is not None:
             self._world.causes.served(self._world.assembly, frame, peer)
-        return super().start(frame, peer, send, refuse)
+        return super().start(frame, peer, send, refuse, claim)
 
 
 class PeerLink:

@@ -61,6 +61,7 @@ class Peer:
     def __init__(self, handle, memory_bytes=256 << 20, other=None):
         self.bugs = []
         self.later = []
+        self.unsent = b""
         self.turns = Turns(self.later.append, self.bugs.append) if other is None else other.turns
         self.broker = broker = (
             Broker(Config(), None, self.turns, None, None, None, None, "h", 1, memory_bytes)
@@ -82,6 +83,13 @@ class Peer:
             del memory
             self.connection.buffer_updated(count)
             data = data[count:]
+
+    def receive_while_read(self, data=b""):
+        """The same as long as the connection is read; the rest when this is called again."""
+        self.unsent += data
+        while self.unsent and self.transport.reading and not self.transport.closed:
+            data, self.unsent = self.unsent[:4_096], self.unsent[4_096:]
+            self.receive(data)
 
     def next_turn(self):
         """Run what was put off to it; whether there was anything."""

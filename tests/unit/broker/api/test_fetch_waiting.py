@@ -1,6 +1,7 @@
 """Fetches that wait for more, and what ends the wait."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,7 +45,7 @@ def body(offset):
 def fetch(tmp_path):
     """What a fetch from `offset` gets that waits for more than there is while `meanwhile` happens to its partition."""
 
-    async def live(offset, meanwhile):
+    async def live(offset, meanwhile, claim):
         server = Server(Config(log_dirs=str(tmp_path / "data"), listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),)))
         await server.start()
         broker = server.broker
@@ -53,7 +54,7 @@ def fetch(tmp_path):
         for _ in range(4):
             append(partition)
         replies = []
-        request = Request(ApiKey.FETCH, VERSION, 1, "", "10.0.0.1:4711", body(offset))
+        request = Request(ApiKey.FETCH, VERSION, 1, "", "10.0.0.1:4711", body(offset), claim)
         handler = TABLE[ApiKey.FETCH].handle(broker, request)
         broker.turns.event(lambda: broker.turns.start(handler, replies.append, replies.append))
         assert replies == []
@@ -61,8 +62,8 @@ def fetch(tmp_path):
         await server.stop()
         return replies
 
-    def fetch(offset, meanwhile):
-        (reply,) = asyncio.run(live(offset, meanwhile))
+    def fetch(offset, meanwhile, claim=None):
+        (reply,) = asyncio.run(live(offset, meanwhile, claim))
         _, message = codec.decode_response(ApiKey.FETCH, VERSION, b"".join(map(bytes, reply.buffers))[4:])
         return message.responses[0].partitions[0]
 
@@ -82,3 +83,12 @@ def test_a_log_start_below_a_waiting_fetch_is_nothing_to_it(fetch):
 
     # The stop of the broker ends it.
     assert fetch(2, meanwhile).error_code == E.KAFKA_STORAGE_ERROR
+
+
+def test_a_large_fetch_that_waits_holds_nothing_of_its_request(fetch):
+    released = []
+
+    def meanwhile(partition):
+        assert released == [True]
+
+    fetch(2, meanwhile, SimpleNamespace(release=lambda: released.append(True)))
