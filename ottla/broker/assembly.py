@@ -1,6 +1,7 @@
 """The object graph of one broker, over any clock, disk and turns: the daemon's and the simulation's alike. shell"""
 
 from collections.abc import Callable
+from dataclasses import replace
 from logging import getLogger
 from uuid import UUID
 
@@ -8,6 +9,7 @@ from ottla.broker.api.context import Broker
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.cluster.kraft_log import METADATA_SETTINGS
 from ottla.broker.cluster.leaders import Leaders
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
@@ -87,6 +89,7 @@ class Assembly:
             _internal_topics(config),
             config.num_partitions,
             config.transaction_version,
+            _metadata_settings(config),
         )
         try:
             cluster.open()
@@ -110,8 +113,8 @@ class Assembly:
         self._cleaner = LogCleaner(
             logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work
         )
-        self._snapshots = MetadataSnapshots(
-            cluster.image, cluster.metadata_log, logs, clock, turns, _snapshot_settings(config)
+        self.snapshots = MetadataSnapshots(
+            cluster.metadata_log, logs, clock, turns, _snapshot_settings(config), self._retention.look_at
         )
         turns.event(groups.open)
         turns.event(transactions.start)
@@ -121,7 +124,7 @@ class Assembly:
         config = self.config
         self._every("checkpoint", config.replica_high_watermark_checkpoint_interval_ms, self.broker.logs.checkpoint)
         self._every("memory", RELIEF_MS, self._relieve_memory)
-        self._every("metadata", config.replica_high_watermark_checkpoint_interval_ms, self._snapshots.look)
+        self._every("metadata", config.replica_high_watermark_checkpoint_interval_ms, self.snapshots.look)
         self._every("expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self.broker.cluster.open_rest()
         interval_ms = config.log_retention_check_interval_ms
@@ -145,7 +148,7 @@ class Assembly:
         self._timers.clear()
         self._under_way.clear()
         self.broker.cluster.stop()
-        self._snapshots.stop()
+        self.snapshots.stop()
         self._turns.event(self.broker.transactions.stop)
         self._turns.event(self.broker.groups.stop)
         self._cleaner.stop()
@@ -331,6 +334,15 @@ def _compression_level(topic: TopicConfig) -> int | None:
         case "zstd":
             return topic.compression_zstd_level
     return None
+
+
+def _metadata_settings(config: Config) -> PartitionSettings:
+    return replace(
+        METADATA_SETTINGS,
+        segment_bytes=config.metadata_log_segment_bytes,
+        segment_ms=config.metadata_log_segment_ms,
+        file_delete_delay_ms=config.log_segment_delete_delay_ms,
+    )
 
 
 def _snapshot_settings(config: Config) -> SnapshotSettings:

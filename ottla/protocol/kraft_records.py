@@ -23,7 +23,8 @@ from ottla.protocol.batch import (
     read_marker,
 )
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.fields import Writer
+from ottla.protocol.fields import Reader, Writer
+from ottla.protocol.records import iter_records
 
 _KEY = Struct(">hh")
 _PORT = Struct(">H")
@@ -122,7 +123,7 @@ def build_snapshot(controls: Sequence[ControlRecord], values: Sequence[bytes], t
 
 
 def read_snapshot(content: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """(header, bytes) of every data batch of a snapshot file. ProtocolError if it is broken or not whole."""
+    """(header, bytes) of every batch of a snapshot file. ProtocolError if it is broken or not whole."""
     data = memoryview(content)
     control_type = end = -1
     for position, header in iter_batches(data):
@@ -134,10 +135,28 @@ def read_snapshot(content: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
         control_type = -1 if marker is None else marker.control_type
         if position == 0 and control_type != SNAPSHOT_HEADER:
             raise ProtocolError("it does not begin with a snapshot header")
-        if not header.is_control:
-            yield header, batch
+        yield header, batch
     if control_type != SNAPSHOT_FOOTER or end != len(data):
         raise ProtocolError("it does not end with a snapshot footer")
+
+
+def snapshot_timestamp_ms(content: bytes) -> int:
+    """The time of the last record that a snapshot holds, as its header says. ProtocolError if it does not begin so."""
+    for header, batch in read_snapshot(content):
+        reader = Reader(next(iter_records(batch, header)).value or b"", flexible=True)
+        reader.int16()
+        return reader.int64()
+    raise ProtocolError("an empty snapshot")
+
+
+def quorum_records(header: BatchHeader, batch: memoryview) -> Iterator[tuple[int, ControlRecord]]:
+    """(type, record) of what a control batch says of the quorum itself: its version and its voters (KIP-853)."""
+    for record in iter_records(batch, header) if header.is_control else ():
+        if record.key is None or record.value is None or len(record.key) != _KEY.size:
+            raise ProtocolError(f"a control record without key or value at offset {record.offset}")
+        control_type = _KEY.unpack(record.key)[1]
+        if control_type in (KRAFT_VERSION, KRAFT_VOTERS):
+            yield control_type, (bytes(record.key), bytes(record.value))
 
 
 def _versioned() -> Writer:

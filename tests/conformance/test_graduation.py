@@ -1,5 +1,6 @@
-"""From Ottla to Apache Kafka 4.3.1 and back, on the same files."""
+"""From Ottla to Apache Kafka 4.3.1 and back, on the same files; Ottla takes snapshots of the metadata all the time."""
 
+import itertools
 import subprocess
 import sys
 import time
@@ -12,11 +13,20 @@ from kafka.errors import CoordinatorLoadInProgressError
 from kafka.structs import OffsetAndMetadata
 from open_transactions import Client
 from targets import KAFKA_SH, ApacheKafka, Broker, Ottla, free_port
+from test_written_files import dump
 
 TOPICS = {"financial-ledger": 3, "audit-log": 2, "balances": 1}
 GROUPS = {"auditors": ("financial-ledger", 3), "billing": ("audit-log", 2)}
 PATIENCE_S = 300
 OVERRIDES = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000"}
+# Each change of the metadata begins a segment and is in a snapshot soon; what the snapshot holds goes.
+TRIMMING = {
+    "metadata.log.segment.ms": "1",
+    "metadata.log.max.snapshot.interval.ms": "1",
+    "metadata.max.retention.bytes": "0",
+    "replica.high.watermark.checkpoint.interval.ms": "100",
+    "log.segment.delete.delay.ms": "100",
+}
 
 
 class GraduatedKafka(ApacheKafka):
@@ -42,6 +52,34 @@ class GraduatedKafka(ApacheKafka):
         self.properties = directory / "server.properties"
         text = self.properties.read_text()
         self.properties.write_text(f"{text}log.dirs={data_dir}\n")
+
+
+def kafka_tool(name, *arguments):
+    """What a tool of Kafka's prints; it must succeed."""
+    command = ["bash", str(KAFKA_SH), "tool", name, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def trimmed(broker):
+    """Make topics until the log begins behind offset 0 and one snapshot is left; then the files of both."""
+    metadata = broker.data_dir / "__cluster_metadata-0"
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    deadline = time.monotonic() + PATIENCE_S
+    for number in itertools.count():
+        snapshots, segments = [sorted(metadata.glob(f"*.{suffix}")) for suffix in ("checkpoint", "log")]
+        if len(snapshots) == 1 and int(segments[0].stem) > 0:
+            admin.close()
+            return snapshots[0], segments
+        assert time.monotonic() < deadline, (snapshots, segments)
+        admin.create_topics([NewTopic(f"made-in-{broker.process.pid}-{number}", 1, 1)])
+        time.sleep(0.3)
+
+
+def told_by_kafka(files):
+    """What kafka-dump-log prints of files of the metadata log; it must find nothing wrong."""
+    return dump(files[0].parents[1], files, "--cluster-metadata-decoder", compacted=("__cluster_metadata",))
 
 
 def graduate(data_dir, properties, *options):
@@ -137,10 +175,16 @@ def play(bootstrap, transactional_id, count, first=0):
     producer.close()
 
 
+def quota(kafka, *action):
+    """The arguments of a tool that changes or shows the quota of a client: a record that Ottla passes over."""
+    client = ("--entity-type", "clients", "--entity-name", "auditor")
+    return "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap, *action, *client
+
+
 @pytest.fixture
 def ottla(tmp_path):
     """An Ottla with transactions of every fate, an open one among them, and offsets of two groups."""
-    broker = Ottla(tmp_path / "ottla", OVERRIDES).start()
+    broker = Ottla(tmp_path / "ottla", OVERRIDES | TRIMMING).start()
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     configs = {"balances": {"cleanup.policy": "compact"}, "audit-log": {"retention.ms": "-1"}}
     admin.create_topics([NewTopic(name, count, 1, topic_configs=configs.get(name)) for name, count in TOPICS.items()])
@@ -171,7 +215,10 @@ def test_everything_moves_to_kafka_and_back(ottla, tmp_path):
     kafka = GraduatedKafka(tmp_path / "kafka", ottla.data_dir)
     refused = graduate(ottla.data_dir, kafka.properties)
     assert refused.returncode == 1 and "locked by process" in refused.stderr
+    snapshot, segments = trimmed(ottla)
     assert ottla.stop() == 0
+    told = told_by_kafka([snapshot, *segments])
+    assert all(f'"name":"{name}"' in told for name in TOPICS)
 
     done = graduate(ottla.data_dir, kafka.properties)
     assert done.returncode == 0, done.stderr
@@ -182,6 +229,7 @@ def test_everything_moves_to_kafka_and_back(ottla, tmp_path):
         client.end("left-open", *ottla.open, commit=True)
         client.close()
         play(kafka.bootstrap, "order-processor-01", 100, 60)
+        kafka_tool(*quota(kafka, "--alter", "--add-config", "producer_byte_rate=1048576"))
         at_kafka = observe(kafka.bootstrap)
     finally:
         kafka.stop()
@@ -194,7 +242,13 @@ def test_everything_moves_to_kafka_and_back(ottla, tmp_path):
     assert observe(ottla.bootstrap) == at_kafka
     play(ottla.bootstrap, "order-processor-03", 8, 200)
     at_home = observe(ottla.bootstrap)
+    ottla.kill()
+    ottla.start()
+    snapshot, segments = trimmed(ottla)
     assert ottla.stop() == 0
+    told = told_by_kafka([snapshot, *segments])
+    kinds = ("KRaftVoters", "REGISTER_BROKER_RECORD", "CLIENT_QUOTA_RECORD", "FEATURE_LEVEL_RECORD", "TOPIC_RECORD")
+    assert all(kind in told for kind in kinds)
     ids = [producer_id for _, producer_id, _ in at_home["transactions"]]
     assert len(set(ids)) == len(ids) == 4
 
@@ -203,5 +257,6 @@ def test_everything_moves_to_kafka_and_back(ottla, tmp_path):
     kafka.start()
     try:
         assert observe(kafka.bootstrap) == at_home
+        assert "producer_byte_rate=1048576" in kafka_tool(*quota(kafka, "--describe"))
     finally:
         kafka.stop()

@@ -185,7 +185,7 @@ class Controller:
         await self._add_partitions(batch, first, range(partition_count))
 
         def apply() -> None:
-            place = self._image.shared(Placement(first.leader, first.replicas, first.directories))
+            place = self._image.shared(Placement.of(first))
             topic = Topic(name, topic_id, [0] * partition_count, [place] * partition_count, configs)
             self._image.add_topic(topic)
             self._partitions.make(topic, range(partition_count))
@@ -201,7 +201,7 @@ class Controller:
         await self._add_partitions(batch, first, added)
 
         def apply() -> None:
-            place = self._image.shared(Placement(first.leader, first.replicas, first.directories))
+            place = self._image.shared(Placement.of(first))
             self._image.will_change(topic)
             topic.leader_epochs += [0] * len(added)
             topic.placements += [place] * len(added)

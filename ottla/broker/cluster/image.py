@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.broker.cluster.names import collision_key
+from ottla.protocol.kraft_records import ControlRecord
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
@@ -28,16 +29,56 @@ from ottla.protocol.metadata_records import (
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC})
+CONFIGURED = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE})
+"""Resources whose configs count here; others' are passed over."""
 # `DirectoryId`: unassigned, lost, migrating, and others to come.
 RESERVED_DIRECTORY_IDS = 100
 
 
 class Placement(NamedTuple):
-    """Where a partition is: node ids, and the id of each replica's log directory (none: not known)."""
+    """Where a partition is: node ids, and the id of each replica's log directory (none: not known).
+
+    The rest is for Apache Kafka alone, which finds it in our snapshots as its own records had it.
+    """
 
     leader: int
     replicas: Ints
     directories: Ids
+    isr: Ints = ()
+    removing_replicas: Ints = ()
+    adding_replicas: Ints = ()
+    leader_recovery_state: int = 0
+    eligible_leader_replicas: Ints | None = None
+    last_known_elr: Ints | None = None
+
+    @classmethod
+    def of(cls, record: PartitionRecord) -> "Placement":
+        return cls(
+            record.leader,
+            record.replicas,
+            record.directories,
+            record.isr,
+            record.removing_replicas,
+            record.adding_replicas,
+            record.leader_recovery_state,
+            record.eligible_leader_replicas,
+            record.last_known_elr,
+        )
+
+    def changed(self, record: PartitionChangeRecord) -> "Placement":
+        """After a change, of which None, leader -2 and recovery state -1 mean "as before"."""
+        state = record.leader_recovery_state
+        return Placement(
+            self.leader if record.leader == NO_LEADER_CHANGE else record.leader,
+            self.replicas if record.replicas is None else record.replicas,
+            self.directories if record.directories is None else record.directories,
+            self.isr if record.isr is None else record.isr,
+            self.removing_replicas if record.removing_replicas is None else record.removing_replicas,
+            self.adding_replicas if record.adding_replicas is None else record.adding_replicas,
+            self.leader_recovery_state if state == -1 else state,
+            _changed_elr(self.eligible_leader_replicas, record.eligible_leader_replicas),
+            _changed_elr(self.last_known_elr, record.last_known_elr),
+        )
 
     def may_be_at(self, node_id: int, directory_id: bytes) -> bool:
         """Whether a replica of that node stands in that log directory, as far as the record says."""
@@ -47,6 +88,11 @@ class Placement(NamedTuple):
             return True
         found = self.directories[self.replicas.index(node_id)]
         return found == directory_id or int.from_bytes(found, "big") < RESERVED_DIRECTORY_IDS
+
+
+def _changed_elr(old: Ints | None, new: Ints | None) -> Ints | None:
+    """None is what an older metadata.version writes: it has no eligible leader replicas."""
+    return old if new is None else (new or None)
 
 
 NOWHERE = Placement(NO_LEADER, (), ())
@@ -82,6 +128,10 @@ class MetadataImage:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
+    passed_over: list[bytes] = field(default_factory=list)
+    """Records that one broker has no use for, encoded, in their order. Apache Kafka has: brokers, ACLs, quotas."""
+    quorum: dict[int, ControlRecord] = field(default_factory=dict)
+    """The newest control record of each type that says what the quorum is: its version, its voters."""
     # Names with a dot or an underscore, by what they collide in (`ReplicationControlManager.topicsWithCollisionChars`).
     _collisions: dict[str, set[str]] = field(default_factory=dict, repr=False, compare=False)
     _frozen: dict[bytes, Topic] = field(default_factory=dict, repr=False, compare=False)
@@ -151,7 +201,7 @@ class MetadataImage:
     def _set_partition(self, record: PartitionRecord) -> None:
         topic = self.topics_by_id[record.topic_id]
         self.will_change(topic)
-        place = self.shared(Placement(record.leader, record.replicas, record.directories))
+        place = self.shared(Placement.of(record))
         # Snapshots name the partitions of a topic in any order.
         while len(topic.leader_epochs) <= record.partition_id:
             topic.leader_epochs.append(0)
@@ -164,15 +214,9 @@ class MetadataImage:
         if topic is None:
             return
         self.will_change(topic)
-        leader, replicas, directories = topic.placements[index]
         if record.leader != NO_LEADER_CHANGE:
-            leader = record.leader
             topic.leader_epochs[index] += 1
-        if record.replicas is not None:
-            replicas = record.replicas
-        if record.directories is not None:
-            directories = record.directories
-        topic.placements[index] = self.shared(Placement(leader, replicas, directories))
+        topic.placements[index] = self.shared(topic.placements[index].changed(record))
 
     def shared(self, place: Placement) -> Placement:
         """The one object for this placement."""
@@ -189,8 +233,6 @@ class MetadataImage:
         return self.broker_configs if resource_type == BROKER_RESOURCE else self.group_configs
 
     def _set_config(self, record: ConfigRecord) -> None:
-        if record.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE):
-            return
         target = self.configs_of(record.resource_type, record.resource_name)
         if target is None:
             return

@@ -9,13 +9,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla.broker.cluster.image import MetadataImage
+from ottla.broker.cluster.image import CONFIGURED, MetadataImage
 from ottla.protocol.batch import BatchHeader, crc_is_valid, iter_batches
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.kraft_records import SnapshotId, parse_snapshot_name, read_snapshot, snapshot_name
+from ottla.protocol.kraft_records import (
+    SnapshotId,
+    parse_snapshot_name,
+    quorum_records,
+    read_snapshot,
+    snapshot_name,
+)
 from ottla.protocol.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
+    ConfigRecord,
     EndTransactionRecord,
     MetadataRecord,
     decode_metadata_record,
@@ -58,7 +65,7 @@ class MetadataReplay:
         self.image = image
         self.skipped: Counter[int] = Counter()
         """Records passed over, by type."""
-        self._transaction: list[MetadataRecord] | None = None
+        self._transaction: list[MetadataRecord | bytes] | None = None
 
     @property
     def in_transaction(self) -> bool:
@@ -68,17 +75,24 @@ class MetadataReplay:
     def apply(self, header: BatchHeader, batch: memoryview, from_offset: int = 0) -> None:
         """The records of a batch from an offset on. Raises ProtocolError or LookupError for what cannot be."""
         if header.is_control:
+            self.image.quorum.update(quorum_records(header, batch))
             return
         for record in iter_records(batch, header):
             if record.offset < from_offset or record.value is None:
                 continue
             value = decode_metadata_record(record.value)
             if value is None:
-                self.skipped[metadata_record_type(record.value)] += 1
+                number = metadata_record_type(record.value)
+                self.skipped[number] += 1
+                if number != NO_OP:
+                    self.apply_record(bytes(record.value))
+            elif isinstance(value, ConfigRecord) and value.resource_type not in CONFIGURED:
+                self.apply_record(bytes(record.value))
             else:
                 self.apply_record(value)
 
-    def apply_record(self, record: MetadataRecord) -> None:
+    def apply_record(self, record: MetadataRecord | bytes) -> None:
+        """A record, or the value of one that is passed over."""
         match record:
             case BeginTransactionRecord():
                 self._transaction = []
@@ -87,11 +101,17 @@ class MetadataReplay:
             case EndTransactionRecord():
                 ended, self._transaction = self._transaction or [], None
                 for each in ended:
-                    self.image.apply(each)
+                    self._apply(each)
             case _ if self._transaction is not None:
                 self._transaction.append(record)
             case _:
-                self.image.apply(record)
+                self._apply(record)
+
+    def _apply(self, record: MetadataRecord | bytes) -> None:
+        if isinstance(record, bytes):
+            self.image.passed_over.append(record)
+        else:
+            self.image.apply(record)
 
 
 def snapshots_of(names: Iterable[str]) -> list[SnapshotId]:

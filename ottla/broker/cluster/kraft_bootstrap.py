@@ -40,7 +40,9 @@ def bootstrap_records(
 
 def cluster_records(image: MetadataImage, node_id: int) -> list[MetadataRecord]:
     """What a snapshot begins with: features, configs of brokers and groups, producer ids, as they are."""
-    records: list[MetadataRecord] = [FeatureLevelRecord(name, level) for name, level in sorted(image.features.items())]
+    # `FeaturesImage.write`: what follows is read as the metadata.version says.
+    features = sorted(image.features.items(), key=lambda feature: (feature[0] != METADATA_FEATURE, feature))
+    records: list[MetadataRecord] = [FeatureLevelRecord(name, level) for name, level in features]
     for kind, of_kind in ((BROKER_RESOURCE, image.broker_configs), (GROUP_RESOURCE, image.group_configs)):
         for resource, configs in sorted(of_kind.items()):
             records += [ConfigRecord(kind, resource, key, value) for key, value in sorted(configs.items())]
@@ -57,16 +59,13 @@ def topic_and_configs(topic: Topic) -> list[MetadataRecord]:
 
 
 def partition_as_it_is(topic_id: bytes, index: int, leader_epoch: int, place: Placement) -> PartitionRecord:
-    """A partition of a snapshot. Its replicas are in sync: nothing else is known, and there is one of ours."""
+    """A partition of a snapshot."""
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
-        replicas=place.replicas,
-        isr=place.replicas,
-        leader=place.leader,
         leader_epoch=leader_epoch,
         partition_epoch=0,
-        directories=place.directories,
+        **place._asdict(),
     )
 
 

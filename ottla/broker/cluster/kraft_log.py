@@ -6,17 +6,18 @@ behind what is there, in an epoch of our own, and Apache Kafka goes on behind us
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 from uuid import UUID
 
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import (
     BOOTSTRAP,
-    NO_OP,
     PROTECTING_TYPES,
     QUORUM_STATE,
     RECORD_TYPES,
     MetadataReplay,
+    newest_snapshot,
     quorum_epoch,
     snapshots_of,
     writing_epoch,
@@ -44,8 +45,12 @@ log = logging.getLogger("ottla.cluster")
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1).bytes
-METADATA_SETTINGS: Final = PartitionSettings(max_message_bytes=8 * 1024 * 1024, flush_messages=1)
+METADATA_SETTINGS: Final = PartitionSettings(
+    max_message_bytes=8 * 1024 * 1024, flush_messages=1, retention_ms=-1, retention_bytes=-1
+)
 """`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`: what bounds the messages of topics does not bound their metadata.
+
+Segments go when a snapshot holds them, and for no other reason (`KafkaRaftLog.createLog`).
 
 Each record is flushed, as Kafka's quorum does: a topic or a block of producer ids that a power loss takes back would be
 handed out again, while the logs still know the old one (`KafkaRaftClient` flushes before the high watermark moves).
@@ -76,21 +81,34 @@ class MetadataStore(Protocol):
 class MetadataLog:
     """Records of the metadata, replayed into `image`: appended first, applied when they are durable, in their order."""
 
-    def __init__(self, store: MetadataStore, clock: Clock, node_id: int, image: MetadataImage) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        node_id: int,
+        image: MetadataImage,
+        settings: PartitionSettings = METADATA_SETTINGS,
+    ) -> None:
         self._store = store
+        self._settings = settings
         self._clock = clock
         self.node_id = node_id
+        self.image = image
         self._replay = MetadataReplay(image)
         self._new_epoch: int | None = None
         self.bytes_since_snapshot = 0
+        self.newest_snapshot = SnapshotId(0, _NO_EPOCH)
+        """The newest that is known to be whole: it was read, or written."""
+        self.last_timestamp_ms = -1
+        """Of the last record that was read or appended; -1 if there was none behind the snapshot."""
         self.began_empty = False
         """Whether there was nothing at the start but, maybe, a bootstrap.checkpoint."""
         self.partition: Partition
 
     @property
     def can_be_replaced(self) -> bool:
-        """Whether the image says all that the log says: nothing is passed over that a snapshot would lose."""
-        return not self._replay.in_transaction and not set(self._replay.skipped) - {NO_OP}
+        """Whether the image says all that the log says: no metadata transaction is open in it."""
+        return not self._replay.in_transaction
 
     @property
     def end_offset(self) -> int:
@@ -99,13 +117,16 @@ class MetadataLog:
 
     def open(self) -> None:
         """Replay what is there. Raises LogDirectoryError, or OSError when the bootstrap records cannot be logged."""
-        partition = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, _NO_EPOCH, METADATA_SETTINGS)
+        newest = newest_snapshot(self._store.side_files(f"{METADATA_TOPIC}-0"))
+        settings = self._settings if newest is None else replace(self._settings, needed_from_offset=newest.end_offset)
+        partition = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, _NO_EPOCH, settings)
+        partition.settings = self._settings
         self.partition = partition
-        snapshot = self._read_newest_snapshot()
+        self.newest_snapshot = snapshot = self._read_newest_snapshot()
         self._read_log(snapshot.end_offset)
         self._choose_epoch(max(partition.latest_epoch, snapshot.epoch))
         self._tell_skipped()
-        image = self._replay.image
+        image = self.image
         # Also after a kill within the bootstrap records: they are begun anew (`ActivationRecordsGenerator`).
         self.began_empty = not image.features and not image.topics
         if self.began_empty:
@@ -191,15 +212,19 @@ class MetadataLog:
             raise LogDirectoryError(f"{path} is damaged: {damage}") from damage
 
     def _read_log(self, from_offset: int) -> None:
-        at_offset = from_offset
+        at_offset = next_offset = from_offset
         name = self.partition.name
         try:
             for header, batch in self.partition.scan(from_offset):
                 at_offset = header.base_offset
+                if at_offset > next_offset:
+                    raise ProtocolError(f"{next_offset} is the next that is needed")
+                next_offset = header.next_offset
                 if not crc_is_valid(batch, header):
                     raise ProtocolError("wrong CRC")
                 self._replay.apply(header, batch, from_offset)
                 self.bytes_since_snapshot += len(batch)
+                self.last_timestamp_ms = header.max_timestamp
         except UnknownVersion as newer:
             raise LogDirectoryError(f"{name}: {newer} at offset {at_offset} was written by a newer Kafka") from newer
         except (ProtocolError, LookupError) as damage:
@@ -252,7 +277,8 @@ class MetadataLog:
         return batch, apply
 
     def _append(self, batch: ValuesBatch, apply: Callable[[], None]) -> None:
-        last_offset = self._append_bytes(batch.build(timestamp_ms=self._clock.now_ms()))
+        self.last_timestamp_ms = self._clock.now_ms()
+        last_offset = self._append_bytes(batch.build(timestamp_ms=self.last_timestamp_ms))
         self.partition.when_durable(last_offset, lambda error: None if error else apply())
 
     def _append_bytes(self, batch: bytearray) -> int:
@@ -277,5 +303,7 @@ class MetadataLog:
 
 
 def _known_records(header: BatchHeader, batch: memoryview) -> list[MetadataRecord]:
+    if header.is_control:
+        return []
     values = (record.value for record in iter_records(batch, header) if record.value is not None)
     return [found for value in values if (found := decode_metadata_record(value)) is not None]

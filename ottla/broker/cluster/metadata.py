@@ -14,7 +14,13 @@ from ottla.broker.cluster.adoption import Adoption
 from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.features import METADATA_FEATURE, METADATA_VERSION, TRANSACTION_FEATURE
 from ottla.broker.cluster.image import MetadataImage, Topic
-from ottla.broker.cluster.kraft_log import METADATA_TOPIC, METADATA_TOPIC_ID, RECORDS_PER_COMMIT, MetadataLog
+from ottla.broker.cluster.kraft_log import (
+    METADATA_SETTINGS,
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    RECORDS_PER_COMMIT,
+    MetadataLog,
+)
 from ottla.broker.cluster.names import topic_name_problem
 from ottla.broker.costs import OPEN_PARTITION_US
 from ottla.broker.log.manager import LogDirectoryError
@@ -112,10 +118,11 @@ class Cluster:
         internal_topics: dict[str, tuple[int, dict[str, str]]],
         default_partitions: int,
         transaction_version: int = 2,
+        metadata_settings: PartitionSettings = METADATA_SETTINGS,
     ) -> None:
         """`new_topic_id` draws a fresh id; `settings_of` gives what a topic's configs mean for its logs;
         `internal_topics` has the partition count and the forced configs of each; `transaction_version` is the level
-        of that feature in a directory that has no metadata yet."""
+        of that feature in a directory that has no metadata yet; `metadata_settings` are those of the metadata log."""
         self.node_id = node_id
         self.default_partitions = default_partitions
         self._transaction_version = transaction_version
@@ -130,7 +137,7 @@ class Cluster:
         self._unopened: deque[tuple[str, range]] = deque()
         self._opening: Timer | None = None
         self._stopped = False
-        self._log = MetadataLog(store, clock, node_id, self.image)
+        self._log = MetadataLog(store, clock, node_id, self.image, metadata_settings)
         self._absent: set[tuple[str, int]] = set()
         self.controller = Controller(
             self.image, self._log, self, turns, node_id, new_topic_id, lambda: self._directory_id

@@ -1,30 +1,40 @@
 """Snapshots of the metadata, `<end offset>-<epoch>.checkpoint`: a start reads one and the log behind it. shell
 
 Written in shares while the metadata changes: the image is frozen as of the first step (`MetadataImage.freeze`). The
-file is `.part` until its content is on the device, which is waited for beside the loop; then it gets its name. Older
-ones go as in Kafka: the oldest while log and snapshots are larger than `metadata.max.retention.bytes`, or when it is
-older than `metadata.max.retention.ms`. The newest stays, and so does the log itself.
+file is `.part` until its content is on the device, which is waited for beside the loop; then it gets its name.
 
-A log that holds records which are passed over here (brokers and ACLs of a quorum) gets none: it would lose them.
+The oldest snapshot goes while log and snapshots are larger than `metadata.max.retention.bytes`, or when its last record
+is older than `metadata.max.retention.ms`. The log then begins at the end of the next one, and segments that lie wholly
+before that go too. The newest snapshot stays, and what it does not hold. Nothing goes before what replaces it is on the
+device: a start at any moment finds a snapshot that is whole and the log from its end on.
 
-Source: `SnapshotGenerator`, `RecordsSnapshotWriter`, `FileRawSnapshotWriter`, `KafkaRaftLog.maybeClean` of Kafka 4.3.1;
-KIP-630.
+Source: `SnapshotGenerator`, `RecordsSnapshotWriter`, `FileRawSnapshotWriter`, `KafkaRaftLog.maybeClean`,
+`RaftMetadataLogCleanerManager` of Kafka 4.3.1; KIP-630, KIP-853.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, pairwise
 from typing import Final, NamedTuple, Protocol
 
-from ottla.broker.cluster.image import MetadataImage, Topic
+from ottla.broker.cluster.image import Topic
 from ottla.broker.cluster.kraft import snapshots_of
 from ottla.broker.cluster.kraft_bootstrap import cluster_records, partition_as_it_is, topic_and_configs
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.costs import RECORD_US
+from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import File
-from ottla.broker.turns import Activity, Turns, Wait
+from ottla.broker.turns import Activity, Handler, Turns, Wait
 from ottla.protocol.batch import build_batch
-from ottla.protocol.kraft_records import SnapshotId, snapshot_footer, snapshot_header, snapshot_name
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.kraft_records import (
+    SnapshotId,
+    snapshot_footer,
+    snapshot_header,
+    snapshot_name,
+    snapshot_timestamp_ms,
+)
 from ottla.protocol.metadata_records import encode_metadata_record
 from ottla.protocol.values_batch import ValuesBatch
 
@@ -32,6 +42,7 @@ log = logging.getLogger("ottla.cluster")
 
 PART: Final = ".part"
 BATCH_BYTES: Final = 256 * 1024
+CLEAN_EVERY_MS: Final = 60_000.0
 _AT_ONCE: Final = 200
 
 
@@ -60,53 +71,68 @@ class SnapshotStore(Protocol):
     def start_sync(self, names: Sequence[str], on_end: Callable[[OSError | None], None]) -> None:
         """Put files and directories on the device, beside the loop; `on_end` is called on it."""
 
-    def side_file_modified_ms(self, name: str) -> int:
-        """When a file was written last."""
+    def read_side_file(self, name: str) -> bytes: ...
 
     def rename_side_file(self, old: str, new: str) -> None: ...
 
     def remove_side_file(self, name: str) -> None: ...
+
+    def bury_side_file(self, name: str) -> None:
+        """Rename a file to a `.deleted` one, which goes after a while."""
 
     def met(self, error: OSError) -> None:
         """IO failed in a step that may be tried again."""
 
 
 class MetadataSnapshots:
-    """When snapshots are taken, and which of them stay."""
+    """When snapshots are taken, and which of them stay.
+
+    `delete_segments` removes what lies before the start of the log, in shares.
+    """
 
     def __init__(
         self,
-        image: MetadataImage,
         metadata_log: MetadataLog,
         store: SnapshotStore,
         clock: Clock,
         turns: Turns,
         settings: SnapshotSettings,
+        delete_segments: Callable[[Partition], Handler[None]],
     ) -> None:
-        self._image = image
+        self._image = metadata_log.image
         self._log = metadata_log
         self._store = store
         self._clock = clock
         self._turns = turns
         self._settings = settings
-        self._last_ms = clock.monotonic_ms()
+        self._delete_segments = delete_segments
+        self._last_ms = self._cleaned_ms = clock.monotonic_ms()
+        self._timestamps_ms: dict[SnapshotId, int | None] = {}
         self._busy = False
         self._activity: Activity[None] | None = None
         self._file: File | None = None
 
     def look(self) -> None:
-        """Take a snapshot if it is time; called every few seconds."""
+        """Take a snapshot if it is time, or look for old ones; called every few seconds."""
         settings, metadata = self._settings, self._log
-        waited_ms = self._clock.monotonic_ms() - self._last_ms
-        old = settings.interval_ms > 0 and waited_ms >= settings.interval_ms
+        now_ms = self._clock.monotonic_ms()
+        old = settings.interval_ms > 0 and now_ms - self._last_ms >= settings.interval_ms
         if metadata.bytes_since_snapshot > 0 and (old or metadata.bytes_since_snapshot >= settings.bytes_between):
             self.take()
+        elif now_ms - self._cleaned_ms >= CLEAN_EVERY_MS:
+            self._start(self._clean())
 
     def take(self) -> None:
-        """Take one, unless one is under way or the log holds what it would lose."""
-        if not self._busy and self._log.can_be_replaced:
-            self._busy = True
-            self._activity = self._turns.start(self._take(), self._ended, self._broke)
+        """Take one, unless one is under way or would lose what the log holds."""
+        if self._log.can_be_replaced:
+            self._start(self._take())
+
+    def _start(self, work: Handler[None]) -> None:
+        if self._busy:
+            work.close()
+            return
+        self._busy = True
+        self._activity = self._turns.start(work, self._ended, self._broke)
 
     def stop(self) -> None:
         """Write nothing more; a `.part` is left to the next snapshot."""
@@ -124,6 +150,7 @@ class MetadataSnapshots:
     async def _take(self) -> None:
         metadata = self._log
         snapshot = SnapshotId(metadata.end_offset, metadata.partition.latest_epoch)
+        self._timestamps_ms[snapshot] = metadata.last_timestamp_ms
         self._last_ms, written_bytes = self._clock.monotonic_ms(), metadata.bytes_since_snapshot
         place = metadata.partition.name
         for left in [name for name in self._store.side_files(place) if name.endswith(PART)]:
@@ -136,29 +163,27 @@ class MetadataSnapshots:
         self._store.rename_side_file(path + PART, path)
         await self._durable([place])
         metadata.bytes_since_snapshot -= written_bytes
+        metadata.newest_snapshot = snapshot
         log.info("Took the snapshot %s of the metadata", snapshot_name(snapshot))
-        self._clean(place)
+        await self._clean()
 
     async def _write(self, file: File, snapshot: SnapshotId) -> None:
         now_ms = self._clock.now_ms()
-        offset = 0
         frozen = self._image.freeze()
-        head = build_batch(
-            [snapshot_header(now_ms)], timestamp_ms=now_ms, control=True, partition_leader_epoch=snapshot.epoch
-        )
+        quorum = self._image.quorum
+        controls = [snapshot_header(self._log.last_timestamp_ms), *(quorum[kind] for kind in sorted(quorum))]
+        head = build_batch(controls, timestamp_ms=now_ms, control=True, partition_leader_epoch=snapshot.epoch)
         file.append((head,))
-        offset += 1
+        offset = len(controls)
         batch = ValuesBatch()
         batch.add(map(encode_metadata_record, cluster_records(self._image, self._log.node_id)))
-        while frozen:
-            _, topic = frozen.popitem()
-            for some in _values_of(topic):
-                batch.add(some)
-                self._turns.charge(len(some) * RECORD_US * 8)
-                if batch.size_bytes >= BATCH_BYTES:
-                    offset = _put(file, batch, offset, snapshot.epoch, now_ms)
-                    batch = ValuesBatch()
-                await self._turns.share()
+        for some in chain(_some_at_once(self._image.passed_over), _topics_of(frozen)):
+            batch.add(some)
+            self._turns.charge(len(some) * RECORD_US * 8)
+            if batch.size_bytes >= BATCH_BYTES:
+                offset = _put(file, batch, offset, snapshot.epoch, now_ms)
+                batch = ValuesBatch()
+            await self._turns.share()
         offset = _put(file, batch, offset, snapshot.epoch, now_ms)
         foot = build_batch(
             [snapshot_footer()],
@@ -176,20 +201,51 @@ class MetadataSnapshots:
         if error is not None:
             raise error
 
-    def _clean(self, place: str) -> None:
-        """Remove the oldest snapshots; the newest stays, and so does the log."""
-        settings = self._settings
-        names = [snapshot_name(each) for each in snapshots_of(self._store.side_files(place))]
-        sizes = [self._store.side_file_bytes(f"{place}/{name}") for name in names]
-        total = self._log.partition.size_bytes + sum(sizes)
-        now_ms = self._clock.now_ms()
-        for name, size in zip(names[:-1], sizes[:-1], strict=True):
-            too_large = 0 <= settings.retention_bytes < total
-            age_ms = now_ms - self._store.side_file_modified_ms(f"{place}/{name}")
-            if not too_large and not 0 <= settings.retention_ms < age_ms:
-                break
-            self._store.remove_side_file(f"{place}/{name}")
-            total -= size
+    async def _clean(self) -> None:
+        """Let the oldest snapshots go, and what the log holds before the next ones."""
+        partition = self._log.partition
+        self._cleaned_ms = self._clock.monotonic_ms()
+        # Of a damaged one, what came before it is all there is.
+        newest = self._log.newest_snapshot
+        found = [each for each in snapshots_of(self._store.side_files(partition.name)) if each <= newest]
+        synced = False
+        for oldest, following in pairwise(found):
+            if partition.offline is not None or not self._may_go(oldest, found):
+                return
+            if not synced:  # what the last start found may have its name in memory alone
+                await self._durable([*map(self._path, found[1:]), partition.name])
+                synced = True
+            partition.raise_log_start(following.end_offset)
+            await self._delete_segments(partition)
+            if partition.offline is None:
+                self._store.bury_side_file(self._path(oldest))
+                log.info("The snapshot %s of the metadata goes", snapshot_name(oldest))
+
+    def _may_go(self, snapshot: SnapshotId, found: Sequence[SnapshotId]) -> bool:
+        """Whether a snapshot, the oldest that is left of those `found`, is too much, too old, or before the log."""
+        settings, partition = self._settings, self._log.partition
+        if snapshot.end_offset < partition.log_start_offset:
+            return True
+        left = found[found.index(snapshot) :]
+        total = partition.size_bytes + sum(self._store.side_file_bytes(self._path(each)) for each in left)
+        if 0 <= settings.retention_bytes < total:
+            return True
+        timestamp_ms = self._timestamp_ms(snapshot) if settings.retention_ms >= 0 else None
+        return timestamp_ms is not None and self._clock.now_ms() - timestamp_ms > settings.retention_ms
+
+    def _timestamp_ms(self, snapshot: SnapshotId) -> int | None:
+        """When the last record was written that a snapshot holds; None if it does not say."""
+        if snapshot not in self._timestamps_ms:
+            try:
+                found = snapshot_timestamp_ms(self._store.read_side_file(self._path(snapshot)))
+            except ProtocolError as damage:
+                log.warning("%s: %s; it goes by size alone", self._path(snapshot), damage)
+                found = None
+            self._timestamps_ms[snapshot] = found
+        return self._timestamps_ms[snapshot]
+
+    def _path(self, snapshot: SnapshotId) -> str:
+        return f"{self._log.partition.name}/{snapshot_name(snapshot)}"
 
     def _ended(self, result: None) -> None:
         self._busy = False
@@ -201,6 +257,16 @@ class MetadataSnapshots:
             self._store.met(error)
         else:
             log.error("A snapshot of the metadata was given up", exc_info=error)
+
+
+def _some_at_once(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    return (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))
+
+
+def _topics_of(frozen: dict[bytes, Topic]) -> Iterator[Sequence[bytes]]:
+    """The records of all topics; each is taken out when its turn comes."""
+    while frozen:
+        yield from _values_of(frozen.popitem()[1])
 
 
 def _values_of(topic: Topic) -> Iterator[Sequence[bytes]]:

@@ -103,6 +103,12 @@ class Config:
     log_retention_bytes: int = int64(
         -1, "The size of a log above which its oldest segments are deleted; -1 keeps them.", at_least=-(2**63)
     )
+    metadata_log_segment_bytes: int = int32(
+        1073741824, "The size at which a segment of the metadata log is closed.", at_least=8388608
+    )
+    metadata_log_segment_ms: int = int64(
+        7 * _DAY_MS, "The age at which a segment of the metadata log is closed.", at_least=1
+    )
     metadata_log_max_record_bytes_between_snapshots: int = int64(
         20971520, "The bytes of metadata after which a snapshot of it is taken.", at_least=1
     )
@@ -110,10 +116,10 @@ class Config:
         3600000, "How long after a change of the metadata a snapshot is taken at the latest; 0 for never.", at_least=0
     )
     metadata_max_retention_bytes: int = int64(
-        104857600, "The size of metadata log and snapshots above which the oldest snapshots go.", at_least=-(2**63)
+        104857600, "The size of metadata log and snapshots above which the oldest go.", at_least=-(2**63)
     )
     metadata_max_retention_ms: int = int64(
-        604800000, "The age above which snapshots go, but for the newest.", at_least=-(2**63)
+        604800000, "The age above which snapshots go, but for the newest, and the log before them.", at_least=-(2**63)
     )
     log_retention_check_interval_ms: int = int64(300000, "How often it is looked for segments to delete.", at_least=1)
     compression_type: str = text("producer", "The codec on disk; producer keeps the batch's.", one_of=CODECS)

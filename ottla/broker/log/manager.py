@@ -19,6 +19,7 @@ from ottla.broker.log.openings import Openings
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.recovery import Start, load_log, load_steps, new_log
 from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.log.swap import DELETED
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage, shortage
 from ottla.broker.ports.disk import Disk, File, Lock, LockHeld, SyncJob, Volume
@@ -140,10 +141,6 @@ class LogManager:
         """The size of a file by its path from the log directory."""
         return self._disk.size_bytes(self._path(name))
 
-    def side_file_modified_ms(self, name: str) -> int:
-        """When a file was written last."""
-        return self._disk.modified_ms(self._path(name))
-
     def new_side_file(self, name: str) -> File:
         """An empty file, open for writing."""
         self._disk.write(self._path(name), b"")
@@ -160,6 +157,12 @@ class LogManager:
 
     def remove_side_file(self, name: str) -> None:
         self._disk.remove(self._path(name))
+
+    def bury_side_file(self, name: str) -> None:
+        """Rename a file to a `.deleted` one, which goes after `file.delete.delay.ms`."""
+        grave = self._path(name + DELETED)
+        self._disk.rename(self._path(name), grave)
+        self.remove_later((grave,))
 
     def set_aside_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Rename partition directories of other topics: a deletion was logged, and the broker died before its files

@@ -307,8 +307,10 @@ class _Loader:
             self._save_snapshot(self.end_offset)
 
     def _has_gap_before(self, segment: Segment) -> bool:
-        """Whether offsets are missing before `segment`, and shall be given up with it. Only compaction leaves gaps."""
-        if segment.base_offset <= self.end_offset or self.settings.cleanup_compact:
+        """Whether offsets are missing before `segment`, and shall be given up with it. Only compaction leaves gaps, and
+        what nobody needs."""
+        least_offset = max(self.end_offset, self.settings.needed_from_offset)
+        if segment.base_offset <= least_offset or self.settings.cleanup_compact:
             return False
         where = f"offsets {self.end_offset} to {segment.base_offset - 1} are missing before {segment.log_path}"
         if not self.start.truncate_damaged:

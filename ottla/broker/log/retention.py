@@ -85,13 +85,17 @@ class Retention:
         self._busy = True
         try:
             for partition in list(self._partitions()):
-                more = True
-                while more:
-                    self._turns.charge(ROW_US + len(partition.segments) * LOOK_US)
-                    more = partition.offline is None and self._delete_some(partition)
-                    await self._turns.share()
+                await self.look_at(partition)
         finally:
             self._busy = False
+
+    async def look_at(self, partition: Partition) -> None:
+        """Delete what may go of one partition, in shares."""
+        more = True
+        while more:
+            self._turns.charge(ROW_US + len(partition.segments) * LOOK_US)
+            more = partition.offline is None and self._delete_some(partition)
+            await self._turns.share()
 
     def _delete_some(self, partition: Partition) -> bool:
         """Delete a few of the oldest segments; whether there may be more to delete."""

@@ -23,6 +23,8 @@ class PartitionSettings:
     timestamp_after_max_ms: int = 3_600_000
     # cleanup.policy contains compact: records need keys
     cleanup_compact: bool = False
+    # Nobody needs what is below: a power loss may keep the deletion of some segments there, and lose that of others.
+    needed_from_offset: int = 0
     # cleanup.policy contains delete: segments go by age and size; negative: never.
     cleanup_delete: bool = True
     retention_ms: int = 604_800_000

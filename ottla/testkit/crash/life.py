@@ -23,6 +23,7 @@ _CONFIG: Final = Config(
     offsets_topic_num_partitions=1,
     transaction_abort_timed_out_transaction_cleanup_interval_ms=300,
     log_segment_delete_delay_ms=50,
+    metadata_max_retention_bytes=0,
 )
 _FLUSHING: Final = replace(_CONFIG, log_flush_interval_messages=1)
 
@@ -38,6 +39,10 @@ NARROW: Final = Style(700, 60)
 """Logs roll all the time."""
 WIDE: Final = Style(20_000, 3_000)
 """Batches lie across pages."""
+
+
+METADATA_SEGMENT_BYTES: Final = 600
+"""What holds the largest change of the metadata, and few of them."""
 
 
 class NoAnswer(Exception):
@@ -93,6 +98,8 @@ class Life:
     def shrink_segments(self) -> None:
         """Let logs roll soon."""
         size_bytes = self.style.segment_bytes
+        metadata = self.assembly.broker.cluster.metadata_log.partition
+        metadata.settings = replace(metadata.settings, segment_bytes=METADATA_SEGMENT_BYTES, index_interval_bytes=200)
         for partition in self.partitions():
             partition.settings = replace(partition.settings, segment_bytes=size_bytes, index_interval_bytes=200)
 

@@ -1,8 +1,8 @@
 """A scripted transactional workload, and what its client was told: the ledger that survivors are held against. free
 
-Rolls, checkpoints, topics made, deleted and made again, commits and aborts of both generations over three partitions,
-several transactions open at once, records sent without waiting for the answer to the one before, positions of a group,
-clean restarts and kills.
+Rolls, checkpoints, snapshots of the metadata, topics made, deleted and made again, commits and aborts of both
+generations over three partitions, several transactions open at once, records sent without waiting for the answer to the
+one before, positions of a group, clean restarts and kills.
 """
 
 from collections.abc import Callable, Iterator
@@ -166,6 +166,8 @@ class Script:
                 if turn % 4 == 2:
                     self.life.in_turn(checkpoint)
                     self.life.rest(60)
+                if turn % 4 == 3:
+                    self.life.in_turn(self.life.assembly.snapshots.take)
             if number + 1 < lives:
                 self.life.stop() if number % 2 else self.life.kill()
                 self.life = self._start()

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.protocol import kraft_records as k
-from ottla.protocol.batch import build_batch
+from ottla.protocol.batch import KRAFT_VERSION, KRAFT_VOTERS, build_batch, iter_batches
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import iter_records
 
@@ -48,13 +48,30 @@ def test_leader_change_has_the_bytes_that_kafka_writes():
 
 
 def test_kafka_s_snapshot_holds_no_data():
-    assert list(k.read_snapshot(HEADER_BATCH + FOOTER_BATCH)) == []
+    found = list(k.read_snapshot(HEADER_BATCH + FOOTER_BATCH))
+    assert [header.is_control for header, _ in found] == [True, True]
+
+
+def test_what_kafka_wrote_of_its_quorum_is_found_as_it_was():
+    for content in map(memoryview, (HEADER_BATCH, LEADER_BATCH)):
+        ((_, header),) = iter_batches(content)
+        found = list(k.quorum_records(header, content))
+        assert [record for _, record in found] == CONTROLS
+        assert [control_type for control_type, _ in found] == [KRAFT_VERSION, KRAFT_VOTERS]
+
+
+def test_snapshot_says_when_its_last_record_was_written():
+    assert k.snapshot_timestamp_ms(HEADER_BATCH + FOOTER_BATCH) == int.from_bytes(HEADER_BATCH[73:81], "big")
+    with pytest.raises(ProtocolError):
+        k.snapshot_timestamp_ms(FOOTER_BATCH)
+    with pytest.raises(ProtocolError):
+        k.snapshot_timestamp_ms(b"")
 
 
 def test_values_come_back_from_a_snapshot_in_order():
     values = [b"%d" % number for number in range(2 * k.RECORDS_PER_BATCH + 1)]
     content = k.build_snapshot(CONTROLS, values, 5)
-    found = list(k.read_snapshot(content))
+    found = [(header, data) for header, data in k.read_snapshot(content) if not header.is_control]
     assert [(header.base_offset, header.record_count) for header, _ in found] == [
         (3, k.RECORDS_PER_BATCH),
         (3 + k.RECORDS_PER_BATCH, k.RECORDS_PER_BATCH),

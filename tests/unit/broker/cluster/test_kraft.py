@@ -2,22 +2,34 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import MetadataReplay, newest_snapshot, quorum_epoch, read_metadata, writing_epoch
+from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
 from ottla.broker.log.checkpoints import encode_partition_metadata
-from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.log.retention import Retention
 from ottla.protocol import metadata_records as m
 from ottla.protocol.batch import build_batch, iter_batches, iter_records, read_marker
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.kraft_records import SnapshotId, build_snapshot, leader_change, snapshot_name
+from ottla.protocol.kraft_records import (
+    SnapshotId,
+    Voter,
+    build_snapshot,
+    kraft_version,
+    kraft_voters,
+    leader_change,
+    snapshot_name,
+)
 from ottla.testkit.metadata import create_topic
 
 LEDGER, AUDIT = b"L" * 16, b"A" * 16
 OTHER_DIRECTORY = b"D" * 16
 NO_OP, ACL = bytes.fromhex("01140000"), bytes.fromhex("0112000000")
+BROKER_REGISTRATION = bytes.fromhex("0100030001")
 
 
 def partition(topic_id, index, node_id=1, directories=(), epoch=4):
@@ -269,6 +281,51 @@ def test_quorum_state_without_an_epoch_is_refused(kafkas):
     (kafkas.metadata / "quorum-state").write_text("{}")
     with pytest.raises(LogDirectoryError, match="quorum-state"):
         kafkas.start()
+
+
+def snapshot_of(broker):
+    """Take one, and let go of all that it replaces."""
+    retention = Retention(lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.graves, broker.logs.met)
+    taking = MetadataSnapshots(
+        broker.cluster.metadata_log,
+        broker.logs,
+        broker.clock,
+        broker.turns,
+        SnapshotSettings(retention_bytes=1),
+        retention.look_at,
+    )
+    broker.turns.event(taking.take)
+    broker.settle()
+
+
+def test_what_only_kafka_has_a_use_for_is_in_our_snapshots_as_it_was(kafkas, broker, monkeypatch):
+    monkeypatch.setattr(
+        LogManager, "start_sync", lambda logs, names, on_end: logs._clock.next_turn(lambda: on_end(None))
+    )
+    voters = (kraft_version(), kraft_voters(Voter(1, LEDGER, "CONTROLLER", "127.0.0.1", 9093)))
+    metrics = m.encode_metadata_record(m.ConfigRecord(16, "subscription", "interval.ms", "100"))
+    aborted = [m.BeginTransactionRecord("half"), ACL, m.AbortTransactionRecord("no")]
+    mirrored = m.PartitionRecord(
+        *(1, LEDGER, (1, 2), (2,), 2, 4, 9, (LEDGER, AUDIT), (2,), (3,), 1), eligible_leader_replicas=(1,)
+    )
+    shrunk = m.PartitionChangeRecord(1, LEDGER, isr=(1,), eligible_leader_replicas=(), last_known_elr=(2,))
+    log = log_of(voters, [*BASE, mirrored], [BROKER_REGISTRATION, NO_OP, ACL, metrics], aborted, [shrunk])
+    kafkas.write(log, dirs=("ledger-0", "ledger-1"))
+    before = kafkas.start().image
+    assert before.passed_over == [BROKER_REGISTRATION, ACL, metrics]
+    placement = before.topics["ledger"].placements[1]
+    assert placement == (1, (1, 2), (LEDGER, AUDIT), (1,), (2,), (3,), 1, None, None)
+    partition = broker.cluster.metadata_log.partition
+    partition.settings = replace(partition.settings, segment_bytes=300)
+    for name in ("ours", "more"):
+        create_topic(broker.cluster, name)
+        broker.settle()
+        snapshot_of(broker)
+    assert partition.segments.first_offset > 0
+    broker.stop()
+    after = kafkas.start().image
+    assert after == before
+    assert [after.quorum[kind] for kind in sorted(after.quorum)] == [*voters]
 
 
 def test_files_at_rest_are_read_as_the_log_is():

@@ -1,6 +1,9 @@
 """Snapshots of the metadata: what they say, when they are taken, and what a torn one costs."""
 
 import errno
+import itertools
+import os
+from dataclasses import replace
 
 import pytest
 
@@ -8,10 +11,17 @@ from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import read_metadata
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
 from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.log.retention import Retention
 from ottla.broker.ports.disk import RealFile
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.kraft_records import parse_snapshot_name
-from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
+from ottla.protocol.metadata_records import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    BeginTransactionRecord,
+    ConfigRecord,
+)
 from ottla.testkit.metadata import add_partitions, alter_configs, create_topic, delete_topic, reserve_producer_ids
 
 
@@ -37,12 +47,12 @@ def fill(broker):
 
 def snapshots(broker, **settings):
     return MetadataSnapshots(
-        broker.cluster.image,
         broker.cluster.metadata_log,
         broker.logs,
         broker.clock,
         broker.turns,
         SnapshotSettings(**settings),
+        Retention(lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.graves, broker.logs.met).look_at,
     )
 
 
@@ -161,12 +171,157 @@ def test_old_snapshots_go_by_size_and_age_and_the_newest_stays(broker):
     assert len(files(broker)) == 1
 
 
-def test_a_log_with_records_that_a_snapshot_would_lose_gets_none(broker):
+def test_a_log_in_which_a_transaction_is_open_gets_none(broker):
     create_topic(broker.cluster, "a")
-    broker.cluster.metadata_log._replay.skipped[18] += 1
+    broker.cluster.metadata_log._replay.apply_record(BeginTransactionRecord("open"))
     broker.turns.event(snapshots(broker).take)
     broker.settle()
     assert files(broker) == []
+
+
+def roll_often(broker):
+    partition = broker.cluster.metadata_log.partition
+    partition.settings = replace(partition.settings, segment_bytes=400, index_interval_bytes=200)
+    return partition
+
+
+def grow(broker, *names):
+    for name in names:
+        create_topic(broker.cluster, name)
+        broker.settle()
+
+
+def names(broker, suffix):
+    return sorted(path.name for path in (broker.directory / "__cluster_metadata-0").glob(f"*{suffix}"))
+
+
+def test_segments_that_the_snapshots_hold_go_and_the_rest_is_what_a_start_needs(broker):
+    partition = roll_often(broker)
+    grow(broker, *"abcdef")
+    first = taken(broker)
+    before = names(broker, ".log")
+    grow(broker, *"ghi")
+    broker.turns.event(snapshots(broker, retention_bytes=1).take)
+    broker.settle()
+    (path,) = files(broker)
+    end_offset = parse_snapshot_name(path.name).end_offset
+    assert partition.log_start_offset == end_offset == partition.log_end_offset
+    (kept,) = names(broker, ".log")
+    assert int(kept.removesuffix(".log")) <= end_offset
+    assert {f"{name}.deleted" for name in before} <= {*names(broker, ".deleted")}
+    assert f"{first.name}.deleted" in names(broker, ".deleted")
+    grow(broker, "j")
+    live = broker.cluster.image
+    for end in (broker.stop, broker.kill):
+        end()
+        broker.start()
+        assert {topic.name for topic in broker.cluster.image.topics.values()} == set("abcdefghij")
+        assert broker.cluster.image.topics.keys() == live.topics.keys()
+        assert names(broker, ".deleted") == []
+
+
+def test_the_log_stays_behind_the_oldest_snapshot_that_stays(broker):
+    partition = roll_often(broker)
+    ends = []
+    for name in "abc":
+        grow(broker, name, name * 2, name * 3)
+        ends.append(parse_snapshot_name(taken(broker).name).end_offset)
+    sizes = [path.stat().st_size for path in files(broker)]
+    bound = partition.size_bytes + sum(sizes) - 1
+    broker.turns.event(lambda: broker.turns.start(snapshots(broker, retention_bytes=bound)._clean(), print, raise_it))
+    broker.settle()
+    assert [parse_snapshot_name(path.name).end_offset for path in files(broker)] == ends[1:]
+    assert partition.log_start_offset == ends[1]
+    assert partition.segments.first_offset <= ends[1]
+
+
+def raise_it(error):
+    raise error
+
+
+def test_old_snapshots_are_looked_for_each_minute_by_the_time_of_their_last_record(broker):
+    grow(broker, "a")
+    old = taken(broker)
+    broker.clock.ms += 1_000
+    grow(broker, "b")
+    new = taken(broker)
+    looking = snapshots(broker, retention_ms=60_500, interval_ms=0)
+
+    def left(ms):
+        broker.clock.ms += ms
+        broker.turns.event(looking.look)
+        broker.settle()
+        return files(broker)
+
+    os.utime(old, (1, 1))
+    assert left(59_400) == [old, new]
+    assert left(200) == [old, new]  # the minute is not over
+    assert left(400) == [new]
+    assert left(10 * 60_000) == [new]
+
+
+def test_what_a_damaged_snapshot_would_replace_stays(broker, caplog):
+    roll_often(broker)
+    grow(broker, "a", "b")
+    older = taken(broker)
+    grow(broker, "c", "d")
+    damaged = taken(broker)
+    grow(broker, "e")
+    broker.stop()
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    broker.start()
+    looking = snapshots(broker, retention_bytes=1)
+    broker.clock.ms += 60_000
+    broker.turns.event(looking.look)
+    broker.settle()
+    assert files(broker) == [older, damaged]
+    assert broker.cluster.metadata_log.partition.log_start_offset == 0
+    grow(broker, "f")
+    broker.turns.event(looking.take)
+    broker.settle()
+    assert len(files(broker)) == 1 and files(broker)[0] not in (older, damaged)
+
+
+def test_segments_below_the_snapshot_may_be_gone_in_any_order(broker):
+    roll_often(broker)
+    grow(broker, *"abcdefgh")
+    path = taken(broker)
+    grow(broker, "i")
+    broker.kill()
+    segments = sorted((broker.directory / "__cluster_metadata-0").glob("*.log"))
+    for segment in segments[1:3]:
+        segment.unlink()
+    (broker.directory / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    broker.start()
+    assert set(broker.cluster.image.topics) == set("abcdefghi")
+    broker.kill()
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(LogDirectoryError, match="is the next that is needed"):
+        broker.start()
+
+
+@pytest.mark.parametrize("failing", range(6))
+def test_a_rename_that_fails_while_the_log_is_trimmed_costs_nothing(broker, monkeypatch, failing):
+    roll_often(broker)
+    grow(broker, *"abcd")
+    taken(broker)
+    grow(broker, *"efgh")
+    rename, count = type(broker.disk).rename, itertools.count()
+
+    def refuse(disk, old, new):
+        if next(count) == failing:
+            raise OSError(errno.EIO, "Input/output error")
+        rename(disk, old, new)
+
+    monkeypatch.setattr(type(broker.disk), "rename", refuse)
+    broker.turns.event(snapshots(broker, retention_bytes=1).take)
+    broker.settle()
+    monkeypatch.undo()
+    assert next(count) > failing
+    assert "Input/output error" in broker.logs.offline
+    broker.kill()
+    broker.start()
+    assert set(broker.cluster.image.topics) == set("abcdefgh")
 
 
 def test_a_stop_in_the_middle_leaves_a_part_that_nobody_reads(broker):
