@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.protocol.errors import ErrorCode
 
 
@@ -15,9 +16,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Describe the directory with the partitions asked for; all of them if the request names no list."""
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("results", "topics")
-    for name, indexes in _wanted(broker, request).items():
+    for name, indexes in (await _wanted(broker, request)).items():
+        broker.turns.charge(ROW_US)
         partitions = reply.rows("results", "topics", "partitions")
         for index in indexes:
+            broker.turns.charge(ROW_US)
             await broker.turns.share()  # to look at a partition may be to open it
             partition = await broker.cluster.opened(name, index)
             if partition is not None and partition.offline is None:
@@ -33,11 +36,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(results=results)
 
 
-def _wanted(broker: Broker, request: Request) -> dict[str, Iterable[int]]:
+async def _wanted(broker: Broker, request: Request) -> dict[str, Iterable[int]]:
     """topic -> partitions, each once."""
     if request.body.topics is None:
         return {name: range(topic.partition_count) for name, topic in broker.cluster.topics.items()}
     asked: dict[str, dict[int, None]] = {}
     for topic in request.body.topics:
         asked.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+        broker.turns.charge(ROW_US + len(topic.partitions) * LOOK_US)
+        await broker.turns.share()
     return dict(asked)

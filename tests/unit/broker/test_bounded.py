@@ -1,0 +1,87 @@
+"""The ledger is charged: every API, asked for as much as its schema allows, pays for what it does and gives way."""
+
+import pytest
+
+from ottla.broker.api.table import TABLE
+from ottla.protocol.api_keys import ApiKey
+from ottla.testkit.furnish import Size, furnish
+from ottla.testkit.greedy import Greed, greedy
+from ottla.testkit.simulation.charged import MOST_EVENT_US
+from ottla.testkit.simulation.schedule import START_MS
+from tests.unit.broker.lone import Lone
+
+SIZE = Size(
+    topics=300,
+    partitions=1_500,
+    groups=300,
+    ids=300,
+    offsets=300,
+    metadata_bytes=4_000,
+    logs=5,
+    records=4_000,
+    start_ms=START_MS,
+)
+# An eighth of what the broker takes.
+ENTRIES, BYTES = 2_048, 128 * 1024
+MOST_US = MOST_EVENT_US / 2
+MOST_UNCHARGED_CALLS = 12_000
+"""What a step of fixed size may do without a charge, some six for each entry of a request."""
+UNCHARGED = {ApiKey.CREATE_TOPICS: 30_000, ApiKey.DESCRIBE_LOG_DIRS: 32_000}
+"""Where a row takes more than its charge: 40 calls for a microsecond, each event is as long as it may be."""
+
+
+@pytest.fixture(scope="module")
+def stage():
+    """A furnished broker, and another one when the state of this is spoiled."""
+    kept = []
+
+    def furnished():
+        if kept and not kept[0].spoiled():
+            return kept
+        lone = Lone()
+        kept[:] = [lone, furnish(lone.ask, lone.rest, SIZE)]
+        lone.mark()
+        return kept
+
+    return furnished
+
+
+def asks(api, state):
+    """One for each array and way to fill it; every flag set."""
+    for ask in greedy(api.key, api.max_version, api.max_version, state, ENTRIES, BYTES):
+        if ask.flags or ask.greed is Greed.ALL:
+            yield ask
+
+
+def held(lone, api, state):
+    """Asks of which an event was too dear, or did what nobody charged for."""
+    most = UNCHARGED.get(api.key, MOST_UNCHARGED_CALLS)
+    for ask in asks(api, state):
+        weight = lone.weigh(ask.message(), ask.version)
+        if weight.us > MOST_US or weight.uncharged_calls > most:
+            yield f"{api.name} {ask.version}, {ask.greed} {ask.array}: {weight}"
+
+
+@pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.name)
+def test_a_greedy_request_is_charged_and_holds_nobody(api, stage):
+    lone, state = stage()
+    assert [*held(lone, api, state)] == []
+    assert lone.bugs == []
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_handler_that_forgets_the_charge_is_seen(stage, rests):
+    """One that asks for its share after each row, too: without a charge it is never spent."""
+    lone, state = stage()
+    api = TABLE[ApiKey.DELETE_GROUPS]
+
+    async def forgetful(broker, request):
+        for group_id in request.body.groups_names:
+            for _ in range(20):
+                group_id.encode()
+            if rests:
+                await broker.turns.share()
+        return await api.handle(broker, request)
+
+    lone.serve_with(api.key, forgetful)
+    assert any("uncharged_calls" in line for line in held(lone, api, state))
