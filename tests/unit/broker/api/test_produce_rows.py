@@ -36,7 +36,9 @@ def serve():
         turns = ChargedTurns(later.append, bugs.append, lambda *held: bugs.append(held))
         broker = SimpleNamespace(
             turns=turns,
-            cluster=SimpleNamespace(partition=lambda topic, index: None, topics_by_id={}),
+            cluster=SimpleNamespace(
+                partition=lambda topic, index: None, is_unopened=lambda topic, index: False, topics_by_id={}
+            ),
             memory=SimpleNamespace(replies=SimpleNamespace(room=Room)),
         )
         ids = [NO_TOPIC_ID] * len(topics) if version >= 13 else []
