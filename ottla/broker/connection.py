@@ -3,7 +3,8 @@
 One request at a time, as Kafka: the next frame is looked at when the reply of the one before is queued, so replies
 leave in request order and a parked Fetch holds what was pipelined behind it. Replies of a turn leave in one write.
 Who pipelines many requests, or small ones with large replies, is served over several turns: others come in between.
-Whose replies do not leave is not served: no more than those of one turn are ever held.
+Whose replies do not leave is not served: no more than those of one turn are ever held. Who has just come waits behind
+those who are here.
 
 A producer that asks for no acks may hang up at once: what it has sent is served all the same (KAFKA-3703). Whoever
 waits for something else has given up.
@@ -44,6 +45,7 @@ class Connection(asyncio.BufferedProtocol):
         "_holding",
         "_holds_frame",
         "_inbox",
+        "_is_new",
         "_on_lost",
         "_outbox",
         "_paused_reading",
@@ -78,6 +80,8 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = False
         self._holds_frame = False
         self._broken = False
+        # No request has been served; thousands may come at once, and begin as the share allows.
+        self._is_new = True
         # The peer has sent all that it will; the request that waits is a Produce.
         self._ended = False
         self._produces = False
@@ -199,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Start requests until one waits, the input ends, too much is unsent, or it is the turn of others."""
-        served = False
+        others_first = self._is_new
         inbox, outbox = self._inbox, self._outbox
         while not (self._busy or self._broken or outbox.paused or self._sending or self._ends_when_sent):
             if self.draining:
@@ -213,11 +217,11 @@ class Connection(asyncio.BufferedProtocol):
             if (
                 outbox.slices
                 or outbox.unsent_bytes > FREE_BYTES
-                or (self._turns.over and (served or waiting_bytes >= LARGE_BYTES))
+                or (self._turns.over and (others_first or waiting_bytes >= LARGE_BYTES))
             ):
                 self._serve_later()
                 return
-            served = True
+            others_first = True
             try:
                 frame = inbox.next_frame()
             except ProtocolError as error:
@@ -229,6 +233,7 @@ class Connection(asyncio.BufferedProtocol):
                 elif inbox.needed_bytes > FREE_BYTES:
                     self._receive_large()
                 return
+            self._is_new = False
             self._busy = self._holds_frame = True
             claim = None if self._holding is None else self._holding.hand_over()
             self._activity = self._dispatcher.start(frame, self.peer, self._send, self._refuse, claim)
@@ -266,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
             self._turns.rest(self._take_up)
 
     def _take_up(self) -> None:
-        self._put_off = False
+        self._put_off = self._is_new = False
         self._go_on()
 
     def _send(self, parts: Sequence[Part], room: Room | None) -> None:

@@ -9,6 +9,9 @@ from typing import Final
 
 from ottla.protocol.steps import RECORD_US as RECORD_US
 
+CONNECTION_US: Final = 100.0
+"""One connection that is accepted, with its transport, and its end."""
+
 REQUEST_US: Final = 40.0
 """One request of any kind: frame, header, handler, reply, its part of the system calls."""
 

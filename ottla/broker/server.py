@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from ottla.broker.collector import Collector
 from ottla.broker.config import Config, Listener
 from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.connection import Connection
+from ottla.broker.costs import CONNECTION_US
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
 from ottla.broker.ports.allocator import give_back_what_is_freed
@@ -72,7 +73,7 @@ class Server:
         self.broker = self._assembly.broker
         _load_codecs()
         try:
-            address = await self._listen(loop)
+            address = await self._listen(loop, turns)
         except OSError:
             await self.stop()
             raise
@@ -97,10 +98,10 @@ class Server:
         self._workers.stop()
         self._collector.stop()
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop) -> str:
+    async def _listen(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> str:
         config = self.config
         listener = config.listener
-        door = _Door(self._assembly, loop)
+        door = _Door(self._assembly, turns, loop)
         self._assembly.on_config_changed = door.change
         try:
             sockets = await bind(loop, listener.host, listener.port)
@@ -120,10 +121,11 @@ class Server:
 class _Door:
     """Decides who comes in, and tells of who does not."""
 
-    def __init__(self, assembly: Assembly, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, assembly: Assembly, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
         """OSError if a limit is for a host that is unknown."""
         self.listener: SocketListener | None = None
         self._assembly = assembly
+        self._turns = turns
         self._config = assembly.config
         self._overrides = _overrides(assembly.config)
         self._admission = Admission(_limits(assembly.config, self._overrides))
@@ -137,6 +139,7 @@ class _Door:
         return wait_ms
 
     def accept(self, ip: str) -> Connection | None:
+        self._turns.charge(CONNECTION_US)
         reason = self._admission.enter(ip)
         if reason is not None:
             self._tell("refused", "Refused connections: %s", reason)
@@ -151,6 +154,12 @@ class _Door:
         self._admission.change(_limits(config, self._overrides))
         if self.listener is not None:
             self.listener.resume()
+
+    def rest(self, go_on: Callable[[], None]) -> bool:
+        if self._turns.over:
+            self._turns.rest(go_on)
+            return True
+        return False
 
     def failed(self, error: OSError) -> None:
         self._tell("failed", "Connections cannot be accepted: %s", shortage(error) or error)

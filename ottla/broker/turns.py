@@ -13,8 +13,8 @@ Rules
 6. Nobody holds the broker. Work whose size a client or the state decides is charged to one ledger (`charge`, at the
    costs of `costs.py`) and asks after each piece whether others are due (`await share()`). Whoever finds the share
    spent rests, and all who rest get one share together per pass of the event loop: requests that have arrived meanwhile
-   go ahead, and a thousand long requests take no more of a pass than one does. A small request does not rest at all,
-   and one of middle size goes ahead of those that have rested often.
+   go ahead, and a thousand long requests take no more of a pass than one does. A small request does not rest at all
+   (but for the first of a connection), and one of middle size goes ahead of those that have rested often.
 """
 
 from collections import deque

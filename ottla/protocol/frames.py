@@ -43,7 +43,7 @@ MAX_ENTRIES: Final = 16_384
 """Most entries that the arrays of one request may have together; a mebibyte could hold half a million."""
 
 INITIAL_BYTES: Final = 65_536
-SMALLEST_BYTES: Final = 512
+SMALLEST_BYTES: Final = 128
 SHARED_BYTES: Final = 262_144
 GROWTH: Final = 4
 RETAINED_BYTES: Final = 2_097_152
@@ -351,6 +351,8 @@ class ReceiveBuffer:
         wanted = max(least, min(self._needed, GROWTH * pending) if self.may_grow else 0, pending + 1)
         if wanted > INITIAL_BYTES:  # some slack, so that a slightly larger next frame fits as well
             wanted = (wanted // INITIAL_BYTES + 2) * INITIAL_BYTES
+        elif self._shared is not None:
+            wanted = -(-wanted // SMALLEST_BYTES) * SMALLEST_BYTES
         self._move(wanted)
 
     def _compact(self) -> None:

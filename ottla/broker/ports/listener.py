@@ -1,18 +1,19 @@
 """Listening sockets, and the accepting of connections one by one. shell
 
 Accepting is ours because the event loop's servers close their socket at the first EMFILE, without a word, and know no
-limits. A connection that has to wait stays in the queue of the socket, which is not looked at until it may come in.
+limits. A connection that has to wait stays in the queue of the socket, which is not looked at until it may come in: so
+do those who come when others are due.
 """
 
 import asyncio
 import errno
 import os
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
 BACKLOG: Final = 1024
-_AT_ONCE: Final = 64
 _PAUSE_MS: Final = 200.0
 _GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EPERM))
 
@@ -28,6 +29,9 @@ class Door(Protocol):
 
     def failed(self, error: OSError) -> None:
         """No connection could be accepted; it is tried again in a moment."""
+
+    def rest(self, go_on: Callable[[], None]) -> bool:
+        """False if one more may be accepted at once; else `go_on` is called when others have been served."""
 
 
 async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
@@ -105,29 +109,40 @@ class Listener:
             self._timer = self._loop.call_later(wait_ms / 1000, self.resume)
 
     def _accept_some(self, listening: socket.socket) -> None:
-        for _ in range(_AT_ONCE):
+        """Accept those who wait, until others are due."""
+        while True:
             wait_ms = self._door.wait_ms()
             if wait_ms:
                 self._pause(wait_ms)
                 return
             try:
-                accepted, address = listening.accept()
+                self._take(*listening.accept())
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno in _GONE:
-                    continue
-                self._pause(_PAUSE_MS)
-                self._door.failed(error)
+                if error.errno not in _GONE:
+                    self._pause(_PAUSE_MS)
+                    self._door.failed(error)
+                    return
+            if self._door.rest(lambda: self._go_on(listening)):
+                self._loop.remove_reader(listening)
                 return
-            protocol = self._door.accept(address[0])
-            if protocol is None:
-                accepted.close()
-                continue
-            accepted.setblocking(False)
-            task = self._loop.create_task(self._connect(protocol, accepted))
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
+
+    def _go_on(self, listening: socket.socket) -> None:
+        if self._looking and listening in self._sockets:
+            self._loop.add_reader(listening, self._accept_some, listening)
+            self._accept_some(listening)
+
+    def _take(self, accepted: socket.socket, address: tuple[Any, ...]) -> None:
+        """Let a connection in, unless it is refused."""
+        protocol = self._door.accept(address[0])
+        if protocol is None:
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        task = self._loop.create_task(self._connect(protocol, accepted))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, protocol: asyncio.BufferedProtocol, accepted: socket.socket) -> None:
         try:

@@ -296,8 +296,22 @@ def test_many_pipelined_requests_are_served_over_several_turns():
     assert peer.sent == struct.pack(f">{count + 1}i", *range(count + 1))
 
 
+def test_who_has_just_come_waits_for_a_share_and_who_is_here_does_not():
+    peer = Peer(echo)
+    peer.turns.charge(SHARE_US)
+    peer.receive(heartbeat(1))
+    assert peer.sent == b""
+    assert peer.next_turn()
+    assert peer.sent == struct.pack(">i", 1)
+    peer.turns.charge(SHARE_US)
+    peer.receive(heartbeat(2))
+    assert peer.sent == struct.pack(">2i", 1, 2)
+
+
 def test_a_fresh_request_goes_ahead_when_the_share_is_spent_unless_it_is_large():
     peer = Peer(echo)
+    peer.receive(heartbeat(0))
+    peer.transport.written.clear()
     peer.turns.charge(SHARE_US)
     peer.receive(heartbeat(1))
     assert peer.sent == struct.pack(">i", 1)

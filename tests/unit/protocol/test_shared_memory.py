@@ -82,9 +82,21 @@ def test_who_waits_for_the_next_request_has_no_memory():
 def test_a_part_of_a_small_frame_takes_little_memory_and_gives_it_back():
     line, rng = Line(SharedMemory()), random.Random(1)
     request = framed(bytes(400))
-    line.receive(request[:100], rng)
+    line.receive(request[:20], rng)
     assert 0 < line.buffer.capacity_bytes <= frames.SMALLEST_BYTES
-    line.receive(request[100:], rng)
+    rest = request[20:]
+    while rest:
+        assert 0 < line.buffer.capacity_bytes <= 2 * len(request)
+        rest = line.receive(rest, rng)
+    assert line.got == [bytes(400)]
+    assert line.buffer.capacity_bytes == 0
+
+
+def test_the_rest_of_a_small_frame_is_received_at_once():
+    line, rng = Line(SharedMemory()), random.Random(1)
+    request = framed(bytes(400))
+    line.receive(request[:100], rng)
+    assert line.receive(request[100:], rng) == b""
     assert line.buffer.capacity_bytes == 0
 
 

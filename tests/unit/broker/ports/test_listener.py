@@ -23,6 +23,8 @@ class Door:
         self.waits = []
         self.failures = []
         self.refuses = False
+        self.others_are_due = False
+        self.resting = []
         self.came = 0
 
     def wait_ms(self):
@@ -32,6 +34,11 @@ class Door:
         assert ip == "127.0.0.1"
         self.came += 1
         return None if self.refuses else Served()
+
+    def rest(self, go_on):
+        if self.others_are_due:
+            self.resting.append(go_on)
+        return self.others_are_due
 
     def failed(self, error):
         self.failures.append(error.errno)
@@ -109,6 +116,37 @@ def test_who_waits_is_served_when_the_time_has_come_or_accepting_is_resumed(run)
         listener.resume()
         assert await waiting == [b"hello"]
         listener.close()
+
+    run(scenario)
+
+
+def test_one_is_accepted_and_the_next_when_others_were_served(run):
+    async def scenario():
+        door = Door()
+        door.others_are_due = True
+        listener = await listening(door)
+        waiting = asyncio.ensure_future(answered(listener.port, 3))
+        for number in range(3):
+            while not door.resting:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.02)
+            assert door.came == number + 1
+            door.resting.pop()()
+        assert await waiting == [b"hello"] * 3
+        listener.close()
+
+    run(scenario)
+
+
+def test_who_rests_accepts_nobody_behind_the_close(run):
+    async def scenario():
+        door = Door()
+        door.others_are_due = True
+        listener = await listening(door)
+        assert await answered(listener.port) == [b"hello"]
+        listener.close()
+        door.resting.pop()()
+        assert door.came == 1
 
     run(scenario)
 
