@@ -14,15 +14,22 @@ pieces are, because a system call costs more than their copy.
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, NamedTuple, cast
 
+from ottla.broker import outbox
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log.partition import Limit, Partition
 from ottla.broker.log.results import Fetched
 from ottla.broker.memory import FREE_BYTES
-from ottla.broker.outbox import Part
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.fetch_wire import INLINE_BYTES, FetchedPartition, FetchedTopic, encode_fetch_response
+from ottla.protocol.fetch_wire import (
+    INLINE_BYTES,
+    FetchedPartition,
+    FetchedTopic,
+    Part,
+    encode_fetch_response,
+    fetch_response_steps,
+)
 
 READ_COMMITTED = 1
 _STABLE: Final = Limit.STABLE
@@ -57,7 +64,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Answer at once when there is enough or something is wrong, else wait for data or the time limit."""
     version, body = request.api_version, request.body
     if version >= 7 and (body.session_id or body.session_epoch not in FULL_FETCH_EPOCHS):
-        return _encode(request, [], ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return _encoded(
+            encode_fetch_response((), version, request.correlation_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        )
     turns = broker.turns
     asks: Asks = {}
     done = 0
@@ -79,7 +88,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
             request.forget_body()
         await _wait_for_data(broker, asks, limit, min_bytes, max_wait_ms)
     topics = await _read(broker, asks, limit, max_bytes)
-    return _encode(request, topics, NO_ERROR)
+    parts: list[Part] = []
+    for cost_us in fetch_response_steps(parts, topics, version, request.correlation_id):
+        turns.charged_us += cost_us
+        await turns.share()
+    return _encoded(parts)
 
 
 def _ask(broker: Broker, version: int, topic: str, row: object) -> Ask:
@@ -253,6 +266,5 @@ def _row(index: int, partition: Partition, taken: Fetched) -> FetchedPartition:
     )
 
 
-def _encode(request: Request, topics: Sequence[FetchedTopic], error: ErrorCode) -> Reply:
-    parts = encode_fetch_response(topics, request.api_version, request.correlation_id, error)
-    return Encoded(cast("list[Part]", parts))
+def _encoded(parts: list[Part]) -> Reply:
+    return Encoded(cast("list[outbox.Part]", parts))

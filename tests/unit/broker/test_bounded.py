@@ -4,6 +4,7 @@ import pytest
 
 from ottla.broker.api.table import TABLE
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
 from ottla.testkit.furnish import Size, furnish
 from ottla.testkit.greedy import Greed, greedy
 from ottla.testkit.simulation.charged import MOST_EVENT_US
@@ -46,17 +47,17 @@ def stage():
     return furnished
 
 
-def asks(api, state):
+def asks(api, state, entries, size_bytes):
     """One for each array and way to fill it; every flag set."""
-    for ask in greedy(api.key, api.max_version, api.max_version, state, ENTRIES, BYTES):
+    for ask in greedy(api.key, api.max_version, api.max_version, state, entries, size_bytes):
         if ask.flags or ask.greed is Greed.ALL:
             yield ask
 
 
-def held(lone, api, state):
+def held(lone, api, state, entries=ENTRIES, size_bytes=BYTES):
     """Asks of which an event was too dear, or did what nobody charged for."""
     most = UNCHARGED.get(api.key, MOST_UNCHARGED_CALLS)
-    for ask in asks(api, state):
+    for ask in asks(api, state, entries, size_bytes):
         weight = lone.weigh(ask.message(), ask.version)
         if weight.us > MOST_US or weight.uncharged_calls > most:
             yield f"{api.name} {ask.version}, {ask.greed} {ask.array}: {weight}"
@@ -66,6 +67,14 @@ def held(lone, api, state):
 def test_a_greedy_request_is_charged_and_holds_nobody(api, stage):
     lone, state = stage()
     assert [*held(lone, api, state)] == []
+    assert lone.bugs == []
+
+
+@pytest.mark.parametrize("key", [ApiKey.FETCH], ids=lambda key: key.title)
+def test_no_step_grows_with_the_rows(key, stage):
+    """Where records go in or out the messages have decoders and encoders of their own: at full size they are seen."""
+    lone, state = stage()
+    assert [*held(lone, TABLE[key], state, MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES)] == []
     assert lone.bugs == []
 
 
