@@ -52,6 +52,9 @@ SYNC_US: Final = 1_000.0
 CONFIGURE_US: Final = 100.0
 """The configs of one topic, made into what its logs act on."""
 
+CONFIG_ENTRY_US: Final = 4.0
+"""One config that is described: its value, and where it comes from."""
+
 PATTERN_BYTE_US: Final = 8.0
 """One byte of a client's regular expression, compiled."""
 

@@ -14,7 +14,7 @@ from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.config import describe_topic, topic_config_problem
-from ottla.broker.costs import CHANGE_US, ROW_US
+from ottla.broker.costs import CHANGE_US, CONFIG_ENTRY_US, ROW_US
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import NO_TOPIC_ID
 
@@ -152,6 +152,7 @@ async def _add(broker: Broker, topics: ReplyRows, asked: Any, outcome: Refused |
         await topics.add(asked.name, NO_TOPIC_ID, outcome.error, outcome.message, configs=None)
         return
     entries = describe_topic(broker.config, _own(asked)) if with_configs else ()
+    broker.turns.charge(len(entries) * CONFIG_ENTRY_US)
     await topics.add(
         name=asked.name,
         topic_id=outcome or NO_TOPIC_ID,

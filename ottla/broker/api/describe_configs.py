@@ -8,6 +8,7 @@ from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.names import topic_name_problem
 from ottla.broker.config import ConfigEntry, describe_broker, describe_cluster, describe_group, describe_topic
+from ottla.broker.costs import CONFIG_ENTRY_US
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 
@@ -21,6 +22,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     once = {(asked.resource_type, asked.resource_name): asked for asked in body.resources}
     for asked in once.values():
         error, message, entries = _entries(broker, asked.resource_type, asked.resource_name)
+        broker.turns.charge(len(entries) * CONFIG_ENTRY_US)
         wanted = frozenset(asked.configuration_keys or ())
         configs = reply.rows("results", "configs")
         for entry in entries:

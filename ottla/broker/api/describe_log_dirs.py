@@ -39,6 +39,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 async def _wanted(broker: Broker, request: Request) -> dict[str, Iterable[int]]:
     """topic -> partitions, each once."""
     if request.body.topics is None:
+        broker.turns.charge(len(broker.cluster.topics) * LOOK_US)
         return {name: range(topic.partition_count) for name, topic in broker.cluster.topics.items()}
     asked: dict[str, dict[int, None]] = {}
     for topic in request.body.topics:

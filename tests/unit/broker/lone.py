@@ -8,9 +8,10 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher
+from ottla.broker.ports.disk import Volume
 from ottla.protocol import codec
 from ottla.testkit.simulation.charged import ChargedTurns
-from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.disk import VOLUME_BYTES, MemoryDisk
 from ottla.testkit.simulation.network import Link, Weather
 from ottla.testkit.simulation.ports import PortCalls
 from ottla.testkit.simulation.schedule import Schedule, VirtualClock
@@ -56,6 +57,12 @@ class WeighedTurns(ChargedTurns):
             self._calls += 1
 
 
+class _Disk(MemoryDisk):
+    def volume(self, path):
+        """One call of a real system; to sum up all files is not the broker's work."""
+        return Volume(path, VOLUME_BYTES, VOLUME_BYTES)
+
+
 class Lone:
     """The broker, and `ask` to send it a request and run everything that follows."""
 
@@ -67,7 +74,7 @@ class Lone:
         self.clock = VirtualClock(self.schedule, PortCalls(), 0.0, lambda work: work())
         self.turns = WeighedTurns(self.clock.next_turn, self.bugs.append, lambda what, cost_us: None)
         self.clock.enter = self.turns.event
-        self.disk = MemoryDisk(PortCalls(), Random(1), lambda work: self.schedule.after(1.0, work))
+        self.disk = _Disk(PortCalls(), Random(1), lambda work: self.schedule.after(1.0, work))
         self.assembly = Assembly(Config(log_dirs="/data", **options), self.clock, self.disk, self.turns)
         self.replies = []
         self.link = None

@@ -25,10 +25,8 @@ SIZE = Size(
 # An eighth of what the broker takes.
 ENTRIES, BYTES = 2_048, 128 * 1024
 MOST_US = MOST_EVENT_US / 2
-MOST_UNCHARGED_CALLS = 12_000
-"""What a step of fixed size may do without a charge, some six for each entry of a request."""
-UNCHARGED = {ApiKey.CREATE_TOPICS: 30_000, ApiKey.DESCRIBE_LOG_DIRS: 32_000}
-"""Where a row takes more than its charge: 40 calls for a microsecond, each event is as long as it may be."""
+MOST_UNCHARGED_CALLS = 10_000
+"""What a step of fixed size may do without a charge, some five for each entry of a request."""
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +54,9 @@ def asks(api, state, entries, size_bytes):
 
 def held(lone, api, state, entries=ENTRIES, size_bytes=BYTES):
     """Asks of which an event was too dear, or did what nobody charged for."""
-    most = UNCHARGED.get(api.key, MOST_UNCHARGED_CALLS)
     for ask in asks(api, state, entries, size_bytes):
         weight = lone.weigh(ask.message(), ask.version)
-        if weight.us > MOST_US or weight.uncharged_calls > most:
+        if weight.us > MOST_US or weight.uncharged_calls > MOST_UNCHARGED_CALLS:
             yield f"{api.name} {ask.version}, {ask.greed} {ask.array}: {weight}"
 
 
