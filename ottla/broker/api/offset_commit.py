@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import with_tables
 from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
@@ -41,7 +41,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
     topics = await commit_rows(broker, body.topics, version >= 6, expire_ms, commit)
     topics = or_else(topics, await durability.of_group(broker, body.group_id))
-    return encoded(request, topics=[(name, NO_TOPIC_ID, partitions) for name, partitions in topics])
+    tables = [(name, NO_TOPIC_ID, partitions) for name, partitions in topics]
+    return await with_tables(broker, request, "topics", "partitions", tables)
 
 
 Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
@@ -72,18 +73,27 @@ async def commit_rows(
     places: list[tuple[list[tuple[int, ErrorCode]], int]] = []
     count = 0
 
-    def commit_known() -> None:
-        for (told, at), row, error in zip(places, known, commit(known), strict=True):
-            told[at] = row.partition, error
-        turns.charge(BATCH_US + STATE_RECORD_US * len(known))
-        known.clear()
-        places.clear()
+    async def settle() -> None:
+        """Commit what is known; topics without rows have been looked at too."""
+        nonlocal count
+        turns.charged_us += ROW_US * count
+        count = 0
+        if known:
+            for (told, at), row, error in zip(places, known, commit(known), strict=True):
+                told[at] = row.partition, error
+            turns.charged_us += BATCH_US + STATE_RECORD_US * len(known)
+            known.clear()
+            places.clear()
+        if turns.rest_is_due:
+            await turns.pause()
 
     for topic in topics:
         name, told = topic.name, list[tuple[int, ErrorCode]]()
         found.append((name, told))
-        turns.charge(ROW_US * len(topic.partitions))
+        count += 1
         for row in topic.partitions:
+            if count >= ROWS_AT_ONCE:
+                await settle()
             count += 1
             index = row.partition_index
             if exists(name, index):
@@ -92,10 +102,7 @@ async def commit_rows(
                 known.append(CommitRow(name, index, row.committed_offset, epoch, metadata, expire_ms))
                 places.append((told, len(told)))
             told.append((index, _UNKNOWN))
-            if count % ROWS_AT_ONCE == 0:
-                if known:
-                    commit_known()
-                await turns.share()
-    if known:
-        commit_known()
+        if count >= ROWS_AT_ONCE:
+            await settle()
+    await settle()
     return found

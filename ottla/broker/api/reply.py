@@ -9,10 +9,11 @@
         await topics.add(topic.name, partitions)
     return reply.finish(topics=topics)
 
-Values are the schema's fields, in its order or by name (see `ottla/protocol/writer.py`). What has few rows, or rows
-that are small and bounded by the request, is encoded in one go with `encoded`.
+Values are the schema's fields, in its order or by name (see `ottla/protocol/writer.py`). What has few rows is encoded
+in one go with `encoded`, which costs less; `with_tables` takes the one or the other.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.context import Broker, Encoded, Request
@@ -23,6 +24,8 @@ from ottla.protocol.writer import Rows, Writer
 
 PIECE_BYTES: Final = 65_536
 """About what a piece holds: its memory is given back when it is sent."""
+FEW_ROWS: Final = 100
+"""No more than this are encoded in one go."""
 SETTLED_BYTES: Final = 1_024
 """Rows are charged for when they have this size together: to charge for each would cost more than to write it."""
 
@@ -89,6 +92,12 @@ class ReplyRows(Rows):
             self.settle()
             await self._reply.rest()
 
+    async def extend(self, rows: Iterable[Sequence[Any]]) -> "ReplyRows":
+        """Write many rows, each the values of one; they are this array."""
+        for row in rows:
+            await self.add(*row)
+        return self
+
     def settle(self) -> None:
         """Charge for the rows that were not charged yet."""
         size_bytes = self.sealed_bytes + len(self.out)
@@ -113,3 +122,16 @@ def encoded(request: Request, *values: Any, **named: Any) -> Encoded:
     """The reply with these fields, encoded at once."""
     encode = codec.response_encoder(request.api_key, request.api_version)
     return Encoded(encode(request.correlation_id, *values, **named), None, named.get("error_code", 0))
+
+
+async def with_tables(
+    broker: Broker, request: Request, outer: str, inner: str, tables: Sequence[Sequence[Any]]
+) -> Encoded:
+    """The reply that is an array `outer` of structs, the last field of which is an array `inner`: [(..., [row])]."""
+    if len(tables) <= FEW_ROWS and sum([len(table[-1]) for table in tables]) <= FEW_ROWS:
+        return encoded(request, **{outer: tables})
+    reply = ReplyBuilder(broker, request)
+    written = reply.rows(outer)
+    for *values, rows in tables:
+        await written.add(*values, await reply.rows(outer, inner).extend(rows))
+    return reply.finish(**{outer: written})

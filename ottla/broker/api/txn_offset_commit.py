@@ -6,12 +6,14 @@ Version notes: 2 adds leader epochs; 3 is flexible and names the member, so that
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from ottla.broker.api import durability, verification
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.offset_commit import commit_rows, or_else
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.broker.costs import LOOK_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
@@ -40,13 +42,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
     topics = await commit_rows(broker, body.topics, version >= 2, -1, commit)
     topics = or_else(topics, await durability.of_group(broker, body.group_id))
-    return encoded(request, topics=topics)
+    return await with_tables(broker, request, "topics", "partitions", topics)
 
 
 async def _join(broker: Broker, request: Request) -> ErrorCode:
     """Add the group's partition to the transaction, unless nothing of the request can be committed anyway."""
-    body, exists = request.body, broker.cluster.has_partition
-    if not any(exists(topic.name, row.partition_index) for topic in body.topics for row in topic.partitions):
+    body = request.body
+    if not await _names_partitions(broker, body.topics):
         return ErrorCode.NONE
     place, said = _said_by_log(broker, request)
     if said is not None:
@@ -54,6 +56,19 @@ async def _join(broker: Broker, request: Request) -> ErrorCode:
     return await verification.add(
         broker, body.transactional_id, body.producer_id, body.producer_epoch, (place,), retry_ms=0
     )
+
+
+async def _names_partitions(broker: Broker, topics: Sequence[Any]) -> bool:
+    """Whether one of them exists: mostly the first."""
+    exists, turns = broker.cluster.has_partition, broker.turns
+    for topic in topics:
+        for row in topic.partitions:
+            if exists(topic.name, row.partition_index):
+                return True
+            turns.charged_us += LOOK_US
+            if turns.rest_is_due:
+                await turns.pause()
+    return False
 
 
 def _verify(broker: Broker, request: Request) -> ErrorCode:
