@@ -3,20 +3,34 @@
 Version notes: 3 takes a batch, static members by their instance id; 4 is flexible; 5 adds a reason, which is ignored.
 """
 
+from typing import Final
+
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import ReplyBuilder, encoded
+from ottla.protocol.errors import NO_ERROR
+
+MEMBERS_AT_ONCE: Final = 500
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Remove each member; an error of the group itself is the error of the request."""
+    """Remove each member; an error of the group itself is the error of the request.
+
+    As many at a time as a share holds; the group is looked at anew each time, as for one request after another.
+    """
     version, body = request.api_version, request.body
-    who = [(body.member_id, None)]
-    if version >= 3:
-        who = [(member.member_id, member.group_instance_id) for member in body.members]
-    error, errors = broker.groups.leave(body.group_id, who)
-    error = error or await durability.of_group(broker, body.group_id)
     if version < 3:
-        return encoded(request, error_code=error or errors[0])
-    members = [(*member, member_error) for member, member_error in zip(who, errors, strict=False)]
-    return encoded(request, error_code=error, members=members)
+        error, errors = broker.groups.leave(body.group_id, [(body.member_id, None)])
+        return encoded(request, error_code=error or await durability.of_group(broker, body.group_id) or errors[0])
+    reply = ReplyBuilder(broker, request)
+    members = reply.rows("members")
+    error = NO_ERROR
+    for start in range(0, max(1, len(body.members)), MEMBERS_AT_ONCE):
+        who = [(each.member_id, each.group_instance_id) for each in body.members[start : start + MEMBERS_AT_ONCE]]
+        error, errors = broker.groups.leave(body.group_id, who)
+        if error:
+            break
+        await members.extend((*member, its_error) for member, its_error in zip(who, errors, strict=True))
+        await broker.turns.share()
+    error = error or await durability.of_group(broker, body.group_id)
+    return reply.finish(error_code=error, members=members)

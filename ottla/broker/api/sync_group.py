@@ -3,9 +3,13 @@
 Version notes: 3 adds static members; 4 is flexible; 5 names protocol type and protocol, which must match the group's.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encoded
+from ottla.broker.costs import LOOK_US
 from ottla.broker.group.members import Caller
 from ottla.broker.group.replies import SyncReply
 from ottla.protocol.errors import ErrorCode
@@ -18,12 +22,24 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return _reply(request, SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     caller = Caller(body.group_id, body.generation_id, body.member_id, body.group_instance_id if version >= 3 else None)
     protocol = (body.protocol_type, body.protocol_name) if version >= 5 else (None, None)
-    sync = broker.groups.sync(caller, protocol, [(item.member_id, bytes(item.assignment)) for item in body.assignments])
+    sync = broker.groups.sync(caller, protocol, await _assignments(broker, body.assignments))
     del body
     request.forget_body()
     reply = await sync
     error = reply.error or await durability.of_group(broker, caller.group_id)
     return _reply(request, SyncReply(error) if error else reply)
+
+
+async def _assignments(broker: Broker, given: Sequence[Any]) -> list[tuple[str, bytes]]:
+    """What the members get; a client may name any number of them."""
+    turns = broker.turns
+    assignments = []
+    for item in given:
+        assignments.append((item.member_id, bytes(item.assignment)))
+        turns.charged_us += LOOK_US
+        if turns.rest_is_due:
+            await turns.pause()
+    return assignments
 
 
 def _reply(request: Request, reply: SyncReply) -> Reply:
