@@ -9,13 +9,13 @@ sent by brokers, for producers of transactions V2 (KIP-890): several transaction
 to be verified (TRANSACTION_ABORTABLE for a partition that the open transaction lacks), internal topics included.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import ReplyBuilder, encoded
+from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encoded
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.broker.costs import ROW_US
+from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.txn.ending import V2
 from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.errors import ErrorCode
@@ -23,8 +23,7 @@ from ottla.protocol.errors import ErrorCode
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
 
-Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
-"""[(topic, [(partition, error)])]."""
+Errors = Mapping[TopicPartition, ErrorCode]
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -32,10 +31,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     version, body = request.api_version, request.body
     if version >= FIRST_VERSION_OF_BROKERS:
         return await _handle_brokers(broker, request)
-    asked = _partitions(body.v3_and_below_topics)
-    broker.turns.charge(len(asked) * ROW_US)
-    refused = _refusals(broker, asked, INTERNAL_TOPICS)
-    if refused:
+    topics = body.v3_and_below_topics
+    asked, errors = await _asked(broker, topics, INTERNAL_TOPICS)
+    if errors:
         default = ErrorCode.OPERATION_NOT_ATTEMPTED
     else:
         default = await broker.transactions.add_partitions(
@@ -46,9 +44,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
         )
         if version < FIRST_VERSION_WITH_FENCED and default is ErrorCode.PRODUCER_FENCED:
             default = ErrorCode.INVALID_PRODUCER_EPOCH
-    errors = {place: refused.get(place, default) for place in asked}
-    rows = _rows(body.v3_and_below_topics, errors)
-    return encoded(request, results_by_topic_v3_and_below=rows)
+    if len(topics) <= FEW_ROWS and len(asked) <= FEW_ROWS:
+        rows = [
+            (topic.name, [(index, errors.get((topic.name, index), default)) for index in topic.partitions])
+            for topic in topics
+        ]
+        return encoded(request, results_by_topic_v3_and_below=rows)
+    reply = ReplyBuilder(broker, request)
+    written = await _written(reply, ("results_by_topic_v3_and_below",), topics, errors, default)
+    return reply.finish(results_by_topic_v3_and_below=written)
 
 
 async def _handle_brokers(broker: Broker, request: Request) -> Reply:
@@ -56,42 +60,60 @@ async def _handle_brokers(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results_by_transaction")
     for transaction in request.body.transactions:
-        errors = await _answer(broker, transaction)
-        if ErrorCode.UNSUPPORTED_VERSION in errors.values():
+        errors, default = await _answer(broker, transaction)
+        if default is ErrorCode.UNSUPPORTED_VERSION:
             # The cluster has no room for transactions V2 (level 0): Kafka's handler breaks off here.
-            return encoded(request, error_code=ErrorCode.UNSUPPORTED_VERSION)
-        await results.add(transaction.transactional_id, _rows(transaction.topics, errors))
+            return encoded(request, error_code=default)
+        path = ("results_by_transaction", "topic_results")
+        rows = await _written(reply, path, transaction.topics, errors, default)
+        await results.add(transaction.transactional_id, rows)
     return reply.finish(results_by_transaction=results)
 
 
-async def _answer(broker: Broker, transaction: Any) -> dict[TopicPartition, ErrorCode]:
-    asked = _partitions(transaction.topics)
-    refused = _refusals(broker, asked, frozenset())
+async def _answer(broker: Broker, transaction: Any) -> tuple[Errors, ErrorCode]:
+    """The errors of some partitions, and that of the others."""
+    asked, refused = await _asked(broker, transaction.topics, frozenset())
     if refused:
-        return {place: refused.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in asked}
+        return refused, ErrorCode.OPERATION_NOT_ATTEMPTED
     owner = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
-        return dict(zip(asked, broker.transactions.verify(*owner, asked), strict=True))
+        broker.turns.charge(len(asked) * LOOK_US)
+        return dict(zip(asked, broker.transactions.verify(*owner, asked), strict=True)), ErrorCode.NONE
     # Nobody waits here for markers: one id would hold up all others of the request, and brokers ask again.
-    return dict.fromkeys(asked, await broker.transactions.add_partitions(*owner, asked, V2, waits=False))
+    return {}, await broker.transactions.add_partitions(*owner, asked, V2, waits=False)
 
 
-def _partitions(topics: Sequence[Any]) -> list[TopicPartition]:
-    return [(topic.name, index) for topic in topics for index in topic.partitions]
+async def _asked(
+    broker: Broker, topics: Sequence[Any], forbidden: frozenset[str]
+) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
+    """The partitions that are named, and those of them that may not be added, with the reason; looked at in shares."""
+    exists, turns = broker.cluster.has_partition, broker.turns
+    asked: list[TopicPartition] = []
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for topic in topics:
+        name = topic.name
+        turns.charged_us += LOOK_US
+        for index in topic.partitions:
+            place = name, index
+            asked.append(place)
+            if name in forbidden:
+                refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not exists(name, index):
+                refused[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            turns.charged_us += ROW_US
+            if turns.rest_is_due:
+                await turns.pause()
+    return asked, refused
 
 
-def _refusals(
-    broker: Broker, asked: Sequence[TopicPartition], forbidden: frozenset[str]
-) -> dict[TopicPartition, ErrorCode]:
-    """The partitions that may not be added, with the reason."""
-    refused = {}
-    for name, index in asked:
-        if name in forbidden:
-            refused[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif not broker.cluster.has_partition(name, index):
-            refused[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return refused
-
-
-def _rows(topics: Sequence[Any], errors: dict[TopicPartition, ErrorCode]) -> Rows:
-    return [(topic.name, [(index, errors[topic.name, index]) for index in topic.partitions]) for topic in topics]
+async def _written(
+    reply: ReplyBuilder, path: tuple[str, ...], topics: Sequence[Any], errors: Errors, default: ErrorCode
+) -> ReplyRows:
+    rows = reply.rows(*path)
+    for topic in topics:
+        name = topic.name
+        partitions = reply.rows(*path, "results_by_partition")
+        for index in topic.partitions:
+            await partitions.add(index, errors.get((name, index), default))
+        await rows.add(name, partitions)
+    return rows

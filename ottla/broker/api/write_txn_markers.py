@@ -13,7 +13,7 @@ of transaction version 0.
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.sinks import TransactionMarker
-from ottla.broker.costs import MARKER_US
+from ottla.broker.costs import LOOK_US, MARKER_US
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ErrorCode
 
@@ -36,7 +36,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
             asked.transaction_version if request.api_version >= FIRST_VERSION_WITH_GENERATION else 0,
         )
         topics = results.setdefault(asked.producer_id, {})
+        broker.turns.charge(LOOK_US)
         for topic in asked.topics:
+            broker.turns.charge(LOOK_US)
+            await broker.turns.share()
             if not topic.partition_indexes:
                 continue
             errors = topics.setdefault(topic.name, {})
@@ -44,6 +47,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 errors[index] = await _write(broker, topic.name, index, marker)
                 broker.turns.charge(MARKER_US)
                 await broker.turns.share()
+        await broker.turns.share()
     await _flush(broker, results)
     return await _reply(broker, request, results)
 
@@ -57,6 +61,8 @@ async def _flush(broker: Broker, results: Results) -> None:
                     wait: Wait[ErrorCode] = Wait(broker.turns)
                     broker.transactions.sink.when_durable(name, index, wait.wake)
                     errors[index] = await wait
+                broker.turns.charge(LOOK_US)
+                await broker.turns.share()
 
 
 async def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:
@@ -75,6 +81,7 @@ async def _reply(broker: Broker, request: Request, results: Results) -> Reply:
         if topics:
             rows = reply.rows("markers", "topics")
             for name, errors in topics.items():
-                await rows.add(name, errors.items())
+                partitions = reply.rows("markers", "topics", "partitions")
+                await rows.add(name, await partitions.extend(errors.items()))
             await markers.add(producer_id, rows)
     return reply.finish(markers=markers)

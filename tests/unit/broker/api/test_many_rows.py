@@ -1,0 +1,94 @@
+"""Requests of many rows: what they ask for is done and answered in shares, and the answer is that of few."""
+
+import pytest
+
+from ottla.broker.api import add_partitions_to_txn, reply
+from ottla.broker.api.leave_group import MEMBERS_AT_ONCE
+from ottla.broker.turns import SHARE_US
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from ottla.testkit.furnish import furnish, message
+from tests.unit.broker.lone import Lone
+from tests.unit.broker.test_bounded import SIZE
+
+MANY = 5_000
+MOST_US = 2 * SHARE_US
+MOST_UNCHARGED_CALLS = 1_000
+"""Less than one for each row."""
+OF_PRODUCER = {"transactional_id": "txn", "producer_id": 0, "producer_epoch": 0}
+IN_GROUP = {"group_id": "g", "generation_id": -1, "member_id": ""}
+
+
+def offsets(count, **fields):
+    rows = [{"partition_index": index, "committed_offset": 1, "committed_metadata": ""} for index in range(count)]
+    return {"topics": [{"name": "none", "partitions": rows}, {"name": "nor-this", "partitions": rows[:1]}], **fields}
+
+
+def partitions(count):
+    return [{"name": "none", "partitions": [*range(count)]}, {"name": "nor-this", "partitions": [0]}]
+
+
+def requests(count):
+    """(API, version, fields)."""
+    yield K.OFFSET_COMMIT, 8, offsets(count, group_id="g", generation_id_or_member_epoch=-1, member_id="")
+    yield K.TXN_OFFSET_COMMIT, 2, offsets(count, group_id="g", **OF_PRODUCER)
+    yield K.TXN_OFFSET_COMMIT, 5, offsets(count, **IN_GROUP, **OF_PRODUCER)
+    of_clients = {f"v3_and_below_{name}": value for name, value in OF_PRODUCER.items()}
+    yield K.ADD_PARTITIONS_TO_TXN, 3, {**of_clients, "v3_and_below_topics": partitions(count)}
+    transactions = [{**OF_PRODUCER, "verify_only": verify, "topics": partitions(count)} for verify in (True, False)]
+    yield K.ADD_PARTITIONS_TO_TXN, 5, {"transactions": transactions}
+    marker = {"producer_id": 0, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0}
+    topics = [{"name": "none", "partition_indexes": [*range(count)]}]
+    yield K.WRITE_TXN_MARKERS, 1, {"markers": [{**marker, "topics": topics}]}
+    members = [{"member_id": f"m-{number}"} for number in range(count)]
+    yield K.LEAVE_GROUP, 5, {"group_id": "group-00000", "members": members}
+    given = [{"member_id": f"m-{number}", "assignment": b"a"} for number in range(count)]
+    yield K.SYNC_GROUP, 4, {**IN_GROUP, "group_instance_id": None, "assignments": given}
+
+
+CASES = range(len([*requests(1)]))
+IDS = [f"{api.title} {version}" for api, version, _ in requests(1)]
+
+
+@pytest.fixture(scope="module")
+def lone():
+    lone = Lone()
+    furnish(lone.ask, lone.rest, SIZE._replace(topics=2, partitions=2, groups=1, ids=1, offsets=1, logs=1, records=1))
+    return lone
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_many_rows_are_answered_in_shares(lone, case):
+    key, version, fields = [*requests(MANY)][case]
+    weight = lone.weigh(message(key, version, **fields), version)
+    assert weight.us < MOST_US and weight.uncharged_calls < MOST_UNCHARGED_CALLS
+    assert lone.bugs == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_what_is_written_in_shares_is_what_is_written_at_once(lone, case, monkeypatch):
+    key, version, fields = [*requests(reply.FEW_ROWS + 1)][case]
+    in_shares = lone.serve(message(key, version, **fields), version)
+    for module in (reply, add_partitions_to_txn):
+        monkeypatch.setattr(module, "FEW_ROWS", MANY)
+    assert lone.serve(message(key, version, **fields), version) == in_shares
+    codec.decode_response(key, version, in_shares[4:])
+
+
+def test_members_leave_that_stand_far_apart_in_the_request():
+    lone = Lone(group_initial_rebalance_delay_ms=0)
+    furnish(lone.ask, lone.rest, SIZE._replace(topics=2, partitions=2, groups=1, ids=1, offsets=1, logs=1, records=1))
+    for name in ("first", "last"):
+        asked = {"group_id": "g", "group_instance_id": name, "member_id": "", "protocol_type": "consumer"}
+        asked |= {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 500}
+        protocols = [{"name": "range", "metadata": b""}]
+        joined = lone.ask(K.JOIN_GROUP, 5, message(K.JOIN_GROUP, 5, **asked, protocols=protocols))
+        assert joined.error_code == 0
+    nobody = [{"member_id": f"nobody-{number}"} for number in range(2 * MEMBERS_AT_ONCE)]
+    who = [{"member_id": "", "group_instance_id": name} for name in ("first", "last")]
+    left = lone.ask(K.LEAVE_GROUP, 4, message(K.LEAVE_GROUP, 4, group_id="g", members=[who[0], *nobody, who[1]]))
+    errors = [member.error_code for member in left.members]
+    assert left.error_code == 0 and errors == [0, *[E.UNKNOWN_MEMBER_ID] * len(nobody), 0]
+    described = lone.ask(K.DESCRIBE_GROUPS, 4, message(K.DESCRIBE_GROUPS, 4, groups=["g"]))
+    assert described.groups[0].group_state == "Empty"
