@@ -352,6 +352,9 @@ class DeafSink:
         self.hearing -= 1
         return self.leaders.write_marker(topic, index, marker)
 
+    def when_durable(self, topic, index, callback):
+        self.leaders.when_durable(topic, index, callback)
+
 
 class LogsBroker:
     """What `server.py` builds, without sockets, on a virtual clock."""
