@@ -10,7 +10,7 @@ def fetch(commits, group_id, topics, stable):
         return error, []
     if topics is None:
         by_topic = {}
-        for topic, index in offsets.committed:
+        for topic, index in offsets.known()[0]:
             by_topic.setdefault(topic, []).append(index)
         topics = by_topic.items()
     return error, [

@@ -6,6 +6,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -156,10 +157,11 @@ class Directory:
                 for header, batch in log.segments.scan(log.log_start_offset):
                     for said in replay_batch(header, batch):
                         store.apply(index, said, 0)
-        return [
-            GroupView(group, len(entry.offsets.committed), len(entry.offsets.unstable))
-            for group, entry in sorted(store.entries.items())
-        ]
+        views = []
+        for group, entry in sorted(store.entries.items()):
+            committed, pending = entry.offsets.known()
+            views.append(GroupView(group, len(committed), len(set(chain.from_iterable(pending.values())))))
+        return views
 
     def _partitions_of(self, topic: str) -> Iterator[tuple[str, int]]:
         for name in self.partitions:

@@ -12,7 +12,7 @@ from typing import Any
 from ottla.broker.api import durability
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
-from ottla.broker.costs import REPLY_ROW_US
+from ottla.broker.costs import LOOK_US, REPLY_ROW_US
 from ottla.broker.group.commits import fetched
 from ottla.broker.group.offsets import GroupOffsets
 from ottla.protocol.errors import ErrorCode
@@ -59,7 +59,9 @@ class _Answer:
         for topic, indexes in asked.items():
             partitions = self.reply.rows(*self._path, "partitions")
             for index in indexes:
-                found = fetched(offsets, (topic, index), self._stable)
+                key = (topic, index)
+                found = fetched(offsets, key, self._stable)
+                self._broker.turns.charge(LOOK_US * offsets.depth(key))
                 await partitions.add(index, found.offset, found.leader_epoch, found.metadata, found.error)
             await topics.add(name=topic, partitions=partitions)
         # What is seen here must not be taken back.
@@ -76,8 +78,10 @@ class _Answer:
     async def _committed(self, offsets: GroupOffsets) -> Asked:
         """Every partition that has an offset."""
         asked: Asked = {}
-        for topic, index in list(offsets.committed):
-            asked.setdefault(topic, {})[index] = None
+        for key in offsets.places():
+            if offsets.get(key) is not None:
+                topic, index = key
+                asked.setdefault(topic, {})[index] = None
             await self._looked_at()
         return asked
 

@@ -117,6 +117,7 @@ class OffsetCommits:
         if not result.error:
             settled = self._directory.store.end_transaction(index, marker.producer_id, marker.commit)
             self._turns.charge(ROW_US * settled)
+            self._directory.settle_soon()
         return result.error
 
     def _commit_error(self, entry: Entry, caller: Caller, transactional: bool) -> ErrorCode:
@@ -163,7 +164,7 @@ def fetched(offsets: GroupOffsets, key: Key, require_stable: bool) -> FetchedOff
     that is not good enough."""
     if require_stable and offsets.is_unstable(key):
         return UNSTABLE
-    committed = offsets.committed.get(key)
+    committed = offsets.get(key)
     if committed is None:
         return NOTHING_COMMITTED
     value = committed.value

@@ -7,6 +7,7 @@ would send consumers back.
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
@@ -23,6 +24,9 @@ from ottla.protocol.state_records import GroupKey, GroupValue
 
 log = logging.getLogger("ottla.group")
 
+SETTLE_US: Final = 0.6
+"""One offset of a transaction that has ended, put among the committed ones or dropped."""
+
 
 class GroupDirectory:
     """The groups of one broker and the partitions that hold them."""
@@ -34,6 +38,7 @@ class GroupDirectory:
         self.store = GroupStore(initial_rebalance_delay_ms)
         self.loading: set[int] = set()
         self._damaged: set[int] = set()
+        self._settling = False
 
     async def load(self, on_loaded: Callable[[Entry], None]) -> None:
         """Load what stands in `__consumer_offsets`, in shares. A partition that breaks does not hold up the next."""
@@ -71,6 +76,31 @@ class GroupDirectory:
                 self._turns.charge(STATE_RECORD_US)
             self._turns.charge(BATCH_US + len(batch) * STATE_BYTE_US)
             await self._turns.share()
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Settle what large transactions have left, in shares. None is left when this returns."""
+        while count := self.store.settle():
+            self._turns.charge(SETTLE_US * count)
+            await self._turns.share()
+
+    def settle_soon(self) -> None:
+        """`settle`, on nobody's account."""
+        if self._settling or self.store.is_settled:
+            return
+        self._settling = True
+
+        def settled(_none: None) -> None:
+            self._settling = False
+
+        def failed(error: Exception) -> None:
+            self._settling = False
+            raise error
+
+        def start() -> None:
+            self._turns.start(self.settle(), settled, failed)
+
+        self._turns.rest(start)
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group, whether FindCoordinator has made it or not."""

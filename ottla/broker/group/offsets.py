@@ -3,8 +3,15 @@
 A plain commit counts at once. An offset that was committed in a transaction is pending until the producer's marker:
 COMMIT makes it the committed one if no later record overtook it in the log, ABORT drops it (KIP-447).
 Order is decided by the offset of the commit's record in `__consumer_offsets`, live and in replay alike.
+
+A marker may end a transaction with any number of offsets in any number of groups, and all of them count from the same
+moment. So each of them refers to its transaction; the marker writes the outcome there and nowhere else, and readers go
+by it. To put what an ended transaction said among the committed offsets, or to drop it, changes nothing that can be
+read, and is done by and by (`OffsetTransaction.settle`).
 """
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from ottla.protocol.state_records import OffsetValue
@@ -20,71 +27,122 @@ class Committed(NamedTuple):
     record_offset: int
 
 
-class GroupOffsets:
-    """The offsets of one group."""
+class OffsetTransaction:
+    """The transaction of one producer in one partition of `__consumer_offsets`.
 
-    __slots__ = ("committed", "pending", "unstable")
+    `committed` is None while it is open. `places` are the offsets that are to be settled when it has ended.
+    """
+
+    __slots__ = ("committed", "places", "producer_id")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.committed: bool | None = None
+        self.places: list[tuple[GroupOffsets, Key]] = []
+
+    def settle(self, most: int) -> int:
+        """Put so many of its offsets where they belong now that it has ended; how many there were."""
+        places = self.places
+        count = min(most, len(places))
+        for _ in range(count):
+            offsets, key = places.pop()
+            offsets.settle(key, self)
+        return count
+
+
+class GroupOffsets:
+    """The offsets of one group.
+
+    `committed` and `in_transactions` are for this module: what an ended transaction has left may stand in either.
+    """
+
+    __slots__ = ("committed", "in_transactions")
 
     def __init__(self) -> None:
         self.committed: dict[Key, Committed] = {}
-        self.pending: dict[int, dict[Key, Committed]] = {}
-        self.unstable: dict[Key, set[int]] = {}
+        self.in_transactions: dict[Key, dict[OffsetTransaction, Committed]] = {}
 
     def commit(self, key: Key, value: OffsetValue, record_offset: int) -> None:
         """A commit outside of transactions."""
         self.committed[key] = Committed(value, record_offset)
 
-    def commit_pending(self, producer_id: int, key: Key, value: OffsetValue, record_offset: int) -> None:
-        """A commit inside the open transaction of `producer_id`."""
-        self.pending.setdefault(producer_id, {})[key] = Committed(value, record_offset)
-        self.unstable.setdefault(key, set()).add(producer_id)
+    def commit_pending(self, transaction: OffsetTransaction, key: Key, value: OffsetValue, record_offset: int) -> None:
+        """A commit inside a transaction that is open."""
+        by_transaction = self.in_transactions.get(key)
+        if by_transaction is None:
+            by_transaction = self.in_transactions[key] = {}
+        if transaction not in by_transaction:
+            transaction.places.append((self, key))
+        by_transaction[transaction] = Committed(value, record_offset)
 
-    def end_transaction(self, producer_id: int, commit: bool) -> int:
-        """The producer's marker was written; how many offsets it has settled."""
-        pending = self.pending.pop(producer_id, {})
-        for key, ended in pending.items():
-            self._settle(key, producer_id)
-            if not commit:
-                continue
+    def settle(self, key: Key, transaction: OffsetTransaction) -> None:
+        """What an ended transaction said of a key becomes the committed offset, or goes."""
+        by_transaction = self.in_transactions.get(key)
+        said = None if by_transaction is None else by_transaction.pop(transaction, None)
+        if said is None:
+            return  # there was a tombstone
+        if not by_transaction:
+            del self.in_transactions[key]
+        if transaction.committed:
             current = self.committed.get(key)
-            if current is None or ended.record_offset > current.record_offset:
-                self.committed[key] = ended
-        return len(pending)
+            if current is None or said.record_offset > current.record_offset:
+                self.committed[key] = said
 
     def remove(self, key: Key) -> None:
         """A tombstone: the committed offset and every pending one of the key are gone."""
         self.committed.pop(key, None)
-        for producer_id in self.unstable.pop(key, ()):
-            of_producer = self.pending[producer_id]
-            del of_producer[key]
-            if not of_producer:
-                del self.pending[producer_id]
+        self.in_transactions.pop(key, None)
+
+    def get(self, key: Key) -> Committed | None:
+        """The committed offset of a key."""
+        current = self.committed.get(key)
+        by_transaction = self.in_transactions.get(key)
+        if by_transaction is not None:
+            for transaction, said in by_transaction.items():
+                if transaction.committed and (current is None or said.record_offset > current.record_offset):
+                    current = said
+        return current
 
     def is_unstable(self, key: Key) -> bool:
         """Whether an open transaction covers the key."""
-        return key in self.unstable
+        by_transaction = self.in_transactions.get(key)
+        return by_transaction is not None and any(each.committed is None for each in by_transaction)
+
+    def depth(self, key: Key) -> int:
+        """How many transactions are looked at to tell of a key."""
+        return len(self.in_transactions.get(key, ()))
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is committed or pending."""
-        return not self.committed and not self.unstable
+        """Whether nothing is committed or pending. What aborted transactions have left is looked through."""
+        return not self.committed and not any(key in self for key in self.in_transactions)
+
+    @property
+    def at_most(self) -> int:
+        """There are no more keys than this."""
+        return len(self.committed) + len(self.in_transactions)
 
     def last_offset(self, key: Key) -> int:
         """The offset of the last record of a key, pending ones included; -1 when there is none."""
-        told = [self.pending[producer_id][key] for producer_id in self.unstable.get(key, ())]
+        by_transaction = self.in_transactions.get(key, {})
+        told = [each for transaction, each in by_transaction.items() if transaction.committed is not False]
         if key in self.committed:
             told.append(self.committed[key])
         return max((each.record_offset for each in told), default=-1)
 
-    def places(self) -> list[Key]:
-        """Every key with a committed offset, then those with a pending one alone."""
-        return [*dict.fromkeys((*self.committed, *self.unstable))]
+    def places(self) -> Iterator[Key]:
+        """Every key that has a committed or a pending offset now. Some may be told twice, or have none any more."""
+        return chain([*self.committed], [*self.in_transactions])
+
+    def known(self) -> tuple[dict[Key, Committed], dict[int, dict[Key, Committed]]]:
+        """All that is committed by key, and all that is pending by producer and key: what must equal a replay."""
+        pending: dict[int, dict[Key, Committed]] = {}
+        for key in self.in_transactions:
+            for transaction, said in self.in_transactions[key].items():
+                if transaction.committed is None:
+                    pending.setdefault(transaction.producer_id, {})[key] = said
+        found = ((key, self.get(key)) for key in self.places())
+        return {key: committed for key, committed in found if committed is not None}, pending
 
     def __contains__(self, key: Key) -> bool:
-        return key in self.committed or key in self.unstable
-
-    def _settle(self, key: Key, producer_id: int) -> None:
-        producers = self.unstable[key]
-        producers.discard(producer_id)
-        if not producers:
-            del self.unstable[key]
+        return self.get(key) is not None or self.is_unstable(key)

@@ -12,7 +12,8 @@ Source: `OffsetMetadataManager.cleanupExpiredOffsets`, `deleteOffsets`, `deleteA
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from ottla.broker.costs import BATCH_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
@@ -72,18 +73,22 @@ class Removal:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if entry.group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        places = entry.offsets.places()
-        if len(places) <= _keys_at_once(group_id):
-            return self._bury(entry, places) or self._directory.change_group(entry.index, group_id, None)
+        offsets = entry.offsets
+        if offsets.at_most <= _keys_at_once(group_id):
+            error = self._bury(entry, {key: None for key in offsets.places() if key in offsets})
+            return error or self._directory.change_group(entry.index, group_id, None)
         return await self._apart(group_id, self._delete_in_portions(entry))
 
     async def _delete_in_portions(self, entry: Entry) -> ErrorCode:
         group_id = entry.group.group_id
         entry.ending = True
         try:
-            while places := entry.offsets.places():
-                for some in self._portions(group_id, places):
-                    error = self._bury(entry, some)
+            while True:
+                await self._directory.settle()
+                if not entry.offsets.at_most:
+                    break
+                for some in self._portions(group_id, entry.offsets.places()):
+                    error = self._bury(entry, [key for key in some if key in entry.offsets])
                     if error:
                         return error
                     await self._turns.share()
@@ -163,8 +168,7 @@ class Removal:
 
     async def _expire_group(self, entry: Entry) -> None:
         self._turns.charge(ROW_US)
-        places = [*entry.offsets.committed]
-        for some in self._portions(entry.group.group_id, places):
+        for some in self._portions(entry.group.group_id, entry.offsets.places()):
             if not await self._may_expire(entry):
                 return
             now_ms = self._clock.now_ms()
@@ -172,6 +176,7 @@ class Removal:
             if self._bury(entry, [place for place in some if self._is_expired(group, offsets, place, now_ms)]):
                 return
             await self._turns.share()
+        await self._directory.settle()
         if self._is_there(entry) and entry.group.state is GroupState.EMPTY and entry.offsets.is_empty:
             self._turns.charge(BATCH_US + STATE_RECORD_US)
             self._directory.change_group(entry.index, entry.group.group_id, None)
@@ -187,7 +192,7 @@ class Removal:
         return group.state is GroupState.STABLE and group.is_of_consumers and group.subscribed is not None
 
     def _is_expired(self, group: Group, offsets: GroupOffsets, place: Key, now_ms: int) -> bool:
-        committed = offsets.committed.get(place)
+        committed = offsets.get(place)
         if committed is None or offsets.is_unstable(place) or group.is_subscribed(place[0]):
             return False
         value = committed.value
@@ -206,19 +211,26 @@ class Removal:
             gone, self._gone = self._gone, {}
             refused: set[int] = set()
             for entry in [*self._directory.store.entries.values()]:
-                places = entry.offsets.places()
-                self._turns.charge(ROW_US + PLACE_US * len(places))
-                keys = [key for key in places if key[0] in gone]
+                keys = await self._keys_of_topics(entry, gone)
                 if entry.index not in refused and not await self._forget_keys(entry, keys, gone):
                     refused.add(entry.index)
                 await self._turns.share()
 
+    async def _keys_of_topics(self, entry: Entry, topics: Container[str]) -> list[Key]:
+        self._turns.charge(ROW_US)
+        found: list[Key] = []
+        for some in _chunks(entry.offsets.places(), NAMES_AT_ONCE):
+            self._turns.charge(PLACE_US * len(some))
+            found += [key for key in some if key[0] in topics]
+            await self._turns.share()
+        return found
+
     async def _forget_keys(self, entry: Entry, keys: Sequence[Key], gone: Mapping[str, Mapping[int, int]]) -> bool:
+        offsets, ends = entry.offsets, {topic: of_logs.get(entry.index, 0) for topic, of_logs in gone.items()}
         for some in self._portions(entry.group.group_id, keys):
             if not self._is_there(entry) or entry.index in self._directory.loading:
                 return True
-            old = [key for key in some if entry.offsets.last_offset(key) < gone[key[0]].get(entry.index, 0)]
-            error = self._bury(entry, old)
+            error = self._bury(entry, [key for key in some if 0 <= offsets.last_offset(key) < ends[key[0]]])
             if error:
                 log.error("Offsets of deleted topics stay in partition %d: %s", entry.index, error.name)
                 return False
@@ -234,10 +246,9 @@ class Removal:
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    def _portions(self, group_id: str, keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+    def _portions(self, group_id: str, keys: Iterable[Key]) -> Iterator[Sequence[Key]]:
         """The keys, as many at a time as go into one batch."""
-        most = _keys_at_once(group_id)
-        return (keys[start : start + most] for start in range(0, len(keys), most))
+        return _chunks(keys, _keys_at_once(group_id))
 
     def _bury(self, entry: Entry, keys: Iterable[Key]) -> ErrorCode:
         """Log tombstones of some offsets of a group in one batch, and apply them."""
@@ -279,3 +290,10 @@ def _keys_at_once(group_id: str) -> int:
     """How many tombstones of a group go into one batch."""
     # A topic's name has at most 249 bytes, the rest of a record some 30.
     return max(1, min(KEYS_AT_ONCE, BATCH_BYTES // (4 * len(group_id) + 300)))
+
+
+def _chunks(keys: Iterable[Key], most: int) -> Iterator[Sequence[Key]]:
+    """So many keys at a time, each of them once in a chunk."""
+    rest = iter(keys)
+    while some := [*islice(rest, most)]:
+        yield [*dict.fromkeys(some)]

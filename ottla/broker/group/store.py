@@ -4,13 +4,19 @@
 names it, a commit in a transaction that was aborted included, to its tombstone.
 """
 
+from collections import deque
+from typing import Final
+
 from ottla.broker.group.log import Replayed
 from ottla.broker.group.machine import Group
-from ottla.broker.group.offsets import GroupOffsets
+from ottla.broker.group.offsets import GroupOffsets, OffsetTransaction
 from ottla.broker.group.replies import JoinReply, SyncReply
 from ottla.broker.ports.clock import Timer
 from ottla.broker.turns import Wait
 from ottla.protocol.state_records import GroupKey, GroupValue, OffsetKey, OffsetValue
+
+SETTLED_AT_ONCE: Final = 200
+"""Offsets of an ended transaction that are settled in one step."""
 
 
 class Entry:
@@ -44,7 +50,8 @@ class GroupStore:
     def __init__(self, initial_delay_ms: int) -> None:
         self.entries: dict[str, Entry] = {}
         self._initial_delay_ms = initial_delay_ms
-        self._open: dict[tuple[int, int], set[str]] = {}
+        self._open: dict[tuple[int, int], OffsetTransaction] = {}
+        self._ended: deque[OffsetTransaction] = deque()
 
     def obtain(self, group_id: str, index: int, wall_ms: int) -> Entry:
         """The group, created Empty when there is none."""
@@ -71,13 +78,33 @@ class GroupStore:
     def end_transaction(self, index: int, producer_id: int, commit: bool) -> int:
         """A marker of `producer_id` in offsets partition `index`: its pending offsets count now, or never.
 
-        How many there were.
+        How many were settled; those of a large transaction are left to `settle`.
         """
-        count = 0
-        for group_id in self._open.pop((index, producer_id), ()):
-            entry = self.entries.get(group_id)
-            if entry is not None:
-                count += entry.offsets.end_transaction(producer_id, commit)
+        transaction = self._open.pop((index, producer_id), None)
+        if transaction is None:
+            return 0
+        transaction.committed = commit
+        places = transaction.places
+        if len(places) > SETTLED_AT_ONCE:
+            self._ended.append(transaction)
+            return 0
+        for offsets, key in places:
+            offsets.settle(key, transaction)
+        return len(places)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `settle` has nothing to do."""
+        return not self._ended
+
+    def settle(self) -> int:
+        """Settle some offsets of a large transaction that has ended; how many there were."""
+        if not self._ended:
+            return 0
+        transaction = self._ended[0]
+        count = transaction.settle(SETTLED_AT_ONCE)
+        if not transaction.places:
+            self._ended.popleft()
         return count
 
     def _apply_offset(self, index: int, said: Replayed, key: OffsetKey, value: OffsetValue, wall_ms: int) -> None:
@@ -85,9 +112,11 @@ class GroupStore:
         place = (key.topic, key.partition)
         if said.producer_id < 0:
             offsets.commit(place, value, said.record_offset)
-        else:
-            offsets.commit_pending(said.producer_id, place, value, said.record_offset)
-            self._open.setdefault((index, said.producer_id), set()).add(key.group)
+            return
+        transaction = self._open.get((index, said.producer_id))
+        if transaction is None:
+            transaction = self._open[index, said.producer_id] = OffsetTransaction(said.producer_id)
+        offsets.commit_pending(transaction, place, value, said.record_offset)
 
     def _remove_offset(self, key: OffsetKey) -> None:
         entry = self.entries.get(key.group)

@@ -48,8 +48,8 @@ def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Gh
     for group_id in sorted(live.keys() | groups.entries.keys()):
         left, right = live.get(group_id), groups.entries.get(group_id)
         # A group whose members have not been told their shares yet is in no log.
-        found = NO_OFFSETS if left is None else (left.offsets.committed, left.offsets.pending)
-        replayed = NO_OFFSETS if right is None else (right.offsets.committed, right.offsets.pending)
+        found = NO_OFFSETS if left is None else left.offsets.known()
+        replayed = NO_OFFSETS if right is None else right.offsets.known()
         if found != replayed:
             yield f"group {group_id} holds {found}, its log {replayed}"
 

@@ -1,59 +1,184 @@
 """Committed and pending offsets of a group (KIP-447)."""
 
-from ottla.broker.group.offsets import GroupOffsets
-from ottla.protocol.state_records import OffsetValue
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.broker.group import store as store_module
+from ottla.broker.group.log import Replayed
+from ottla.broker.group.offsets import Committed
+from ottla.broker.group.store import GroupStore
+from ottla.protocol.state_records import OffsetKey, OffsetValue
 
 KEY = ("ledger", 0)
 
 
-def value(offset):
-    return OffsetValue(offset, -1, "", 0)
+class Log:
+    """The groups of one offsets partition, told record by record."""
 
+    def __init__(self):
+        self.store, self.end = GroupStore(0), 0
 
-def committed(offsets, key=KEY):
-    found = offsets.committed.get(key)
-    return None if found is None else found.value.offset
+    def say(self, producer_id, key, value, committed=False):
+        self.store.apply(0, Replayed(producer_id, self.end, key, value, committed), 0)
+        self.end += 1
+
+    def commit(self, offset, producer_id=-1, key=KEY, group="g"):
+        self.say(producer_id, OffsetKey(group, *key), OffsetValue(offset, -1, "", 0))
+
+    def remove(self, key=KEY, group="g"):
+        self.say(-1, OffsetKey(group, *key), None)
+
+    def mark(self, producer_id, commit):
+        self.say(producer_id, None, None, commit)
+
+    def offsets(self, group="g"):
+        return self.store.entries[group].offsets
+
+    def committed(self, key=KEY, group="g"):
+        found = self.offsets(group).get(key)
+        return None if found is None else found.value.offset
 
 
 def test_pending_offset_counts_only_after_the_commit_marker():
-    offsets = GroupOffsets()
-    offsets.commit_pending(7, KEY, value(10), 0)
-    assert committed(offsets) is None and offsets.is_unstable(KEY)
-    offsets.end_transaction(7, commit=True)
-    assert committed(offsets) == 10 and not offsets.is_unstable(KEY)
+    log = Log()
+    log.commit(10, 7)
+    assert log.committed() is None and log.offsets().is_unstable(KEY)
+    log.mark(7, commit=True)
+    assert log.committed() == 10 and not log.offsets().is_unstable(KEY)
 
 
 def test_abort_marker_drops_the_pending_offset():
-    offsets = GroupOffsets()
-    offsets.commit(KEY, value(5), 0)
-    offsets.commit_pending(7, KEY, value(10), 1)
-    offsets.end_transaction(7, commit=False)
-    assert committed(offsets) == 5 and not offsets.is_unstable(KEY)
+    log = Log()
+    log.commit(5)
+    log.commit(10, 7)
+    log.mark(7, commit=False)
+    assert log.committed() == 5 and not log.offsets().is_unstable(KEY)
 
 
 def test_plain_commit_that_came_later_in_the_log_wins_over_the_marker():
-    offsets = GroupOffsets()
-    offsets.commit_pending(7, KEY, value(10), 1)
-    offsets.commit(KEY, value(20), 2)
-    offsets.end_transaction(7, commit=True)
-    assert committed(offsets) == 20
+    log = Log()
+    log.commit(10, 7)
+    log.commit(20)
+    log.mark(7, commit=True)
+    assert log.committed() == 20
 
 
 def test_key_stays_unstable_until_every_covering_transaction_ends():
-    offsets = GroupOffsets()
-    offsets.commit_pending(7, KEY, value(10), 1)
-    offsets.commit_pending(8, KEY, value(11), 2)
-    offsets.end_transaction(7, commit=False)
-    assert offsets.is_unstable(KEY)
-    offsets.end_transaction(8, commit=True)
-    assert committed(offsets) == 11 and not offsets.is_unstable(KEY)
+    log = Log()
+    log.commit(10, 7)
+    log.commit(11, 8)
+    log.mark(7, commit=False)
+    assert log.offsets().is_unstable(KEY)
+    log.mark(8, commit=True)
+    assert log.committed() == 11 and not log.offsets().is_unstable(KEY)
 
 
 def test_tombstone_removes_committed_and_pending_offsets():
-    offsets = GroupOffsets()
-    offsets.commit(KEY, value(5), 0)
-    offsets.commit_pending(7, KEY, value(10), 1)
-    offsets.remove(KEY)
-    assert offsets.places() == [] and offsets.pending == {}
-    offsets.end_transaction(7, commit=True)
-    assert committed(offsets) is None
+    log = Log()
+    log.commit(5)
+    log.commit(10, 7)
+    log.remove()
+    assert log.offsets().known() == ({}, {}) and log.offsets().is_empty
+    log.mark(7, commit=True)
+    assert log.committed() is None
+
+
+def test_all_groups_see_the_offsets_of_a_large_transaction_from_its_marker_on(monkeypatch):
+    monkeypatch.setattr(store_module, "SETTLED_AT_ONCE", 2)
+    log, groups = Log(), [f"g{number}" for number in range(5)]
+    for number, group in enumerate(groups):
+        log.commit(number, 7, group=group)
+    log.mark(7, commit=True)
+    while True:
+        assert [log.committed(group=group) for group in groups] == [0, 1, 2, 3, 4]
+        assert not any(log.offsets(group).is_unstable(KEY) for group in groups)
+        if not log.store.settle():
+            break
+
+
+def test_the_offsets_of_a_small_transaction_are_settled_by_its_marker():
+    log = Log()
+    log.commit(1, 7)
+    log.mark(7, commit=True)
+    assert log.store.is_settled and not log.offsets().in_transactions
+
+
+class Model:
+    """Groups and offsets where each marker settles all of its transaction at once."""
+
+    def __init__(self):
+        self.groups = {}
+
+    def commit(self, at, offset, producer_id, key, group):
+        committed, pending = self.groups.setdefault(group, ({}, {}))
+        into = committed if producer_id < 0 else pending.setdefault(producer_id, {})
+        into[key] = Committed(OffsetValue(offset, -1, "", 0), at)
+
+    def mark(self, producer_id, commit):
+        for committed, pending in self.groups.values():
+            for key, said in pending.pop(producer_id, {}).items():
+                if commit and (key not in committed or said.record_offset > committed[key].record_offset):
+                    committed[key] = said
+
+    def remove(self, key, group):
+        committed, pending = self.groups.get(group, ({}, {}))
+        committed.pop(key, None)
+        for producer_id in [*pending]:
+            pending[producer_id].pop(key, None)
+            if not pending[producer_id]:
+                del pending[producer_id]
+
+
+KEYS, GROUPS, PRODUCERS = [("t", 0), ("t", 1), ("u", 0)], ["g", "h"], [7, 8, 9]
+keys, groups, producers = st.sampled_from(KEYS), st.sampled_from(GROUPS), st.sampled_from(PRODUCERS)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), st.one_of(st.just(-1), producers, producers), keys, groups),
+        st.tuples(st.just("mark"), producers, st.booleans()),
+        st.tuples(st.just("remove"), keys, groups),
+        st.tuples(st.just("settle")),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+def agree(log, model):
+    for group, entry in log.store.entries.items():
+        committed, pending = model.groups[group]
+        offsets = entry.offsets
+        assert offsets.known() == (committed, pending)
+        assert offsets.is_empty == (not committed and not pending)
+        for key in KEYS:
+            open_ones = [of_producer[key] for of_producer in pending.values() if key in of_producer]
+            assert offsets.get(key) == committed.get(key)
+            assert offsets.is_unstable(key) == bool(open_ones)
+            assert (key in offsets) == (key in committed or bool(open_ones))
+            assert key in {*offsets.places()} or key not in offsets
+        assert len({*offsets.places()}) <= offsets.at_most
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=steps, at_once=st.integers(0, 2))
+def test_what_is_settled_by_and_by_reads_as_if_settled_by_the_marker(steps, at_once):
+    log, model, known = Log(), Model(), store_module.SETTLED_AT_ONCE
+    store_module.SETTLED_AT_ONCE = at_once
+    try:
+        for name, *details in steps:
+            if name == "commit":
+                model.commit(log.end, log.end, *details)
+                log.commit(log.end, *details)
+            elif name == "settle":
+                store_module.SETTLED_AT_ONCE = 1
+                log.store.settle()
+                store_module.SETTLED_AT_ONCE = at_once
+            else:
+                getattr(model, name)(*details)
+                getattr(log, name)(*details)
+            agree(log, model)
+    finally:
+        store_module.SETTLED_AT_ONCE = known
+    while log.store.settle():
+        agree(log, model)
+    for entry in log.store.entries.values():  # nothing of an ended transaction is kept
+        assert all(each.committed is None for of_key in entry.offsets.in_transactions.values() for each in of_key)

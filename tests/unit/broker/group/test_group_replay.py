@@ -66,13 +66,14 @@ def durable(rig):
         value = entry.group.value()
         if not value.generation:
             value = value._replace(state_timestamp_ms=0)
-        offsets = entry.offsets
-        found[group_id] = (value, entry.group.state, offsets.committed, offsets.pending, offsets.unstable)
-    return found, {key: groups for key, groups in rig.store._open.items() if live(rig, key, groups)}
+        found[group_id] = (value, entry.group.state, entry.offsets.known())
+    return found, {place for place, transaction in rig.store._open.items() if live(rig, transaction)}
 
 
-def live(rig, key, groups):
-    return any(key[1] in rig.store.entries[g].offsets.pending for g in groups if g in rig.store.entries)
+def live(rig, transaction):
+    """Whether a group that is there waits for the transaction's end."""
+    entries = rig.store.entries.values()
+    return any(transaction in found for entry in entries for found in entry.offsets.in_transactions.values())
 
 
 @settings(max_examples=150, deadline=None)

@@ -46,15 +46,15 @@ def replayed(batches):
 def test_last_committed_offset_and_the_empty_group_are_what_kafka_dumped(batches):
     store, states = replayed(batches)
     (entry,) = store.entries.values()
-    assert {key: committed.value.offset for key, committed in entry.offsets.committed.items()} == {("ledger", 2): 751}
-    assert not entry.offsets.pending and not entry.offsets.unstable
+    committed, pending = entry.offsets.known()
+    assert {key: each.value.offset for key, each in committed.items()} == {("ledger", 2): 751} and not pending
     assert (entry.group.state, entry.group.generation, entry.group.protocol_type) == (GroupState.EMPTY, 2, "consumer")
     assert [(value.generation, len(value.members)) for *_, value in states] == [(0, 0), (1, 1), (2, 0)]
 
 
 def test_aborted_offset_is_not_committed_in_between(batches):
     store, _ = replayed([(h, b) for h, b in batches if h.base_offset <= 9])
-    (committed,) = store.entries["auditors"].offsets.committed.values()
+    (committed,) = store.entries["auditors"].offsets.known()[0].values()
     assert committed.value.offset == 282
 
 

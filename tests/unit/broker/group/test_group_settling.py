@@ -1,0 +1,116 @@
+"""A marker that ends a transaction with very many offsets: they count at once, and are settled in shares."""
+
+import pytest
+
+from ottla.broker.group import store
+from ottla.broker.group.commits import CommitRow
+from ottla.broker.group.directory import SETTLE_US
+from ottla.broker.group.log import Producer
+from ottla.broker.group.members import Caller
+from ottla.broker.group.offsets import GroupOffsets
+from ottla.broker.turns import SHARE_US
+from ottla.protocol.errors import ErrorCode as E
+from tests.fetching import fetch
+
+COUNT, AT_ONCE = 12_000, 1_000
+PRODUCER = Producer(7, 0)
+MOST_IN_ONE_EVENT = SHARE_US / SETTLE_US + 2 * store.SETTLED_AT_ONCE
+
+
+@pytest.fixture
+def settled(monkeypatch):
+    """How many offsets were settled since the list was cleared, in one number."""
+    known, count = GroupOffsets.settle, [0]
+
+    def settle(self, key, transaction):
+        count[0] += 1
+        known(self, key, transaction)
+
+    monkeypatch.setattr(GroupOffsets, "settle", settle)
+    return count
+
+
+def commit_many(rig, count=COUNT, offset=5):
+    for start in range(0, count, AT_ONCE):
+        rows = [CommitRow("t", index, offset, -1, "") for index in range(start, min(count, start + AT_ONCE))]
+        rig.turns.event(lambda rows=rows: rig.commits.commit(Caller("g"), rows, PRODUCER))
+
+
+def mark(rig, commit=True):
+    rig.turns.event(lambda: rig.mark(7, commit))
+
+
+def told(rig, count=COUNT):
+    """The offsets that a reader who requires stable ones is told of the first and the last partition."""
+    _, ((_, rows),) = fetch(rig.commits, "g", [("t", [0, count - 1])], True)
+    return [found.offset for _, found in rows]
+
+
+def events_until_settled(rig, settled):
+    """How many offsets each event settles."""
+    found, settled[0] = [], 0
+    while not rig.store.is_settled:
+        assert rig.clock.one_turn()
+        found.append(settled[0])
+        settled[0] = 0
+    return found
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_of_a_large_transaction_count_at_its_marker_and_are_settled_in_shares(rig, settled, commit):
+    commit_many(rig)
+    assert told(rig) == [-1, -1] and settled == [0]
+    charged_us = rig.turns.charged_us
+    mark(rig, commit)
+    assert settled[0] <= MOST_IN_ONE_EVENT and rig.turns.charged_us - charged_us <= SHARE_US
+    assert told(rig) == ([5, 5] if commit else [-1, -1])
+    most = events_until_settled(rig, settled)
+    assert len(most) > 3 and max(most) <= MOST_IN_ONE_EVENT
+    assert not rig.store.entries["g"].offsets.in_transactions
+    assert told(rig) == ([5, 5] if commit else [-1, -1])
+
+
+def test_the_next_transaction_of_the_producer_is_not_the_one_that_is_being_settled(rig):
+    commit_many(rig)
+    mark(rig)
+    commit_many(rig, 1, offset=6)
+    unstable, stable = fetch(rig.commits, "g", [("t", [0, 1])], True)[1][0][1]
+    assert unstable[1].error is E.UNSTABLE_OFFSET_COMMIT and stable[1].offset == 5
+    rig.clock.settle()
+    mark(rig, commit=False)
+    assert told(rig, 1) == [5, 5]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_log_with_a_large_transaction_is_loaded_in_shares(rig, settled, commit):
+    commit_many(rig)
+    mark(rig, commit)
+    rig.clock.settle()
+    rig.restart(settle=False)
+    settled[0], counts = 0, []
+    while rig.groups.listed()[0]:
+        assert rig.clock.one_turn()
+        counts.append(settled[0])
+        settled[0] = 0
+    assert sum(counts) == COUNT and max(counts) <= MOST_IN_ONE_EVENT
+    assert told(rig) == ([5, 5] if commit else [-1, -1])
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_group_can_be_deleted_while_its_offsets_are_being_settled(rig, commit):
+    commit_many(rig)
+    mark(rig, commit)
+    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    assert not deleted and not rig.store.is_settled
+    rig.clock.settle()
+    assert deleted == [E.NONE] and not rig.store.entries
+    rig.restart()
+    assert not rig.store.entries
+
+
+def test_a_group_whose_transaction_was_aborted_goes_at_the_next_look(rig):
+    commit_many(rig)
+    rig.clock.advance(rig.config.offsets_retention_check_interval_ms - 1)
+    mark(rig, commit=False)
+    rig.clock.advance(1)
+    assert not rig.store.entries
