@@ -346,9 +346,9 @@ class LogManager:
             if self.topic_id_on_disk(topic, index) != topic_id:
                 return
             start = self._start_of(key, settings, self._clock.now_ms())
-        except OSError:  # it will be met again
-            return
-        yield from self._openings.advance(directory, lambda: load_steps(self._disk, directory, settings, start))
+            yield from self._openings.advance(directory, lambda: load_steps(self._disk, directory, settings, start))
+        except OSError as error:
+            self.met(error)
 
     def _load(self, key: TopicPartition, directory: str, settings: PartitionSettings, now_ms: int) -> LoadedLog:
         begun = self._openings.take(directory)

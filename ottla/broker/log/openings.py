@@ -36,7 +36,7 @@ class Openings:
     def advance(self, directory: str, begin: Callable[[], Steps[LoadedLog]]) -> Iterator[float]:
         """Take the steps that are left, and yield what each cost (us). Others may do so too: each takes the next.
 
-        It also ends where reading fails: whoever opens the log will meet that.
+        Raises OSError where reading fails; whoever comes next begins anew.
         """
         opening = self._begun.get(directory)
         if opening is None:
@@ -50,7 +50,7 @@ class Openings:
                 opening.loaded = stop.value
             except OSError:
                 self._begun.pop(directory, None)
-                return
+                raise
             else:
                 assert isinstance(step, float)
                 yield step

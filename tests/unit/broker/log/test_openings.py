@@ -1,7 +1,11 @@
 """A partition with very many producers is opened in steps, whoever comes in between."""
 
+import errno
+import os
+
 import pytest
 
+from ottla.broker.log import manager
 from ottla.broker.log.producers import SNAPSHOT_SLICE
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.turns import SHARE_US
@@ -107,3 +111,18 @@ def test_a_stop_in_between_lets_the_next_start_read_it_all(crowded):
     crowded.stop()
     crowded.start()
     assert crowded.partition().producer_count == COUNT
+
+
+@pytest.mark.parametrize("missing", ["topic_id_on_disk", "load"])
+def test_storage_that_fails_under_a_reader_is_told(crowded, monkeypatch, missing):
+    def fails(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    if missing == "load":
+        monkeypatch.setattr(manager, "load_steps", fails)
+    else:
+        monkeypatch.setattr(crowded.manager, "topic_id_on_disk", fails)
+    assert list(ahead(crowded)) == []
+    monkeypatch.undo()
+    assert "Input/output error" in crowded.manager.offline
+    assert crowded.partition().offline == crowded.manager.offline
