@@ -46,6 +46,9 @@ FILE_CALL_US: Final = 20.0
 CHANGE_US: Final = 60.0
 """One change of the metadata: checked, encoded, appended, applied and told."""
 
+WRITE_FILE_US: Final = 80.0
+"""One small file that is written whole; 20 where the file system has nothing else to do, 700 where it has much."""
+
 SYNC_US: Final = 1_000.0
 """One sync of a file or a directory for which the event loop waits."""
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US
+from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US, WRITE_FILE_US
 from ottla.broker.ports.descriptors import Descriptors, Shortage, told
 from ottla.broker.ports.locks import LockHeld, RealLock
 from ottla.broker.ports.side_by_side import processors, spread
@@ -383,7 +383,7 @@ class RealDisk:
     def write_atomically(self, path: str, data: Buffer, sync: bool = True) -> None:
         temporary = f"{path}.tmp"
         self._write(temporary, data, sync)
-        _rename(temporary, path)
+        self.rename(temporary, path)
         if sync:
             self.sync_dir(os.fspath(Path(path).parent))
 
@@ -441,7 +441,7 @@ class RealDisk:
         return spread(lambda item: work(RealDisk(), item), items, sizes)
 
     def _write(self, path: str, data: Buffer, sync: bool) -> None:
-        self.charge(FILE_CALL_US + len(data) * COPY_BYTE_US + (SYNC_US if sync else 0.0))
+        self.charge(WRITE_FILE_US + len(data) * COPY_BYTE_US + (SYNC_US if sync else 0.0))
         descriptor = self.descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             written = 0

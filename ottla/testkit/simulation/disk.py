@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, TypeVar
 
-from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US
+from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US, WRITE_FILE_US
 from ottla.broker.ports.disk import Buffer, Disk, Volume, charge_nobody
 from ottla.broker.ports.slices import CutShort
 from ottla.testkit.simulation.disk_errors import DiskErrors
@@ -219,7 +219,7 @@ class MemoryDisk:
         return bytes(data)
 
     def write(self, path: str, data: Buffer) -> None:
-        self.charge(FILE_CALL_US + len(data) * COPY_BYTE_US)
+        self.charge(WRITE_FILE_US + len(data) * COPY_BYTE_US)
         self.errors.call("write")
         node = self._tree.find(path)
         inode = node if isinstance(node, Inode) else self._create(path)

@@ -4,13 +4,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pytest
 
+from ottla.broker.costs import FILE_CALL_US, WRITE_FILE_US
 from ottla.broker.ports import syncs
 from ottla.broker.ports.disk import LockHeld, RealDisk
 from ottla.broker.ports.kernel_syncs import KernelSyncs
+from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.ports import PortCalls
 
 
 @pytest.fixture
@@ -125,6 +129,15 @@ def test_an_atomic_write_replaces_the_file_and_leaves_no_other(disk, tmp_path):
         assert disk.list(str(tmp_path)) == ["f"]
     disk.write(path, b"3")
     assert disk.size_bytes(path) == 1
+
+
+def test_a_file_that_is_written_whole_costs_more_than_a_call(disk, tmp_path):
+    charged = []
+    for each, directory in ((disk, str(tmp_path)), (MemoryDisk(PortCalls(), Random(1), lambda end: end()), "")):
+        each.charge = charged.append
+        each.write_atomically(f"{directory}/f", b"", sync=False)
+        assert sum(charged) >= WRITE_FILE_US + FILE_CALL_US
+        charged.clear()
 
 
 def test_what_is_not_there(disk, tmp_path):
