@@ -122,13 +122,17 @@ class GroupOffsets:
         """There are no more keys than this."""
         return len(self.committed) + len(self.in_transactions)
 
-    def last_offset(self, key: Key) -> int:
-        """The offset of the last record of a key, pending ones included; -1 when there is none."""
-        by_transaction = self.in_transactions.get(key, {})
-        told = [each for transaction, each in by_transaction.items() if transaction.committed is not False]
-        if key in self.committed:
-            told.append(self.committed[key])
-        return max((each.record_offset for each in told), default=-1)
+    def is_older(self, key: Key, end: int) -> bool | None:
+        """Whether a record before offset `end` is what counts for the key, or may come to count; None if an open
+        transaction with a later one decides that. A tombstone would take the later one along."""
+        committed = self.get(key)
+        if committed is not None and committed.record_offset >= end:
+            return False
+        said = self.in_transactions.get(key, {}).items()
+        pending = [each.record_offset for transaction, each in said if transaction.committed is None]
+        if committed is None and not any(offset < end for offset in pending):
+            return False
+        return None if any(offset >= end for offset in pending) else True
 
     def places(self) -> Iterator[Key]:
         """Every key that has a committed or a pending offset now. Some may be told twice, or have none any more."""

@@ -5,7 +5,9 @@ transaction and nothing else, and at last of the group. A group without members 
 whatever its age; offsets that an open transaction covers stay, and so does their group.
 
 All of it goes in shares. What was found before a pause is looked at again behind it; a group that is being deleted is
-nobody's until its tombstone is logged: whoever asks for it is told to look for the coordinator again.
+nobody's until its tombstone is logged: whoever asks for it is told to look for the coordinator again. An offset of a
+deleted topic that a transaction of its successor covers goes when that is aborted: a tombstone would take the pending
+one along, as in Kafka, and the transaction would commit without it.
 
 Source: `OffsetMetadataManager.cleanupExpiredOffsets`, `deleteOffsets`, `deleteAllOffsets`, `ClassicGroup` of Kafka
 4.3.1; KIP-211, KIP-496.
@@ -23,7 +25,7 @@ from ottla.broker.group.machine import Group
 from ottla.broker.group.offsets import GroupOffsets, Key
 from ottla.broker.group.states import GroupState
 from ottla.broker.group.store import Entry
-from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Activity, Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import OffsetKey
@@ -35,6 +37,8 @@ BATCH_BYTES: Final = 500_000
 """About the most of a batch of tombstones, below the least that the topic may be set to in earnest."""
 NAMES_AT_ONCE: Final = 500
 PLACE_US: Final = 0.3
+COVERED_MS: Final = 1_000.0
+"""How long what waits for open transactions is left before it is looked at again."""
 
 UNKNOWN_MS: Final = -1
 
@@ -51,8 +55,11 @@ class Removal:
         # Topics that are gone, each with the ends of the offsets partitions at that time; who commits behind them
         # means a new topic of the same name.
         self._gone: dict[str, Mapping[int, int]] = {}
+        # Their offsets that wait for open transactions: of each group, with those ends by topic.
+        self._covered: list[tuple[Entry, list[Key], Mapping[str, int]]] = []
         self._forgetting = False
         self._walk: Activity[None] | None = None
+        self._again: Timer | None = None
 
     def stop(self) -> None:
         """End what is under way on its own account."""
@@ -60,6 +67,8 @@ class Removal:
             if activity is not None:
                 activity.discard()
         self._deletions.clear()
+        if self._again is not None:
+            self._again.cancel()
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """DeleteGroups: the group must have no members; NONE when it is gone.
@@ -147,9 +156,7 @@ class Removal:
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted: the end of its offsets in every group, pending ones too, by and by."""
         self._gone[topic] = self._directory.ends()
-        if not self._forgetting:
-            self._forgetting = True
-            self._walk = self._turns.start(self._forget_topics(), self._forgot, self._forget_failed)
+        self._forget()
 
     async def expire(self) -> None:
         """Look at every group once. A partition that breaks is left for the next look, the others go on."""
@@ -205,14 +212,23 @@ class Removal:
 
     # -- topics that are gone -------------------------------------------------------------------------------------
 
+    def _forget(self) -> None:
+        if not self._forgetting:
+            self._forgetting = True
+            self._walk = self._turns.start(self._forget_topics(), self._forgot, self._forget_failed)
+
     async def _forget_topics(self) -> None:
         """One walk over the groups for all topics that are gone by now; those that go meanwhile get another."""
+        covered, self._covered = self._covered, []
+        for entry, keys, ends in covered:
+            await self._forget_keys(entry, keys, ends)
         while self._gone:
             gone, self._gone = self._gone, {}
             refused: set[int] = set()
             for entry in [*self._directory.store.entries.values()]:
                 keys = await self._keys_of_topics(entry, gone)
-                if entry.index not in refused and not await self._forget_keys(entry, keys, gone):
+                ends = {topic: of_logs.get(entry.index, 0) for topic, of_logs in gone.items()} if keys else {}
+                if entry.index not in refused and not await self._forget_keys(entry, keys, ends):
                     refused.add(entry.index)
                 await self._turns.share()
 
@@ -225,20 +241,32 @@ class Removal:
             await self._turns.share()
         return found
 
-    async def _forget_keys(self, entry: Entry, keys: Sequence[Key], gone: Mapping[str, Mapping[int, int]]) -> bool:
-        offsets, ends = entry.offsets, {topic: of_logs.get(entry.index, 0) for topic, of_logs in gone.items()}
+    async def _forget_keys(self, entry: Entry, keys: Sequence[Key], ends: Mapping[str, int]) -> bool:
+        """What was said of the keys before these ends of the log, by topic; False when the log refuses."""
+        covered: list[Key] = []
         for some in self._portions(entry.group.group_id, keys):
             if not self._is_there(entry) or entry.index in self._directory.loading:
                 return True
-            error = self._bury(entry, [key for key in some if 0 <= offsets.last_offset(key) < ends[key[0]]])
+            self._turns.charge(ROW_US * len(some))
+            older = {key: entry.offsets.is_older(key, ends[key[0]]) for key in some}
+            covered += [key for key, is_older in older.items() if is_older is None]
+            error = self._bury(entry, [key for key, is_older in older.items() if is_older])
             if error:
                 log.error("Offsets of deleted topics stay in partition %d: %s", entry.index, error.name)
                 return False
             await self._turns.share()
+        if covered:
+            self._covered.append((entry, covered, ends))
         return True
 
     def _forgot(self, _result: None) -> None:
         self._forgetting = False
+        if self._covered and self._again is None:
+            self._again = self._clock.call_later(COVERED_MS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._again = None
+        self._forget()
 
     def _forget_failed(self, error: Exception) -> None:
         self._forgetting = False
