@@ -343,67 +343,6 @@ def test_a_marker_that_comes_while_a_group_is_deleted_brings_nothing_back(rig, m
     assert not rig.restart().store.entries
 
 
-def test_offsets_of_a_topic_that_was_made_again_meanwhile_stay(rig, monkeypatch):
-    slow(monkeypatch)
-    commit(rig, *(ROW._replace(partition=index) for index in range(3)))
-    (gone,) = rig.cluster.on_topic_deleted
-    rig.turns.event(lambda: gone(SimpleNamespace(name="t")))
-    commit(rig, ROW._replace(partition=2, offset=7))
-    rig.clock.settle()
-    assert offsets(rig) == {("t", 2): 7}
-
-
-@pytest.mark.parametrize("commits", [True, False])
-def test_an_offset_of_a_deleted_topic_goes_unless_a_transaction_of_the_new_one_replaces_it(rig, monkeypatch, commits):
-    slow(monkeypatch)
-    commit(rig, *(ROW._replace(partition=index) for index in range(3)))
-    (gone,) = rig.cluster.on_topic_deleted
-    rig.turns.event(lambda: gone(SimpleNamespace(name="t")))
-    commit(rig, ROW._replace(partition=2, offset=7), producer=PRODUCER)
-    rig.clock.advance(10 * removal.COVERED_MS)
-    assert tombstones(rig) == [[("t", 0)], [("t", 1)]]
-    rig.mark(7, commits)
-    rig.clock.advance(removal.COVERED_MS)
-    assert offsets(rig) == ({("t", 2): 7} if commits else {})
-    assert not rig.clock.armed - 1  # the next look for expired ones
-
-
-def test_pending_offsets_of_a_deleted_topic_do_not_come_back_in_the_new_one(rig, monkeypatch):
-    slow(monkeypatch)
-    for producer_id in (8, 9):
-        commit(rig, ROW, ROW._replace(partition=1), producer=Producer(producer_id, 0))
-    (gone,) = rig.cluster.on_topic_deleted
-    rig.turns.event(lambda: gone(SimpleNamespace(name="t")))
-    commit(rig, ROW._replace(partition=1, offset=7), producer=PRODUCER)
-    rig.clock.settle()
-    rig.mark(8)
-    rig.mark(7, commit=False)
-    assert offsets(rig) == {("t", 1): 42}
-    rig.clock.advance(removal.COVERED_MS)
-    assert offsets(rig) == {} and not rig.store.entries["g"].offsets.at_most
-
-
-def test_nobody_looks_again_at_deleted_topics_when_the_broker_has_stopped(rig, monkeypatch):
-    slow(monkeypatch)
-    commit(rig, ROW, ROW._replace(partition=1))
-    (gone,) = rig.cluster.on_topic_deleted
-    rig.turns.event(lambda: gone(SimpleNamespace(name="t")))
-    commit(rig, ROW._replace(partition=1), producer=PRODUCER)
-    rig.clock.settle()
-    rig.groups.stop()
-    assert not rig.clock.armed
-
-
-def test_topics_that_are_deleted_while_others_are_forgotten_are_forgotten_too(rig, monkeypatch):
-    slow(monkeypatch)
-    commit(rig, ROW, *(ROW._replace(topic=name) for name in "uvw"))
-    (gone,) = rig.cluster.on_topic_deleted
-    for name in "tuv":
-        rig.turns.event(lambda name=name: gone(SimpleNamespace(name=name)))
-    rig.clock.settle()
-    assert offsets(rig) == {("w", 0): 42}
-
-
 @pytest.mark.parametrize("work", ["expire", "forget", "load", "delete"])
 def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
     slow(monkeypatch)

@@ -1,0 +1,90 @@
+"""What becomes of the committed offsets of topics that are deleted, and made again."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.group import removal
+from ottla.broker.group.commits import CommitRow
+from ottla.broker.group.log import Producer
+from ottla.broker.group.members import Caller
+from ottla.broker.turns import SHARE_US
+from ottla.protocol.errors import ErrorCode as E
+from tests.fetching import fetch
+
+ROW = CommitRow("t", 0, 42, -1, "")
+PRODUCER = Producer(7, 0)
+
+
+@pytest.fixture(autouse=True)
+def slow(monkeypatch):
+    """Every key is a share of its own."""
+    monkeypatch.setattr(removal, "ROW_US", SHARE_US)
+    monkeypatch.setattr(removal, "KEYS_AT_ONCE", 1)
+
+
+def commit(rig, *rows, producer=None):
+    assert rig.commits.commit(Caller("g"), rows, producer) == [E.NONE] * len(rows)
+
+
+def delete_topics(rig, *names):
+    """The walk over what they leave has begun and rests."""
+    (gone,) = rig.cluster.on_topic_deleted
+    for name in names:
+        rig.turns.event(lambda name=name: gone(SimpleNamespace(name=name)))
+
+
+def offsets(rig):
+    """{(topic, partition): offset} of what is committed."""
+    _, topics = fetch(rig.commits, "g", None, False)
+    return {(topic, index): found.offset for topic, rows in topics for index, found in rows}
+
+
+def test_offsets_of_a_topic_that_was_made_again_meanwhile_stay(rig):
+    commit(rig, *(ROW._replace(partition=index) for index in range(3)))
+    delete_topics(rig, "t")
+    commit(rig, ROW._replace(partition=2, offset=7))
+    rig.clock.settle()
+    assert offsets(rig) == {("t", 2): 7}
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_an_offset_of_a_deleted_topic_goes_unless_a_transaction_of_the_new_one_replaces_it(rig, commits):
+    commit(rig, *(ROW._replace(partition=index) for index in range(3)))
+    delete_topics(rig, "t")
+    commit(rig, ROW._replace(partition=2, offset=7), producer=PRODUCER)
+    rig.clock.advance(10 * removal.COVERED_MS)
+    assert offsets(rig) == {("t", 2): 42}
+    rig.mark(7, commits)
+    rig.clock.advance(removal.COVERED_MS)
+    assert offsets(rig) == ({("t", 2): 7} if commits else {})
+    assert not rig.clock.armed - 1  # the next look for expired ones
+
+
+def test_pending_offsets_of_a_deleted_topic_do_not_come_back_in_the_new_one(rig):
+    for producer_id in (8, 9):
+        commit(rig, ROW, ROW._replace(partition=1), producer=Producer(producer_id, 0))
+    delete_topics(rig, "t")
+    commit(rig, ROW._replace(partition=1, offset=7), producer=PRODUCER)
+    rig.clock.settle()
+    rig.mark(8)
+    rig.mark(7, commit=False)
+    assert offsets(rig) == {("t", 1): 42}
+    rig.clock.advance(removal.COVERED_MS)
+    assert offsets(rig) == {} and not rig.store.entries["g"].offsets.at_most
+
+
+def test_nobody_looks_again_at_deleted_topics_when_the_broker_has_stopped(rig):
+    commit(rig, ROW, ROW._replace(partition=1))
+    delete_topics(rig, "t")
+    commit(rig, ROW._replace(partition=1), producer=PRODUCER)
+    rig.clock.settle()
+    rig.groups.stop()
+    assert not rig.clock.armed
+
+
+def test_topics_that_are_deleted_while_others_are_forgotten_are_forgotten_too(rig):
+    commit(rig, ROW, *(ROW._replace(topic=name) for name in "uvw"))
+    delete_topics(rig, *"tuv")
+    rig.clock.settle()
+    assert offsets(rig) == {("w", 0): 42}
