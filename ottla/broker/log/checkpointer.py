@@ -6,7 +6,7 @@ Source: Kafka's `LogManager.checkpointLogRecoveryOffsets`, `checkpointLogStartOf
 
 from collections.abc import Callable, Mapping
 from logging import getLogger
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log import checkpoints
@@ -20,6 +20,12 @@ from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
 
 _log = getLogger(__name__)
+
+
+SYNCED_AT_ONCE: Final = 500
+"""Partitions whose sealed files one sync covers."""
+SYNCED_US: Final = 5.0
+"""One partition whose files are handed to a sync."""
 
 
 class _Sync(NamedTuple):
@@ -137,6 +143,7 @@ class Checkpointer:
         activity, self._round = self._round, None
         if activity is not None:
             activity.discard()
+        self._sealed = []
         self._ended(None)
         self._files.forget_beside()
 
@@ -147,6 +154,7 @@ class Checkpointer:
             if partition.offline is None:
                 turns.charge(ROW_US)
                 if not self._is_noted(key, partition):
+                    turns.charge(ROW_US)
                     self._note(key, partition)
                 if partition.unsynced and self._sync is None:
                     self._sealed.append(partition)
@@ -178,7 +186,9 @@ class Checkpointer:
             partition.recovery_point = max(partition.recovery_point, offset)
 
     def _start_sync(self) -> None:
-        sealed, self._sealed = self._sealed, []
+        """Sync what was found, a part of it at a time."""
+        sealed, self._sealed = self._sealed[:SYNCED_AT_ONCE], self._sealed[SYNCED_AT_ONCE:]
+        self._turns.charge(len(sealed) * SYNCED_US)
         sealed = [partition for partition in sealed if partition.offline is None]
         if sealed:
             paths = [path for partition in sealed for path in (*partition.unsynced, partition.directory)]
@@ -187,10 +197,19 @@ class Checkpointer:
             self._sync = _Sync(job, paths, covered)
 
     def _look_at_sync(self) -> None:
-        """A sync has ended. If it failed, nothing may be acknowledged; the rest can wait for the next round."""
+        """A sync has ended. If it failed, nothing may be acknowledged; the rest can wait for the next round, unless
+        there is more to sync."""
         sync = self._sync
-        if sync is not None and sync.job.done and sync.job.error is not None:
+        if sync is None or not sync.job.done:
+            return
+        if sync.job.error is not None:
             self._failed(sync.job.error)
+        elif self._sealed and not self._busy:
+            try:
+                self._end_sync()
+                self._start_sync()
+            except OSError as error:
+                self._failed(error)
 
     def _raise_sync_error(self, sync: _Sync) -> None:
         # The kernel may have dropped the pages and called them clean: a second sync would prove nothing.
@@ -245,7 +264,7 @@ class Checkpointer:
         without = set(self._forgotten)
         on_durable = (lambda: self._forgotten.difference_update(without)) if without else None
         needed = self._needed()
-        self._turns.charge(sum(map(len, needed.values())) * COPY_BYTE_US)
+        self._turns.charge(len(self._partitions) * LOOK_US + sum(map(len, needed.values())) * COPY_BYTE_US)
         self._files.write_beside(needed, on_durable)
 
     def _needed(self) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """Checkpoints of a directory with many partitions: written in slices, by what has changed."""
 
 import errno
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -133,6 +134,57 @@ def test_nobody_waits_for_the_device_and_a_checkpoint_has_its_name_only_when_it_
     many.checkpointer.run()
     many.clock.pass_turns()
     assert len(many.disk.jobs) == 2
+
+
+def sealed(many):
+    """Give every partition files to sync; those that are handed over, by index."""
+    handed_over = []
+
+    def take(index):
+        many.partitions["t", index].unsynced = []
+        handed_over.append(index)
+        return 5_000 + index
+
+    for (_, index), each in many.partitions.items():
+        each.directory, each.unsynced = str(many.path), [str(many.path)]
+        each.take_unsynced = partial(take, index)
+    return handed_over
+
+
+def syncs_of_sealed(many):
+    return [job for job in many.disk.jobs if job.paths[0] == str(many.path)]
+
+
+def test_what_was_sealed_is_synced_a_part_at_a_time(many):
+    handed_over = sealed(many)
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    assert len(handed_over) == checkpointer.SYNCED_AT_ONCE
+    (first,) = syncs_of_sealed(many)
+    first.end()
+    many.clock.pass_turns()
+    assert sorted(handed_over) == list(range(1000))
+    assert many.partitions["t", 0].recovery_point == 5_000
+    assert many.partitions["t", 999].recovery_point == 999  # its sync goes on
+    _, second = syncs_of_sealed(many)
+    second.end()
+    many.checkpointer.run()
+    assert many.partitions["t", 999].recovery_point == 5_999
+
+
+@pytest.mark.parametrize("how", ["failed", "stopped"])
+def test_nothing_more_is_synced_behind(many, how):
+    handed_over = sealed(many)
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    if how == "stopped":
+        many.checkpointer.stop()
+    (job,) = syncs_of_sealed(many)
+    job.end(OSError(errno.EIO, "no") if how == "failed" else None)
+    many.clock.pass_turns()
+    assert len(handed_over) == checkpointer.SYNCED_AT_ONCE
+    assert [error.errno for error in many.failures] == [errno.EIO] * (how == "failed")
+    many.failures.clear()
 
 
 def test_a_checkpoint_that_cannot_be_synced_never_gets_its_name(many):
