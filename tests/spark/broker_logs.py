@@ -191,7 +191,7 @@ def write_directory(root, seed, partitions):
         stop = manager.close if end == "close" else manager.abandon
         if number < len(lives) - 1:
             stop()
-    cluster = SimpleNamespace(partition=manager.get)
+    cluster = SimpleNamespace(partition=manager.get, is_unopened=lambda *_: False)
     broker = SimpleNamespace(cluster=cluster, clock=clock, turns=turns, stop=stop)
     return [writer.ledger for writer in writers], broker
 

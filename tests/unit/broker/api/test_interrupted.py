@@ -9,6 +9,7 @@ from ottla.broker import assembly
 from ottla.broker.api import fetch, produce
 from ottla.broker.api.context import Request
 from ottla.broker.log.partition import Partition
+from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -35,7 +36,10 @@ def life():
     schedule = Schedule()
     disk = MemoryDisk(PortCalls(), Random(1), lambda end: schedule.after(SYNC_MS, end))
     disk.make_dirs(DIRECTORY)
-    return Life(disk, schedule, flushing=False)
+    life = Life(disk, schedule, flushing=False)
+    # A topic of many partitions does not fit the small segments of a crash script.
+    life.assembly.broker.cluster.metadata_log.partition.settings = PartitionSettings()
+    return life
 
 
 def metadata(*asked):

@@ -34,9 +34,9 @@ def test_a_run_whose_broker_forgets_to_rest_fails(monkeypatch):
 
     start = Dispatcher.start
 
-    def slow_start(self, frame, peer, send, refuse):
+    def slow_start(self, *args):
         self._broker.turns.charge(2 * MOST_EVENT_US)
-        return start(self, frame, peer, send, refuse)
+        return start(self, *args)
 
     monkeypatch.setattr(Dispatcher, "start", slow_start)
     world = World(1)
