@@ -153,7 +153,7 @@ def test_who_waits_for_other_members_holds_nothing_of_its_request(api):
         rows = {"assignments": [{"member_id": "range", "assignment": b"m"}]}
     request = Request(api, 3, 1, "", "10.0.0.1:1", message(api, 3, group_id="g", member_id="", **rows), claim)
     with pytest.raises(ConnectionError):
-        module.handle(SimpleNamespace(groups=groups), request).send(None)
+        module.handle(SimpleNamespace(groups=groups, turns=Peer(echo).turns), request).send(None)
     assert request.body is None and released == [True]
     assert [[*rows] for rows in groups.asked] == [[("range", b"m")]]
 
