@@ -18,7 +18,7 @@ from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.frames import parse_request_header
-from ottla.protocol.produce_wire import decode_produce_request
+from ottla.protocol.produce_wire import ProduceBody, decode_produce_request, produce_request_steps
 from ottla.protocol.walker import STEP_ENTRIES
 from ottla.protocol.writer import Unwritable
 
@@ -114,6 +114,8 @@ class Dispatcher:
         turns, size_bytes = self._broker.turns, len(body)
         if api.key == PRODUCE:
             turns.charged_us += REQUEST_US + size_bytes * COPY_BYTE_US
+            if size_bytes > DECODED_AT_ONCE_BYTES:
+                return self._handle_large_produce(api, request, body)
             request.body = decode_produce_request(request.api_version, body)
             trailing_bytes = request.body.trailing_bytes
         elif size_bytes <= SMALL_BODY_BYTES or (size_bytes <= DECODED_AT_ONCE_BYTES and self._has_room(request, body)):
@@ -153,6 +155,21 @@ class Dispatcher:
         del body  # the message owns its data
         if trailing_bytes:
             _tell_trailing(request, trailing_bytes)
+        return await api.handle(self._broker, request)
+
+    async def _handle_large_produce(self, api: Api, request: Request, body: memoryview) -> Reply:
+        """Its records are not copied: what is decoded is small but for its rows."""
+        turns = self._broker.turns
+        found: list[ProduceBody] = []
+        try:
+            for cost_us in produce_request_steps(request.api_version, body, found):
+                turns.charged_us += cost_us
+                await turns.share()
+        except ProtocolError as error:
+            return Close(f"{api.name} v{request.api_version}: {error}")
+        request.body = found.pop()
+        if request.body.trailing_bytes:
+            _tell_trailing(request, request.body.trailing_bytes)
         return await api.handle(self._broker, request)
 
     async def _decode_in_steps(self, request: Request, body: bytes) -> tuple[Any, int]:

@@ -10,7 +10,7 @@ a suspension, so a marker cannot come between them (`verification.py`).
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, groupby, islice
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from ottla.broker.api import durability, verification
 from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.broker.costs import APPEND_US, COPY_BYTE_US, ROW_US
+from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log.acceptance import Prepared, is_compressed_anew
 from ottla.broker.log.partition import AppendResult, Partition
 from ottla.broker.txn.values import TopicPartition
@@ -31,6 +31,8 @@ from ottla.protocol.steps import RECORD_US, Steps
 
 log = logging.getLogger("ottla.produce")
 
+CHECK_US = 6.0
+"""One partition's batch that is looked up and checked, its records aside."""
 ROWS_AT_ONCE = 100
 """Of a reply. Produce has an encoder of its own, for these."""
 ZSTD = 4
@@ -95,6 +97,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if body.acks not in (-1, 0, 1):
         return await _reply(broker, request, _refuse_all(body, ErrorCode.INVALID_REQUIRED_ACKS))
     writes: list[Write] = []
+    places: set[tuple[str, bytes, int]] = set()
+    owners: set[tuple[int, int]] = set()
     for topic, topic_id, partitions in _named(broker, body):
         for index, records in partitions:
             if broker.cluster.is_unopened(topic, index):
@@ -103,10 +107,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
             if not write.is_ready:
                 write = await _check_in_steps(broker, request.api_version, write)
             writes.append(write)
-            turns.charged_us += ROW_US
+            places.add((topic, topic_id, index))
+            if (header := _transactional_header(write)) is not None:
+                owners.add((header.producer_id, header.producer_epoch))
+            turns.charged_us += CHECK_US
             if turns.rest_is_due:
                 await turns.pause()
-    refused = _refuse_repeated(writes) or _refuse_foreign_transactions(body, writes)
+    # A partition named twice would lose one of its batches.
+    refused = ErrorCode.INVALID_REQUEST if len(places) < len(writes) else _refuse_owners(body, owners)
     if refused:
         return await _reply(broker, request, _refuse_all(body, refused))
     joined = await _join(broker, request, writes) if request.api_version >= FIRST_VERSION_THAT_ADDS else {}
@@ -116,6 +124,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
             # Asked of the log itself: its flush may have been given up since the append.
             if not result.error and write.partition and result.last_offset >= write.partition.high_watermark:
                 results[at] = await _durable(broker, write.partition, result)
+            turns.charged_us += LOOK_US
+            if turns.rest_is_due:
+                await turns.pause()
     return await _reply(broker, request, map(_row, writes, results))
 
 
@@ -199,20 +210,8 @@ def _claimed_size(records: memoryview) -> int:
     return header.size_bytes if header.magic == MAGIC and header.size_bytes <= len(records) else 0
 
 
-def _refuse_repeated(writes: list[Write]) -> ErrorCode | None:
-    """A partition named twice would lose one of its batches, so the request is refused."""
-    if len(writes) > 1 and len({write[:3] for write in writes}) < len(writes):
-        return ErrorCode.INVALID_REQUEST
-    return None
-
-
-def _refuse_foreign_transactions(body: ProduceBody, writes: list[Write]) -> ErrorCode | None:
+def _refuse_owners(body: ProduceBody, owners: Collection[tuple[int, int]]) -> ErrorCode | None:
     """Transactional batches need a transactional id, and one producer id and epoch for the whole request."""
-    owners = set()
-    for write in writes:
-        header = _transactional_header(write)
-        if header is not None:
-            owners.add((header.producer_id, header.producer_epoch))
     if not owners:
         return None
     if body.transactional_id is None:
@@ -234,6 +233,8 @@ async def _join(broker: Broker, request: Request, writes: list[Write]) -> dict[T
     places: list[TopicPartition] = []
     owner = (-1, -1)
     for write in writes:
+        broker.turns.charged_us += ROW_US
+        await broker.turns.share()
         header = _transactional_header(write)
         if header is None or write.error:
             continue

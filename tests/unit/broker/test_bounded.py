@@ -67,7 +67,7 @@ def test_a_greedy_request_is_charged_and_holds_nobody(api, stage):
     assert lone.bugs == []
 
 
-@pytest.mark.parametrize("key", [ApiKey.FETCH], ids=lambda key: key.title)
+@pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH], ids=lambda key: key.title)
 def test_no_step_grows_with_the_rows(key, stage):
     """Where records go in or out the messages have decoders and encoders of their own: at full size they are seen."""
     lone, state = stage()

@@ -7,7 +7,7 @@ import pytest
 from ottla.broker.api.context import Api
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
-from ottla.broker.dispatch import DECODED_AT_ONCE_BYTES
+from ottla.broker.dispatch import DECODED_AT_ONCE_BYTES, PRODUCE
 from tests.unit.broker.peer import Peer, Transport, echo
 
 DELETE_GROUPS = 42
@@ -56,6 +56,48 @@ def test_a_large_request_that_is_cut_short_closes_the_connection(counting, caplo
         pass
     assert peer.transport.closed and counts == [] and peer.bugs == []
     assert "DeleteGroups v1: DeleteGroupsRequest v1: cut short" in caplog.text
+
+
+@pytest.fixture
+def producing():
+    """A peer whose handler counts the partitions that it is given."""
+    counts = []
+
+    async def handle(broker, request):
+        counts.append(sum(len(partitions) for _, partitions in request.body.topics))
+        return await echo(broker, request)
+
+    return Peer(handle), counts
+
+
+def produce(correlation_id, partitions):
+    """Version 3: partitions of one topic, without records."""
+    rows = b"".join(struct.pack(">ii", index, -1) for index in range(partitions))
+    body = struct.pack(">hhiihci", -1, 1, 1_000, 1, 1, b"t", partitions) + rows
+    payload = struct.pack(">hhih", PRODUCE, 3, correlation_id, -1) + body
+    return struct.pack(">i", len(payload)) + payload
+
+
+def test_a_produce_of_many_partitions_is_decoded_over_several_turns(producing):
+    peer, counts = producing
+    peer.receive(produce(1, 10_000) + produce(2, 1))
+    turns = 0
+    while peer.next_turn():
+        turns += 1
+        assert counts != [1]
+    assert turns >= 4
+    assert counts == [10_000, 1] and peer.sent == struct.pack(">2i", 1, 2)
+
+
+def test_a_produce_of_many_partitions_that_is_cut_short_closes_the_connection(producing, caplog):
+    peer, counts = producing
+    request = bytearray(produce(1, 10_000))
+    request[-8:] = struct.pack(">ii", 9_999, 7)
+    peer.receive(bytes(request))
+    while peer.next_turn():
+        pass
+    assert peer.transport.closed and counts == [] and peer.bugs == []
+    assert "Produce v3: 7 bytes of records exceed the request" in caplog.text
 
 
 @pytest.fixture
