@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.broker.config import Config
+from ottla.broker.costs import RECEIVED_BYTE_US
 from ottla.broker.dispatch import PRODUCE, Dispatcher, memory_of
 from ottla.broker.holding import Holding
 from ottla.broker.memory import FREE_BYTES, Room
@@ -28,7 +29,8 @@ from ottla.protocol.frames import ReceiveBuffer, SharedMemory
 log = logging.getLogger("ottla.connection")
 
 LARGE_BYTES = 64 * 1024
-"""A request of this size costs enough to be put off when the turn's share is spent."""
+"""A request of this size costs enough to be put off when the turn's share is spent, and so much that is received at
+once is charged for: less is a part of what a request costs."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -119,6 +121,8 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._inbox.commit(nbytes)
         self.idle_sweeps = 0
+        if nbytes >= LARGE_BYTES:
+            self._turns.charged_us += nbytes * RECEIVED_BYTE_US
         if not self._busy and not self._put_off:
             self._turns.event(self._serve)
         elif self._inbox.buffered_bytes > FREE_BYTES:  # pipelined behind a request that waits
@@ -158,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
     def relieve(self) -> None:
         """Called at intervals while others wait for memory: close if the client holds some and moves nothing."""
         holding = self._holding
-        if holding is None or self._busy:
+        if holding is None or self._busy or self._put_off:
             return
         if holding.stalled(self._outbox.unsent_bytes + self._transport.get_write_buffer_size()):
             log.warning(
@@ -219,6 +223,8 @@ class Connection(asyncio.BufferedProtocol):
                 or outbox.unsent_bytes > FREE_BYTES
                 or (self._turns.over and (others_first or waiting_bytes >= LARGE_BYTES))
             ):
+                if waiting_bytes >= LARGE_BYTES:
+                    self._pause_reading()
                 self._serve_later()
                 return
             others_first = True
@@ -232,6 +238,9 @@ class Connection(asyncio.BufferedProtocol):
                     self._turns.at_end(self._end)
                 elif inbox.needed_bytes > FREE_BYTES:
                     self._receive_large()
+                    if self._turns.over:
+                        self._pause_reading()
+                        self._serve_later()
                 return
             self._is_new = False
             self._busy = self._holds_frame = True
@@ -272,6 +281,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_up(self) -> None:
         self._put_off = self._is_new = False
+        if self._paused_reading:  # what is received next takes its part of this share
+            self._turns.charged_us += LARGE_BYTES * RECEIVED_BYTE_US
         self._go_on()
 
     def _send(self, parts: Sequence[Part], room: Room | None) -> None:

@@ -21,6 +21,12 @@ REQUEST_BYTE_US: Final = 0.02
 REQUEST_ENTRY_US: Final = 2.5
 """One entry of an array of a large request's body, decoded into an object with its strings and numbers."""
 
+FREED_ENTRY_US: Final = 0.3
+"""The same entry when the request is done with: who refuses it at once lets go of all of them in one step."""
+
+RECEIVED_BYTE_US: Final = 0.0015
+"""One byte of a large request that is received: from the kernel, into memory that is new and grows."""
+
 REPLY_ROW_US: Final = 0.5
 """One struct of a reply, written from its values (0.2 us for ten numbers, 0.4 with two strings or lists; a replica list
 is no struct). Its bytes cost `COPY_BYTE_US` each, and what was looked up for it `ROW_US`."""

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Any, Final
 
 from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply, Request
-from ottla.broker.costs import COPY_BYTE_US, REQUEST_BYTE_US, REQUEST_ENTRY_US, REQUEST_US
+from ottla.broker.costs import COPY_BYTE_US, FREED_ENTRY_US, REQUEST_BYTE_US, REQUEST_ENTRY_US, REQUEST_US
 from ottla.broker.memory import ENTRY_BYTES, Claim, Memory, Room, TooLarge, decoded_bytes
 from ottla.broker.outbox import Part
 from ottla.broker.turns import Activity, Gate, Handler
@@ -184,6 +184,7 @@ class Dispatcher:
                 if request.claim is not None:
                     request.claim.shrink(len(body) + entries * ENTRY_BYTES)
                 message, trailing_bytes = end.value
+                turns.charge(entries * FREED_ENTRY_US)
                 return message, trailing_bytes
             entries += STEP_ENTRIES
             turns.charge(STEP_ENTRIES * REQUEST_ENTRY_US)

@@ -60,7 +60,7 @@ class Peer:
 
     def __init__(self, handle, memory_bytes=256 << 20, other=None):
         self.bugs = []
-        self.later = []
+        self.later = [] if other is None else other.later
         self.unsent = b""
         self.turns = Turns(self.later.append, self.bugs.append) if other is None else other.turns
         self.broker = broker = (

@@ -57,7 +57,38 @@ def test_peer_that_pipelines_much_behind_a_waiting_request_is_not_read():
     peer.receive(heartbeat(1) + heartbeat(2, group=b"x" * 30_000) * 50)
     assert not peer.transport.reading
     peer.turns.event(lambda: waits[0].wake(None))
+    while peer.next_turn():
+        pass
     assert peer.transport.reading
+
+
+LARGE = struct.pack(">i", 1_000_000) + heartbeat(1, group=b"g" * 32_767)[4:]
+"""The beginning of a large request."""
+
+
+def test_large_requests_are_received_a_share_at_a_time():
+    first = Peer(echo, memory_bytes=8 << 30)
+    peers = [first, *(Peer(echo, other=first) for _ in range(99))]
+    for peer in peers:
+        peer.receive(LARGE + bytes(65_536))
+    before = sum(peer.transport.reading for peer in peers)
+    assert before < 50
+    first.next_turn()
+    assert before < sum(peer.transport.reading for peer in peers) < before + 30
+    while first.next_turn():
+        pass
+    assert all(peer.transport.reading for peer in peers)
+
+
+def test_a_client_that_is_not_read_is_not_taken_for_one_that_stands_still():
+    peer = Peer(echo)
+    peer.receive(LARGE + bytes(65_536))
+    peer.turns.charge(10 * SHARE_US)
+    peer.receive(bytes(65_536))
+    assert not peer.transport.reading
+    for _ in range(3):
+        peer.connection.relieve()
+    assert not peer.transport.closed
 
 
 def test_lost_connection_discards_the_waiting_handler():

@@ -7,7 +7,9 @@ import pytest
 from ottla.broker.api.context import Api
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
+from ottla.broker.costs import FREED_ENTRY_US, REQUEST_ENTRY_US
 from ottla.broker.dispatch import DECODED_AT_ONCE_BYTES, PRODUCE
+from ottla.protocol.walker import STEP_ENTRIES
 from tests.unit.broker.peer import Peer, Transport, echo
 
 DELETE_GROUPS = 42
@@ -45,6 +47,15 @@ def test_a_large_request_is_decoded_over_several_turns(counting):
         assert counts != [1]
     assert turns >= 4
     assert counts == [5_000, 1] and peer.sent == struct.pack(">2i", 1, 2)
+
+
+def test_what_a_large_request_has_become_is_charged_for_until_it_is_gone(counting):
+    peer, counts = counting
+    peer.receive(delete_groups(1, [b"group-%d" % number for number in range(5_000)]))
+    while peer.next_turn():
+        pass
+    assert counts == [5_000]
+    assert peer.turns.charged_us > 4 * STEP_ENTRIES * REQUEST_ENTRY_US + 5_000 * FREED_ENTRY_US
 
 
 def test_a_large_request_that_is_cut_short_closes_the_connection(counting, caplog):
