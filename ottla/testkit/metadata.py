@@ -80,7 +80,7 @@ def delete_topic(cluster: Cluster, topic: Topic) -> None:
 
 
 def alter_configs(cluster: Cluster, changes: Sequence[ConfigRecord]) -> None:
-    cluster.controller.alter_configs(changes)
+    complete(cluster.controller.alter_configs(changes))
     settle(cluster)
 
 

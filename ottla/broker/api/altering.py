@@ -19,7 +19,9 @@ from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOP
 
 _FAMILIES = {TOPIC_RESOURCE: TOPIC_FAMILY, BROKER_RESOURCE: BROKER_FAMILY, GROUP_RESOURCE: GROUP_FAMILY}
 CONFIG_US: Final = 2.0
-"""One config of a request: read, held against its option and decided on."""
+"""One config of a request that is read."""
+DECIDE_US: Final = 1.0
+"""One config that is held against its option and decided on, with the others of its resource."""
 _OTHER_RESOURCES = {8: "Broker loggers", 16: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
 
@@ -89,9 +91,11 @@ async def _alter(
         if _named_by(row) in twice:
             outcome = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         else:
-            outcome, records = _decide(broker, await read(broker.turns, row))
+            resource = await read(broker.turns, row)
+            broker.turns.charge(len(resource.config_names) * DECIDE_US)
+            outcome, records = _decide(broker, resource)
             if records and not validate_only:
-                broker.cluster.controller.alter_configs(records)
+                await broker.cluster.controller.alter_configs(records)
         outcomes.append(outcome)
         broker.turns.charge(CHANGE_US)
         await broker.turns.share()

@@ -4,6 +4,8 @@ Version notes: 1 adds synonyms and sources; 3 types and documentation; 4 is flex
 client metrics) have no configs here: INVALID_REQUEST.
 """
 
+from collections.abc import Iterable
+
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.names import topic_name_problem
@@ -22,10 +24,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
     once = {(asked.resource_type, asked.resource_name): asked for asked in body.resources}
     for asked in once.values():
         error, message, entries = _entries(broker, asked.resource_type, asked.resource_name)
-        broker.turns.charge(len(entries) * CONFIG_ENTRY_US)
         wanted = frozenset(asked.configuration_keys or ())
         configs = reply.rows("results", "configs")
         for entry in entries:
+            broker.turns.charge(CONFIG_ENTRY_US)
+            await broker.turns.share()
             if not wanted or entry.name in wanted:
                 await configs.add(
                     name=entry.name,
@@ -41,7 +44,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(results=results)
 
 
-def _entries(broker: Broker, kind: int, name: str) -> tuple[ErrorCode, str | None, list[ConfigEntry]]:
+def _entries(broker: Broker, kind: int, name: str) -> tuple[ErrorCode, str | None, Iterable[ConfigEntry]]:
     if kind == TOPIC_RESOURCE:
         problem = topic_name_problem(name)
         if problem is not None:

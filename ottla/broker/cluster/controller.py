@@ -57,7 +57,13 @@ CHANGED_AT_ONCE: Final = 50
 """Topics or other resources of one request. What one sync covers is applied in one step: some 15 us for a topic that
 comes or goes, `CONFIGURE_US` at most for one that gets other configs."""
 BURY_US: Final = 50.0
+CONFIG_US: Final = 5.0
+"""One config of a resource that is encoded."""
+APPLY_US: Final = 1.0
+"""One config that is applied."""
 _PARTITIONS_AT_ONCE: Final = 500
+_CONFIGS_AT_ONCE: Final = 200
+_CONFIGS_TOLD: Final = 100
 
 
 class Partitions(Protocol):
@@ -265,11 +271,18 @@ class Controller:
             for index in indexes:
                 self._partitions.bury(topic, index)
 
-    def alter_configs(self, changes: Sequence[ConfigRecord]) -> None:
-        """Log configs with values that were checked. When it is durable, logs act on their topics' and soon on the
-        broker's."""
+    async def alter_configs(self, changes: Sequence[ConfigRecord]) -> None:
+        """Log configs with values that were checked; their resources are claimed. When it is durable, logs act on their
+        topics' and soon on the broker's."""
+        batch = ValuesBatch()
+        for start in range(0, len(changes), _CONFIGS_AT_ONCE):
+            some = changes[start : start + _CONFIGS_AT_ONCE]
+            batch.add([encode_metadata_record(record) for record in some])
+            self.turns.charge(len(some) * CONFIG_US)
+            await self.turns.share()
 
         def apply() -> None:
+            self.turns.charge(len(changes) * APPLY_US)
             for change in changes:
                 self._image.apply(change)
             for name in dict.fromkeys(each.resource_name for each in changes if each.resource_type == TOPIC_RESOURCE):
@@ -277,10 +290,11 @@ class Controller:
                 self.turns.charge(CONFIGURE_US)
             if any(each.resource_type == BROKER_RESOURCE for each in changes):
                 self.on_broker_configs_changed()
-            told = ", ".join(f"{each.resource_name} {each.name}={each.value}" for each in changes)
-            log.info("Changed configs: %s", told)
+            told = ", ".join(f"{each.resource_name} {each.name}={each.value}" for each in changes[:_CONFIGS_TOLD])
+            more = f" (and {len(changes) - _CONFIGS_TOLD} more)" if len(changes) > _CONFIGS_TOLD else ""
+            log.info("Changed configs: %s%s", told, more)
 
-        self._log.append_batch(_batch_of(changes), apply)
+        self._log.append_batch(batch, apply)
 
     # --- features and producer ids --------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ first, then the cluster's, then what the broker was started with. Source: `Dynam
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -136,32 +136,29 @@ def broker_synonyms(config: Config, option: Option) -> tuple[Synonym, ...]:
     return (*found, (key, value_text(option.default), DEFAULT_CONFIG))
 
 
-def describe_broker(config: Config) -> list[ConfigEntry]:
-    """Every option as DescribeConfigs shows it for a broker, and what else somebody set."""
-    entries = []
+def describe_broker(config: Config) -> Iterator[ConfigEntry]:
+    """Every option as DescribeConfigs shows it for a broker, and what else somebody set: one after another, for there
+    may be many thousands."""
     for option in BROKER_OPTIONS:
         synonyms = broker_synonyms(config, option)
         _, value, source = synonyms[0]
         read_only = option.key not in CHANGEABLE
-        entries.append(ConfigEntry(option.key, value, source, option.kind, read_only, option.meaning, synonyms))
+        yield ConfigEntry(option.key, value, source, option.kind, read_only, option.meaning, synonyms)
     layers = [layer for _, layer in config.dynamic]
     others = sorted({key for layer in layers for key in layer} - {option.key for option in BROKER_OPTIONS})
     for key in others:
         found = tuple((key, layer[key], source) for source, layer in config.dynamic if key in layer)
         kept = DYNAMIC_OPTIONS.get(key)
         default = () if kept is None else ((key, value_text(kept.default), DEFAULT_CONFIG),)
-        entries.append(_of_dynamic(key, (*found, *default)))
-    return entries
+        yield _of_dynamic(key, (*found, *default))
 
 
-def describe_cluster(config: Config) -> list[ConfigEntry]:
+def describe_cluster(config: Config) -> Iterator[ConfigEntry]:
     """What is set for every broker of the cluster, and nothing else."""
-    return [
-        _of_dynamic(key, ((key, text, source),))
-        for source, layer in config.dynamic
-        if source == DYNAMIC_DEFAULT_BROKER_CONFIG
-        for key, text in sorted(layer.items())
-    ]
+    for source, layer in config.dynamic:
+        if source == DYNAMIC_DEFAULT_BROKER_CONFIG:
+            for key, text in sorted(layer.items()):
+                yield _of_dynamic(key, ((key, text, source),))
 
 
 def _of_dynamic(key: str, synonyms: tuple[Synonym, ...]) -> ConfigEntry:

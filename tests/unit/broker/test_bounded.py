@@ -5,7 +5,8 @@ import pytest
 from ottla.broker.api.table import TABLE
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
-from ottla.testkit.furnish import Size, furnish
+from ottla.protocol.metadata_records import BROKER_RESOURCE
+from ottla.testkit.furnish import Size, furnish, message
 from ottla.testkit.greedy import Greed, greedy
 from ottla.testkit.simulation.charged import MOST_EVENT_US
 from ottla.testkit.simulation.schedule import START_MS
@@ -72,6 +73,21 @@ def test_no_step_grows_with_the_rows(key, stage):
     """Where records go in or out the messages have decoders and encoders of their own: at full size they are seen."""
     lone, state = stage()
     assert [*held(lone, TABLE[key], state, MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES)] == []
+    assert lone.bugs == []
+
+
+def test_many_configs_of_the_broker_are_logged_and_described_in_shares():
+    """Names that nobody knows are kept: they may be a plugin's."""
+    lone = Lone()
+    configs = [{"name": f"plugin.{number}", "config_operation": 0, "value": "1"} for number in range(8_000)]
+    broker = {"resource_type": BROKER_RESOURCE, "resource_name": "1"}
+    altering = message(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[broker | {"configs": configs}], validate_only=False
+    )
+    describing = message(ApiKey.DESCRIBE_CONFIGS, 4, resources=[broker | {"configuration_keys": None}])
+    for asked, version in ((altering, 1), (describing, 4)):
+        weight = lone.weigh(asked, version)
+        assert weight.us <= MOST_US and weight.uncharged_calls <= MOST_UNCHARGED_CALLS
     assert lone.bugs == []
 
 

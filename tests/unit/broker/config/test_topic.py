@@ -148,7 +148,7 @@ def test_a_topic_config_is_described_with_every_place_it_could_come_from():
 
 
 def test_a_broker_option_is_described_with_its_origin():
-    entries = describe_broker(broker("listeners=PLAINTEXT://127.0.0.1:0", "auto.create.topics.enable=FALSE"))
+    entries = [*describe_broker(broker("listeners=PLAINTEXT://127.0.0.1:0", "auto.create.topics.enable=FALSE"))]
     assert len(entries) == len(BROKER_OPTIONS)
     assert entry_of(entries, "listeners")[1:3] == ("PLAINTEXT://127.0.0.1:0", 4)
     assert entry_of(entries, "auto.create.topics.enable")[1:3] == ("false", 4)
