@@ -21,7 +21,7 @@ _FAMILIES = {TOPIC_RESOURCE: TOPIC_FAMILY, BROKER_RESOURCE: BROKER_FAMILY, GROUP
 CONFIG_US: Final = 2.0
 """One config of a request that is read."""
 DECIDE_US: Final = 1.0
-"""One config that is held against its option and decided on, with the others of its resource."""
+"""One config that gets another value, decided on with the others of its resource."""
 _OTHER_RESOURCES = {8: "Broker loggers", 16: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
 
@@ -91,9 +91,8 @@ async def _alter(
         if _named_by(row) in twice:
             outcome = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         else:
-            resource = await read(broker.turns, row)
-            broker.turns.charge(len(resource.config_names) * DECIDE_US)
-            outcome, records = _decide(broker, resource)
+            outcome, records = _decide(broker, await read(broker.turns, row))
+            broker.turns.charge(len(records) * DECIDE_US)
             if records and not validate_only:
                 await broker.cluster.controller.alter_configs(records)
         outcomes.append(outcome)
