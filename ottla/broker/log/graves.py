@@ -3,8 +3,9 @@
 What is deleted is renamed first and removed after `file.delete.delay.ms`; what a stop leaves behind, the next start
 removes. A large file is cut shorter in steps: the kernel would free all of it at once, while everybody waits.
 
-A directory loses no file before its new name is on the device: a power loss could bring the old name back, and it would
-lead to what is left, perhaps to a log without the id of its topic.
+Nothing is touched before its new name is on the device. A power loss could bring the old name back, and it would lead
+to what is left: a log without the id of its topic, or cut short. The new names of segments also tell a recovery why
+offsets are missing when others of them have come back.
 """
 
 from collections import deque
@@ -14,6 +15,7 @@ from logging import getLogger
 from typing import Final
 
 from ottla.broker.log.checkpoints import is_grave
+from ottla.broker.log.swap import DELETED
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns, Wait
@@ -72,7 +74,8 @@ class Graves:
         while self._paths and not self._closed:
             paths = list(self._paths)
             self._paths.clear()
-            error = await self._settle({path.rpartition("/")[0] for path in paths if is_grave(path)})
+            renamed = [path for path in paths if is_grave(path) or path.endswith(DELETED)]
+            error = await self._settle({path.rpartition("/")[0] for path in renamed})
             if error is not None:
                 self.close()
                 self._failed(error)

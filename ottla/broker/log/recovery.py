@@ -25,7 +25,7 @@ from ottla.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.broker.log.segment_index import time_of
 from ottla.broker.log.segments import Segments
 from ottla.broker.log.settings import PartitionSettings
-from ottla.broker.log.swap import finish_swaps
+from ottla.broker.log.swap import DELETED, finish_swaps
 from ottla.broker.ports.disk import Disk
 from ottla.protocol.batch import COMMIT, CONTROL, BatchHeader, read_marker
 from ottla.protocol.batch_header import LOG_OVERHEAD
@@ -100,8 +100,17 @@ class _Loader:
         self.end_offset = 0
         self.snapshot_offset = -1
         self.missing_before_last = 0
+        self.set_aside: list[str] = []
+        self.passed_over = 0
 
     def load(self) -> Steps[LoadedLog]:
+        loaded = yield from self._load()
+        # These tell a recovery why offsets are missing. It has put what it made of that on the device.
+        for name in self.set_aside:
+            self.disk.remove(f"{self.directory}/{name}")
+        return loaded
+
+    def _load(self) -> Steps[LoadedLog]:
         self._find_files()
         if not self.segments:
             return new_log(
@@ -113,6 +122,9 @@ class _Loader:
         yield from self._load_producers(log_start, sound)
         if sound < len(self.segments):
             self._recover(sound)
+        if self.passed_over:
+            sound, log_start = 0, max(log_start, self.segments[0].base_offset)
+            _log.info("%s: begins at %d, behind segments that were being deleted", self.directory, log_start)
         if self.end_offset < log_start:
             _log.warning("%s: ends at %d, before its start %d", self.directory, self.end_offset, log_start)
             self._remove_segments(0)
@@ -139,8 +151,9 @@ class _Loader:
         if finish_swaps(self.disk, self.directory, names):
             names = self.disk.list(self.directory)
         for name in names:
-            if name.endswith((".deleted", ".tmp")):
+            if name.endswith(".tmp"):
                 self.disk.remove(f"{self.directory}/{name}")
+        self.set_aside = [name for name in names if name.endswith(DELETED)]
         files = [(int(found[1]), found[2]) for name in names if (found := _FILE.fullmatch(name))]
         bases = dict.fromkeys(base for base, suffix in files if suffix == "log")  # in their order
         for base, suffix in files:
@@ -286,7 +299,9 @@ class _Loader:
         for at in range(sound, len(self.segments)):
             segment = self.segments[at]
             if at > sound:
-                if self._has_gap_before(segment):
+                if self._is_deleted_before(segment):
+                    self.passed_over = at
+                elif self._has_gap_before(segment):
                     self._remove_segments(at)
                     break
                 self.end_offset = max(self.end_offset, segment.base_offset)
@@ -301,10 +316,21 @@ class _Loader:
             segment.file.sync()
             if bad is not None:
                 break
+        for segment in self.segments[: self.passed_over]:
+            segment.delete()
+        del self.segments[: self.passed_over]
         self._hold_last_offset()
         self._miss_nothing_that_was_synced()
         if self.end_offset > max(self.snapshot_offset, 0):
             self._save_snapshot(self.end_offset)
+
+    def _is_deleted_before(self, segment: Segment) -> bool:
+        """Whether what is missing before `segment` was being deleted. The oldest segments go together, but a power loss
+        may keep the new names of some and bring back the others; these go then too."""
+        if self.settings.cleanup_compact:
+            return False
+        logs = (name.removesuffix(f".log{DELETED}") for name in self.set_aside)
+        return any(name.isdecimal() and self.end_offset <= int(name) < segment.base_offset for name in logs)
 
     def _has_gap_before(self, segment: Segment) -> bool:
         """Whether offsets are missing before `segment`, and shall be given up with it. Only compaction leaves gaps, and

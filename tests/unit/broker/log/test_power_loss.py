@@ -1,15 +1,18 @@
 """What a power loss may leave beside a log, or in the middle of it, and what has to be on the device for that."""
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from ottla.broker.log.retention import Retention
 from ottla.broker.log.settings import PartitionSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.scanner import scan_partition
 from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.ports import PortCalls
+from ottla.testkit.simulation.ports import Killed, PortCalls
 from ottla.testkit.simulation.power import PowerLoss
 
 LOG = f"{0:020d}.log"
@@ -175,6 +178,44 @@ def test_a_batch_that_says_it_is_longer_than_the_log_takes_it_offline(broker, pr
     log.write_bytes(data)
     assert partition.read(2, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert "behind the end of the file" in partition.offline
+
+
+@pytest.mark.parametrize("kind", PowerLoss)
+@pytest.mark.parametrize("seed", range(100))
+def test_segments_that_were_deleted_may_come_back_but_keep_no_log_from_being_read(in_memory, produce, seed, kind):
+    """Some of the deletions are lost and others are not; so are those of the next start, which is killed somewhere."""
+    settings = {"segment_bytes": 100, "flush_messages": 1}
+    broker = in_memory(seed)
+    partition = broker.partition(**settings)
+    for _ in range(6):
+        produce(partition)
+        broker.disk.end_syncs()
+    partition.settings = replace(partition.settings, retention_bytes=0)
+    manager = broker.manager
+    looks = Retention(lambda: manager, broker.disk, broker.clock, broker.turns, manager.graves, manager.fail)
+    broker.turns.start(looks.look_at(partition), lambda result: None, broker.bugs.append)
+    assert partition.log_start_offset > 3
+    if seed % 4 == 1:
+        broker.clock.advance(60_000)
+    if seed % 4 == 3:
+        for _ in range(2):  # the names, then the files
+            broker.clock.advance(60_000)
+            broker.disk.end_syncs()
+    for calls in (seed, None, None):
+        broker.kill()
+        broker.disk.lose_power(kind)
+        if calls is not None:
+            broker.disk.ports.kill_at = broker.disk.ports.count + calls
+            with suppress(Killed):
+                broker.start()
+                broker.partition(**settings)
+            broker.disk.ports.kill_at = -1
+            continue
+        broker.start()
+        again = broker.partition(**settings)
+        assert (again.offline, again.log_end_offset) == (None, 6)
+        found = [segment.base_offset for segment in again.segments]
+        assert found == [*range(found[0], found[-1] + 1)]
 
 
 @pytest.mark.parametrize("kind", PowerLoss)
