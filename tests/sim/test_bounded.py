@@ -19,9 +19,7 @@ def test_no_greedy_client_holds_the_others():
 
 
 def test_handlers_that_never_rest_are_noticed(monkeypatch):
-    async def never(turns, on_discard=None):
-        """Go on, whatever was charged."""
-
-    monkeypatch.setattr(Turns, "share", never)
+    """Also those that ask the ledger themselves, as Produce does."""
+    monkeypatch.setattr(Turns, "rest_is_due", False)
     problems = map(partial(run_seed, profile=GREEDY), range(25))
     assert any(line.startswith("held: ") for outcome in problems for line in outcome.problems)
