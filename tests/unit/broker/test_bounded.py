@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.broker.api.table import TABLE
+from ottla.broker.turns import Turns
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
 from ottla.protocol.metadata_records import BROKER_RESOURCE
@@ -26,8 +27,8 @@ SIZE = Size(
 # An eighth of what the broker takes.
 ENTRIES, BYTES = 2_048, 128 * 1024
 MOST_US = MOST_EVENT_US / 2
-MOST_UNCHARGED_CALLS = 10_000
-"""What a step of fixed size may do without a charge, some five for each entry of a request."""
+MOST_UNCHARGED_CALLS = 2_000
+"""What a step of fixed size may do without a charge: less than one for each entry of a request."""
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,13 @@ def test_many_configs_of_the_broker_are_logged_and_described_in_shares():
         weight = lone.weigh(asked, version)
         assert weight.us <= MOST_US and weight.uncharged_calls <= MOST_UNCHARGED_CALLS
     assert lone.bugs == []
+
+
+@pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT], ids=lambda key: key.title)
+def test_a_handler_that_never_rests_is_seen(stage, monkeypatch, key):
+    lone, state = stage()
+    monkeypatch.setattr(Turns, "rest_is_due", False)
+    assert [*held(lone, TABLE[key], state)]
 
 
 @pytest.mark.parametrize("rests", [False, True])
