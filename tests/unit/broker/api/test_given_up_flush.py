@@ -1,31 +1,19 @@
 """A handler that rests behind its append, and whose log goes offline meanwhile: the flush will never come."""
 
-from random import Random
-
 import pytest
 
 from ottla.broker.api import produce
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.crash.life import Life
 from ottla.testkit.crash.script import Script, error_codes
-from ottla.testkit.crash.stage import DIRECTORY
 from ottla.testkit.simulation import wire
-from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.ports import PortCalls
-from ottla.testkit.simulation.schedule import Schedule
-
-SYNC_MS = 5.0
 
 
 @pytest.fixture
-def life():
-    """A broker that flushes every append, on a disk whose syncs take a while."""
-    schedule = Schedule()
-    disk = MemoryDisk(PortCalls(), Random(1), lambda end: schedule.after(SYNC_MS, end))
-    disk.make_dirs(DIRECTORY)
-    life = Life(disk, schedule, flushing=True)
+def life(begin_life):
+    """A broker that flushes every append."""
+    life = begin_life(flushing=True)
     Script.on(life).make_topic(("ledger", 1))
     return life
 

@@ -1,6 +1,5 @@
 """Handlers that rest, and what others have changed when they go on."""
 
-from random import Random
 from uuid import UUID
 
 import pytest
@@ -17,26 +16,19 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produce_wire import ProduceBody
 from ottla.protocol.produced import check_produced_batch
-from ottla.testkit.crash.life import Life
 from ottla.testkit.crash.script import Script
-from ottla.testkit.crash.stage import DIRECTORY
 from ottla.testkit.metadata import create_topic
 from ottla.testkit.simulation import wire
-from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.ports import PortCalls
-from ottla.testkit.simulation.schedule import Schedule
 
-SYNC_MS = 5.0
+from .conftest import SYNC_MS
+
 VERSION = 13
 
 
 @pytest.fixture
-def life():
-    """A broker on a disk whose syncs take a while."""
-    schedule = Schedule()
-    disk = MemoryDisk(PortCalls(), Random(1), lambda end: schedule.after(SYNC_MS, end))
-    disk.make_dirs(DIRECTORY)
-    life = Life(disk, schedule, flushing=False)
+def life(begin_life):
+    """A broker whose appends are not flushed, with room for large changes of the metadata."""
+    life = begin_life(flushing=False)
     # A topic of many partitions does not fit the small segments of a crash script.
     life.assembly.broker.cluster.metadata_log.partition.settings = PartitionSettings()
     return life
