@@ -321,6 +321,7 @@ def _partition_settings(config: Config, own: dict[str, str]) -> PartitionSetting
         compression_type=topic.compression_type,
         compression_level=_compression_level(topic),
         producer_id_expiration_ms=config.producer_id_expiration_ms,
+        refuse_sequence_reuse=config.transaction_sequence_reuse_refuse,
     )
 
 

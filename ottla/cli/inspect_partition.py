@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from ottla.broker.log.batches import BadBatch, iter_runs
 from ottla.broker.log.damage import classify_tail
 from ottla.broker.log.loaded import LoadedLog
-from ottla.broker.log.producers import Producer
 from ottla.broker.log.recovery import Start, load_log
 from ottla.broker.log.segment import MAX_RELATIVE_OFFSET
+from ottla.broker.log.sequences import Producer
 from ottla.broker.log.settings import PartitionSettings
 from ottla.cli.dump_file import ReadOnlyFile
 from ottla.cli.inspect_disk import OverlayDisk

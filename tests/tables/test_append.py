@@ -1,5 +1,6 @@
 """Batches with a producer id: the table APPEND, and what a partition keeps of a verification (JOIN), on real logs."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from ottla.protocol.batch import build_batch
@@ -11,6 +12,7 @@ from tests.unit.broker.txn.test_txn_v2_writes import Client, SlowLog, produced
 PID = 7
 MAX = 2**31 - 1
 ORDER = E.OUT_OF_ORDER_SEQUENCE_NUMBER
+REUSED = E.UNKNOWN_PRODUCER_ID
 
 
 class Data(NamedTuple):
@@ -74,19 +76,22 @@ class Case(NamedTuple):
     sent: Data
     error: E = E.NONE
     original: int | None = None  # the offset of the batch of which this is a duplicate
+    reuse: bool = False  # transaction.sequence.reuse.refuse=false
 
 
 SIX = [Data(n) for n in range(6)]
 OPEN = Data(transactional=True)
 V2_NEXT = [Data(count=3, transactional=True), Marker(1, 2)]
 FIRST_GENERATION_NEXT = [Data(count=3, transactional=True), Marker()]
+REUSABLE = [*SIX, Data(6, transactional=True), Marker()]
+WRAPPED = [Data(MAX, count=3, transactional=True), Marker()]
 NEWER = [Verifying(2, 3), Verifying(5, 4), Verifying(0, 3)]
 
 CASES = [
     *[Case(f"APPEND-1 {5 - n} behind", SIX, Data(n), original=n) for n in range(1, 6)],
     Case("APPEND-1 of many records", [Data(count=3), Data(3)], Data(count=3), original=0),
     Case("APPEND-1 transactional", [OPEN], OPEN, original=0),
-    Case("APPEND-1 behind its marker", [OPEN, Marker()], OPEN, original=0),
+    Case("APPEND-1 behind its marker", [OPEN, Marker()], OPEN, original=0, reuse=True),
     Case("APPEND-1 across the wrap", [Data(MAX - 1, count=4)], Data(MAX - 1, count=4), original=0),
     Case("APPEND-1 while a lower sequence is verified", [*SIX, Verifying(2)], Data(5), original=5),
     Case("APPEND-2 behind a marker", [OPEN, Marker(1, 2)], Data(1, transactional=True), EPOCH),
@@ -130,12 +135,23 @@ CASES = [
     Case("APPEND-14 0", [Verifying(0, 4, v2=True)], Data(0, 4, transactional=True)),
     Case("APPEND-15", SIX, Data(0), ORDER),
     Case("APPEND-16 goes on", FIRST_GENERATION_NEXT, Data(3, transactional=True)),
-    Case("APPEND-16 begins again", FIRST_GENERATION_NEXT, Data(0, transactional=True), ORDER),
+    Case("APPEND-16 begins again", FIRST_GENERATION_NEXT, Data(0, transactional=True), ORDER, reuse=True),
+    Case("APPEND-16 leaves a gap", FIRST_GENERATION_NEXT, Data(4, transactional=True), ORDER),
     Case("APPEND-17 goes on", V2_NEXT, Data(3, 1, transactional=True), ORDER),
     Case("APPEND-17 begins again", V2_NEXT, Data(0, 1, transactional=True)),
     Case("APPEND-18 goes on with the old", [Data(), Data(1), Data(epoch=1)], Data(2, epoch=1), ORDER),
     Case("APPEND-18 goes on with the new", [Data(), Data(1), Data(epoch=1)], Data(1, epoch=1)),
     *[Case(f"APPEND-19 sequence {n}", [Data(3)], Data(n, own=True)) for n in (0, 3, 99)],
+    Case("APPEND-20 the same batch", [OPEN, Marker()], OPEN, REUSED),
+    Case("APPEND-20 another count", FIRST_GENERATION_NEXT, Data(0, transactional=True), REUSED),
+    Case("APPEND-20 a part", FIRST_GENERATION_NEXT, Data(2, count=2, transactional=True), REUSED),
+    Case("APPEND-20 long ago", [*SIX, Data(6, transactional=True), Marker()], Data(0, transactional=True), REUSED),
+    Case("APPEND-20 while a lower one is verified", [*REUSABLE, Verifying(0)], Data(2, transactional=True), REUSED),
+    Case("APPEND-20 across the wrap", WRAPPED, Data(MAX, transactional=True), REUSED),
+    Case("APPEND-20 not of another epoch", [OPEN, Marker(1, 2)], Data(0, 1, transactional=True)),
+    Case("APPEND-20 not within a transaction", [OPEN, Marker(), Data(1, transactional=True)], OPEN, original=0),
+    Case("APPEND-20 not without one", [OPEN, Marker()], Data(), original=0),
+    Case("APPEND-20 not of a coordinator", [OPEN, Marker()], Data(transactional=True, own=True)),
     Case("JOIN-16 the lowest", [Verifying(6), Verifying(5), Verifying(7)], Data(5, transactional=True)),
     Case("JOIN-16 above the lowest", [Verifying(6), Verifying(5), Verifying(7)], Data(6, transactional=True), ORDER),
     Case("JOIN-17 the newer", [Verifying(2, 3), Verifying(5, 4), Verifying(0, 3)], Data(5, 4, transactional=True)),
@@ -159,6 +175,7 @@ def known(partition):
 @rows(CASES)
 def test_a_batch(case, logs):
     partition = logs.partition()
+    partition.settings = replace(partition.settings, refuse_sequence_reuse=not case.reuse)
     for step in case.before:
         answer = play(logs, partition, step)
         assert answer is None or isinstance(answer, int) or answer.error is E.NONE, step

@@ -35,6 +35,8 @@ CHECK_US = 6.0
 """One partition's batch that is looked up and checked, its records aside."""
 ROWS_AT_ONCE = 100
 """Of a reply. Produce has an encoder of its own, for these."""
+MOST_TOLD = 249
+"""Characters of a name in the log."""
 ZSTD = 4
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
@@ -347,7 +349,7 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
     """A row for each partition; what is more than a few is made and written in shares."""
     few = list(islice(rows, ROWS_AT_ONCE))
     if len(few) < ROWS_AT_ONCE:
-        return _unanswered(request, [row for row in few if row.error]) or Encoded(
+        return _unanswered(broker, request, [row for row in few if row.error]) or Encoded(
             [encode_produce_response(few, request.api_version, request.correlation_id)]
         )
     reply, failed = ReplyBuilder(broker, request), []
@@ -359,15 +361,18 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
                 failed.append(row)
             await partitions.add(*row[1:8])
         await topics.add(name=topic, topic_id=topic_id, partition_responses=partitions)
-    return _unanswered(request, failed) or reply.finish(responses=topics)
+    return _unanswered(broker, request, failed) or reply.finish(responses=topics)
 
 
 def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:
     return row.topic, row.topic_id
 
 
-def _unanswered(request: Request, failed: list[PartitionResponse]) -> Reply | None:
+def _unanswered(broker: Broker, request: Request, failed: list[PartitionResponse]) -> Reply | None:
     """acks=0 has no reply; a failure then closes the connection, which is all that such a client can notice."""
+    reused = [row for row in failed if row.error is ErrorCode.UNKNOWN_PRODUCER_ID]
+    if reused:
+        _tell_reused(broker, request, reused)
     if request.body.acks == 0:
         return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}") if failed else NO_REPLY
     bad = [row for row in failed if row.error in _BAD_INPUT]
@@ -376,10 +381,22 @@ def _unanswered(request: Request, failed: list[PartitionResponse]) -> Reply | No
     return None
 
 
+def _tell_reused(broker: Broker, request: Request, reused: list[PartitionResponse]) -> None:
+    """The only refusals with UNKNOWN_PRODUCER_ID: Kafka would have acknowledged some of these, and dropped them."""
+    broker.counts.reused_sequences += len(reused)
+    log.warning(
+        "Refused sequences that transactional id %r at %s used before: %s; %d since the start",
+        (request.body.transactional_id or "")[:MOST_TOLD],
+        request.peer,
+        _why(reused),
+        broker.counts.reused_sequences,
+    )
+
+
 def _why(failed: list[PartitionResponse]) -> str:
     """The first failure, and how many there are. Names are quoted: they may be of any bytes."""
     first = failed[0]
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
     detail = f": {first.message}" if first.message else ""
-    topic = first.topic[:249] or first.topic_id.hex()
+    topic = first.topic[:MOST_TOLD] or first.topic_id.hex()
     return f"{topic!r}-{first.partition} {ErrorCode(first.error).name}{detail}{more}"

@@ -185,6 +185,11 @@ class Config:
     transaction_partition_verification_enable: bool = boolean(
         True, "Whether a transactional write is checked with the coordinator."
     )
+    transaction_sequence_reuse_refuse: bool = boolean(
+        True,
+        "Ottla's own: whether a transactional batch with sequence numbers of a transaction that has ended is refused "
+        "with UNKNOWN_PRODUCER_ID; Kafka may acknowledge it as a duplicate and drop it (docs/in-the-log.md).",
+    )
     transaction_version: int = int32(
         2,
         "Ottla's own: the level of the feature transaction.version in a new data directory; UpdateFeatures changes it.",

@@ -22,7 +22,7 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
-from ottla.broker.log.producers import Producer
+from ottla.broker.log.sequences import Producer
 from ottla.protocol.batch import ABORT, COMMIT, BatchHeader, read_marker
 from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.record_frames import Frame, empty_batch, iter_frames, raw_steps, rebuild_batch

@@ -14,10 +14,11 @@ from typing import Final
 from ottla.broker.log import checkpoints
 from ottla.broker.log.acceptance import Prepared, Refusal, prepare, prepare_at_once
 from ottla.broker.log.loaded import LoadedLog
-from ottla.broker.log.producers import Origin, Producer, Verdict
+from ottla.broker.log.producers import Origin
 from ottla.broker.log.readable import ReadableLog
 from ottla.broker.log.results import AppendResult, Limit, Slice
 from ottla.broker.log.segment import Segment
+from ottla.broker.log.sequences import Producer, Verdict
 from ottla.broker.log.settings import MAX_INT64, PartitionSettings
 from ottla.broker.log.snapshot_writer import SnapshotWriter
 from ottla.broker.ports.clock import Clock
@@ -139,7 +140,7 @@ class Partition(ReadableLog):
         batch = batch[: header.size_bytes]
         now_ms = self._clock.now_ms()
         if header.producer_id >= 0:
-            verdict = self._producers.check_batch(header, _CLIENT)
+            verdict = self._producers.check_batch(header, _CLIENT, self.settings.refuse_sequence_reuse)
             if verdict.error is not NO_ERROR:
                 return self._refused(verdict.error, verdict.message)
             if verdict.duplicate is not None:

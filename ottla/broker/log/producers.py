@@ -8,11 +8,15 @@ Rules
    every transaction begins with sequence 0 in every partition.
 3. The last five batches of a producer are known by (first, last) sequence: sent again at the same epoch, they are
    duplicates. A new epoch forgets them and begins at sequence 0.
-4. Of the batches that would begin a transaction, the lowest sequence that was verified with the coordinator goes first:
+4. A transactional batch whose sequence is not above the producer's last one, behind the marker that ended the
+   transaction of that one, is nobody's retry: a client ends a transaction when its batches are answered or given up.
+   It has taken sequence numbers back that were written, and is refused where Kafka calls it a duplicate
+   (`docs/in-the-log.md`).
+5. Of the batches that would begin a transaction, the lowest sequence that was verified with the coordinator goes first:
    what comes above it has overtaken a batch that the client will send again. A verification ends with the first
    transactional batch or marker that is written, unless the marker has the epoch of the transaction that is being
    verified: then it ends the one before.
-5. A transaction is open from its first batch to its marker. A completed one holds the last stable offset back until its
+6. A transaction is open from its first batch to its marker. A completed one holds the last stable offset back until its
    marker is below the high watermark.
 
 Source: Kafka's `ProducerStateManager`, `ProducerAppendInfo`, `ProducerStateEntry`, `UnifiedLog` (4.3.1); KIP-98,
@@ -25,7 +29,18 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from ottla.protocol.batch import TRANSACTIONAL, BatchHeader, decrement_sequence, increment_sequence
+from ottla.broker.log.sequences import (
+    ACCEPTED,
+    NO_OFFSET,
+    KnownBatch,
+    Producer,
+    Verdict,
+    find_duplicate,
+    is_reuse,
+    reused,
+    sequence_gap,
+)
+from ottla.protocol.batch import TRANSACTIONAL, BatchHeader
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.snapshot import ProducerEntry
@@ -33,8 +48,6 @@ from ottla.protocol.snapshot import ProducerEntry
 BATCHES_KEPT = 5
 EXPIRY_SLICE = 2_000
 SNAPSHOT_SLICE = 500
-NO_EPOCH = -1
-NO_OFFSET = -1
 MAX_EPOCH = 2**15 - 1
 TRANSACTION_VERSION_2 = 2
 
@@ -49,50 +62,6 @@ class Origin(Enum):
 _CLIENT: Final = Origin.CLIENT
 
 
-class KnownBatch(NamedTuple):
-    """One of the last batches of a producer. `timestamp_ms` is the batch's largest."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp_ms: int
-
-    @property
-    def first_sequence(self) -> int:
-        return decrement_sequence(self.last_sequence, self.offset_delta)
-
-    @property
-    def first_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-
-class Producer:
-    """What a partition knows of one producer id; -1 means none in every number."""
-
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "producer_id", "transaction_start")
-
-    def __init__(self, producer_id: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = NO_EPOCH
-        self.coordinator_epoch = -1
-        self.last_timestamp_ms = -1
-        self.transaction_start = NO_OFFSET
-        self.batches: list[KnownBatch] = []
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else -1
-
-    @property
-    def last_data_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else NO_OFFSET
-
-    def known(self) -> tuple[object, ...]:
-        """All of it as a value, for comparing a replay with the live state."""
-        batches = tuple(self.batches)
-        return self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.transaction_start, batches
-
-
 class Verification(NamedTuple):
     """A producer whose transactional batches are being verified here (Kafka's `VerificationStateEntry`).
 
@@ -103,14 +72,6 @@ class Verification(NamedTuple):
     lowest_sequence: int
     began_ms: int
     moves_epochs: bool
-
-
-class Verdict(NamedTuple):
-    """NONE: append. NONE with `duplicate`: answer as the original was answered. Else: refuse."""
-
-    error: ErrorCode
-    message: str | None = None
-    duplicate: KnownBatch | None = None
 
 
 class CompletedTransaction(NamedTuple):
@@ -128,7 +89,6 @@ class CompletedTransaction(NamedTuple):
         return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
 
 
-ACCEPTED = Verdict(NO_ERROR)
 _NO_BATCH = KnownBatch(-1, NO_OFFSET, 0, -1)
 
 
@@ -172,8 +132,11 @@ class Producers:
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
-    def check_batch(self, header: BatchHeader, origin: Origin) -> Verdict:
-        """Whether a data batch that carries a producer id may be appended."""
+    def check_batch(self, header: BatchHeader, origin: Origin, refuse_reuse: bool = True) -> Verdict:
+        """Whether a data batch that carries a producer id may be appended.
+
+        `refuse_reuse`: rule 4 holds (`transaction.sequence.reuse.refuse`).
+        """
         producer = self._by_id.get(header.producer_id)
         overtaking = self._overtaking(header, producer) if self._verifications and origin is _CLIENT else None
         if producer is None:
@@ -183,9 +146,11 @@ class Producers:
             return _stale_epoch(producer, epoch)
         if origin is _CLIENT:
             # What continues the sequence cannot be a duplicate, so the common case looks at one batch only.
-            message = overtaking or _sequence_gap(producer, epoch, header.base_sequence)
+            message = overtaking or sequence_gap(producer, epoch, header.base_sequence)
             if message is not None:
-                duplicate = _find_duplicate(producer, header) if epoch == producer.epoch else None
+                duplicate = find_duplicate(producer, header) if epoch == producer.epoch else None
+                if refuse_reuse and is_reuse(producer, header):
+                    return reused(producer, header, duplicate)
                 if duplicate is not None:
                     return Verdict(NO_ERROR, None, duplicate)
                 return Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
@@ -429,29 +394,6 @@ class Producers:
     def load_open(self, opened: Iterable[tuple[int, int]]) -> None:
         """Take over open transactions, in the order of their first offsets."""
         self.open_transactions.update(opened)
-
-
-def _find_duplicate(producer: Producer, header: BatchHeader) -> KnownBatch | None:
-    first, last = header.base_sequence, header.last_sequence
-    for batch in producer.batches:
-        if batch.last_sequence == last and batch.first_sequence == first:
-            return batch
-    return None
-
-
-def _sequence_gap(producer: Producer, epoch: int, first_sequence: int) -> str | None:
-    """What is wrong with the first sequence of a batch, None if nothing is."""
-    if producer.epoch == NO_EPOCH:
-        return None
-    if epoch != producer.epoch:
-        if first_sequence == 0:
-            return None
-        return f"producer {producer.producer_id} began epoch {epoch} with sequence {first_sequence} instead of 0"
-    last = producer.last_sequence
-    # A producer without batches has -1 here, so it begins at 0, as does the sequence after 2^31-1.
-    if first_sequence == increment_sequence(last, 1):
-        return None
-    return f"producer {producer.producer_id} sent sequence {first_sequence} after {last} in epoch {epoch}"
 
 
 def _stale_epoch(producer: Producer, epoch: int) -> Verdict:

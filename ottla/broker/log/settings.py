@@ -44,6 +44,8 @@ class PartitionSettings:
     compression_level: int | None = None
     # How long a producer without an open transaction is remembered.
     producer_id_expiration_ms: int = 86_400_000
+    # A batch with sequences of an ended transaction is refused; else it may be taken for a duplicate, as in Kafka.
+    refuse_sequence_reuse: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
+from ottla.broker.counts import Counts
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.partition import Partition
@@ -255,7 +256,7 @@ class RealBroker:
         broker: Any = SimpleNamespace(
             config=Config(), clock=self.clock, turns=turns, cluster=self, transactions=self.coordinator,
             long_work=LongWork(turns, LaterWorkers(turns.next_turn), 1 << 20), topics_by_id={},
-            logs=SimpleNamespace(flushing=False),
+            logs=SimpleNamespace(flushing=False), counts=Counts(),
         )  # fmt: skip
         self._dispatcher = Dispatcher(broker, TABLE)
         self._turn(self.coordinator.start)

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from ottla.broker.api import verification
-from ottla.broker.log.producers import ACCEPTED, Producers
+from ottla.broker.log.producers import Producers
+from ottla.broker.log.sequences import ACCEPTED
 from ottla.broker.txn import machine
 from ottla.broker.txn.states import COMPLETION_OF, PREPARED
 from ottla.protocol.errors import ErrorCode
@@ -22,8 +23,8 @@ def epochs_unchecked() -> Iterator[None]:
     """Neither the log nor the coordinator looks at the epoch of a write."""
 
     def lenient(check: Any) -> Any:
-        def check_batch(self: Producers, header: Any, origin: Any) -> Any:
-            verdict = check(self, header, origin)
+        def check_batch(self: Producers, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
+            verdict = check(self, header, origin, refuse_reuse)
             return ACCEPTED if verdict.error is ErrorCode.INVALID_PRODUCER_EPOCH else verdict
 
         return check_batch

@@ -16,7 +16,8 @@ from ottla.broker.log import cleaner, producers
 from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.compaction import CleanedTransactions
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.producers import ACCEPTED, Producers
+from ottla.broker.log.producers import Producers
+from ottla.broker.log.sequences import ACCEPTED
 from ottla.broker.txn import ending, machine, markers
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.states import PREPARED, RESTING, TransactionStatus
@@ -43,8 +44,8 @@ def epochs_unchecked() -> Iterator[None]:
     """Data of an older epoch is appended, and its producer is not verified."""
 
     def lenient(check: Any) -> Any:
-        def check_batch(self: Producers, header: Any, origin: Any) -> Any:
-            verdict = check(self, header, origin)
+        def check_batch(self: Producers, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
+            verdict = check(self, header, origin, refuse_reuse)
             return ACCEPTED if verdict.error is ErrorCode.INVALID_PRODUCER_EPOCH else verdict
 
         return check_batch
@@ -61,8 +62,8 @@ def append_epoch_unchecked() -> Iterator[None]:
     """Data of an older epoch is appended if the coordinator knows its transaction."""
 
     def lenient(check: Any) -> Any:
-        def check_batch(self: Producers, header: Any, origin: Any) -> Any:
-            verdict = check(self, header, origin)
+        def check_batch(self: Producers, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
+            verdict = check(self, header, origin, refuse_reuse)
             return ACCEPTED if verdict.error is ErrorCode.INVALID_PRODUCER_EPOCH else verdict
 
         return check_batch
@@ -100,8 +101,8 @@ def duplicates_appended() -> AbstractContextManager[None]:
     """A batch that was sent again is appended again."""
 
     def make(check: Any) -> Any:
-        def check_batch(self: Producers, header: Any, origin: Any) -> Any:
-            verdict = check(self, header, origin)
+        def check_batch(self: Producers, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
+            verdict = check(self, header, origin, refuse_reuse)
             return ACCEPTED if verdict.duplicate is not None else verdict
 
         return check_batch

@@ -8,8 +8,9 @@ from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.log import replay_batch
 from ottla.broker.group.store import GroupStore
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.producers import Producer, Producers
+from ottla.broker.log.producers import Producers
 from ottla.broker.log.recovery import replay
+from ottla.broker.log.sequences import Producer
 from ottla.broker.txn import machine
 from ottla.broker.txn.log import read_changes
 from ottla.broker.txn.values import NO_PRODUCER_ID, TransactionState

@@ -31,10 +31,21 @@ def kafka_at(level):
     return type(f"KafkaAtLevel{level}", (ApacheKafka,), {"features": (f"transaction.version={level}",)})
 
 
-def ottla_at(level):
-    """Ottla with this `transaction.version`, which sends clients away while markers are written, as Kafka does."""
-    own = {"transaction.version": str(level), "transaction.markers.wait.ms": "0"}
+def ottla_at(level, *, refuse_reuse=False):
+    """Ottla with this `transaction.version`, which sends clients away while markers are written, as Kafka does.
+
+    It takes a reused sequence for what Kafka takes it for, unless `refuse_reuse`.
+    """
+    own = {
+        "transaction.version": str(level),
+        "transaction.markers.wait.ms": "0",
+        "transaction.sequence.reuse.refuse": str(refuse_reuse).lower(),
+    }
     return lambda directory, overrides: Ottla(directory, overrides | own)
+
+
+def ottla_refusing_at(level):
+    return ottla_at(level, refuse_reuse=True)
 
 
 class BluntConnection(BlockingConnection):

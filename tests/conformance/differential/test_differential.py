@@ -7,11 +7,11 @@ and must answer as recorded.
 import os
 
 import pytest
-from differential.kept import kept_at
+from differential.kept import REUSED_AT_LEVEL_2, kept_at
 from differential.library import LEVELS, recording, scripts
-from differential.stage import OVERRIDES, kafka_at, ottla_at, play_all
+from differential.stage import OVERRIDES, kafka_at, ottla_at, ottla_refusing_at, play_all
 
-BROKERS = {"ottla": ottla_at, "apache": kafka_at}
+BROKERS = {"ottla": ottla_at, "ottla that refuses reuse": ottla_refusing_at, "apache": kafka_at}
 SCRIPTS = {level: {script.name: script for script in scripts(level)} for level in LEVELS}
 
 
@@ -77,6 +77,14 @@ def test_answers_are_those_recorded_of_kafka(answers, target, level, name):
         zip(SCRIPTS[level][name].all_steps, expected, answers(target, level, name), strict=True)
     ):
         assert got == want, f"step {number} {step}"
+
+
+@pytest.mark.parametrize("name", REUSED_AT_LEVEL_2)
+@pytest.mark.parametrize(("target", "level"), [("ottla that refuses reuse", 2)])
+def test_a_reused_sequence_is_refused_and_nothing_else_is_otherwise_than_in_kafka(answers, target, level, name):
+    _digest, recorded = recording(level)[name]
+    expected = [REUSED_AT_LEVEL_2[name].get(number, answer) for number, answer in enumerate(recorded)]
+    assert answers(target, level, name) == expected
 
 
 @pytest.mark.parametrize("level", LEVELS)

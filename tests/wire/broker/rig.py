@@ -103,8 +103,12 @@ class Rig:
         assert not self.is_ours or self.broker.stop() == 0
         self.broker.stop()
 
-    def begin(self):
+    def begin_log(self):
+        """`log` tells what comes from here on."""
         self._log_start = self.broker.log_file.stat().st_size
+
+    def begin(self):
+        self.begin_log()
         self._end_before = self.end_offset(self.topic)
         self.bystander_round()
 

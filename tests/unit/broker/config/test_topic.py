@@ -23,6 +23,7 @@ OURS = {
     "max.request.body.bytes",
     "max.open.log.files",
     "transaction.markers.wait.ms",
+    "transaction.sequence.reuse.refuse",
     "transaction.version",
 }
 

@@ -188,7 +188,68 @@ def test_sequences_go_on_after_a_marker_of_the_same_epoch():
     producers = state(batch(transactional=True, count=3))
     end(producers)
     assert error(producers, batch(sequence=3, transactional=True)) is ErrorCode.NONE
-    assert error(producers, batch(sequence=0, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert error(producers, batch(sequence=5, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("sequence", [0, 1, 2])
+def test_a_sequence_of_an_ended_transaction_is_refused_whatever_its_count(sequence, count, commit):
+    producers = state(batch(transactional=True, count=3))
+    end(producers, commit=commit)
+    header = batch(sequence=sequence, count=count, transactional=True)
+    assert error(producers, header) is ErrorCode.UNKNOWN_PRODUCER_ID
+    replayed = Producers()
+    opened = replayed.load(producers.snapshot(), NOW, 1)
+    assert opened == []
+    assert error(replayed, header) is ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+def test_a_refused_reuse_names_the_batch_that_kafka_would_have_taken_it_for():
+    producers = state(batch(transactional=True, count=3), base_offset=40)
+    end(producers, offset=43)
+    verdict = producers.check_batch(batch(count=3, transactional=True), Origin.CLIENT)
+    assert verdict.message == (
+        "producer 7 at epoch 0 sent sequences 0 to 2 once more, behind the marker of the transaction that wrote up to "
+        "2: they are those of the batch at offset 40"
+    )
+
+
+def test_reuse_is_seen_across_the_wrap_of_sequences():
+    producers = state(batch(sequence=MAX - 1, transactional=True, count=3))
+    end(producers)
+    for sequence in (MAX - 1, MAX, 0):
+        assert error(producers, batch(sequence=sequence, transactional=True)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert error(producers, batch(sequence=1, transactional=True)) is ErrorCode.NONE
+    assert error(producers, batch(sequence=2, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_retry_within_its_open_transaction_is_a_duplicate():
+    producers = state(batch(transactional=True), batch(sequence=1, transactional=True))
+    assert producers.check_batch(batch(transactional=True), Origin.CLIENT).duplicate is not None
+    end(producers, epoch=1)
+    assert error(producers, batch(epoch=0, transactional=True)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_retry_without_a_transaction_is_a_duplicate():
+    producers = state(batch(), batch(sequence=1))
+    assert producers.check_batch(batch(), Origin.CLIENT).duplicate is not None
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(3, ErrorCode.NONE), (2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)], ids=["same", "other"]
+)
+def test_without_the_rule_a_reused_sequence_is_answered_as_by_kafka(count, expected):
+    producers = state(batch(transactional=True, count=3))
+    end(producers)
+    verdict = producers.check_batch(batch(count=count, transactional=True), Origin.CLIENT, False)
+    assert (verdict.error, verdict.duplicate is not None) == (expected, count == 3)
+
+
+def test_coordinators_may_write_any_sequence():
+    producers = state(batch(transactional=True, count=3))
+    end(producers)
+    assert error(producers, batch(transactional=True), Origin.COORDINATOR) is ErrorCode.NONE
 
 
 def test_sequences_begin_at_0_after_a_marker_of_a_new_epoch():
