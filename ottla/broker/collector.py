@@ -12,12 +12,12 @@ are dropped later: at most those that are in use at that moment, once per `FREEZ
 import gc
 from typing import Final
 
-FREEZE_ABOVE: Final = 20_000
+FREEZE_ABOVE: Final = 10_000
 """Objects that a full collection may leave to the next one."""
-THRESHOLDS: Final = (700, 10, 5)
-"""Python's own, but for the last. A full collection so sees, beside what the one before left, at most some 46,000
-objects that came since (6 collections of the middle generation, each after 11 of the youngest, each after 700 more
-objects than were freed): 5 ms."""
+THRESHOLDS: Final = (700, 10, 1)
+"""Python's own, but for the last. A full collection so sees, beside what the one before left, at most some 15,000
+objects that came since (2 collections of the middle generation, each after 11 of the youngest, each after 700 more
+objects than were freed): 3 ms."""
 
 _OLDEST: Final = 2
 
