@@ -7,7 +7,7 @@ Whose replies do not leave is not served: no more than those of one turn are eve
 those who are here.
 
 A producer that asks for no acks may hang up at once: what it has sent is served all the same (KAFKA-3703). Whoever
-waits for something else has given up.
+waits for something else has given up. Those who hang up are let go as the share allows: thousands may do so at once.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.broker.config import Config
-from ottla.broker.costs import RECEIVED_BYTE_US
+from ottla.broker.costs import HANG_UP_US, RECEIVED_BYTE_US
 from ottla.broker.dispatch import PRODUCE, Dispatcher, memory_of
 from ottla.broker.holding import Holding
 from ottla.broker.memory import FREE_BYTES, Room
@@ -130,9 +130,18 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox.settle()
 
     def eof_received(self) -> bool:
-        waits = self._produces if self._busy else self._put_off
-        self._ended = not self._broken and (waits or bool(self._outbox.parts))
-        return self._ended
+        if self._broken:
+            return False
+        if self._outbox.parts or (self._produces if self._busy else self._put_off):
+            self._ended = True
+            return True
+        turns = self._turns
+        if turns.over:  # thousands may hang up at once
+            self._ends_when_sent = True
+            turns.rest_last(self._leave)
+            return True
+        turns.charged_us += HANG_UP_US
+        return False
 
     def pause_writing(self) -> None:
         self._outbox.paused = True
@@ -190,6 +199,12 @@ class Connection(asyncio.BufferedProtocol):
         """Serve nothing more, and close when all that is owed was sent."""
         self._ends_when_sent = True
         if not self._outbox.parts:
+            self.close()
+
+    def _leave(self) -> None:
+        """The peer has hung up, and it is this connection's turn to be closed."""
+        if not self._broken:
+            self._turns.charged_us += HANG_UP_US
             self.close()
 
     def _discard(self) -> None:

@@ -10,7 +10,10 @@ from typing import Final
 from ottla.protocol.steps import RECORD_US as RECORD_US
 
 CONNECTION_US: Final = 100.0
-"""One connection that is accepted, with its transport, and its end."""
+"""One connection that is accepted, with its transport."""
+
+HANG_UP_US: Final = 30.0
+"""One connection that is closed because its peer has hung up: what it held, and its socket, which is most of it."""
 
 REQUEST_US: Final = 40.0
 """One request of any kind: frame, header, handler, reply, its part of the system calls."""

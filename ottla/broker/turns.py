@@ -320,6 +320,11 @@ class Turns:
         """Run `work` in a later turn, in its order among those who rest."""
         self.queue(work, 0)
 
+    def rest_last(self, work: Callable[[], None]) -> None:
+        """`rest` behind those who have rested less often: nobody waits for it."""
+        self._resting[-1].append(work)
+        self._renew()
+
     def queue(self, work: Callable[[], None], rests: int) -> None:
         """`rest` for who has rested so often already."""
         rank = next(rank for rank, (most, _) in enumerate(RANKS) if rests <= most)

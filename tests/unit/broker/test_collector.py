@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from ottla.broker.collector import FREEZE_ABOVE, Collector
+from ottla.broker.collector import FREEZE_ABOVE, THRESHOLDS, Collector
 
 
 class Held:
@@ -61,6 +61,23 @@ def test_what_is_frozen_is_freed_when_nothing_refers_to_it(collector):
     assert in_sight() == 0
     held.clear()
     assert last() is None
+
+
+def test_a_full_collection_sees_little_while_very_many_objects_come_to_stay(collector):
+    seen = []
+
+    def note(phase, info):
+        if phase == "start" and info["generation"] == 2:
+            seen.append(in_sight())
+
+    gc.callbacks.append(note)
+    gc.enable()
+    held = [Held() for _ in range(20 * FREEZE_ABOVE)]
+    gc.disable()
+    gc.callbacks.remove(note)
+    youngest, middle, oldest = (threshold + 1 for threshold in THRESHOLDS)
+    assert len(seen) > 5 and len(held) > max(seen) > FREEZE_ABOVE
+    assert max(seen) <= FREEZE_ABOVE + youngest * middle * oldest < 3 * FREEZE_ABOVE
 
 
 def test_cycles_among_what_is_new_are_still_found(collector):

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.api.context import NO_REPLY, Close, Encoded
 from ottla.broker.connection import LARGE_BYTES
-from ottla.broker.costs import REQUEST_US
+from ottla.broker.costs import HANG_UP_US, REQUEST_US
 from ottla.broker.dispatch import PRODUCE
 from ottla.broker.turns import SHARE_US, Wait
 from tests.unit.broker.peer import Peer, echo, heartbeat
@@ -188,6 +188,41 @@ def test_an_idle_peer_that_hangs_up_is_let_go():
     peer = Peer(echo)
     peer.receive(heartbeat(1))
     assert not peer.connection.eof_received()
+
+
+def test_peers_that_hang_up_together_are_let_go_a_share_at_a_time():
+    first = Peer(echo)
+    peers = [first, *(Peer(echo, other=first) for _ in range(999))]
+    kept = [peer for peer in peers if peer.connection.eof_received()]
+    per_share = SHARE_US / HANG_UP_US
+    assert per_share <= len(peers) - len(kept) < per_share + 1
+    shares = 0
+    while before := sum(not peer.transport.closed for peer in kept):
+        assert first.next_turn()
+        shares += 1
+        assert 0 < before - sum(not peer.transport.closed for peer in kept) < per_share + 1
+    assert shares > 10 and first.bugs == []
+
+
+def test_who_has_hung_up_is_served_no_more_while_it_waits_to_be_let_go():
+    served = Served()
+    served.peer.receive(heartbeat(1) + heartbeat(2) + produce(3))
+    served.peer.turns.charge(SHARE_US)
+    assert served.peer.connection.eof_received()
+    served.peer.turns.event(lambda: served.waits[0].wake(None))
+    assert not served.peer.transport.closed
+    served.peer.next_turn()
+    assert served.peer.transport.closed and served.ids == [1]
+
+
+def test_who_was_cut_off_while_it_waits_to_be_let_go_is_left_alone():
+    peer = Peer(echo)
+    peer.turns.charge(SHARE_US)
+    assert peer.connection.eof_received()
+    peer.connection.connection_lost(None)
+    charged_us = peer.turns.charged_us
+    peer.next_turn()
+    assert not peer.transport.closed and peer.turns.charged_us == charged_us
 
 
 @pytest.mark.parametrize(
