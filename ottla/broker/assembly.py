@@ -219,8 +219,13 @@ class Assembly:
 
     def _relieve_memory(self) -> None:
         if self.broker.memory.short:
-            for connection in list(self.connections):
-                connection.relieve()
+            self._start("memory", self._relieve)
+
+    async def _relieve(self) -> None:
+        for connection in list(self.connections):
+            self._turns.charge(ROW_US)
+            await self._turns.share()
+            connection.relieve()
 
     def _sweep_connections(self) -> None:
         self._start("idle", self._sweep)

@@ -21,6 +21,7 @@ from ottla.broker.dispatch import PRODUCE, Dispatcher, memory_of
 from ottla.broker.holding import Holding
 from ottla.broker.memory import FREE_BYTES, Room
 from ottla.broker.outbox import Outbox, Part
+from ottla.broker.ports.hangups import has_hung_up
 from ottla.broker.ports.slices import CutShort
 from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
@@ -169,11 +170,15 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()  # `close` would wait for a peer that has stopped reading, and hold its replies
 
     def relieve(self) -> None:
-        """Called at intervals while others wait for memory: close if the client holds some and moves nothing."""
-        holding = self._holding
+        """Called at intervals while anybody waits for memory: close if the client holds some and moves nothing, or has
+        gone while it was not read."""
+        holding, inbox = self._holding, self._inbox
         if holding is None or self._busy or self._put_off:
             return
-        if holding.stalled(self._outbox.unsent_bytes + self._transport.get_write_buffer_size()):
+        if holding.waits:
+            if has_hung_up(self._outbox.descriptor, inbox.needed_bytes - inbox.buffered_bytes):
+                self.abort()
+        elif holding.stalled(self._outbox.unsent_bytes + self._transport.get_write_buffer_size()):
             log.warning(
                 "Closing the connection of %s: others wait for the memory of its request or reply, and it does not go "
                 "on (queued.max.request.bytes)",

@@ -36,10 +36,9 @@ class Holding:
         it."""
         if self._claim is not None:
             return
-        requests = self._memory.requests
         lent, self._lent = self._lent, None
         if lent is not None and lent.size_bytes >= size_bytes:
-            requests.keep(lent)
+            lent.keep()
             self._claim = lent
             return
         if lent is not None:
@@ -49,7 +48,7 @@ class Holding:
             self._inbox.may_grow = True
             on_grant()
 
-        self._claim = requests.claim(size_bytes, granted)
+        self._claim = self._memory.claim(size_bytes, granted)
         if not self._claim.granted:
             self._inbox.may_grow = False
             self._inbox.shrink()
@@ -64,7 +63,7 @@ class Holding:
         kept_bytes = self._inbox.capacity_bytes
         if self._lent is None:
             if kept_bytes > FREE_BYTES:
-                self._lent = self._memory.requests.lend(kept_bytes, self._recalled)
+                self._lent = self._memory.lend(kept_bytes, self._recalled)
                 if self._lent is None:
                     self._inbox.trim()
         elif kept_bytes <= FREE_BYTES:

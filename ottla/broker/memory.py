@@ -1,8 +1,10 @@
 """One budget for the memory that clients make the broker hold; beyond it they wait, in order. pure
 
-Half of the budget is for requests (`RequestMemory`), half for replies (`ReplyMemory`). What holds no more than
-`FREE_BYTES` is neither counted nor waits, so whoever is small never feels who is large; the memory of all is bounded by
-the budget and `FREE_BYTES` twice for each connection. What is sent from files holds nothing.
+Half of the budget is for requests (`RequestMemory`), half for replies (`ReplyMemory`). A quarter of what requests have
+is for those that take no more than `MEDIUM_BYTES`, so that an ordinary batch never waits for the memory of large ones.
+What holds no more than `FREE_BYTES` is neither counted nor waits, so whoever is small never feels who is large; the
+memory of all is bounded by the budget and `FREE_BYTES` twice for each connection. What is sent from files holds
+nothing.
 
 A request claims its whole size, and what it may take decoded, before more of it than `FREE_BYTES` is read. Until then
 its connection is not read. What smaller ones take decoded has a part of its own (`Memory.decoded`), so that they do not
@@ -21,12 +23,12 @@ Nobody waits for ever:
    granted while all replies together held no more. The one that grows needs at most the other half (`TooLarge`), so it
    waits for replies that are built and not sent, for nothing else.
 3. Those wait for their clients. A client that moves nothing while others wait for what it holds is disconnected
-   (`Connection.relieve`), so that neither a half-sent request nor an unread reply is held at the expense of others.
+   (`Connection.relieve`), so that neither a half-sent request nor an unread reply is held at the expense of others. Who
+   hangs up while it waits is missed at the same look.
 
 Requests wait for replies, replies for clients, and clients for nobody that waits here: there is no circle.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -38,6 +40,9 @@ FREE_BYTES: Final = 65_536
 
 MOST_MEMORY_BYTES: Final = 256 * 1024 * 1024
 """The budget where nobody has set one, and the machine has eight times as much."""
+
+MEDIUM_BYTES: Final = 2 * 1024 * 1024
+"""A request that takes no more, as nearly every Produce does, has memory where larger ones have none."""
 
 LEAST_MEMORY_BYTES: Final = 16 * 1024 * 1024
 
@@ -82,6 +87,10 @@ class Claim:
             self._memory.released(self)
             self.size_bytes = 0
 
+    def keep(self) -> None:
+        """What was lent is for a request now: it is not asked back any more."""
+        self._memory.keep(self)
+
     def shrink(self, size_bytes: int) -> None:
         """Hold no more than this: it is known by now what was needed."""
         if size_bytes < self.size_bytes:
@@ -102,7 +111,8 @@ class RequestMemory:
 
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         self._turns = turns
-        self._waiting: deque[Claim] = deque()
+        # In order; a thousand may give up at once.
+        self._waiting: dict[Claim, None] = {}
         self._lent: dict[Claim, None] = {}
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
@@ -118,14 +128,18 @@ class RequestMemory:
         A request that is larger than all the memory is let in when no other holds any, as Kafka's memory pool does.
         """
         claim = Claim(self, size_bytes, on_grant)
-        if not self._waiting and self._fits(size_bytes):
+        if self.has(size_bytes):
             self._grant(claim)
         else:
-            self._waiting.append(claim)
+            self._waiting[claim] = None
             for lent in self._lent:
                 self._turns.later(lent.tell)
             self._lent.clear()
         return claim
+
+    def has(self, size_bytes: int) -> bool:
+        """Whether so much would be granted at once."""
+        return not self._waiting and self._fits(size_bytes)
 
     async def enter(self, size_bytes: int) -> Claim:
         """Memory for a handler, which holds none; it suspends while there is no room."""
@@ -158,8 +172,8 @@ class RequestMemory:
             claim.granted = False
             self.held_bytes -= claim.size_bytes
             self._lent.pop(claim, None)
-        elif claim in self._waiting:
-            self._waiting.remove(claim)
+        else:
+            self._waiting.pop(claim, None)
         self._admit()
 
     def shrunk(self, claim: Claim, size_bytes: int) -> None:
@@ -169,10 +183,13 @@ class RequestMemory:
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiting and self._fits(self._waiting[0].size_bytes):
-            granted = self._waiting.popleft()
-            self._grant(granted)
-            self._turns.later(granted.tell)
+        while self._waiting:
+            first = next(iter(self._waiting))
+            if not self._fits(first.size_bytes):
+                return
+            del self._waiting[first]
+            self._grant(first)
+            self._turns.later(first.tell)
 
     def _fits(self, size_bytes: int) -> bool:
         return not self.held_bytes or self.held_bytes + size_bytes <= self.limit_bytes
@@ -267,15 +284,31 @@ class ReplyMemory:
 class Memory:
     """The budget of one broker, `limit_bytes` in all."""
 
-    __slots__ = ("decoded", "replies", "requests")
+    __slots__ = ("decoded", "medium", "replies", "requests")
 
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
-        self.requests = RequestMemory(turns, limit_bytes // 2)
+        medium_bytes = limit_bytes // 8
+        self.requests = RequestMemory(turns, limit_bytes // 2 - medium_bytes)
+        self.medium = RequestMemory(turns, medium_bytes)
+        """For those that take no more than `MEDIUM_BYTES`."""
         self.replies = ReplyMemory(turns, limit_bytes - limit_bytes // 2)
         self.decoded = RequestMemory(turns, limit_bytes // 8)
         """Beyond the budget: what requests of up to `FREE_BYTES` take once they are decoded."""
 
+    def claim(self, size_bytes: int, on_grant: Callable[[], None]) -> Claim:
+        """`RequestMemory.claim` where there is room for it; who takes little waits for others of its kind alone."""
+        return self._for(size_bytes).claim(size_bytes, on_grant)
+
+    def lend(self, size_bytes: int, on_recall: Callable[[], None]) -> Claim | None:
+        """`RequestMemory.lend`, likewise."""
+        return self._for(size_bytes).lend(size_bytes, on_recall) or self.requests.lend(size_bytes, on_recall)
+
+    def _for(self, size_bytes: int) -> RequestMemory:
+        if size_bytes > MEDIUM_BYTES or (self.requests.has(size_bytes) and not self.medium.has(size_bytes)):
+            return self.requests
+        return self.medium
+
     @property
     def short(self) -> bool:
         """Whether somebody waits for what others hold."""
-        return self.requests.short or self.replies.short
+        return self.requests.short or self.medium.short or self.replies.short

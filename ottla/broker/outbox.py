@@ -71,6 +71,11 @@ class Outbox:
         if socket is not None and transport.get_extra_info("sslcontext") is None:
             self._socket = socket.fileno()
 
+    @property
+    def descriptor(self) -> int:
+        """The plain socket, or -1."""
+        return self._socket
+
     def add(self, parts: Iterable[Part]) -> None:
         """Queue a reply, or a part of one."""
         for part in parts:

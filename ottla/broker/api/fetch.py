@@ -185,7 +185,7 @@ async def _parked(
     claim = None
     held_bytes = len(partitions) * PARKED_ROW_BYTES
     if held_bytes > FREE_BYTES:
-        claim = broker.memory.requests.lend(held_bytes, recall)
+        claim = broker.memory.lend(held_bytes, recall)
         if claim is None:
             return False
     timer = broker.clock.call_later(limit_ms, lambda: wait.wake(None))

@@ -96,7 +96,7 @@ def test_a_request_larger_than_all_the_memory_is_let_in_alone():
 
 def test_who_gives_up_waiting_lets_those_behind_in():
     table = Table()
-    table.claim(6 * MIB)
+    table.claim(5 * MIB)
     large, small = table.claim(4 * MIB), table.claim(MIB)
     large.release()
     assert small.granted
@@ -118,6 +118,41 @@ def test_at_most_half_is_lent_and_nothing_while_a_request_waits():
     table.claim(8 * MIB)
     table.claim(1)
     assert table.memory.requests.lend(1, list) is None
+
+
+def test_a_request_of_middle_size_does_not_wait_behind_large_ones():
+    table = Table()
+    large = [table.memory.claim(5 * MIB, list) for _ in range(3)]
+    middle = [table.memory.claim(MIB, list) for _ in range(3)]
+    assert [claim.granted for claim in large] == [True, False, False]
+    assert [claim.granted for claim in middle] == [True, True, False]
+    middle[0].release()
+    assert middle[2].granted and table.memory.short
+    large[0].release()
+    large[1].release()
+    large[2].release()
+    assert not table.memory.short
+
+
+def test_requests_of_middle_size_take_what_large_ones_do_not_need():
+    table = Table()
+    middle = [table.memory.claim(2 * MIB, list) for _ in range(5)]
+    assert [claim.granted for claim in middle] == [True, True, True, True, False]
+    large = table.memory.claim(5 * MIB, list)
+    for claim in middle[:4]:
+        claim.release()
+    assert large.granted and middle[4].granted
+    assert table.memory.requests.held_bytes + table.memory.medium.held_bytes <= 8 * MIB
+
+
+def test_what_is_lent_of_middle_size_is_asked_back_by_its_like():
+    table = Table()
+    recalled = []
+    lent = table.memory.lend(MIB, lambda: (recalled.append(1), lent.release()))
+    large = table.memory.requests.claim(6 * MIB, list)
+    waiting = table.memory.claim(2 * MIB, list)
+    table.run()
+    assert recalled == [1] and waiting.granted and large.granted
 
 
 def test_a_small_reply_is_not_counted():
@@ -185,7 +220,8 @@ def test_whoever_comes_and_goes_the_memory_ends_empty_and_all_are_served(seed):
             case 0:
                 builders.append(Builder(table, rng.randrange(1, most // 2), rng.choice((10_000, 100_000, 1_000_000))))
             case 1:
-                claims.append(table.claim(rng.randrange(FREE_BYTES, 2 * most)))
+                claim = table.claim if rng.random() < 0.5 else lambda size: table.memory.claim(size, list)
+                claims.append(claim(rng.choice((rng.randrange(FREE_BYTES, MIB), rng.randrange(FREE_BYTES, 2 * most)))))
             case 2 if builders:
                 builder = builders.pop(rng.randrange(len(builders)))
                 if not builder.sent():
@@ -203,5 +239,6 @@ def test_whoever_comes_and_goes_the_memory_ends_empty_and_all_are_served(seed):
             claims.remove(claim)
     assert not claims
     assert not builders
-    assert (table.memory.requests.held_bytes, table.memory.replies.held_bytes) == (0, 0)
+    memory = table.memory
+    assert (memory.requests.held_bytes, memory.medium.held_bytes, memory.replies.held_bytes) == (0, 0, 0)
     assert not table.memory.short

@@ -62,7 +62,8 @@ class Waiting:
 
     @property
     def held(self):
-        return self.memory.requests.held_bytes, self.memory.decoded.held_bytes
+        memory = self.memory
+        return memory.requests.held_bytes + memory.medium.held_bytes, memory.decoded.held_bytes
 
 
 @pytest.fixture
