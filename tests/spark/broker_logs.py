@@ -70,6 +70,7 @@ class Ledger:
     rows: dict = field(default_factory=dict)
     fates: dict = field(default_factory=dict)  # transaction -> committed, aborted, open
     first: dict = field(default_factory=dict)  # transaction -> first offset
+    suspected: list = field(default_factory=list)  # (commit of nothing behind an abort, the aborted batch): offsets
     log_start: int = 0
     end: int = 0
 
@@ -91,7 +92,10 @@ class LogWriter:
     def __init__(self, chance):
         self.chance, self.ledger, self.count = chance, Ledger(), 0
         self.partition = None
-        self.producers = {pid: SimpleNamespace(epoch=0, sequence=0, open=None) for pid in range(chance.randrange(1, 5))}
+        self.producers = {
+            pid: SimpleNamespace(epoch=0, sequence=0, open=None, written=0, aborted=None)
+            for pid in range(chance.randrange(1, 5))
+        }
         # A start after a kill does not find what is checkpointed late, and forgets producers below its log start.
         self.may_raise_start = self.may_drop = True
 
@@ -104,7 +108,10 @@ class LogWriter:
         if dice < 0.3 and producer.open is not None:
             self.end(pid, producer)
         elif dice < 0.33 and producer.open is None:
-            self.mark(pid, producer.epoch, True, 1)  # a marker that ends nothing
+            marker = self.mark(pid, producer.epoch, True, 1)  # it ends nothing
+            if producer.aborted is not None:
+                self.ledger.suspected.append((marker, producer.aborted))
+            producer.aborted = None
         elif dice < 0.36:
             self.produce(-1, None, False)
         elif dice < 0.39 and self.may_raise_start:
@@ -136,6 +143,7 @@ class LogWriter:
         assert result.error == ErrorCode.NONE, result
         if producer is not None:
             producer.sequence += len(records)
+            producer.written, producer.aborted = result.base_offset, None
         if transactional and producer.open is None:
             producer.open = self.count
             ledger.fates[self.count], ledger.first[self.count] = "open", result.base_offset
@@ -146,16 +154,19 @@ class LogWriter:
 
     def end(self, pid, producer):
         commit, version = self.chance.random() < 0.6, self.chance.choice([1, 2])
+        epoch = producer.epoch
         if version == 2 or self.chance.random() < 0.1:
             producer.epoch, producer.sequence = producer.epoch + 1, 0
         self.mark(pid, producer.epoch, commit, version)
         self.ledger.fates[producer.open] = "committed" if commit else "aborted"
         producer.open = None
+        producer.aborted = None if commit or producer.epoch != epoch else producer.written
 
     def mark(self, pid, epoch, commit, version):
         result = self.partition.append_marker(pid, epoch, commit, 0, version)
         assert result.error == ErrorCode.NONE, result
         self.ledger.end = result.last_offset + 1
+        return result.last_offset
 
     def drop_segments(self):
         """What retention does: the oldest segments go, with their files."""

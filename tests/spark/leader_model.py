@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 DAY_MS = 86_400_000
 T0 = 1_700_000_000_000
 SEQUENCE_GAP, SEQUENCE_DUPLICATE, SEQUENCE_RESTART, ZOMBIE_EPOCH, ZOMBIE_AFTER_MARKER, ZOMBIE_MARKER = range(6)
-COORDINATOR_EPOCH_BACK, PLAIN_IN_TRANSACTION, EPOCH_IN_TRANSACTION = 6, 7, 8
+COORDINATOR_EPOCH_BACK, PLAIN_IN_TRANSACTION, EPOCH_IN_TRANSACTION, EMPTY_COMMIT = 6, 7, 8, 9
 
 
 @dataclass
@@ -56,6 +56,8 @@ class Producer:
     sequenced: bool = False
     since: int = 0  # the offset behind its last batch, or where it was met first
     last_marker: tuple = (-1, -1, -1)
+    written: Batch | None = None  # the last one in the log
+    markers: list = field(default_factory=list)  # behind it: (kind, offset)
 
 
 class Model:
@@ -106,8 +108,8 @@ class Model:
         producer.met = True
         assert before is not None
 
-    def note(self, kind, batch, expected, found):
-        self.anomalies.append((kind, batch.pid, batch.epoch, batch.base, batch.segment, expected, found))
+    def note(self, kind, batch, expected, found, details=(0, 0, 0)):
+        self.anomalies.append((kind, batch.pid, batch.epoch, batch.base, batch.segment, expected, found, *details))
 
     def judge(self, batch, producer):
         if producer.first >= 0 and not batch.transactional:
@@ -150,10 +152,22 @@ class Model:
         producer.last_seq = (batch.seq + batch.delta) % 2**31 if batch.seq >= 0 else -1
         producer.last_offset, producer.delta, producer.time = batch.last, batch.delta, batch.time_ms
         producer.since = batch.last + 1
+        producer.written, producer.markers = batch, []
         if batch.transactional:
             if producer.first < 0:
                 producer.first = batch.base
             producer.opened.append((batch, counted))
+
+    def judge_empty(self, batch, producer):
+        """A commit of nothing, behind nothing but aborts of the epoch in which the producer wrote last."""
+        before = producer.written
+        if batch.kind != "commit" or producer.first >= 0 or before is None or not self.has_sequences:
+            return
+        is_window = producer.last_seq >= 0 and batch.epoch == producer.epoch == producer.highest
+        is_whole = all(offset in self.there for offset in range(before.last + 1, batch.base))
+        if is_window and is_whole and {kind for kind, _ in producer.markers} == {"abort"}:
+            due = (before.seq + before.delta + 1) % 2**31
+            self.note(EMPTY_COMMIT, batch, due, before.seq, (batch.time_ms, producer.markers[0][1], before.last))
 
     def end(self, batch, producer, counted):
         if batch.epoch < producer.highest:
@@ -162,6 +176,8 @@ class Model:
             self.raise_epoch(producer, batch.epoch)
         if producer.last_marker[0] >= 0 and batch.coordinator < producer.coordinator:
             self.note(COORDINATOR_EPOCH_BACK, batch, producer.coordinator, batch.coordinator)
+        self.judge_empty(batch, producer)
+        producer.markers.append((batch.kind, batch.base))
         others = [one.first for one in self.producers.values() if one is not producer and one.first >= 0]
         data, opened = [one for one, _ in producer.opened], producer.first >= 0
         records = sum(one.count for one, it in producer.opened if it)

@@ -423,3 +423,34 @@ def older_coordinator(root):
     log.batches[first] = log.turned(first, commit=True, coordinator_epoch=4)
     log.save()
     return log.place(min(at for at in log.markers(producer_id=log.header(first).producer_id) if at > first))
+
+
+# Reused sequences
+
+
+@mutation("reused", "a batch that was acknowledged as a duplicate of an aborted one, and committed")
+def taken_for_the_aborted(root):
+    """As a broker leaves it: the batch is not there, and the next one has the sequences that were due."""
+    log = Log(root, "ledger-1")
+    commit = committed_behind_an_abort(log, producer_id=5)
+    index = commit - 1
+    head = log.header(index)
+    for at in log.data(head.producer_id):
+        later = log.header(at)
+        if at > index and later.producer_epoch == head.producer_epoch:
+            log.batches[at] = log.with_header(at, base_sequence=later.base_sequence - head.record_count)
+    del log.batches[index]
+    log.close_up().save()
+    return log.place(commit - 1)
+
+
+def committed_behind_an_abort(log, producer_id):
+    """Index of a COMMIT that ends one batch, as long as the only one of the transaction before, which was aborted."""
+    markers, data = log.markers(producer_id=producer_id), log.data(producer_id)
+    for before, abort, commit in zip(markers, markers[1:], markers[2:], strict=False):
+        batches = [at for at in data if before < at < commit]
+        counts = {log.header(at).record_count for at in batches}
+        kinds = [read_marker(log.batches[at], log.header(at)).control_type for at in (abort, commit)]
+        if kinds == [ABORT, COMMIT] and batches == [abort - 1, commit - 1] and len(counts) == 1:
+            return commit
+    raise LookupError(producer_id)

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.snapshot import decode_snapshot
+from ottla.spark_jobs.scan import events
 from ottla.spark_jobs.scan.damage import DamageLog
 from ottla.spark_jobs.scan.listing import list_partitions
 from ottla.spark_jobs.scan.partitions import entering, entering_ranges, visible_partitions
@@ -74,18 +75,22 @@ def test_spark_the_models_and_fetch_agree_at_every_offset(spark, tmp_path, direc
 
 @pytest.mark.parametrize("directory", range(2))
 def test_walk_finds_the_brokers_logs_sound_and_states_as_in_their_snapshots(tmp_path, directory):
-    _, broker = write_directory(tmp_path / "log", 2_000 + directory, 60)
+    ledgers, broker = write_directory(tmp_path / "log", 2_000 + directory, 60)
     broker.stop()
-    snapshots = 0
+    snapshots = suspected = 0
     for log in list_partitions(str(tmp_path / "log")):
+        at_hand = log.segments[0].base_offset
+        expected = [marker for marker, aborted in ledgers[log.partition].suspected if aborted >= at_hand]
+        suspected += len(expected)
         for target_bytes in (300, 1 << 40):
-            parts = cut_partition(0, log, target_bytes)
+            parts, anomalies = cut_partition(0, log, target_bytes), []
             for part, start in zip(parts, entering_ranges(log, parts, on_damage="fail"), strict=True):
                 for step in Walk(part, start, DamageLog("fail"), check_crc=True):
-                    assert step.anomalies.tolist() == [], log.path
+                    anomalies += step.anomalies.tolist()
                     assert step.gaps.tolist() == [], log.path
-        first = log.segments[0].base_offset
-        for path in [path for path in map(Path, log.snapshots) if int(path.stem) >= first]:
+            kinds = [(row[events.ANOMALY_KIND], row[events.ANOMALY_OFFSET]) for row in anomalies]
+            assert kinds == [(events.EMPTY_COMMIT, marker) for marker in expected], log.path
+        for path in [path for path in map(Path, log.snapshots) if int(path.stem) >= at_hand]:
             for part in cut_partition(0, log, 1 << 40):
                 leaving = (
                     Walk(part, entering(log), DamageLog("fail"), check_crc=True, limit=int(path.stem)).finish().leaving
@@ -96,6 +101,7 @@ def test_walk_finds_the_brokers_logs_sound_and_states_as_in_their_snapshots(tmp_
                     assert found[entry.producer_id] == told, path
                 snapshots += 1
     assert snapshots > 100
+    assert suspected > 0
 
 
 @pytest.mark.parametrize("directory", range(3))

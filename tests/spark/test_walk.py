@@ -90,8 +90,8 @@ class Writer:
             self.new_epoch(pid)
         self.coordinator += self.chance.random() < 0.05
         fields = {"epoch": self.epoch[pid], "coordinator": self.coordinator, **more}
-        kind = self.chance.choice(["commit", "abort"])
-        batch = self.add(pid=pid, kind=kind, time_ms=self.now, start_ms=self.now, **fields)
+        fields.setdefault("kind", self.chance.choice(["commit", "abort"]))
+        batch = self.add(pid=pid, time_ms=self.now, start_ms=self.now, **fields)
         self.opened.pop(pid, None)
         return batch
 
@@ -103,7 +103,7 @@ class Writer:
         """What a sound broker never lets happen."""
         chance, pid = self.chance, self.chance.choice(list(self.seq))
         transactional = self.opened.get(pid, chance.random() < 0.7)
-        what = chance.randrange(9)
+        what = chance.randrange(10)
         if what == 0:
             self.seq[pid] = (self.seq[pid] + chance.choice([1, 7, 2**29])) % 2**31
             self.data(pid, transactional)
@@ -125,6 +125,9 @@ class Writer:
         elif what == 7:
             self.epoch[pid] += 1
             self.data(pid, transactional)
+        elif what == 8:
+            self.end(pid, kind="abort")
+            self.end(pid, kind="commit")
         else:
             self.data(pid, transactional, seq=-1)
 

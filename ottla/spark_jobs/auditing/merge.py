@@ -10,7 +10,7 @@ from ottla.spark_jobs.auditing.across import Disputed
 from ottla.spark_jobs.auditing.audited import Audit, PartitionAudit, Tally
 from ottla.spark_jobs.auditing.reach import Reach, end_of
 from ottla.spark_jobs.auditing.tasks import RangeFacts
-from ottla.spark_jobs.checks import across, damage, gaps, hanging, history, sequence, shape, stale, torn, zombie
+from ottla.spark_jobs.checks import across, damage, gaps, hanging, history, reused, sequence, shape, stale, torn, zombie
 from ottla.spark_jobs.checks.finding import Finding, in_order
 from ottla.spark_jobs.checks.history import NEVER, History
 from ottla.spark_jobs.checks.index import first_of_each_file
@@ -228,7 +228,7 @@ class _Partition:
             left_out.update(part.anomalies_left_out)
         rows = [part.anomalies for part in self._parts]
         every = np.concatenate(rows) if rows else np.empty((0, events.ANOMALY_COLUMNS), dtype=np.int64)
-        for check in (sequence, zombie):
+        for check in (sequence, zombie, reused):
             self.findings += check.findings(self._place, self._log.path, every, left_out, self._known)
         # Where the decision without marker is told, so is this.
         others = every[~np.isin(every[:, events.ANOMALY_PRODUCER_ID], [*self._lacking])]

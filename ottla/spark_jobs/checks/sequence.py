@@ -4,14 +4,16 @@
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
+from ottla.protocol.batch_header import MAX_SEQUENCE
 from ottla.spark_jobs.checks.finding import Finding, Severity
 from ottla.spark_jobs.checks.history import History, Place
-from ottla.spark_jobs.checks.words import count, who
+from ottla.spark_jobs.checks.words import at_time, count, span, who
 from ottla.spark_jobs.scan import events
 from ottla.spark_jobs.scan.kernels import Longs
 
-# Kind -> severity, message (with {expected} and {found}), action.
+# Kind -> severity, message (with what `_values` gives), action.
 _SAID: dict[int, tuple[Severity, str, str]] = {
     events.SEQUENCE_GAP: (
         "error",
@@ -58,7 +60,7 @@ def told(
         severity, message, action = said[row[events.ANOMALY_KIND]]
         producer_id, epoch = row[events.ANOMALY_PRODUCER_ID], row[events.ANOMALY_EPOCH]
         name = known.name_of(producer_id)
-        text = message.format(expected=row[events.ANOMALY_EXPECTED], found=row[events.ANOMALY_FOUND])
+        text = message.format(**_values(row))
         found.append(
             Finding(
                 check,
@@ -78,3 +80,17 @@ def told(
             message = f"{count(many, 'more place')} like these: {events.KINDS[kind]}"
             found.append(Finding(check, said[kind][0], *place, None, None, None, message, said[kind][2]))
     return found
+
+
+def _values(row: Sequence[int]) -> dict[str, object]:
+    """What a message may tell of an anomaly; of an empty commit also its time, the abort, and the aborted batch."""
+    expected, found, last = row[events.ANOMALY_EXPECTED], row[events.ANOMALY_FOUND], row[events.ANOMALY_LAST_OFFSET]
+    last_sequence = (expected - 1) & MAX_SEQUENCE
+    return {
+        "expected": expected,
+        "found": found,
+        "at": at_time(row[events.ANOMALY_TIME_MS]),
+        "abort": row[events.ANOMALY_ABORT_OFFSET],
+        "offsets": span("offset", last - ((last_sequence - found) & MAX_SEQUENCE), last),
+        "sequences": span("sequence", found, last_sequence),
+    }

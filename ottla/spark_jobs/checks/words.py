@@ -25,6 +25,11 @@ def count(many: int, word: str, plural: str | None = None) -> str:
     return f"{many:,} {word if many == 1 else plural or word + 's'}"
 
 
+def span(word: str, first: int, last: int) -> str:
+    """`offset 5`, `offsets 5 to 1,200`."""
+    return f"{word} {first:,}" if first == last else f"{word}s {first:,} to {last:,}"
+
+
 def duration(milliseconds: int | None) -> str:
     """Two units at most: `59 s`, `3 min 12 s`, `2 h 5 min`, `3 d 4 h`."""
     if milliseconds is None:

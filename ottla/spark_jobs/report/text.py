@@ -27,6 +27,7 @@ _NOUNS = {
     "torn": "torn transaction",
     "sequence": "break in a sequence",
     "zombie": "write of a zombie",
+    "reused": "commit that may lack its records",
     "index": "wrong index entry",
     "gaps": "range of lost offsets",
     "copies": "input without exactly one output",
@@ -36,6 +37,7 @@ _NOUNS = {
 _PLURALS = {
     "sequence": "breaks in sequences",
     "zombie": "writes of zombies",
+    "reused": "commits that may lack their records",
     "index": "wrong index entries",
     "gaps": "ranges of lost offsets",
     "copies": "inputs without exactly one output",

@@ -30,7 +30,7 @@ ENDED_POSITION = 14
 ENDED_LAST_STABLE_OFFSET = 15  # as `.txnindex` has it: without the transaction that ends here
 ENDED_COLUMNS = 16
 
-# Columns of `anomalies`. EXPECTED and FOUND: sequences or epochs, by kind.
+# Columns of `anomalies`. EXPECTED and FOUND: sequences or epochs, by kind. The last three: of EMPTY_COMMIT, else 0.
 ANOMALY_KIND = 0
 ANOMALY_PRODUCER_ID = 1
 ANOMALY_EPOCH = 2
@@ -39,7 +39,10 @@ ANOMALY_POSITION = 4
 ANOMALY_SEGMENT = 5
 ANOMALY_EXPECTED = 6
 ANOMALY_FOUND = 7
-ANOMALY_COLUMNS = 8
+ANOMALY_TIME_MS = 8
+ANOMALY_ABORT_OFFSET = 9
+ANOMALY_LAST_OFFSET = 10  # of the batch that was aborted
+ANOMALY_COLUMNS = 11
 
 SEQUENCE_GAP = 0  # sequences were left out, and no missing offsets explain it
 SEQUENCE_DUPLICATE = 1  # the base sequence was there before in this epoch
@@ -50,6 +53,9 @@ ZOMBIE_MARKER = 5  # a marker of an older epoch than seen before
 COORDINATOR_EPOCH_BACK = 6  # a marker of an older coordinator than the marker before it
 PLAIN_IN_TRANSACTION = 7  # not transactional, though the producer has a transaction open
 EPOCH_IN_TRANSACTION = 8  # transactional data of a newer epoch, though no marker ended what is open
+# A COMMIT ends nothing, and the producer's last data batch, of the same epoch, was aborted. EXPECTED is the sequence
+# that was due, FOUND the first one of that batch.
+EMPTY_COMMIT = 9
 KINDS = (
     "sequence gap",
     "duplicate sequence",
@@ -60,6 +66,7 @@ KINDS = (
     "coordinator epoch went back",
     "plain batch in a transaction",
     "newer epoch in a transaction",
+    "commit without records behind an abort",
 )
 
 # Columns of `gaps`: offsets [FROM, TO) are missing before the first batch of SEGMENT behind them.
@@ -257,6 +264,7 @@ def _note(kind: Long, expected: Long, found: Long, row: Longs, where: Longs, fac
     out[ANOMALY_SEGMENT] = where[_SEGMENT]
     out[ANOMALY_EXPECTED] = expected
     out[ANOMALY_FOUND] = found
+    out[ANOMALY_TIME_MS : ANOMALY_LAST_OFFSET + 1] = 0
     facts[_ANOMALIES] += 1
 
 
@@ -266,8 +274,6 @@ def _judge_batch(row: Longs, state: Longs, where: Longs, facts: Longs, totals: L
     epoch, highest = row[headers.PRODUCER_EPOCH], state[states.HIGHEST_EPOCH]
     clock = max(facts[_CLOCK], row[headers.MAX_TIMESTAMP])
     is_known = state[states.FLAGS] & (states.SEEN_BATCH | states.SEEN_MARKER) != 0
-    if not is_known:
-        state[states.FIRST_CLOCK] = clock
     if not row[headers.ATTRIBUTES] & TRANSACTIONAL and state[states.FIRST_OFFSET] >= 0:
         _note(PLAIN_IN_TRANSACTION, state[states.FIRST_OFFSET], row[headers.BASE_OFFSET], row, where, facts, anomalies)
     if epoch < highest:
@@ -281,6 +287,8 @@ def _judge_batch(row: Longs, state: Longs, where: Longs, facts: Longs, totals: L
     sequence, expected = row[headers.BASE_SEQUENCE], state[states.EXPECTED_SEQUENCE]
     if sequence < 0 or not where[_HAS_SEQUENCES]:
         return
+    if not is_known:
+        state[states.FIRST_CLOCK] = clock
     idle_ms = clock - state[states.LAST_TIMESTAMP]
     forgotten = is_known and state[states.FIRST_OFFSET] < 0 and idle_ms >= where[_EXPIRATION_MS]
     following = (sequence + row[headers.LAST_OFFSET] - row[headers.BASE_OFFSET] + 1) & MAX_SEQUENCE
@@ -327,6 +335,7 @@ def _follow_batch(row: Longs, at: Long, counted: bool, table: Longs, facts: Long
     state[states.LAST_TIMESTAMP] = row[headers.MAX_TIMESTAMP]
     state[states.MISSING_SINCE] = facts[_MISSING]
     state[states.FLAGS] |= states.SEEN_BATCH
+    state[states.ABORTED_AT] = states.NO_MARKER
     if not row[headers.ATTRIBUTES] & TRANSACTIONAL:
         return
     if state[states.FIRST_OFFSET] < 0:
@@ -360,6 +369,29 @@ def _judge_marker(row: Longs, state: Longs, where: Longs, facts: Longs, anomalie
     if state[states.LAST_MARKER_OFFSET] >= 0 and coordinator_epoch < state[states.COORDINATOR_EPOCH]:
         before = state[states.COORDINATOR_EPOCH]
         _note(COORDINATOR_EPOCH_BACK, before, coordinator_epoch, row, where, facts, anomalies)
+    if row[headers.CONTROL_TYPE] == COMMIT and state[states.FIRST_OFFSET] < 0 and state[states.ABORTED_AT] >= 0:
+        _judge_empty_commit(row, state, where, facts, anomalies)
+
+
+@inlined
+def _judge_empty_commit(row: Longs, state: Longs, where: Longs, facts: Longs, anomalies: Longs) -> None:
+    """A COMMIT behind an ABORT, and no record between them: a batch was lost if it had the aborted one's sequences.
+
+    `ProducerStateEntry.findDuplicateBatch` does not ask whether a batch was aborted. An older or a newer epoch has no
+    batch to be taken for, and where offsets are missing compaction may have taken the records.
+    """
+    epoch = row[headers.PRODUCER_EPOCH]
+    is_same_epoch = epoch == state[states.EPOCH] and epoch == state[states.HIGHEST_EPOCH]
+    last_sequence = state[states.LAST_SEQUENCE]
+    is_in_log = state[states.FLAGS] & states.SEEN_BATCH != 0 and facts[_MISSING] == state[states.MISSING_SINCE]
+    if last_sequence < 0 or not is_same_epoch or not is_in_log or not where[_HAS_SEQUENCES]:
+        return
+    out = anomalies[facts[_ANOMALIES]]
+    first_sequence = (last_sequence - state[states.OFFSET_DELTA]) & MAX_SEQUENCE
+    due = (last_sequence + 1) & MAX_SEQUENCE
+    _note(EMPTY_COMMIT, due, first_sequence, row, where, facts, anomalies)
+    out[ANOMALY_TIME_MS] = row[headers.MAX_TIMESTAMP]
+    out[ANOMALY_ABORT_OFFSET], out[ANOMALY_LAST_OFFSET] = state[states.ABORTED_AT], state[states.LAST_OFFSET]
 
 
 @inlined
@@ -396,6 +428,10 @@ def _follow_marker(
     state[states.LAST_MARKER_OFFSET] = marker
     state[states.LAST_MARKER_TYPE] = fate
     state[states.LAST_MARKER_EPOCH] = epoch
+    if fate == COMMIT:
+        state[states.ABORTED_AT] = states.HAS_COMMITTED
+    elif state[states.ABORTED_AT] == states.NO_MARKER:
+        state[states.ABORTED_AT] = marker
     state[states.FLAGS] |= states.SEEN_MARKER
 
 

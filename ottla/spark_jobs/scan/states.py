@@ -33,15 +33,17 @@ OPEN_EPOCH = 13
 LAST_MARKER_OFFSET = 14
 LAST_MARKER_TYPE = 15
 LAST_MARKER_EPOCH = 16
+# The first ABORT behind the last data batch while no COMMIT came: its offset; or NO_MARKER, or HAS_COMMITTED.
+ABORTED_AT = 17
 # What the next batch is judged by: the log alone counts, never a snapshot. -1: unknown.
-HIGHEST_EPOCH = 17
-EXPECTED_SEQUENCE = 18  # of the next batch in HIGHEST_EPOCH
-MISSING_SINCE = 19  # offsets that the log lacks behind the producer's last batch
-FIRST_CLOCK = 20  # the broker's clock when the range met the producer first, in a data batch; else NEVER
-FLAGS = 21
-PREVIOUS_OPEN = 22  # links of the list of open transactions, by first offset; -1: none
-NEXT_OPEN = 23
-COLUMNS = 24
+HIGHEST_EPOCH = 18
+EXPECTED_SEQUENCE = 19  # of the next batch in HIGHEST_EPOCH
+MISSING_SINCE = 20  # offsets that the log lacks behind the producer's last batch
+FIRST_CLOCK = 21  # the broker's clock when the range met the producer first, in a batch with a sequence; else NEVER
+FLAGS = 22
+PREVIOUS_OPEN = 23  # links of the list of open transactions, by first offset; -1: none
+NEXT_OPEN = 24
+COLUMNS = 25
 
 # Flags.
 FROM_SNAPSHOT = 1  # a snapshot named it; alone: no batch of it is in the log
@@ -50,6 +52,10 @@ SEEN_MARKER = 4
 EPOCH_CHANGED = 8  # a batch or marker had another epoch than the one before
 SEQUENCED = 16  # EXPECTED_SEQUENCE follows a batch, not a mere rise of the epoch
 FORGOTTEN = 32  # idle long enough for a broker to forget it, then it wrote again
+
+# In ABORTED_AT.
+NO_MARKER = -1
+HAS_COMMITTED = -2
 
 NEVER = -(2**62)
 # Sequences run in a circle: less than half of it ahead is ahead.
@@ -258,6 +264,8 @@ def _join_sequence(old: Longs, new: Longs, clock: Long, expiration_ms: Long) -> 
 @inlined
 def _join_entry(old: Longs, new: Longs) -> None:
     """What a broker holds, but for the open transaction."""
+    if new[FLAGS] & SEEN_BATCH or new[ABORTED_AT] == HAS_COMMITTED or old[ABORTED_AT] == NO_MARKER:
+        old[ABORTED_AT] = new[ABORTED_AT]
     if new[FLAGS] & SEEN_BATCH:
         old[LAST_SEQUENCE], old[LAST_OFFSET] = new[LAST_SEQUENCE], new[LAST_OFFSET]
         old[OFFSET_DELTA], old[MISSING_SINCE] = new[OFFSET_DELTA], new[MISSING_SINCE]
