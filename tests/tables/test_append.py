@@ -84,6 +84,7 @@ OPEN = Data(transactional=True)
 V2_NEXT = [Data(count=3, transactional=True), Marker(1, 2)]
 FIRST_GENERATION_NEXT = [Data(count=3, transactional=True), Marker()]
 REUSABLE = [*SIX, Data(6, transactional=True), Marker()]
+NEXT_TWO = [Data(1, transactional=True), Data(2, transactional=True)]
 WRAPPED = [Data(MAX, count=3, transactional=True), Marker()]
 NEWER = [Verifying(2, 3), Verifying(5, 4), Verifying(0, 3)]
 
@@ -149,9 +150,15 @@ CASES = [
     Case("APPEND-20 while a lower one is verified", [*REUSABLE, Verifying(0)], Data(2, transactional=True), REUSED),
     Case("APPEND-20 across the wrap", WRAPPED, Data(MAX, transactional=True), REUSED),
     Case("APPEND-20 not of another epoch", [OPEN, Marker(1, 2)], Data(0, 1, transactional=True)),
-    Case("APPEND-20 not within a transaction", [OPEN, Marker(), Data(1, transactional=True)], OPEN, original=0),
+    Case("APPEND-20 while the next is open", [OPEN, Marker(), Data(1, transactional=True)], OPEN, REUSED),
+    Case("APPEND-20 not within a transaction", [OPEN, Marker(), *NEXT_TWO], Data(1, transactional=True), original=2),
     Case("APPEND-20 not without one", [OPEN, Marker()], Data(), original=0),
     Case("APPEND-20 not of a coordinator", [OPEN, Marker()], Data(transactional=True, own=True)),
+    Case("APPEND-21 the next", [*REUSABLE, Verifying(6)], Data(7, transactional=True), REUSED),
+    Case("APPEND-21 any further", [*REUSABLE, Verifying(6)], Data(9, transactional=True), REUSED),
+    Case("APPEND-21 not by the option", [*REUSABLE, Verifying(6)], Data(9, transactional=True), ORDER, reuse=True),
+    Case("APPEND-21 not behind a new one", [*REUSABLE, Verifying(7)], Data(9, transactional=True), ORDER),
+    Case("APPEND-21 not of another epoch", [*REUSABLE, Verifying(6)], Data(9, 1, transactional=True), ORDER),
     Case("JOIN-16 the lowest", [Verifying(6), Verifying(5), Verifying(7)], Data(5, transactional=True)),
     Case("JOIN-16 above the lowest", [Verifying(6), Verifying(5), Verifying(7)], Data(6, transactional=True), ORDER),
     Case("JOIN-17 the newer", [Verifying(2, 3), Verifying(5, 4), Verifying(0, 3)], Data(5, 4, transactional=True)),

@@ -8,10 +8,10 @@ Rules
    every transaction begins with sequence 0 in every partition.
 3. The last five batches of a producer are known by (first, last) sequence: sent again at the same epoch, they are
    duplicates. A new epoch forgets them and begins at sequence 0.
-4. A transactional batch whose sequence is not above the producer's last one, behind the marker that ended the
-   transaction of that one, is nobody's retry: a client ends a transaction when its batches are answered or given up.
-   It has taken sequence numbers back that were written, and is refused where Kafka calls it a duplicate
-   (`docs/in-the-log.md`).
+4. A transactional batch whose sequence is not above the last one that its producer wrote before its last marker is
+   nobody's retry: a client ends a transaction when its batches are answered or given up. It has taken sequence numbers
+   back that were written, and is refused where Kafka calls it a duplicate (`docs/in-the-log.md`). So is what was sent
+   behind it.
 5. Of the batches that would begin a transaction, the lowest sequence that was verified with the coordinator goes first:
    what comes above it has overtaken a batch that the client will send again. A verification ends with the first
    transactional batch or marker that is written, unless the marker has the epoch of the transaction that is being
@@ -36,6 +36,7 @@ from ottla.broker.log.sequences import (
     Producer,
     Verdict,
     find_duplicate,
+    following,
     is_reuse,
     reused,
     sequence_gap,
@@ -149,8 +150,10 @@ class Producers:
             message = overtaking or sequence_gap(producer, epoch, header.base_sequence)
             if message is not None:
                 duplicate = find_duplicate(producer, header) if epoch == producer.epoch else None
-                if refuse_reuse and is_reuse(producer, header):
+                if refuse_reuse and is_reuse(producer, header.base_sequence, header):
                     return reused(producer, header, duplicate)
+                if refuse_reuse and overtaking is not None and self._follows_reuse(producer, header):
+                    return following(producer, header)
                 if duplicate is not None:
                     return Verdict(NO_ERROR, None, duplicate)
                 return Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
@@ -202,6 +205,11 @@ class Producers:
             f"producer {header.producer_id} sent sequence {header.base_sequence} before "
             f"{verification.lowest_sequence}, which begins its transaction"
         )
+
+    def _follows_reuse(self, producer: Producer, header: BatchHeader) -> bool:
+        """Whether what a batch has overtaken was refused: it was on its way behind it."""
+        verification = self._verifications[header.producer_id]
+        return verification.epoch == header.producer_epoch and is_reuse(producer, verification.lowest_sequence, header)
 
     def transaction_is_open(self, producer_id: int, producer_epoch: int) -> bool:
         producer = self._by_id.get(producer_id)

@@ -77,13 +77,20 @@ def find_duplicate(producer: Producer, header: BatchHeader) -> KnownBatch | None
     return None
 
 
-def is_reuse(producer: Producer, header: BatchHeader) -> bool:
-    """Whether a transactional batch has sequences that its producer used before a marker ended its last transaction."""
-    if producer.epoch != header.producer_epoch or not producer.batches or not header.is_transactional:
-        return False
+def is_reuse(producer: Producer, base_sequence: int, header: BatchHeader) -> bool:
+    """Whether the sequence, of a transactional batch, was used before the last marker of its producer."""
+    if producer.epoch != header.producer_epoch or not header.is_transactional or producer.coordinator_epoch < 0:
+        return False  # another epoch, or no marker yet
+    ended = _ended_sequence(producer)
     # Sequences wrap: what is less than half of them behind the last one is not above it.
-    behind = decrement_sequence(producer.last_sequence, header.base_sequence)
-    return producer.transaction_start < 0 and behind < SEQUENCES // 2
+    return ended is not None and decrement_sequence(ended, base_sequence) < SEQUENCES // 2
+
+
+def _ended_sequence(producer: Producer) -> int | None:
+    """The last sequence that was written before the open transaction, or at all; None if it is not known any more."""
+    start = producer.transaction_start
+    before = (batch.last_sequence for batch in reversed(producer.batches) if start < 0 or batch.last_offset < start)
+    return next(before, None)
 
 
 def reused(producer: Producer, header: BatchHeader, duplicate: KnownBatch | None) -> Verdict:
@@ -93,7 +100,17 @@ def reused(producer: Producer, header: BatchHeader, duplicate: KnownBatch | None
         ErrorCode.UNKNOWN_PRODUCER_ID,
         f"producer {producer.producer_id} at epoch {producer.epoch} sent sequences {header.base_sequence} to "
         f"{header.last_sequence} once more, behind the marker of the transaction that wrote up to "
-        f"{producer.last_sequence}: they are those of {those}",
+        f"{_ended_sequence(producer)}: they are those of {those}",
+    )
+
+
+def following(producer: Producer, header: BatchHeader) -> Verdict:
+    """The refusal of what was on its way behind such a batch, with the same code: a client that is told of a gap keeps
+    the batch to send it again, in a transaction that it must abort."""
+    return Verdict(
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        f"producer {producer.producer_id} at epoch {producer.epoch} sent sequences {header.base_sequence} to "
+        f"{header.last_sequence} behind others, refused, that it had used before the marker of its last transaction",
     )
 
 

@@ -215,6 +215,27 @@ def test_a_refused_reuse_names_the_batch_that_kafka_would_have_taken_it_for():
     )
 
 
+def test_a_sequence_of_an_ended_transaction_is_refused_while_the_next_is_open():
+    producers = state(batch(transactional=True))
+    end(producers, offset=1)
+    producers.apply_batch(batch(sequence=1, transactional=True), 2, NOW)
+    verdict = producers.check_batch(batch(transactional=True), Origin.CLIENT)
+    assert verdict.error is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert "the transaction that wrote up to 0: they are those of the batch at offset 0" in verdict.message
+    assert producers.check_batch(batch(transactional=True), Origin.CLIENT, False).duplicate.first_offset == 0
+    assert producers.check_batch(batch(sequence=1, transactional=True), Origin.CLIENT).duplicate.first_offset == 2
+
+
+def test_what_was_on_its_way_behind_a_reuse_is_refused_with_it():
+    producers = state(batch(transactional=True))
+    end(producers)
+    producers.verification_began(7, 0, 0, NOW)
+    for sequence in (0, 1, 2):
+        assert error(producers, batch(sequence=sequence, transactional=True)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    producers.verification_began(8, 0, 0, NOW)
+    assert error(producers, batch(producer_id=8, sequence=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_reuse_is_seen_across_the_wrap_of_sequences():
     producers = state(batch(sequence=MAX - 1, transactional=True, count=3))
     end(producers)
