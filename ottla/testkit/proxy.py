@@ -8,6 +8,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -28,8 +29,14 @@ class Fault:
         self.happened = threading.Event()
 
 
+_Asked = dict[int, tuple[int, object]]  # correlation id -> (api_key, what `on_request` returned)
+
+
 class Proxy:
-    """Forwards 127.0.0.1:`port` to a broker, frame by frame. Close it, or use it as a context manager."""
+    """Forwards 127.0.0.1:`port` to a broker, frame by frame. Close it, or use it as a context manager.
+
+    A subclass may look at what passes, and lose more of it, in `on_request` and `on_reply`.
+    """
 
     def __init__(self, broker_host: str, broker_port: int) -> None:
         self._broker = (broker_host, broker_port)
@@ -38,6 +45,7 @@ class Proxy:
         self.requests: Counter[int] = Counter()  # by api_key, as they were passed on
         self._sockets: set[socket.socket] = set()
         self._closing = False
+        self._away_until_s = 0.0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         host = broker_host.encode()
@@ -66,6 +74,22 @@ class Proxy:
             if fault in self._faults:
                 self._faults.remove(fault)
 
+    def hang_up(self, for_s: float = 0.0) -> None:
+        """Close every connection, and every new one at once until `for_s` seconds have passed."""
+        with self._lock:
+            self._away_until_s = time.monotonic() + for_s
+            sockets = list(self._sockets)
+        for sock in sockets:
+            _shut(sock)
+
+    def on_request(self, frame: bytes) -> object:
+        """A request is about to be passed on; what this returns comes back with its reply."""
+        return None
+
+    def on_reply(self, frame: bytes, noted: object) -> bytes | None:
+        """The reply to pass on; None to lose it quietly; EOFError to lose it and the connection."""
+        return frame
+
     def close(self) -> None:
         self._closing = True
         with self._lock:
@@ -85,6 +109,9 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if time.monotonic() < self._away_until_s:
+                _shut(client)
+                continue
             try:
                 broker = socket.create_connection(self._broker)
             except OSError:
@@ -95,7 +122,7 @@ class Proxy:
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._sockets |= {client, broker}
-            asked: dict[int, int] = {}
+            asked: _Asked = {}
             self._start(client, broker, partial(self._request, asked=asked))
             self._start(broker, client, partial(self._response, asked=asked))
 
@@ -117,16 +144,15 @@ class Proxy:
         with self._lock:
             self._sockets -= {source, target}
 
-    def _request(self, frame: bytes, asked: dict[int, int]) -> bytes:
+    def _request(self, frame: bytes, asked: _Asked) -> bytes:
         api_key, _version, correlation_id = _REQUEST.unpack_from(frame)
-        asked[correlation_id] = api_key
+        asked[correlation_id] = api_key, self.on_request(frame)
         with self._lock:
             self.requests[api_key] += 1
         return frame
 
-    def _response(self, frame: bytes, asked: dict[int, int]) -> bytes | None:
-        """The frame to pass on; None to lose it quietly; EOFError to lose it and the connection."""
-        api_key = asked.pop(_SIZE.unpack_from(frame)[0], None)
+    def _response(self, frame: bytes, asked: _Asked) -> bytes | None:
+        api_key, noted = asked.pop(_SIZE.unpack_from(frame)[0], (None, None))
         with self._lock:
             fault = next((fault for fault in self._faults if fault.api_key == api_key), None)
             if fault is not None:
@@ -136,7 +162,9 @@ class Proxy:
             if fault.disconnect:
                 raise EOFError
             return None
-        return frame.replace(self._old_address, self._new_address) if api_key in _NAMES_BROKERS else frame
+        if api_key in _NAMES_BROKERS:
+            frame = frame.replace(self._old_address, self._new_address)
+        return self.on_reply(frame, noted)
 
 
 def _read(sock: socket.socket, size: int) -> bytes:

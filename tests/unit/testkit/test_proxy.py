@@ -113,3 +113,34 @@ def test_closing_the_proxy_ends_its_connections(broker):
         read(client)
         proxy.close()
         assert read(client) is None
+
+
+def test_a_subclass_sees_what_passes_and_may_lose_it(broker):
+    class Deaf(Proxy):
+        def on_request(self, frame):
+            return frame[-4:]
+
+        def on_reply(self, frame, noted):
+            seen.append((noted, frame[4:]))
+            return None if len(seen) == 1 else frame
+
+    seen = []
+    with Deaf("127.0.0.1", broker.port) as proxy, connect(proxy) as client:
+        ask(client, PRODUCE, 1)
+        ask(client, PRODUCE, 2)
+        assert read(client) == struct.pack(">i", 2) + b"answer"
+    assert seen == [(b"body", b"answer")] * 2
+
+
+def test_hanging_up_ends_all_connections_and_refuses_new_ones_for_a_while(proxy):
+    with connect(proxy) as client:
+        ask(client, PRODUCE, 1)
+        read(client)
+        proxy.hang_up(for_s=60)
+        assert read(client) is None
+    with connect(proxy) as client:
+        assert read(client) is None
+    proxy.hang_up()
+    with connect(proxy) as client:
+        ask(client, PRODUCE, 2)
+        assert read(client) == struct.pack(">i", 2) + b"answer"
