@@ -176,6 +176,13 @@ def a_commit_of_a_newer_epoch(log):
     log.marker(7, True, epoch=1)
 
 
+def an_epoch_that_was_fenced(log):
+    log.data(2, producer_id=7, epoch=1)
+    log.data(2, producer_id=7, base_sequence=2)
+    log.marker(7, False)
+    log.marker(7, True)
+
+
 def a_commit_of_another_producer(log):
     log.data(2, producer_id=7)
     log.marker(7, False)
@@ -212,6 +219,7 @@ def records_without_sequences(log):
         an_epoch_for_each_transaction,
         an_abort_that_raised_the_epoch,
         a_commit_of_a_newer_epoch,
+        an_epoch_that_was_fenced,
         a_commit_of_another_producer,
         records_that_compaction_took,
         records_that_compaction_took_just_before,

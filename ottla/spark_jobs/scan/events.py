@@ -369,13 +369,13 @@ def _judge_marker(row: Longs, state: Longs, where: Longs, facts: Longs, anomalie
     if state[states.LAST_MARKER_OFFSET] >= 0 and coordinator_epoch < state[states.COORDINATOR_EPOCH]:
         before = state[states.COORDINATOR_EPOCH]
         _note(COORDINATOR_EPOCH_BACK, before, coordinator_epoch, row, where, facts, anomalies)
-    if row[headers.CONTROL_TYPE] == COMMIT and state[states.FIRST_OFFSET] < 0 and state[states.ABORTED_AT] >= 0:
+    if row[headers.CONTROL_TYPE] == COMMIT and state[states.ABORTED_AT] >= 0:
         _judge_empty_commit(row, state, where, facts, anomalies)
 
 
 @inlined
 def _judge_empty_commit(row: Longs, state: Longs, where: Longs, facts: Longs, anomalies: Longs) -> None:
-    """A COMMIT behind an ABORT, and no record between them: a batch was lost if it had the aborted one's sequences.
+    """A COMMIT behind an ABORT, and no batch between them: one was lost if it had the sequences of the aborted one.
 
     `ProducerStateEntry.findDuplicateBatch` does not ask whether a batch was aborted. An older or a newer epoch has no
     batch to be taken for, and where offsets are missing compaction may have taken the records.
