@@ -32,7 +32,7 @@ from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Activity, Handler, Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
-from ottla.protocol.frames import SharedMemory
+from ottla.protocol.frames import INITIAL_BYTES, SharedMemory
 
 log = getLogger("ottla.server")
 
@@ -220,6 +220,8 @@ class Assembly:
     def _relieve_memory(self) -> None:
         if self.broker.memory.short:
             self._start("memory", self._relieve)
+        else:
+            self._shared.most_bytes = INITIAL_BYTES
 
     async def _relieve(self) -> None:
         for connection in list(self.connections):

@@ -126,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
             self._turns.charged_us += nbytes * RECEIVED_BYTE_US
         if not self._busy and not self._put_off:
             self._turns.event(self._serve)
-        elif self._inbox.buffered_bytes > FREE_BYTES:  # pipelined behind a request that waits
+        elif self._inbox.buffered_bytes > self._inbox.most_ahead_bytes:  # pipelined behind a request that waits
             self._pause_reading()
         self._inbox.settle()
 

@@ -43,6 +43,7 @@ MAX_ENTRIES: Final = 16_384
 """Most entries that the arrays of one request may have together; a mebibyte could hold half a million."""
 
 INITIAL_BYTES: Final = 65_536
+LITTLE_BYTES: Final = 4_096
 SMALLEST_BYTES: Final = 128
 SHARED_BYTES: Final = 262_144
 GROWTH: Final = 4
@@ -215,6 +216,11 @@ class ReceiveBuffer:
         return int.from_bytes(self._view[self._start + 4 : self._start + 6], "big", signed=True)
 
     @property
+    def most_ahead_bytes(self) -> int:
+        """What may be received of requests that are not looked at yet."""
+        return INITIAL_BYTES if self._shared is None else self._shared.most_bytes
+
+    @property
     def capacity_bytes(self) -> int:
         """Memory held for receiving, without what is shared."""
         return len(self._own)
@@ -314,7 +320,9 @@ class ReceiveBuffer:
             self._move(INITIAL_BYTES)
 
     def shrink(self) -> None:
-        """Keep no memory for what has not arrived; for who must wait before it goes on."""
+        """Keep no memory for what has not arrived; for who must wait before it goes on. Others may have to, too."""
+        if self._shared is not None:
+            self._shared.most_bytes = LITTLE_BYTES
         if not self._leased and not self._borrows and len(self._own) > INITIAL_BYTES:
             self._move(max(SMALLEST_BYTES, self._end - self._start + 1))
 
@@ -349,7 +357,7 @@ class ReceiveBuffer:
         pending = self._end - self._start
         least = INITIAL_BYTES if self._shared is None else SMALLEST_BYTES
         wanted = max(least, min(self._needed, GROWTH * pending) if self.may_grow else 0, pending + 1)
-        if wanted > INITIAL_BYTES:  # some slack, so that a slightly larger next frame fits as well
+        if wanted > INITIAL_BYTES and self.may_grow:  # some slack, so that a slightly larger next frame fits as well
             wanted = (wanted // INITIAL_BYTES + 2) * INITIAL_BYTES
         elif self._shared is not None:
             wanted = -(-wanted // SMALLEST_BYTES) * SMALLEST_BYTES
@@ -378,10 +386,13 @@ class SharedMemory:
     `filled` it is changes the fields: they are looked at with every receive.
     """
 
-    __slots__ = ("filled", "start", "view")
+    __slots__ = ("filled", "most_bytes", "start", "view")
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(SHARED_BYTES))
+        self.most_bytes = INITIAL_BYTES
+        """What is received at once. `LITTLE_BYTES` while large requests have to wait: each keeps what was received of
+        it, and the rest stays in the kernel."""
         self.start = 0
         """Where the next receive begins; before that are frames that are out."""
         self.filled = False
@@ -395,4 +406,4 @@ class SharedMemory:
         if start > SHARED_BYTES - INITIAL_BYTES:
             self.view = memoryview(bytearray(SHARED_BYTES))
             self.start = start = 0
-        return self.view[start : start + INITIAL_BYTES]
+        return self.view[start : start + self.most_bytes]

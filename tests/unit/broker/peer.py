@@ -70,7 +70,8 @@ class Peer:
         )
         table = {HEARTBEAT: Api(HEARTBEAT, "Heartbeat", 0, 2, handle), PRODUCE: Api(PRODUCE, "Produce", 3, 3, handle)}
         self.connections = set()
-        self.connection = Connection(Dispatcher(broker, table), self.turns, self.connections, Config(), SharedMemory())
+        self.shared = SharedMemory() if other is None else other.shared
+        self.connection = Connection(Dispatcher(broker, table), self.turns, self.connections, Config(), self.shared)
         self.transport = Transport()
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)

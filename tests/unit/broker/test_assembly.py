@@ -8,6 +8,7 @@ from ottla.broker.costs import ROW_US
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.batch import build_batch
+from ottla.protocol.frames import INITIAL_BYTES, LITTLE_BYTES
 from ottla.protocol.metadata_records import BROKER_RESOURCE, ConfigRecord
 from ottla.protocol.produced import check_produced_batch
 from ottla.testkit.metadata import alter_configs, create_internal_topic, create_topic, delete_topic
@@ -180,6 +181,22 @@ def test_idle_connections_are_looked_for_in_shares(assembly, clock):
     assert len(swept) == len(set(swept))
     assert set(connections[1:]) <= set(swept)
     assembly.connections.clear()
+    assembly.close()
+
+
+def test_much_is_received_at_once_again_when_nobody_waits_for_memory(assembly, clock):
+    memory, shared = assembly.broker.memory, assembly.accept()._inbox._shared
+    shared.most_bytes = LITTLE_BYTES
+    claims = [memory.requests.claim(memory.requests.limit_bytes, list) for _ in range(2)]
+    assembly.start_housekeeping()
+    clock.run_turns()
+    clock.fire()
+    clock.run_turns()
+    assert memory.short and shared.most_bytes == LITTLE_BYTES
+    for claim in claims:
+        claim.release()
+    clock.fire()
+    assert not memory.short and shared.most_bytes == INITIAL_BYTES
     assembly.close()
 
 

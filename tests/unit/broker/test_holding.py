@@ -115,6 +115,16 @@ def test_a_client_that_stops_half_way_gives_way_when_others_wait(caplog):
     assert other.sent == struct.pack(">i", 1)
 
 
+def test_large_requests_that_wait_take_little():
+    holder, first, *others = peers = peers_of(40)
+    Sender(holder, produce(6 * MIB - FREE_BYTES)).send(5 * MIB)
+    before = received_bytes(peers)
+    for peer in (first, *others):
+        Sender(peer, produce(5 * MIB)).send(4 * MIB)
+    assert first.transport.reading is False
+    assert received_bytes(peers) - before < 2 * FREE_BYTES + len(others) * 5_000
+
+
 @pytest.mark.parametrize("left_bytes", [0, 1])
 def test_a_client_that_hangs_up_while_it_waits_is_missed_unless_it_has_sent_all(left_bytes):
     holder, gone = peers_of(2)

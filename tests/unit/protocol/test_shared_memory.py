@@ -63,6 +63,8 @@ def test_nobody_reads_what_another_was_sent_whatever_is_held_meanwhile(seed):
     while any(streams):
         number = rng.randrange(len(lines))
         line = lines[number]
+        if rng.random() < 0.1:
+            shared.most_bytes = rng.choice((frames.LITTLE_BYTES, frames.INITIAL_BYTES))
         if line.held and rng.random() < 0.5:
             line.let_go()
         size = rng.choice((1, 3, 50, 4000, 60_000, 1_000_000))
@@ -90,6 +92,21 @@ def test_a_part_of_a_small_frame_takes_little_memory_and_gives_it_back():
         rest = line.receive(rest, rng)
     assert line.got == [bytes(400)]
     assert line.buffer.capacity_bytes == 0
+
+
+def test_while_one_must_wait_little_is_received_of_the_next_ones():
+    shared = SharedMemory()
+    first, second = ReceiveBuffer(shared=shared), ReceiveBuffer(shared=shared)
+    for buffer, received in ((first, frames.INITIAL_BYTES), (second, frames.LITTLE_BYTES)):
+        view = buffer.get_buffer()
+        assert len(view) == buffer.most_ahead_bytes == received
+        view[:] = framed(bytes(1_000_000))[:received]
+        buffer.commit(received)
+        assert buffer.next_frame() is None
+        buffer.may_grow = False
+        buffer.shrink()
+        buffer.settle()
+        assert received < buffer.capacity_bytes <= received + frames.SMALLEST_BYTES
 
 
 def test_the_rest_of_a_small_frame_is_received_at_once():
