@@ -196,6 +196,7 @@ def test_much_is_received_at_once_again_when_nobody_waits_for_memory(assembly, c
     for claim in claims:
         claim.release()
     clock.fire()
+    clock.run_turns()
     assert not memory.short and shared.most_bytes == INITIAL_BYTES
     assembly.close()
 
