@@ -44,7 +44,8 @@ from ottla.testkit.scanner import ScannedPartition, scan_partition
 __all__ = ["KINDS", "Anomaly", "BrokenHistory", "check", "check_files"]
 
 OFFSETS_TOPIC = "__consumer_offsets"
-LATE_OFFSETS = "late-offsets"
+OF_BOTH = ("late-offsets", "late-produce")
+"""Causes that hit the transaction of the late request too: what it wrote shares the fate of the one it came into."""
 
 KINDS = (
     "broken-log",
@@ -124,8 +125,8 @@ def _explained(story: Story, anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
         if note["f"] != "cause":
             continue
         hit = [note["txn"]]
-        if note["cause"] == LATE_OFFSETS:
-            hit.append(note["of"])  # its offsets share the fate of the transaction that they came into
+        if note["cause"] in OF_BOTH:
+            hit.append(note["of"])
         causes.update({name: note["cause"] for name in hit if name is not None})
     for anomaly in anomalies:
         cause = next((causes[name] for name in sorted(anomaly.txns) if name in causes), "")

@@ -166,6 +166,28 @@ def duplicate_during_the_flush(world, actor):
     yield from actor.end(True)
 
 
+def sequences_taken_back(world, actor):
+    """A reply is lost, the application aborts, and the next transaction of the epoch begins with the same sequence."""
+    actor.temper = Temper(takes_back=1.0)
+    yield from actor.initialise()
+    begin(actor)
+    yield from actor.add([ZERO])
+    write = actor._begin_write(ZERO, ["unheard"])
+    actor.begun = write.lost = True
+    yield from actor.post(write.ask, write.attempt)
+    yield from actor.sleep(3)
+    actor.hang_up()
+    with pytest.raises(Abortable) as abortable:
+        actor._maybe_take_back([write])
+    yield from actor.recover(abortable.value.keeps_epoch)
+    assert actor.sequences[ZERO] == 0
+    try:
+        yield from transaction(actor, (ZERO, "heard"), commit=True)
+    except Abortable as again:
+        yield from actor.recover(again.keeps_epoch)
+        yield from transaction(actor, (ZERO, "heard again"), commit=True)
+
+
 FLUSHED = QUIET._replace(flush_ms=(100.0, 100.0))
 DIRECTED = [
     ("empty-abort-keeps-epoch", late_batch_after_an_empty_abort, 2, QUIET),
@@ -174,6 +196,7 @@ DIRECTED = [
     ("equal-marker-accepted", marker_of_the_transaction_before, 2, QUIET),
     ("gaps-accepted", forgotten_batch, 1, QUIET),
     ("gaps-accepted", forgotten_batch, 2, QUIET),
+    ("reuse-acknowledged", sequences_taken_back, 1, QUIET),
     ("duplicate-early", duplicate_during_the_flush, 1, FLUSHED),
     ("duplicate-early", duplicate_during_the_flush, 2, FLUSHED),
 ]

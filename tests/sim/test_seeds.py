@@ -113,6 +113,7 @@ MET = {
     "expiry": ["transactional ids forgotten", "producers forgotten"],
     "groups": ["commits refused to members of the past"],
     "impatient": ["repeated requests"],
+    "reuse": ["sequences taken back", "reused sequences refused"],
     "recompression": ["calls of workers", "calls of workers given up"],
     "power": ["kills before a power loss"],
     "power-flushed": ["kills before a power loss"],
@@ -136,6 +137,17 @@ def test_a_profile_meets_what_it_is_about_and_keeps_its_promises(profile):
         if all(met[name] for name in MET[profile]):
             break
     assert [name for name in MET[profile] if not met[name]] == []
+
+
+def test_who_takes_sequences_back_meets_a_fatal_error_only_where_the_rule_is_off():
+    """OUT_OF_ORDER_SEQUENCE_NUMBER ends a client of this habit for good, UNKNOWN_PRODUCER_ID a transaction."""
+    met = Counter()
+    for seed in range(60):
+        met.update(run_seed(seed, PROFILES["reuse"]).met)
+    assert met["reused sequences refused"] > 30
+    assert met["fatal sequences"] == 0
+    with PLANTS["reuse-acknowledged"]():
+        assert any(run_seed(seed, PROFILES["reuse"]).met.get("fatal sequences") for seed in range(60))
 
 
 @pytest.mark.parametrize("level", [1, 2])

@@ -22,7 +22,10 @@ from ottla.testkit.simulation.producers import Producer
 LATE_END: Final = "late-end"
 LATE_OFFSETS: Final = "late-offsets"
 LATE_MARKER: Final = "late-marker"
+LATE_PRODUCE: Final = "late-produce"
 MIXED_GENERATIONS: Final = "mixed-generations"
+
+_CAUSE_OF: Final = {wire.END_TXN: LATE_END, wire.TXN_OFFSET_COMMIT: LATE_OFFSETS, wire.PRODUCE: LATE_PRODUCE}
 
 
 class Causes:
@@ -48,7 +51,7 @@ class Causes:
         if attempt is None or not isinstance(attempt.process, Producer):
             return
         api_key = int.from_bytes(frame[:2], "big")
-        if api_key not in (wire.END_TXN, wire.TXN_OFFSET_COMMIT):
+        if api_key not in _CAUSE_OF or (api_key == wire.PRODUCE and attempt.given_up is None):
             return
         process = attempt.process
         state = _state_of(assembly, process.transactional_id)
@@ -58,10 +61,16 @@ class Causes:
             self._look_for_successor(attempt, state)
         late = attempt.over or attempt.txn != process.txn
         if late and state.status is TransactionStatus.ONGOING and _producer_of(state) == attempt.producer:
-            cause = LATE_END if api_key == wire.END_TXN else LATE_OFFSETS
+            if attempt.given_up is not None and attempt.given_up not in state.partitions:
+                return  # it will be refused
+            cause = _CAUSE_OF[api_key]
             # Whoever has given up what it had begun is hit in that.
             hit = process.txn or self._last_begun(process.name)
             self._history.note("cause", cause=cause, txn=hit, of=attempt.txn)
+
+    def is_known(self, txn: str | None) -> bool:
+        """Whether something that came late has hit this transaction."""
+        return any(entry["f"] == "cause" and entry["txn"] == txn for entry in self._history.entries)
 
     def _look_for_successor(self, attempt: Attempt, state: TransactionState) -> None:
         """EndTxn of transactions V2 takes the epoch of a successor that speaks V1 for its own next one: no broker can

@@ -85,6 +85,8 @@ class Profile(NamedTuple):
     """So many clients ask for as much as requests can."""
     impatient: float = 0.0
     """Share of the producers that ask again too early, and again what was answered."""
+    takes_back: float = 0.0
+    """Share of the lost replies that make a producer abort and use the same sequences again in the same epoch."""
     recompresses: bool = False
     """Topics have a codec of their own, and no call on the bytes of a batch ends in the turn that it began in."""
 
@@ -123,6 +125,8 @@ PROFILES: Final = {
                 small_segments=1.0, flush_ms=(0.5, 20.0)),
         Profile("recompression", weather=Weather(stall=0.05, reset=0.1, late=0.5), resets=(2, 6), patience_ms=60.0,
                 kill_calls=(0, 2), depth=3, hasty=0.2, recompresses=True),
+        Profile("reuse", weather=Weather(reset=0.1, late=0.2, late_ms=1500.0), resets=(2, 6), copiers=(0, 1),
+                v2_clients=0.0, skips=False, takes_back=0.8),
         Profile("calm", weather=Weather(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0), stops=(0, 1),
                 stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
     )

@@ -114,13 +114,22 @@ def gaps_accepted() -> AbstractContextManager[None]:
     """Any sequence will do, if it is not a repetition."""
 
     def make(gap: Any) -> Any:
-        def _sequence_gap(producer: Any, epoch: int, first_sequence: int) -> str | None:
+        def sequence_gap(producer: Any, epoch: int, first_sequence: int) -> str | None:
             message: str | None = gap(producer, epoch, first_sequence)
             return None if epoch != producer.epoch or first_sequence > producer.last_sequence else message
 
-        return _sequence_gap
+        return sequence_gap
 
-    return replaced(producers, "_sequence_gap", make)
+    return replaced(producers, "sequence_gap", make)
+
+
+def reuse_acknowledged() -> AbstractContextManager[None]:
+    """Sequences of an ended transaction are those of its batches, sent again: Kafka's answer, and an option."""
+
+    def make(check: Any) -> Any:
+        return lambda self, header, origin, _refuse_reuse=True: check(self, header, origin, False)
+
+    return replaced(Producers, "check_batch", make)
 
 
 def pending_ignored() -> AbstractContextManager[None]:
@@ -418,6 +427,7 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "markers-before-prepare": markers_before_prepare,
     "duplicates-appended": duplicates_appended,
     "gaps-accepted": gaps_accepted,
+    "reuse-acknowledged": reuse_acknowledged,
     "pending-ignored": pending_ignored,
     "prepare-forgotten": prepare_forgotten,
     "open-forgotten": open_forgotten,

@@ -40,15 +40,17 @@ class Lost(Exception):
 
 
 class Attempt:
-    """What a request is for. Requests that arrive when it is `over` are late."""
+    """What a request is for. Requests that arrive when it is `over` are late. `given_up` is the partition of a batch
+    whose sequences are used again in the same epoch."""
 
-    __slots__ = ("over", "process", "producer", "txn")
+    __slots__ = ("given_up", "over", "process", "producer", "txn")
 
     def __init__(self, process: "Process", txn: str | None, producer: tuple[int, int] | None = None) -> None:
         self.process = process
         self.producer = producer
         self.txn = txn
         self.over = False
+        self.given_up: tuple[str, int] | None = None
 
 
 class Process:

@@ -43,6 +43,9 @@ class Temper(NamedTuple):
     """How long a reply is waited for."""
     echo: float = 0.0
     """A request that was answered is sent once more, later."""
+    takes_back: float = 0.0
+    """A lost reply makes the application abort, and the client takes back the sequences of what was not acknowledged,
+    as librdkafka does: the next transaction of the epoch begins with them."""
 
 
 class Refused(Exception):
@@ -54,7 +57,11 @@ class Refused(Exception):
 
 
 class Abortable(Exception):
-    """The transaction cannot be committed."""
+    """The transaction cannot be committed. `keeps_epoch`: the next one believes to know its sequences."""
+
+    def __init__(self, keeps_epoch: bool = False) -> None:
+        super().__init__()
+        self.keeps_epoch = keeps_epoch
 
 
 class Gone(Exception):
@@ -64,16 +71,18 @@ class Gone(Exception):
 class Write:
     """One batch on its way."""
 
-    __slots__ = ("ask", "attempt", "follows", "lost", "op", "place", "values")
+    __slots__ = ("ask", "attempt", "follows", "lost", "op", "place", "sequence", "values")
 
     def __init__(
-        self, ask: wire.Ask, attempt: Attempt, op: int, place: Place, values: Sequence[str], follows: bool
-    ) -> None:
+        self, ask: wire.Ask, attempt: Attempt, op: int, place: Place, values: Sequence[str], sequence: int,
+        follows: bool,
+    ) -> None:  # fmt: skip
         self.ask = ask
         self.attempt = attempt
         self.op = op
         self.place = place
         self.values = values
+        self.sequence = sequence
         self.follows = follows
         self.lost = False
 
@@ -112,6 +121,8 @@ class Producer(Process):
             except Gone:
                 return
             except Refused as refused:
+                if refused.error == OUT_OF_ORDER and not self._is_hit():
+                    self.world.met["fatal sequences"] += 1
                 if refused.error in wire.FENCED and self.random.random() < self.temper.stubborn:
                     yield from self.haunt()
                 self.producer, self.txn = None, None
@@ -127,8 +138,8 @@ class Producer(Process):
                 raise Gone
             if self.begun:
                 yield from self.end(self.random.random() >= self.temper.abort)
-        except Abortable:
-            yield from self.recover()
+        except Abortable as abortable:
+            yield from self.recover(abortable.keeps_epoch)
         self.txn = None
 
     def work(self) -> Script:
@@ -141,15 +152,15 @@ class Producer(Process):
             yield from self.produce(writes)
         yield from self.maybe_pause()
 
-    def recover(self) -> Script:
+    def recover(self, keeps_epoch: bool = False) -> Script:
         """Abort, and begin a new epoch: what the sequences are is not known any more (KIP-360)."""
         if self.transactional_id is None:
             self.producer = None
             raise Refused(LOST)
         if self.begun:
             yield from self.end(False)
-            if self.generation is wire.V2:
-                return  # the abort has moved the epoch
+            if keeps_epoch or self.generation is wire.V2:
+                return  # in V2 the abort has moved the epoch
         yield from self.initialise(self.producer)
 
     def haunt(self) -> Script:
@@ -261,11 +272,12 @@ class Producer(Process):
             except Lost:
                 for write in batch:
                     write.lost = write.lost or errors.get(write.op) != wire.NONE
-            if self.transactional_id is not None:
+            if self.transactional_id is not None and not self._is_hit():
                 answers = [(write.place, write.lost, errors[write.op]) for write in batch if write.op in errors]
                 self.world.violations.extend(promises.of_order(self.name, answers))
             pending = [write for write in pending if errors.get(write.op) != wire.NONE]
             self._raise_final(pending, errors)
+            self._maybe_take_back(pending)
             if pending:
                 yield from self.back_off()
         if pending:
@@ -368,7 +380,7 @@ class Producer(Process):
             mops=[["send", key, value] for value in values],
         )  # fmt: skip
         ask = wire.produce(self.generation, self.transactional_id, *place, bytes(batch))
-        return Write(ask, Attempt(self, self.txn, self.producer), op, place, values, sequence == follows)
+        return Write(ask, Attempt(self, self.txn, self.producer), op, place, values, sequence, sequence == follows)
 
     def _settle(self, write: Write, row) -> int:  # type: ignore[no-untyped-def]
         """Record what the broker says of a write; its error."""
@@ -393,9 +405,27 @@ class Producer(Process):
                 waited.add(write.place)
                 continue
             self._give_up(pending, errors)
-            if error in wire.FENCED:
+            if self.temper.takes_back and error == wire.UNKNOWN_PRODUCER_ID:
+                self.world.met["reused sequences refused"] += 1
+            if error in wire.FENCED or (self.temper.takes_back and error == OUT_OF_ORDER):
                 raise Refused(error)
             raise Abortable
+
+    def _is_hit(self) -> bool:
+        """Whether a batch that was given up has come into this transaction: in V1 nobody can tell them apart."""
+        return bool(self.temper.takes_back) and self.world.causes.is_known(self.txn)
+
+    def _maybe_take_back(self, pending: Sequence[Write]) -> None:
+        """Abort when a reply was lost; raises Abortable."""
+        chance = self.temper.takes_back
+        if not chance or not any(write.lost for write in pending) or self.random.random() >= chance:
+            return
+        self._give_up(pending, errors={})
+        for write in pending:
+            write.attempt.given_up = write.place
+            self.sequences[write.place] = min(self.sequences[write.place], write.sequence)
+        self.world.met["sequences taken back"] += 1
+        raise Abortable(keeps_epoch=True)
 
     def _give_up(self, pending: Sequence[Write], errors: dict[int, int]) -> None:
         for write in pending:

@@ -31,6 +31,7 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "markers-before-prepare": ("crash", None),
     "duplicates-appended": ("pipelined", None),
     "gaps-accepted": ("pipelined", None),
+    "reuse-acknowledged": ("reuse", None),
     "pending-ignored": ("pending-overlap", None),
     "prepare-forgotten": ("crash", None),
     "open-forgotten": ("crash", None),

@@ -22,6 +22,7 @@ NONE: Final = 0
 OUT_OF_RANGE: Final = 1
 RETRIABLE: Final = frozenset((3, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 88))
 FENCED: Final = frozenset((47, 90))
+UNKNOWN_PRODUCER_ID: Final = 59
 NOT_A_MEMBER: Final = frozenset((22, 25))
 
 

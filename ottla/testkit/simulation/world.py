@@ -266,7 +266,9 @@ class World:
             drawn = drawn._replace(hasty=max(drawn.hasty, profile.hasty))
             if not profile.skips:
                 drawn = drawn._replace(skip=0.0)
-            if profile.compacts:
+            if profile.takes_back:
+                drawn = drawn._replace(takes_back=profile.takes_back, hasty=0.0)
+            if profile.compacts or profile.takes_back:
                 drawn = drawn._replace(transactions=3 * drawn.transactions)
             if profile.impatient and self._later.random() < profile.impatient:
                 drawn = drawn._replace(patience_ms=2 + self._later.random() ** 2 * 100, echo=0.15)

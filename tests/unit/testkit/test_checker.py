@@ -392,6 +392,36 @@ def test_a_planted_anomaly_is_named(kind):
     assert kind in case.found(report_legal=True)
 
 
+@pytest.mark.parametrize("offset", [0, 3], ids=["committed", "aborted"])
+def test_what_is_acknowledged_and_committed_is_in_the_log_itself_not_another_record_at_its_offset(offset):
+    case = sound()
+    case.init("q", 1, 0, "t")
+    case.send("q", "q/1", "data/0", ["d"], offset)
+    case.end("q", "q/1", COMMIT)
+    case.logs["data/0"].mark(COMMIT)
+    assert case.found() == {"lost-write"}
+
+
+def test_a_late_batch_explains_what_it_does_to_both_transactions():
+    """It was given up in the first, is written in the second, and the second's own is taken for its repetition."""
+    case = Case()
+    producing(case, case.logs["data/0"])
+    copying(case)
+    log = case.logs["data/0"]
+    case.send("p", "p/3", "data/0", ["late"], None, result="info")
+    case.end("p", "p/3", ABORT)
+    case.history.note("cause", cause="late-produce", txn="p/4", of="p/3")
+    case.send("p", "p/4", "data/0", ["own"], log.end)
+    log.write("late")
+    case.end("p", "p/4", COMMIT)
+    log.mark(COMMIT)
+    final(case)
+    partitions = {key: scan_contents([(Path(key), bytes(log.data))]) for key, log in case.logs.items()}
+    found = {(a.kind, *a.txns, a.cause) for a in checker.check(case.history.entries, partitions)}
+    hit = {("G1a", "p/3"), ("early-read", "p/3"), ("lost-write", "p/4")}
+    assert found == {(*each, "late-produce") for each in hit}
+
+
 def test_an_anomaly_that_a_late_request_explains_has_a_cause():
     case = sound()
     log = case.logs["data/0"]
