@@ -21,10 +21,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
         partitions = reply.rows("results", "topics", "partitions")
         for index in indexes:
             broker.turns.charge(ROW_US)
-            await broker.turns.share()  # to look at a partition may be to open it
-            partition = await broker.cluster.opened(name, index)
-            if partition is not None and partition.offline is None:
-                await partitions.add(index, partition.size_bytes, 0, False)
+            await broker.turns.share()
+            size_bytes = await broker.cluster.size_bytes(name, index)
+            if size_bytes is not None:
+                await partitions.add(index, size_bytes, 0, False)
         if partitions.count:
             await topics.add(name, partitions)
     results = reply.rows("results")

@@ -69,6 +69,12 @@ class PartitionStore(Protocol):
     def read_side_file(self, name: str) -> bytes:
         """A file by its path from the data directory. Raises OSError."""
 
+    def side_file_bytes(self, name: str) -> int:
+        """The size of a file by its path from the data directory. Raises OSError."""
+
+    def met(self, error: OSError) -> None:
+        """IO failed in a step that may be tried again."""
+
     def set_aside_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Take the directories of topics that do not exist out of the way, but for partitions that do."""
 
@@ -266,6 +272,26 @@ class Cluster:
         if self.is_unopened(topic, index):
             await self._read_ahead(topic, index)
         return self.partition(topic, index)
+
+    async def size_bytes(self, topic: str, index: int) -> int | None:
+        """What the segments of a partition take; None if they cannot be read. Opens nothing: the directory tells it."""
+        if not self.is_unopened(topic, index):
+            partition = self.partition(topic, index)
+            return partition.size_bytes if partition is not None and partition.offline is None else None
+        if (topic, index) in self._absent or self._store.offline is not None:
+            return None
+        place, size_bytes = f"{topic}-{index}", 0
+        try:
+            for name in self._store.side_files(place):  # none if the directory is still to be made
+                if name.endswith(".log"):
+                    size_bytes += self._store.side_file_bytes(f"{place}/{name}")
+                    await self._turns.share()
+        except FileNotFoundError:  # it was deleted meanwhile
+            return None
+        except OSError as error:
+            self._store.met(error)
+            return None
+        return size_bytes
 
     def has_partition(self, topic: str, index: int) -> bool:
         """Whether the cluster has such a partition; opens nothing."""

@@ -342,8 +342,11 @@ class RealDisk:
         return _stat(path).st_size
 
     def list(self, path: str) -> list[str]:
-        names = sorted(self.descriptors.find(lambda: _list(path)))
-        self.charge(FILE_CALL_US + len(names))
+        names: list[str] = []
+        try:
+            names = sorted(self.descriptors.find(lambda: _list(path)))
+        finally:
+            self.charge(FILE_CALL_US + len(names))
         return names
 
     def make_dir(self, path: str) -> None:

@@ -169,9 +169,9 @@ class MemoryDisk:
     def list(self, path: str) -> list[str]:
         self.errors.call("list")
         node = self._tree.find(path)
+        self.charge(FILE_CALL_US + (len(node.entries) if isinstance(node, Directory) else 0))
         if not isinstance(node, Directory):
             raise FileNotFoundError(path) if node is None else NotADirectoryError(path)
-        self.charge(FILE_CALL_US + len(node.entries))
         return sorted(node.entries)
 
     def make_dir(self, path: str) -> None:

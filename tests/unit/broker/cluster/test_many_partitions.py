@@ -149,3 +149,72 @@ def test_a_partition_with_many_producers_lets_others_in_while_it_is_opened(broke
     assert partition.producer_count == 10_000
     assert partition is broker.cluster.partition("t", 3)
     assert not broker.cluster.is_unopened("t", 3)
+
+
+def sizes(broker, count=5):
+    """What the cluster says of the partitions of `t`."""
+    told = []
+
+    async def ask():
+        for index in range(count):
+            told.append(await broker.cluster.size_bytes("t", index))
+
+    broker.turns.event(lambda: broker.turns.start(ask(), lambda _: None, told.append))
+    broker.settle()
+    return told
+
+
+def test_sizes_are_told_without_opening_anything(broker):
+    filled(broker)
+    produce(broker.cluster.partition("t", 2))
+    opened = [partition.size_bytes for partition in broker.cluster.partitions()]
+    assert sizes(broker) == opened and opened[2] == 2 * opened[0] > 0
+    broker.stop()
+    broker.start()
+    assert sizes(broker) == opened
+    assert [*broker.cluster.partitions()] == []
+
+
+def test_only_segments_count_for_the_size_of_a_partition(broker):
+    filled(broker)
+    expected = sizes(broker)
+    broker.stop()
+    for name in ("00000000000000000009.log.deleted", "00000000000000000001.snapshot", "00000000000000000000.txnindex"):
+        broker.disk.write(f"{broker.directory}/t-3/{name}", bytes(1_000))
+    broker.start()
+    assert sizes(broker) == expected
+
+
+def test_a_partition_whose_directory_is_still_to_be_made_is_empty(broker):
+    create_topic(broker.cluster, "t", 2)
+    assert broker.cluster.is_unopened("t", 1)
+    asked = []
+    broker.turns.start(broker.cluster.size_bytes("t", 1), asked.append, asked.append)
+    assert asked == [0]
+    assert sizes(broker, 3) == [0, 0, None]
+
+
+def test_sizes_that_cannot_be_read_are_left_out_and_take_the_directory_offline(broker, monkeypatch):
+    filled(broker)
+    broker.stop()
+    broker.start()
+
+    def broken(disk, path):
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr(RealDisk, "size_bytes", broken)
+    assert sizes(broker) == [None] * 5
+    assert "Input/output error" in broker.logs.offline
+
+
+def test_a_partition_that_is_deleted_while_it_is_looked_at_has_no_size(broker, monkeypatch):
+    filled(broker)
+    broker.stop()
+    broker.start()
+
+    def gone(disk, path):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+
+    monkeypatch.setattr(RealDisk, "size_bytes", gone)
+    assert sizes(broker) == [None] * 5
+    assert broker.logs.offline is None
