@@ -125,7 +125,12 @@ class Connection(asyncio.BufferedProtocol):
         if nbytes >= LARGE_BYTES:
             self._turns.charged_us += nbytes * RECEIVED_BYTE_US
         if not self._busy and not self._put_off:
-            self._turns.event(self._serve)
+            if self._is_new and nbytes < LARGE_BYTES and self._turns.over:
+                # To put it off needs no turn, and thousands may come at once; but input has arrived.
+                self._turns.events += 1
+                self._serve_later()
+            else:
+                self._turns.event(self._serve)
         elif self._inbox.buffered_bytes > self._inbox.most_ahead_bytes:  # pipelined behind a request that waits
             self._pause_reading()
         self._inbox.settle()

@@ -318,7 +318,8 @@ class Turns:
 
     def rest(self, work: Callable[[], None]) -> None:
         """Run `work` in a later turn, in its order among those who rest."""
-        self.queue(work, 0)
+        self._resting[0].append(work)
+        self._renew()
 
     def rest_last(self, work: Callable[[], None]) -> None:
         """`rest` behind those who have rested less often: nobody waits for it."""

@@ -374,6 +374,14 @@ def test_who_has_just_come_waits_for_a_share_and_who_is_here_does_not():
     assert peer.sent == struct.pack(">2i", 1, 2)
 
 
+def test_what_who_has_just_come_asks_for_is_a_sign_of_life_before_it_is_served():
+    peer = Peer(echo)
+    peer.turns.charge(SHARE_US)
+    before = peer.turns.events
+    peer.receive(heartbeat(1))
+    assert not peer.sent and peer.turns.events > before
+
+
 def test_a_fresh_request_goes_ahead_when_the_share_is_spent_unless_it_is_large():
     peer = Peer(echo)
     peer.receive(heartbeat(0))
