@@ -18,6 +18,10 @@ HANG_UP_US: Final = 30.0
 REQUEST_US: Final = 40.0
 """One request of any kind: frame, header, handler, reply, its part of the system calls."""
 
+FIRST_USE_US: Final = 1_500.0
+"""One version of an API that is asked for the first time: its reader and writers are generated and compiled; up to 4 ms
+where they are long."""
+
 REQUEST_BYTE_US: Final = 0.02
 """One byte of a small request's body, decoded into objects."""
 

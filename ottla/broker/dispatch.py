@@ -10,7 +10,14 @@ from struct import Struct
 from typing import Any, Final
 
 from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply, Request
-from ottla.broker.costs import COPY_BYTE_US, FREED_ENTRY_US, REQUEST_BYTE_US, REQUEST_ENTRY_US, REQUEST_US
+from ottla.broker.costs import (
+    COPY_BYTE_US,
+    FIRST_USE_US,
+    FREED_ENTRY_US,
+    REQUEST_BYTE_US,
+    REQUEST_ENTRY_US,
+    REQUEST_US,
+)
 from ottla.broker.memory import ENTRY_BYTES, Claim, Memory, Room, TooLarge, decoded_bytes
 from ottla.broker.outbox import Part
 from ottla.broker.turns import Activity, Gate, Handler
@@ -41,13 +48,18 @@ Refuse = Callable[[str], None]
 class Dispatcher:
     """Starts the handler of each request of one broker."""
 
-    __slots__ = ("_broker", "_decoding", "_table")
+    __slots__ = ("_broker", "_decoding", "_table", "_unused")
 
-    def __init__(self, broker: Broker, table: Mapping[int, Api]) -> None:
+    def __init__(self, broker: Broker, table: Mapping[int, Api], first_use: bool = False) -> None:
+        """`first_use`: whether readers and writers are made when somebody asks for a version first, and charged for."""
         self._broker = broker
         self._table = table
         # One large body at a time: it takes ten times its size in objects.
         self._decoding = Gate()
+        # (API, version), in one number, of which nobody has asked for anything yet.
+        self._unused: set[int] = set()
+        for api in table.values() if first_use else ():
+            self._unused.update(api.key << 16 | version for version in range(api.min_version, api.max_version + 1))
 
     @property
     def memory(self) -> Memory:
@@ -80,6 +92,9 @@ class Dispatcher:
                 refuse(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
             return None
 
+        if key << 16 | version in self._unused:
+            self._unused.remove(key << 16 | version)
+            self._broker.turns.charge(FIRST_USE_US)
         request = Request(key, version, correlation_id, client_id, peer, None, claim)
 
         def bug(error: Exception) -> None:

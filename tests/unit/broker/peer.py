@@ -58,7 +58,7 @@ class Transport:
 class Peer:
     """A client of one connection whose handlers are given by the test; of the broker of `other`, or of its own."""
 
-    def __init__(self, handle, memory_bytes=256 << 20, other=None):
+    def __init__(self, handle, memory_bytes=256 << 20, other=None, first_use=False):
         self.bugs = []
         self.later = [] if other is None else other.later
         self.unsent = b""
@@ -71,7 +71,8 @@ class Peer:
         table = {HEARTBEAT: Api(HEARTBEAT, "Heartbeat", 0, 2, handle), PRODUCE: Api(PRODUCE, "Produce", 3, 3, handle)}
         self.connections = set()
         self.shared = SharedMemory() if other is None else other.shared
-        self.connection = Connection(Dispatcher(broker, table), self.turns, self.connections, Config(), self.shared)
+        dispatcher = Dispatcher(broker, table, first_use)
+        self.connection = Connection(dispatcher, self.turns, self.connections, Config(), self.shared)
         self.transport = Transport()
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)

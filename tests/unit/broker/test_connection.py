@@ -362,6 +362,18 @@ def test_many_pipelined_requests_are_served_over_several_turns():
     assert peer.sent == struct.pack(f">{count + 1}i", *range(count + 1))
 
 
+def test_versions_that_nobody_has_asked_for_yet_are_served_a_share_at_a_time():
+    peer = Peer(echo, first_use=True)
+    requests = heartbeat(0, version=0) + heartbeat(1, version=1) + heartbeat(2, version=2)
+    peer.receive(requests)
+    assert peer.sent == struct.pack(">ii", 0, 1)
+    while peer.next_turn():
+        pass
+    assert peer.sent == struct.pack(">iii", 0, 1, 2)
+    peer.receive(requests)
+    assert peer.sent == struct.pack(">iii", 0, 1, 2) * 2
+
+
 def test_who_has_just_come_waits_for_a_share_and_who_is_here_does_not():
     peer = Peer(echo)
     peer.turns.charge(SHARE_US)
