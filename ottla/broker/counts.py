@@ -9,3 +9,6 @@ class Counts:
 
     reused_sequences: int = 0
     """Transactional batches refused for sequence numbers of a transaction that had ended."""
+
+    differing_duplicates: int = 0
+    """Batches that were taken for duplicates, with other keys, values or headers than those in the log."""

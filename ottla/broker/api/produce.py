@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, groupby, islice
 from typing import NamedTuple
 
-from ottla.broker.api import durability, verification
+from ottla.broker.api import duplicates, durability, verification
 from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
+from ottla.broker.api.duplicates import Duplicate
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOK_US, ROW_US
@@ -257,15 +258,21 @@ async def _append_all(
     broker: Broker, request: Request, writes: list[Write], joined: Mapping[TopicPartition, ErrorCode]
 ) -> list[AppendResult]:
     results = []
+    others: list[Duplicate] = []
     turns = broker.turns
     for write in writes:
         if write.prepared is not None and write.partition is not None:
             while write.prepared.settings is not write.partition.settings:
                 write = await _prepared_anew(broker, write)
-        results.append(_append(broker, request, write, joined))
+        result = _append(broker, request, write, joined)
+        if result.duplicate:
+            result = await _judged(broker, request, write, result, others)
+        results.append(result)
         turns.charged_us += APPEND_US + len(write.records or b"") * COPY_BYTE_US
         if turns.rest_is_due:
             await turns.pause()
+    if others:
+        duplicates.tell(broker, request, others)
     return results
 
 
@@ -289,6 +296,16 @@ def _append(broker: Broker, request: Request, write: Write, joined: Mapping[Topi
         return AppendResult(error, message=message, log_start_offset=_log_start_beside(write))
     assert write.partition is not None and write.check is not None and write.records is not None
     return write.partition.append_produced(write.check, write.records, write.prepared)
+
+
+async def _judged(
+    broker: Broker, request: Request, write: Write, result: AppendResult, others: list[Duplicate]
+) -> AppendResult:
+    """The answer to a duplicate, once it is held against the batch in the log."""
+    partition, records, check = write.partition, write.records, write.check
+    assert partition is not None and records is not None and check is not None and check.header is not None
+    duplicate = Duplicate(partition, check.header, records, result)
+    return await duplicates.judge(broker, request, duplicate, others)
 
 
 def _log_start_beside(write: Write) -> int:

@@ -190,6 +190,12 @@ class Config:
         "Ottla's own: whether a transactional batch with sequence numbers of a transaction that has ended is refused "
         "with UNKNOWN_PRODUCER_ID; Kafka may acknowledge it as a duplicate and drop it (docs/in-the-log.md).",
     )
+    producer_sequence_reuse_refuse: bool = boolean(
+        False,
+        "Ottla's own: whether a batch that is taken for a duplicate, but has other keys, values or headers than the "
+        "batch in the log, is refused with INVALID_RECORD; else it is acknowledged and dropped, as in Kafka "
+        "(docs/in-the-log.md).",
+    )
     transaction_version: int = int32(
         2,
         "Ottla's own: the level of the feature transaction.version in a new data directory; UpdateFeatures changes it.",

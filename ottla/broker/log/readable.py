@@ -12,12 +12,13 @@ from ottla.broker.ports.disk import Shortage
 from ottla.broker.turns import Wait
 from ottla.protocol.batch import BatchHeader
 from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
-from ottla.protocol.steps import Steps, to_the_end
+from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 
 _log = getLogger(__name__)
 
 _NOWHERE = TimestampOffset(-1, -1, -1)
 _OUT_OF_RANGE = Fetched(ErrorCode.OFFSET_OUT_OF_RANGE)
+_PIECE_BYTES: Final = 1 << 20
 _STABLE: Final = Limit.STABLE
 _HIGH_WATERMARK: Final = Limit.HIGH_WATERMARK
 _NOTHING = Fetched(NO_ERROR)
@@ -106,10 +107,8 @@ class ReadableLog:
                 aborted = yield from self._segments.aborted(offset, chunk)
             except Moved:
                 continue
-            except ProtocolError as bad:
-                self._damaged(bad)
-            except OSError as error:
-                self._fail(error)
+            except (ProtocolError, OSError) as error:
+                self._met(error)
             else:
                 return Fetched(NO_ERROR, chunk.data, aborted)
             return Fetched(self._offline_error)
@@ -132,10 +131,8 @@ class ReadableLog:
             return None
         try:
             chunk = self._segments.read(offset, upper, max_bytes, min_one_batch, most_read)
-        except ProtocolError as bad:
-            self._damaged(bad)
-        except OSError as error:
-            self._fail(error)
+        except (ProtocolError, OSError) as error:
+            self._met(error)
         else:
             return Fetched(NO_ERROR, chunk.data, [] if stable else None)
         return Fetched(self._offline_error)
@@ -149,10 +146,8 @@ class ReadableLog:
             return 1
         try:
             return self._segments.bytes_between(offset, upper, enough)
-        except ProtocolError as bad:
-            self._damaged(bad)
-        except OSError as error:
-            self._fail(error)
+        except (ProtocolError, OSError) as error:
+            self._met(error)
         return 0
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -162,12 +157,36 @@ class ReadableLog:
         """
         try:
             yield from self._segments.scan(max(from_offset, self.log_start_offset))
-        except ProtocolError as bad:
-            self._damaged(bad)
+        except (ProtocolError, OSError) as error:
+            self._met(error)
             raise
-        except OSError as error:
-            self._fail(error)
-            raise
+
+    def batch_header(self, base_offset: int) -> BatchHeader | None:
+        """The header of the batch that begins at `base_offset`; None if it is gone, or cannot be read."""
+        if self.offline is not None or not self.log_start_offset <= base_offset < self.log_end_offset:
+            return None
+        try:
+            header = self._segments.header_at(base_offset)
+        except (ProtocolError, OSError) as error:
+            self._met(error)
+            return None
+        return header if header.base_offset == base_offset else None
+
+    def batch_bytes(self, header: BatchHeader) -> Steps[bytearray | None]:
+        """The batch with this `batch_header`; None if it is gone meanwhile, or cannot be read."""
+        batch = bytearray()
+        replaced = self._segments.replaced
+        while len(batch) < header.size_bytes:
+            if self.offline is not None or self._segments.replaced != replaced:
+                return None
+            size_bytes = min(_PIECE_BYTES, header.size_bytes - len(batch))
+            try:
+                batch += self._segments.part_of_batch(header.base_offset, len(batch), size_bytes)
+            except (ProtocolError, OSError) as error:
+                self._met(error)
+                return None
+            yield 2 * size_bytes * BYTE_US
+        return batch
 
     def offset_for_timestamp(self, timestamp_ms: int, limit: Limit) -> Steps[TimestampOffset | None]:
         """(offset, timestamp, leader epoch) of the first record of at least `timestamp_ms`; -1 each if none has.
@@ -196,10 +215,8 @@ class ReadableLog:
                 found = yield from find(moved)
             except Moved:
                 continue
-            except ProtocolError as bad:
-                self._damaged(bad)
-            except OSError as error:
-                self._fail(error)
+            except (ProtocolError, OSError) as error:
+                self._met(error)
             else:
                 return found if found is not None and found.offset < self.limit_offset(limit) else _NOWHERE
             break
@@ -242,8 +259,12 @@ class ReadableLog:
             self._offline_error = error
             self._wake_parked()
 
-    def _damaged(self, bad: ProtocolError) -> None:
-        self.take_offline(f"{self._directory} is damaged: {bad}")
+    def _met(self, error: ProtocolError | OSError) -> None:
+        """What stands in the log, or in the way of reading it."""
+        if isinstance(error, OSError):
+            self._fail(error)
+            return
+        self.take_offline(f"{self._directory} is damaged: {error}")
         _log.error("%s: %s; --truncate-damaged %s gives up what follows", self.name, self.offline, self.name)
 
     def _fail(self, error: OSError) -> None:

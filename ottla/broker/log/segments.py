@@ -5,12 +5,12 @@ from collections.abc import Container, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from ottla.broker.log.batches import iter_file
+from ottla.broker.log.batches import BadBatch, iter_file
 from ottla.broker.log.segment import Segment
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import Buffer, Disk
 from ottla.broker.ports.slices import FileSlice
-from ottla.protocol.batch import BatchHeader
+from ottla.protocol.batch import HEADER_SIZE, BatchHeader, read_header
 from ottla.protocol.steps import Steps
 
 EVERYTHING: Final = 1 << 62
@@ -132,6 +132,18 @@ class Segments:
             if size_bytes > READ_INSTEAD_BYTES:
                 return self.read(offset, upper, min(max_bytes, READ_INSTEAD_BYTES), min_one_batch)
         return Chunk(file.pread(size_bytes, position), segment, position)
+
+    def header_at(self, offset: int) -> BatchHeader:
+        """The header of the batch that holds `offset`, or of the next one. Raises ProtocolError, OSError."""
+        return read_header(self.part_of_batch(offset, 0, HEADER_SIZE))
+
+    def part_of_batch(self, offset: int, at: int, size_bytes: int) -> bytes:
+        """So many bytes of the file from byte `at` of that batch on. Raises ProtocolError if they are not there."""
+        segment, position = self._locate(offset)
+        part = segment.file.pread(size_bytes, position + at)
+        if len(part) < size_bytes:
+            raise BadBatch(position, f"batch cut short: {at + len(part)} bytes")
+        return part
 
     def bytes_between(self, offset: int, upper: int, enough: int) -> int:
         """Bytes that a read from `offset` to `upper` finds; at least `enough` if they lie in a sealed segment."""

@@ -22,6 +22,7 @@ OURS = {
     "max.decompressed.message.bytes",
     "max.request.body.bytes",
     "max.open.log.files",
+    "producer.sequence.reuse.refuse",
     "transaction.markers.wait.ms",
     "transaction.sequence.reuse.refuse",
     "transaction.version",

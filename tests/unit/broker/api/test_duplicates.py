@@ -1,0 +1,320 @@
+"""Duplicates that say something else than the batch in the log: they are told of, and refused if that is wanted."""
+
+import errno
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.api import duplicates
+from ottla.broker.api.duplicates import Duplicate
+from ottla.broker.log.readable import ReadableLog
+from ottla.broker.log.results import AppendResult, Limit
+from ottla.broker.memory import FREE_BYTES
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import HEADER_SIZE, assemble, build_batch, read_header
+from ottla.protocol.compression import NAMES
+from ottla.protocol.errors import ErrorCode as E
+from ottla.testkit.furnish import message
+from ottla.testkit.simulation.charged import MOST_EVENT_US
+from ottla.testkit.simulation.disk_errors import FOR_EVER, BadDisk
+from ottla.testkit.simulation.schedule import START_MS
+from tests.unit.broker.lone import Lone
+
+RECORDS = [(b"k", b"v", (("h", b"1"), ("i", b"2"))), (None, b"w")]
+OTHERS = [(b"k", b"v", (("i", b"2"), ("h", b"1"))), (None, b"w")]
+MOST_UNCHARGED_CALLS = 2_000
+REQUEST = SimpleNamespace(body=SimpleNamespace(transactional_id=None), peer="client")
+
+
+def batch(records=RECORDS, sequence=0, **given):
+    fields = {"timestamp_ms": START_MS, "producer_id": 7, "producer_epoch": 0} | given
+    return bytes(build_batch(records, base_sequence=sequence, **fields))
+
+
+class Ledger:
+    """A broker in memory with one topic."""
+
+    def __init__(self, refuse, partitions=1, **configs):
+        self.lone = Lone(producer_sequence_reuse_refuse=refuse, max_decompressed_message_bytes=1 << 25)
+        configs = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        topic = {"name": "ledger", "num_partitions": partitions, "replication_factor": 1, "assignments": []}
+        asked = message(
+            ApiKey.CREATE_TOPICS, 5, topics=[topic | {"configs": configs}], timeout_ms=1, validate_only=False
+        )
+        assert self.lone.ask(ApiKey.CREATE_TOPICS, 5, asked).topics[0].error_code == E.NONE
+        self.broker = self.lone.assembly.broker
+        self.partition = self.broker.cluster.partition("ledger", 0)
+
+    def request(self, *batches, acks=-1, transactional_id=None):
+        rows = [{"index": index, "records": data} for index, data in enumerate(batches)]
+        topics = [{"name": "ledger", "partition_data": rows}]
+        return message(ApiKey.PRODUCE, 9, transactional_id=transactional_id, acks=acks, timeout_ms=1, topic_data=topics)
+
+    def rows(self, *batches, **given):
+        reply = self.lone.ask(ApiKey.PRODUCE, 9, self.request(*batches, **given))
+        return reply.responses[0].partition_responses
+
+    def send(self, data, **given):
+        """(error, base offset)."""
+        (row,) = self.rows(data, **given)
+        return E(row.error_code), row.base_offset
+
+    def judge(self, data, answers):
+        """Judge a duplicate of what is at offset 0, up to where it rests first."""
+        started = []
+        duplicate = Duplicate(self.partition, read_header(data), memoryview(data), AppendResult(E.NONE, 0, 0))
+        judged = duplicates.judge(self.broker, REQUEST, duplicate, [])
+        turns = self.lone.turns
+        turns.event(lambda: started.append(turns.start(judged, answers.append, self.lone.bugs.append)))
+        return started[0]
+
+    @property
+    def counted(self):
+        return self.broker.counts.differing_duplicates
+
+    def holds_nothing(self):
+        return self.broker.long_work.is_idle and self.broker.memory.replies.held_bytes == 0
+
+
+@pytest.fixture
+def lines(caplog):
+    """What the log says of Produce."""
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "ottla.produce"]
+
+
+def test_one_that_differs_is_acknowledged_and_told_of(lines):
+    ledger = Ledger(refuse=False)
+    assert ledger.send(batch(sequence=5)) == (E.NONE, 0)
+    assert ledger.send(batch(OTHERS, sequence=5)) == (E.NONE, 0)
+    assert (ledger.partition.log_end_offset, ledger.counted) == (2, 1)
+    (line,) = lines()
+    assert line.startswith("Acknowledged records of client:0 that are not in the log: 'ledger'-0: ")
+    assert "producer 7 at epoch 0 with no transactional id sent sequences 5 to 6 once more" in line
+    assert line.endswith("the batch at offset 0; 1 such batches since the start")
+
+
+def test_one_that_differs_is_refused_where_that_is_wanted(lines):
+    ledger = Ledger(refuse=True)
+    ledger.send(batch())
+    ledger.send(batch(sequence=2))
+    (row,) = ledger.rows(batch(OTHERS, sequence=2))
+    assert (row.error_code, row.base_offset, row.log_start_offset) == (E.INVALID_RECORD, -1, 0)
+    assert "sent sequences 2 to 3 once more" in row.error_message
+    assert row.error_message.endswith("with other keys, values or headers than those of the batch at offset 2")
+    assert (ledger.partition.log_end_offset, ledger.counted) == (4, 1)
+    (line,) = lines()
+    assert line == f"Refused Produce v9 of client:0: 'ledger'-0 INVALID_RECORD: {row.error_message}"
+
+
+def test_its_producer_goes_on_behind_a_refusal():
+    ledger = Ledger(refuse=True)
+    ledger.send(batch())
+    assert ledger.send(batch(OTHERS))[0] is E.INVALID_RECORD
+    assert ledger.send(batch()) == (E.NONE, 0)
+    assert ledger.send(batch(OTHERS, sequence=2)) == (E.NONE, 2)
+
+
+def test_one_line_tells_of_a_request(lines):
+    ledger = Ledger(refuse=False, partitions=3)
+    ledger.rows(*[batch()] * 3)
+    assert [row.error_code for row in ledger.rows(batch(), batch(OTHERS), batch(OTHERS))] == [0, 0, 0]
+    (line,) = lines()
+    assert "'ledger'-1: producer 7" in line and line.endswith("(and 1 more); 2 such batches since the start")
+
+
+def test_without_a_reply_it_is_told_of_too(lines):
+    ledger = Ledger(refuse=False)
+    ledger.send(batch())
+    ledger.lone.serve(ledger.request(batch(OTHERS), acks=0), 9)
+    assert ledger.counted == 1 and len(lines()) == 1 and ledger.lone.link is not None
+
+
+def test_a_transaction_that_is_open_is_no_exception(lines):
+    ledger = Ledger(refuse=False)
+    lone = ledger.lone
+    found = message(ApiKey.FIND_COORDINATOR, 1, key="t", key_type=1)
+    while lone.ask(ApiKey.FIND_COORDINATOR, 1, found).error_code:
+        lone.rest()
+    init = message(ApiKey.INIT_PRODUCER_ID, 1, transactional_id="t", transaction_timeout_ms=1_000)
+    while (owner := lone.ask(ApiKey.INIT_PRODUCER_ID, 1, init)).error_code:
+        lone.rest()
+    add = message(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        1,
+        v3_and_below_transactional_id="t",
+        v3_and_below_producer_id=owner.producer_id,
+        v3_and_below_producer_epoch=owner.producer_epoch,
+        v3_and_below_topics=[{"name": "ledger", "partitions": [0]}],
+    )
+    lone.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 1, add)
+    owned = {"producer_id": owner.producer_id, "producer_epoch": owner.producer_epoch, "transactional": True}
+    assert ledger.send(batch(**owned), transactional_id="t") == (E.NONE, 0)
+    assert ledger.send(batch(OTHERS, **owned), transactional_id="t") == (E.NONE, 0)
+    (line,) = lines()
+    assert f"producer {owner.producer_id} at epoch 0 with transactional id 't' sent sequences 0 to 1" in line
+
+
+# --- what is the same -------------------------------------------------------------------------------------------------
+
+
+def test_a_retry_of_the_same_bytes_is_not_read(monkeypatch, lines):
+    ledger = Ledger(refuse=True)
+    ledger.send(batch())
+    monkeypatch.setattr(ReadableLog, "batch_bytes", None)
+    assert ledger.send(batch()) == (E.NONE, 0)
+    assert (ledger.counted, lines()) == (0, [])
+
+
+@pytest.mark.parametrize("kept", ["producer", *(name for codec, name in NAMES.items() if codec), "uncompressed"])
+@pytest.mark.parametrize("codec", NAMES)
+def test_a_retry_with_another_clock_is_the_same_whatever_the_topics_codec(kept, codec, lines):
+    ledger = Ledger(refuse=True, compression_type=kept)
+    ledger.send(batch(RECORDS * 300, compression=codec))
+    assert ledger.send(batch(RECORDS * 300, compression=codec, timestamp_ms=START_MS + 5)) == (E.NONE, 0)
+    assert (ledger.counted, lines()) == (0, [])
+    assert ledger.send(batch(OTHERS * 300, compression=codec))[0] is E.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_a_retry_is_the_same_where_the_broker_sets_the_time(codec, lines):
+    ledger = Ledger(refuse=True, message_timestamp_type="LogAppendTime")
+    ledger.send(batch(compression=codec))
+    assert ledger.send(batch(compression=codec)) == (E.NONE, 0)
+    assert (ledger.counted, lines()) == (0, [])
+    assert ledger.send(batch(OTHERS, compression=codec))[0] is E.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [((None, b""), (b"", b"")), ((b"k", None), (b"k", b""))], ids=["key", "value"]
+)
+def test_null_is_not_empty(one, other):
+    ledger = Ledger(refuse=True)
+    ledger.send(batch([one]))
+    assert ledger.send(batch([one], timestamp_ms=START_MS + 1)) == (E.NONE, 0)
+    assert ledger.send(batch([other]))[0] is E.INVALID_RECORD
+
+
+# --- of what nothing can be said --------------------------------------------------------------------------------------
+
+
+def test_what_is_deleted_is_not_compared(lines):
+    ledger = Ledger(refuse=True)
+    ledger.send(batch())
+    ledger.partition.raise_log_start(1)
+    assert ledger.send(batch(OTHERS)) == (E.NONE, 0)
+    assert (ledger.counted, lines()) == (0, [])
+
+
+def test_a_batch_that_has_lost_records_to_compaction_is_not_compared(lines):
+    ledger = Ledger(refuse=True, cleanup_policy="compact")
+    partition = ledger.partition
+    sent = [(b"a", b"1"), (b"b", b"2")]
+    size_bytes = len(batch(sent))
+    partition.settings = replace(partition.settings, segment_bytes=size_bytes, min_cleanable_dirty_ratio=0.0)
+    ledger.send(batch(sent))
+    for sequence, value in enumerate((b"3", b"4")):
+        ledger.send(batch([(b"a", value), (b"c", value)], 2 * sequence, producer_id=8))
+    ledger.lone.turns.event(ledger.lone.assembly._cleaner.start)
+    ledger.lone.rest(1_000)
+    header = read_header(partition.read(0, 1, limit=Limit.END).records)
+    assert (header.base_offset, header.record_count, header.last_offset_delta) == (0, 1, 1)
+    assert ledger.send(batch([(b"a", b"1"), (b"b", b"3")])) == (E.NONE, 0)
+    assert (ledger.counted, lines()) == (0, [])
+
+
+@pytest.mark.parametrize("skip", range(3))
+@pytest.mark.parametrize(("number", "offline"), [(errno.EIO, True), (errno.EMFILE, False)])
+def test_a_disk_that_fails_while_it_is_compared_changes_no_answer(number, offline, skip, lines):
+    ledger = Ledger(refuse=True)
+    ledger.send(batch())
+    disk = ledger.lone.disk
+    disk.errors.break_down(BadDisk(frozenset({"pread"}), number, skip, FOR_EVER))
+    error, base_offset = ledger.send(batch(OTHERS))
+    assert (error, base_offset) == ((E.NONE, 0) if disk.errors.struck else (E.INVALID_RECORD, -1))
+    assert disk.errors.struck or skip == 2
+    assert (ledger.partition.offline is not None) == (offline and disk.errors.struck > 0)
+    assert ledger.holds_nothing()
+
+
+@pytest.mark.parametrize("change", ["closed", "replaced"])
+def test_a_log_that_changes_while_it_is_read_is_not_compared(monkeypatch, change, lines):
+    ledger = Ledger(refuse=True, max_message_bytes=str(1 << 23))
+    ledger.send(batch([(b"k", bytes(1 << 22))]))
+    read, reads = ReadableLog.batch_bytes, []
+
+    def changed(log, header):
+        for step in read(log, header):
+            reads.append(step)
+            if change == "closed":
+                log.take_offline("the log is closed")
+            else:
+                log.segments.replaced += 1
+            yield step
+
+    monkeypatch.setattr(ReadableLog, "batch_bytes", changed)
+    assert ledger.send(batch([(b"j", bytes(1 << 22))])) == (E.NONE, 0)
+    assert len(reads) == 1 and (ledger.counted, lines()) == (0, [])
+
+
+def test_what_there_is_no_room_for_is_not_compared(lines):
+    ledger = Ledger(refuse=True)
+    ledger.send(batch([(b"k", bytes(100_000))]))
+    ledger.broker.memory.replies.limit_bytes = 300_000
+    assert ledger.send(batch([(b"j", bytes(100_000))])) == (E.NONE, 0)
+    assert ledger.holds_nothing()
+
+
+def test_a_batch_that_is_broken_in_the_log_is_not_compared(lines):
+    ledger = Ledger(refuse=True)
+    ledger.send(batch(compression=4))
+    (path,) = (path for path in ledger.lone.disk.list("/data/ledger-0") if path.endswith(".log"))
+    file = ledger.lone.disk.open(f"/data/ledger-0/{path}")
+    stored = file.pread(1 << 20, 0)
+    file.overwrite(0, assemble(read_header(stored), bytes(len(stored) - HEADER_SIZE)))
+    assert ledger.send(batch(OTHERS, compression=4)) == (E.NONE, 0)
+    (line,) = lines()
+    assert "ledger-0: the batch at offset 0 cannot be compared" in line
+
+
+# --- what it may cost -------------------------------------------------------------------------------------------------
+
+BOMBS = {
+    "one record": ([(b"k", bytes(10_000_000))], [(b"j", bytes(10_000_000))]),
+    "many records": ([(b"k", b"")] * 60_000, [(b"j", b"")] * 60_000),
+    "many headers": ([(b"k", b"", (("h", b""),) * 60_000)], [(b"j", b"", (("h", b""),) * 60_000)]),
+}
+
+
+@pytest.mark.parametrize("codec", NAMES)
+@pytest.mark.parametrize("kind", BOMBS)
+def test_one_that_is_large_holds_nobody(kind, codec):
+    ledger = Ledger(refuse=True, max_message_bytes=str(1 << 25))
+    lone = ledger.lone
+    one, other = (batch(records, compression=codec) for records in BOMBS[kind])
+    assert ledger.send(one) == (E.NONE, 0)
+    weight = lone.weigh(ledger.request(other), 9)
+    assert ledger.counted == 1 and lone.bugs == [] and ledger.holds_nothing()
+    assert weight.us <= MOST_EVENT_US / 2 and weight.uncharged_calls <= MOST_UNCHARGED_CALLS
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("kind", BOMBS)
+def test_who_hangs_up_takes_the_comparison_along(kind, codec):
+    """Behind any number of events."""
+    ledger = Ledger(refuse=True, max_message_bytes=str(1 << 25))
+    lone, memory = ledger.lone, ledger.broker.memory.replies
+    one, other = (batch(records, compression=codec) for records in BOMBS[kind])
+    ledger.send(one)
+    answers, held, events = [], 0, 0
+    while not answers:
+        activity = ledger.judge(other, answers)
+        for _ in range(events):
+            lone.schedule.run_next()
+        held += memory.held_bytes > 0
+        if not answers:
+            lone.turns.event(activity.discard)
+        lone.rest(0.0)
+        assert ledger.holds_nothing() and lone.bugs == []
+        events = events * 3 // 2 + 1
+    assert answers[0].error is E.INVALID_RECORD and (held or len(one) < FREE_BYTES // 2)
