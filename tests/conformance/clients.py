@@ -5,10 +5,12 @@ for the lines). A process each keeps a library's threads, event loops and crashe
 """
 
 import base64
+import importlib.util
 import itertools
 import json
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import threading
@@ -22,6 +24,7 @@ PYTHON_DRIVERS = {
     "aiokafka": "aiokafka_driver.py",
     "confluent-kafka": "confluent_driver.py",
 }
+KAFKAJS = "2.2.4"
 FENCED_CODES = {47, 90, -144}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, librdkafka's own _FENCED
 
 
@@ -161,6 +164,7 @@ class ProducerHandle:
         idempotent=True,
         transaction_timeout_ms=30_000,
         bootstrap=None,
+        request_timeout_ms=None,
     ):
         self._client, self._id = client, id
         client.call(
@@ -172,6 +176,7 @@ class ProducerHandle:
             idempotent=idempotent,
             transaction_timeout_ms=transaction_timeout_ms,
             bootstrap=bootstrap,
+            **({} if request_timeout_ms is None else {"request_timeout_ms": request_timeout_ms}),
         )
         if transactional_id:
             self.init()
@@ -198,7 +203,11 @@ class ProducerHandle:
         """Sends the values to one partition and waits for all acknowledgements; their offsets."""
         return self.send_records([(topic, partition, key, value, headers) for value in values])
 
-    def send_records(self, records):
+    def send_off(self, topic, *values, partition=0):
+        """Sends the values to one partition and does not wait."""
+        self.send_records([(topic, partition, None, value, ()) for value in values], awaited=False)
+
+    def send_records(self, records, awaited=True):
         """The same for rows of (topic, partition, key, value, headers)."""
         rows = [
             {
@@ -210,7 +219,7 @@ class ProducerHandle:
             }
             for topic, partition, key, value, headers in records
         ]
-        return self._client.call("send", id=self._id, records=rows)
+        return self._client.call("send", id=self._id, records=rows, **({} if awaited else {"awaited": False}))
 
     def send_offsets(self, group, topic, positions, member=None):
         """Adds the group's positions, `{partition: next offset}`, to the transaction."""
@@ -274,16 +283,50 @@ def kafka_jars():
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout.strip()
 
 
+def lacks(name):
+    """Why the driver of a client library cannot be started here, or an empty string."""
+    needed = {"java": "mvn", "franz-go": "go", "sarama": "go", "kafkajs": "npm"}.get(name)
+    if needed is None:
+        module = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}.get(name, name)
+        return "" if importlib.util.find_spec(module) else f"{name} is not installed"
+    return "" if shutil.which(needed) else f"no {needed} on the path"
+
+
 def start_client(name, bootstrap, directory):
     """Starts the driver of a client library; files go to `directory`."""
     log_file = directory / f"{name}.log"
-    if name != "java":
-        driver = HERE / "drivers" / PYTHON_DRIVERS[name]
-        return Client(name, [sys.executable, str(driver)], bootstrap, log_file)
+    if name == "java":
+        command = _java(directory)
+    elif name in ("franz-go", "sarama"):
+        command = [_built(directory), name]
+    elif name == "kafkajs":
+        command = _node(directory)
+    else:
+        command = [sys.executable, str(HERE / "drivers" / PYTHON_DRIVERS[name])]
+    return Client(name, command, bootstrap, log_file)
+
+
+def _built(directory):
+    """The program of the Go drivers."""
+    program = directory / "go-driver"
+    if not program.exists():
+        subprocess.run(["go", "build", "-o", str(program), "."], cwd=HERE / "drivers" / "go", check=True, timeout=600)
+    return str(program)
+
+
+def _node(directory):
+    modules = directory / "node_modules"
+    if not modules.exists():
+        install = ["npm", "install", "--silent", "--prefix", str(directory), f"kafkajs@{KAFKAJS}"]
+        subprocess.run(install, check=True, timeout=600, stdout=subprocess.DEVNULL)
+    return ["env", f"NODE_PATH={modules}", "node", str(HERE / "drivers" / "kafkajs_driver.js")]
+
+
+def _java(directory):
     classpath = f"{kafka_jars()}/*"
     source = str(HERE / "drivers" / "JavaDriver.java")
     compiled = directory / "classes"
     if not compiled.exists():
         subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(compiled), source], check=True, timeout=120)
     command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    return Client(name, [*command, "-cp", f"{compiled}{os.pathsep}{classpath}", "JavaDriver"], bootstrap, log_file)
+    return [*command, "-cp", f"{compiled}{os.pathsep}{classpath}", "JavaDriver"]

@@ -172,4 +172,15 @@ class OttlaV0(OttlaAtLevel):
     level = 0
 
 
-TARGETS = {"ottla": Ottla, "ottla-v1": OttlaV1, "ottla-v0": OttlaV0, "apache": ApacheKafka}
+class ApacheKafkaV1(ApacheKafka):
+    name = "Apache Kafka 4.3.1 at transaction.version 1"
+    features = ("transaction.version=1",)
+
+
+TARGETS = {
+    "ottla": Ottla,
+    "ottla-v1": OttlaV1,
+    "ottla-v0": OttlaV0,
+    "apache": ApacheKafka,
+    "apache-v1": ApacheKafkaV1,
+}

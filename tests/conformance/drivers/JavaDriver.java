@@ -71,7 +71,7 @@ public class JavaDriver {
       case "producer_open": openProducer(args); return null;
       case "init": producer(args).initTransactions(); return null;
       case "begin": producer(args).beginTransaction(); return null;
-      case "send": return send(producer(args), args.get("records"));
+      case "send": return send(producer(args), args.get("records"), !args.has("awaited"));
       case "send_offsets": sendOffsets(args); return null;
       case "commit": producer(args).commitTransaction(); return null;
       case "abort": producer(args).abortTransaction(); return null;
@@ -102,6 +102,7 @@ public class JavaDriver {
     options.put("compression.type", args.get("compression").asText());
     options.put("enable.idempotence", args.get("idempotent").asBoolean());
     options.put("max.block.ms", 30_000);
+    if (args.has("request_timeout_ms")) options.put("request.timeout.ms", args.get("request_timeout_ms").asInt());
     if (!args.get("transactional_id").isNull()) {
       options.put("transactional.id", args.get("transactional_id").asText());
       options.put("transaction.timeout.ms", args.get("transaction_timeout_ms").asInt());
@@ -113,7 +114,7 @@ public class JavaDriver {
     return producers.get(args.get("id").asText());
   }
 
-  List<Long> send(KafkaProducer<byte[], byte[]> producer, JsonNode rows) throws Exception {
+  List<Long> send(KafkaProducer<byte[], byte[]> producer, JsonNode rows, boolean wait) throws Exception {
     List<Future<RecordMetadata>> futures = new ArrayList<>();
     for (JsonNode row : rows) {
       List<Header> headers = new ArrayList<>();
@@ -121,6 +122,7 @@ public class JavaDriver {
       futures.add(producer.send(new ProducerRecord<>(
           row.get("topic").asText(), row.get("partition").asInt(), bytes(row.get("key")), bytes(row.get("value")), headers)));
     }
+    if (!wait) return null;
     producer.flush();
     List<Long> offsets = new ArrayList<>();
     for (Future<RecordMetadata> future : futures) offsets.add(future.get(30, TimeUnit.SECONDS).offset());

@@ -90,7 +90,17 @@ class AiokafkaDriver(Driver):
     def op_list_topics(self):
         return sorted(wait(self._with_admin(lambda admin: admin.list_topics())))
 
-    def op_producer_open(self, id, transactional_id, acks, compression, idempotent, transaction_timeout_ms, bootstrap):
+    def op_producer_open(
+        self,
+        id,
+        transactional_id,
+        acks,
+        compression,
+        idempotent,
+        transaction_timeout_ms,
+        bootstrap,
+        request_timeout_ms=10_000,
+    ):
         options = {"transactional_id": transactional_id, "transaction_timeout_ms": transaction_timeout_ms}
 
         async def make():
@@ -100,7 +110,7 @@ class AiokafkaDriver(Driver):
                 acks="all" if acks == "all" else int(acks),
                 compression_type=None if compression == "none" else compression,
                 enable_idempotence=idempotent,
-                request_timeout_ms=10_000,
+                request_timeout_ms=request_timeout_ms,
                 **(options if transactional_id else {}),
             )
 
@@ -114,7 +124,7 @@ class AiokafkaDriver(Driver):
     def op_begin(self, id):
         wait(self.producers[id].begin_transaction())
 
-    def op_send(self, id, records):
+    def op_send(self, id, records, awaited=True):
         producer = self.producers[id]
 
         async def send():
@@ -128,6 +138,8 @@ class AiokafkaDriver(Driver):
                 )
                 for r in records
             ]
+            if not awaited:
+                return None
             answers = await asyncio.gather(*futures)
             return [-1 if answer is None else answer.offset for answer in answers]
 

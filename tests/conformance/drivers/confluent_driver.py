@@ -95,7 +95,17 @@ class ConfluentDriver(Driver):
     def op_list_topics(self):
         return sorted(self.admin.list_topics(timeout=20).topics)
 
-    def op_producer_open(self, id, transactional_id, acks, compression, idempotent, transaction_timeout_ms, bootstrap):
+    def op_producer_open(
+        self,
+        id,
+        transactional_id,
+        acks,
+        compression,
+        idempotent,
+        transaction_timeout_ms,
+        bootstrap,
+        request_timeout_ms=None,
+    ):
         options = {
             "bootstrap.servers": bootstrap or self.bootstrap,
             "acks": acks,
@@ -104,6 +114,8 @@ class ConfluentDriver(Driver):
             "linger.ms": 1,
             "reconnect.backoff.ms": 50,
         }
+        if request_timeout_ms is not None:
+            options["socket.timeout.ms"] = request_timeout_ms
         if transactional_id:
             options["transactional.id"] = transactional_id
             options["transaction.timeout.ms"] = transaction_timeout_ms
@@ -116,7 +128,7 @@ class ConfluentDriver(Driver):
     def op_begin(self, id):
         self.producers[id].begin_transaction()
 
-    def op_send(self, id, records):
+    def op_send(self, id, records, awaited=True):
         producer, offsets, errors = self.producers[id], [None] * len(records), []
 
         def delivered(index, error, message):
@@ -133,6 +145,8 @@ class ConfluentDriver(Driver):
                 headers=[(name, to_bytes(data)) for name, data in r["headers"]],
                 on_delivery=lambda error, message, index=index: delivered(index, error, message),
             )
+        if not awaited:
+            return None
         producer.flush(30)
         check(errors[0] if errors else None)
         return offsets

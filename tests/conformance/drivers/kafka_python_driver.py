@@ -80,7 +80,17 @@ class KafkaPythonDriver(Driver):
         admin.close()
         return names
 
-    def op_producer_open(self, id, transactional_id, acks, compression, idempotent, transaction_timeout_ms, bootstrap):
+    def op_producer_open(
+        self,
+        id,
+        transactional_id,
+        acks,
+        compression,
+        idempotent,
+        transaction_timeout_ms,
+        bootstrap,
+        request_timeout_ms=30_000,
+    ):
         options = {"transactional_id": transactional_id, "transaction_timeout_ms": transaction_timeout_ms}
         self.producers[id] = KafkaProducer(
             bootstrap_servers=bootstrap or self.bootstrap,
@@ -88,6 +98,7 @@ class KafkaPythonDriver(Driver):
             compression_type=None if compression == "none" else compression,
             enable_idempotence=idempotent,
             max_block_ms=30_000,
+            request_timeout_ms=request_timeout_ms,
             **(options if transactional_id else {}),
         )
 
@@ -97,7 +108,7 @@ class KafkaPythonDriver(Driver):
     def op_begin(self, id):
         self.producers[id].begin_transaction()
 
-    def op_send(self, id, records):
+    def op_send(self, id, records, awaited=True):
         producer = self.producers[id]
         futures = [
             producer.send(
@@ -109,6 +120,8 @@ class KafkaPythonDriver(Driver):
             )
             for r in records
         ]
+        if not awaited:
+            return None
         producer.flush(timeout=30)
         return [future.get(timeout=30).offset for future in futures]
 
