@@ -47,7 +47,8 @@ def brokers(tmp_path_factory):
 )
 def test_what_is_committed_is_in_the_log(brokers, target, loss, counts):
     row = lost.play(brokers(target), loss, counts, TRIALS)
-    assert row.reused >= TRIALS, "the client took no sequences back"
+    # Not in every trial: a machine that stands still lets the client send the batch again before it aborts.
+    assert row.reused > 0, "the client took no sequences back"
     assert (row.refused, row.lost_records, row.fatal, row.stalled, row.wrong) == (row.reused, 0, 0, 0, 0)
 
 
