@@ -151,15 +151,14 @@ _REUSED = ["UNKNOWN_PRODUCER_ID", -1, -1, 0]
 REUSED_AT_LEVEL_2 = {
     # Script -> the steps whose answers `transaction.sequence.reuse.refuse` changes: for Kafka the batch is
     # a duplicate of one whose transaction has ended, or out of order where the counts differ (docs/in-the-log.md).
-    "sequence: goes on over transactions": dict.fromkeys((6, 7), _REUSED),
-    "after a marker, V1: retries of what was sent before": dict.fromkeys(range(15, 20), _REUSED),
+    "sequence: goes on over transactions": dict.fromkeys((6, 7, 8), _REUSED),
+    "after a marker, V1: retries of what was sent before": dict.fromkeys(range(14, 20), _REUSED),
     "first sequence 0: Produce 9": dict.fromkeys((9, 10), _REUSED),
     "first sequence 5: Produce 9": dict.fromkeys((9, 10), _REUSED),
-    "marker 1: begun by V1, epoch +0": {14: _REUSED},
+    "marker 1: begun by V1, epoch +0": dict.fromkeys((11, 14), _REUSED),
     "marker 2 of 0: ended by V2, epoch +0": {13: _REUSED},
     # A zombie that was given its successor's epoch (docs/decisions/differences.md).
     "zombie: commit 5 on a successor in CompleteCommit": {12: _REUSED},
     "zombie: abort 5 on a successor in two transactions": dict.fromkeys((15, 16), _REUSED),
     "zombie: goes on with the epoch that it was given": {10: _REUSED},
-    "empty id: every request": {72: _REUSED},
 }
