@@ -219,25 +219,20 @@ class Assembly:
 
     def _relieve_memory(self) -> None:
         if self.broker.memory.short:
-            self._start("memory", self._relieve)
+            self._start("memory", lambda: self._look_over(Connection.relieve))
         else:
             self._shared.most_bytes = INITIAL_BYTES
 
-    async def _relieve(self) -> None:
-        for connection in list(self.connections):
-            self._turns.charge(ROW_US)
-            await self._turns.share()
-            connection.relieve()
-
     def _sweep_connections(self) -> None:
-        self._start("idle", self._sweep)
+        self._start("idle", lambda: self._look_over(lambda connection: connection.sweep(IDLE_SWEEPS)))
 
-    async def _sweep(self) -> None:
+    async def _look_over(self, look: Callable[[Connection], None]) -> None:
+        """Look at every connection that is here, as the share allows."""
         for connection in list(self.connections):
             self._turns.charge(ROW_US)
             await self._turns.share()
             if connection in self.connections:
-                connection.sweep(IDLE_SWEEPS)
+                look(connection)
 
 
 def log_bug(error: Exception) -> None:

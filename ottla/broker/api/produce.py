@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ottla.broker.api import duplicates, durability, verification
 from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
-from ottla.broker.api.duplicates import Duplicate
+from ottla.broker.api.duplicates import MOST_TOLD, Duplicate
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOK_US, ROW_US
@@ -36,8 +36,6 @@ CHECK_US = 6.0
 """One partition's batch that is looked up and checked, its records aside."""
 ROWS_AT_ONCE = 100
 """Of a reply. Produce has an encoder of its own, for these."""
-MOST_TOLD = 249
-"""Characters of a name in the log."""
 ZSTD = 4
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
