@@ -11,6 +11,7 @@ from ottla.broker.log.producers import Producers
 from ottla.broker.log.recovery import replay
 from ottla.broker.log.results import Limit
 from ottla.protocol.batch import iter_batches, iter_records, read_marker
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.indexes import iter_aborted
 from ottla.testkit.scanner import scan_partition
 
@@ -35,6 +36,7 @@ class History:
         self.partition = broker.partition(**SETTINGS)
         self.producers = {}
         self.last = {}
+        self.ended = set()
 
     def producer(self, producer_id):
         if producer_id not in self.producers:
@@ -52,13 +54,17 @@ class History:
         result = self.producer(producer_id).send(count, value=b"v" * 40)
         assert result.error == 0 and not result.duplicate
         self.last[producer_id] = count
+        self.ended.discard(producer_id)
 
     def again(self, producer_id, _):
         producer = self.producer(producer_id)
         count = self.last.get(producer_id, 0)
         if count:
             producer.sequence -= count
-            assert producer.send(count).duplicate
+            result = producer.send(count)
+            # Behind the marker of its transaction nobody waits for the answer to a batch any more.
+            reused = producer_id in self.ended
+            assert (result.duplicate, result.error) == (not reused, ErrorCode.UNKNOWN_PRODUCER_ID if reused else 0)
 
     def commit(self, producer_id, bump):
         self.end(producer_id, True, bump)
@@ -73,6 +79,7 @@ class History:
             producer.sequence = 0
             self.last[producer_id] = 0
         assert producer.end(commit, transaction_version=2 if bump else 1).error == 0
+        self.ended.add(producer_id)
 
     def stop(self, *_):
         self.broker.stop()
