@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What is drawn in tests is drawn anew for each commit, and the same for everybody who tests that commit.
+SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 
 .PHONY: help env test lint types contracts tests docs format demo conformance crash bench clean
 
@@ -38,7 +40,7 @@ contracts: $(STAMP)
 	$(BIN)/lint-imports
 
 tests: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --hypothesis-seed=$(SEED)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
