@@ -14,11 +14,14 @@ COMMANDS: Final = {
     "alert": ("ottla.cli.alert", "Tell when a transaction begins to hang, while a broker runs."),
     "export": ("ottla.cli.export", "Write records to Parquet, by what became of their transactions."),
     "check-history": ("ottla.cli.check_history", "Judge a client history (JSON lines) against a data directory."),
-    "txn": ("ottla.cli.txn", "Say what holds back committed reads, and which transactions nobody will end."),
-    "dump": ("ottla.cli.dump", "Print what stands in segment files and beside them."),
-    "inspect": ("ottla.cli.inspect", "Say what a data directory holds and in what state."),
-    "graduate": ("ottla.cli.graduate", "Turn a data directory into one that Apache Kafka 4 starts on."),
-    "repair": ("ottla.cli.repair", "Rebuild indexes and snapshots from the batches; cut damaged logs if asked."),
+    "txn": ("ottla.cli.txn.command", "Say what holds back committed reads, and which transactions nobody will end."),
+    "dump": ("ottla.cli.dump.command", "Print what stands in segment files and beside them."),
+    "inspect": ("ottla.cli.inspect.command", "Say what a data directory holds and in what state."),
+    "graduate": ("ottla.cli.graduate.command", "Turn a data directory into one that Apache Kafka 4 starts on."),
+    "repair": (
+        "ottla.cli.repair.command",
+        "Rebuild indexes and snapshots from the batches; cut damaged logs if asked.",
+    ),
     "configs": ("ottla.cli.configs", "List every option with value, default, origin and meaning."),
 }
 

@@ -1,0 +1,1 @@
+"""`ottla dump`: segment files and what stands beside them, as lines of kafka-dump-log."""

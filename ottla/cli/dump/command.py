@@ -1,0 +1,182 @@
+"""`ottla dump`: what stands in the files of a data directory, with a verdict for each. shell"""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ottla.cli.dump.decode import Decoder
+
+SOUND, DAMAGED, UNREADABLE = 0, 1, 2
+REPORT_EVERY_BYTES = 64 << 20
+
+
+@click.command()
+@click.argument("path", metavar="FILE|DIR", type=click.Path(exists=True, path_type=Path))
+@click.option("--records", is_flag=True, help="The records of each batch too, with keys and values.")
+@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--decoder",
+    type=click.Choice(["transactions", "offsets", "metadata", "none"]),
+    help="Read records as those of this internal topic.  [default: by the name of the directory]",
+)
+def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> None:
+    """Print what stands in segment files and beside them.
+
+    Reads a `.log`, its indexes and snapshots, `.checkpoint` files of the metadata log, offset checkpoints, leader
+    epochs, `partition.metadata` and `meta.properties`; of a directory, all of these. Lines are those of
+    kafka-dump-log, with one more at the end of each file that says whether it is sound. JSON is an object a line.
+
+    Nothing is changed or locked; what a running broker is writing may look torn. Only message format 2 is read.
+
+    Exit codes: 0 all sound, 1 damage, 2 usage, or a file could not be read.
+    """
+    code = SOUND
+    printer = _Printer(records, format_name == "json", decoder)
+    for file in _files(path):
+        try:
+            sound = printer.print_file(file)
+        except BrokenPipeError:
+            raise  # nobody reads on: `| head`
+        except OSError as error:
+            click.echo(f"ottla: {file}: {error.strerror or error}", err=True)
+            code = UNREADABLE
+        else:
+            code = code if sound else max(code, DAMAGED)
+    sys.exit(code)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """The file, or those below the directory that can be dumped, partition by partition."""
+    if path.is_file():
+        yield path
+        return
+    yield from (each for each in sorted(path.rglob("*")) if each.is_file() and _is_known(each.name))
+
+
+def _is_known(name: str) -> bool:
+    from ottla.cli.dump.side_files import reader_of
+
+    return name.endswith((".log", ".checkpoint")) or reader_of(name) is not None
+
+
+class _Printer:
+    """Prints files one after the other, in one format."""
+
+    def __init__(self, records: bool, as_json: bool, decoder: str | None) -> None:
+        self._records = records
+        self._as_json = as_json
+        self._decoder = decoder
+        self._progress = sys.stderr.isatty()
+
+    def print_file(self, path: Path) -> bool:
+        """Print one file and its verdict; whether it is sound."""
+        self._head(path)
+        if path.suffix in (".log", ".checkpoint"):
+            summary, damage = self._print_log(path)
+        else:
+            summary, damage = self._print_entries(path)
+        if self._as_json:
+            self._echo_json({"kind": "verdict", "sound": damage is None, "damage": damage, "found": summary})
+        else:
+            click.echo(f"sound: {summary}" if damage is None else f"damaged: {damage} ({summary})")
+        return damage is None
+
+    def _head(self, path: Path) -> None:
+        if self._as_json:
+            self._echo_json({"kind": "file", "path": str(path), "size_bytes": path.stat().st_size})
+            return
+        click.echo(f"Dumping {path}")
+        if path.suffix == ".log":
+            click.echo(f"Log starting offset: {_base_offset(path)}")
+        elif path.suffix == ".checkpoint":
+            click.echo(_snapshot_head(path.name))
+
+    def _print_log(self, path: Path) -> tuple[str, str | None]:
+        from ottla.cli.dump.printing import Wanted, print_log
+
+        wanted = Wanted(str(path), self._records, self._as_json, self._decoder_for(path))
+        found = print_log(wanted, _base_offset(path), _write, self._progress_of(path))
+        return found.summary, found.damage
+
+    def _decoder_for(self, path: Path) -> "Decoder | None":
+        from ottla.cli.dump.decode import METADATA, decoder_for
+
+        if path.suffix == ".checkpoint" and self._decoder is None:
+            return decoder_for("", METADATA)
+        return decoder_for(path.absolute().parent.name, self._decoder)
+
+    def _print_entries(self, path: Path) -> tuple[str, str | None]:
+        from ottla.cli.dump.log import printable
+        from ottla.cli.dump.side_files import reader_of
+        from ottla.protocol.errors import ProtocolError
+
+        read = reader_of(path.name)
+        content = path.read_bytes()
+        if read is None:
+            return f"{len(content)} bytes", "not a file that this command reads"
+        count, damage = 0, None
+        try:
+            for text, fields in read(content):
+                count += 1
+                if self._as_json:
+                    self._echo_json({"kind": "entry", **fields})
+                else:
+                    click.echo(printable(text))
+        except ProtocolError as broken:
+            damage = str(broken)
+        else:
+            damage = self._index_fault(path, content)
+        return f"{count} entries, {len(content)} bytes", damage
+
+    def _index_fault(self, path: Path, content: bytes) -> str | None:
+        """What entries of an index say that the `.log` beside it does not; None without such a file."""
+        from ottla.cli.dump.index_faults import offset_index_fault, time_index_fault
+        from ottla.cli.read_only import ReadOnlyFile
+
+        check = {".index": offset_index_fault, ".timeindex": time_index_fault}.get(path.suffix)
+        log = path.with_suffix(".log")
+        if check is None or not log.exists():
+            return None
+        with ReadOnlyFile(str(log)) as file:
+            return check(content, int(path.stem), file)
+
+    def _echo_json(self, fields: dict[str, Any]) -> None:
+        import json
+
+        click.echo(json.dumps(fields))
+
+    def _progress_of(self, path: Path) -> Callable[[int, int], None] | None:
+        if not self._progress:
+            return None
+        reported = 0
+
+        def tell(position: int, size_bytes: int) -> None:
+            nonlocal reported
+            if position - reported >= REPORT_EVERY_BYTES:
+                click.echo(f"ottla: {path}: {100 * position // size_bytes} %", err=True)
+                reported = position
+
+        return tell
+
+
+def _write(text: bytes) -> None:
+    click.echo(text, nl=False)
+
+
+def _snapshot_head(name: str) -> str:
+    from ottla.protocol.kraft_records import parse_snapshot_name
+
+    snapshot = parse_snapshot_name(name)
+    if snapshot is None:
+        return "KRaft bootstrap snapshot"
+    return f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}"
+
+
+def _base_offset(path: Path) -> int:
+    """The offset in a file's name, 0 if there is none."""
+    digits = path.name.partition(".")[0].partition("-")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() and path.suffix == ".log" else 0

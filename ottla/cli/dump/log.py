@@ -1,0 +1,268 @@
+"""The batches and records of one `.log` file, a line each. shell
+
+The text is that of Kafka's `DumpLogSegments`, field by field, with what a terminal must not be sent escaped.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from ottla.broker.log.batches import BadBatch, iter_file
+from ottla.broker.ports.disk import File
+from ottla.cli.dump.decode import Decoder, decode_control
+from ottla.cli.dump.plain import escaped, plain_text
+from ottla.protocol.batch import ABORT, COMMIT, LEADER_CHANGE, BatchHeader, Record, crc_is_valid, iter_records
+from ottla.protocol.batch_header import CONTROL, DELETE_HORIZON, TIMESTAMP_TYPE, TRANSACTIONAL
+from ottla.protocol.compression import NAMES
+from ottla.protocol.errors import ProtocolError
+
+_MARKERS: Final = {ABORT: "ABORT", COMMIT: "COMMIT"}
+_CONTROL_KEY_SIZE: Final = 4
+_MARKER_VALUE_SIZE: Final = 6
+_CHUNK_BYTES: Final = 1 << 16
+
+
+class Stretch(NamedTuple):
+    """Bytes of a file where batches stand one behind the other, with offsets from `least_offset` on."""
+
+    position: int
+    end: int
+    least_offset: int
+
+
+class LogDump:
+    """One walk over a stretch of a `.log` file: iterate `chunks()` to its end, then the rest is known."""
+
+    def __init__(self, file: File, *, records: bool, as_json: bool, decoder: Decoder | None) -> None:
+        self.batch_count = 0
+        self.record_count = 0
+        self.damage: str | None = None
+        self._file = file
+        self._records = records
+        self._as_json = as_json
+        self._decoder = decoder
+
+    def chunks(self, stretch: Stretch, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
+        """A line for each batch and, if asked for, for each record, in UTF-8, with its line end; many lines at once.
+
+        Ends where the batches stop making sense. `progress` is told the position now and then.
+        """
+        held: list[bytes] = []
+        size_bytes = 0
+        for position, piece in self._pieces(stretch):
+            held.append(piece)
+            size_bytes += len(piece)
+            if size_bytes >= _CHUNK_BYTES:
+                yield b"".join(held)
+                held, size_bytes = [], 0
+                if progress is not None:
+                    progress(position)
+        yield b"".join(held)
+
+    def _pieces(self, stretch: Stretch) -> Iterator[tuple[int, bytes]]:
+        """(position of a batch, lines of it)."""
+        show = _batch_json if self._as_json else _batch_text
+        begin, end, least_offset = stretch
+        try:
+            for position, header, batch in iter_file(self._file, begin, end, least_offset=least_offset):
+                valid = crc_is_valid(batch, header)
+                self.batch_count += 1
+                self.record_count += header.record_count
+                yield position, show(header, position, valid).encode() + b"\n"
+                if not valid:
+                    self._note(f"wrong CRC at position {position}")
+                elif self._records:
+                    for piece in self._record_lines(header, batch, position):
+                        yield position, piece
+        except BadBatch as bad:
+            self._note(str(bad))
+
+    def _record_lines(self, header: BatchHeader, batch: memoryview, position: int) -> Iterator[bytes]:
+        plain = None
+        if not (header.is_control or self._as_json or self._decoder):
+            plain = plain_text(header, batch)
+        if plain is not None:
+            return plain
+        return (line.encode() + b"\n" for line in self._record_by_record(header, batch, position))
+
+    def _record_by_record(self, header: BatchHeader, batch: memoryview, position: int) -> Iterator[str]:
+        try:
+            for record in iter_records(batch, header):
+                if self._as_json:
+                    yield json.dumps(_record_json(header, record, self._decoder))
+                else:
+                    yield _record_text(header, record, self._decoder)
+        except ProtocolError as broken:
+            self._note(f"{broken} in the batch at position {position}")
+
+    def _note(self, damage: str) -> None:
+        self.damage = damage if self.damage is None else self.damage
+
+
+def _batch_text(header: BatchHeader, position: int, valid: bool) -> str:
+    base_offset, _, epoch, magic, crc, attributes, delta, base_ms, max_ms, producer, producer_epoch, sequence, count = (
+        header
+    )
+    return (
+        f"baseOffset: {base_offset} lastOffset: {base_offset + delta} count: {count} "
+        f"baseSequence: {sequence} lastSequence: {header.last_sequence} "
+        f"producerId: {producer} producerEpoch: {producer_epoch} partitionLeaderEpoch: {epoch} "
+        f"isTransactional: {'true' if attributes & TRANSACTIONAL else 'false'} "
+        f"isControl: {'true' if attributes & CONTROL else 'false'} "
+        f"deleteHorizonMs: OptionalLong{f'[{base_ms}]' if attributes & DELETE_HORIZON else '.empty'} "
+        f"position: {position} {'LogAppendTime' if attributes & TIMESTAMP_TYPE else 'CreateTime'}: {max_ms} "
+        f"size: {header.size_bytes} magic: {magic} compresscodec: {_codec(header)} crc: {crc} "
+        f"isvalid: {'true' if valid else 'false'}"
+    )
+
+
+def _batch_json(header: BatchHeader, position: int, valid: bool) -> str:
+    return json.dumps(
+        {
+            "kind": "batch",
+            "base_offset": header.base_offset,
+            "last_offset": header.last_offset,
+            "count": header.record_count,
+            "base_sequence": header.base_sequence,
+            "last_sequence": header.last_sequence,
+            "producer_id": header.producer_id,
+            "producer_epoch": header.producer_epoch,
+            "leader_epoch": header.partition_leader_epoch,
+            "transactional": header.is_transactional,
+            "control": header.is_control,
+            "delete_horizon_ms": header.delete_horizon_ms,
+            "position": position,
+            "timestamp_type": _time_type(header),
+            "base_timestamp": header.base_timestamp,
+            "max_timestamp": header.max_timestamp,
+            "size_bytes": header.size_bytes,
+            "magic": header.magic,
+            "attributes": header.attributes,
+            "codec": _codec(header),
+            "crc": header.crc,
+            "valid": valid,
+        }
+    )
+
+
+def _codec(header: BatchHeader) -> str:
+    return NAMES.get(header.compression) or f"unknown({header.compression})"
+
+
+def _time_type(header: BatchHeader) -> str:
+    return "LogAppendTime" if header.is_log_append_time else "CreateTime"
+
+
+def _record_text(header: BatchHeader, record: Record, decoder: Decoder | None) -> str:
+    key, value = record.key, record.value
+    line = (
+        f"| offset: {record.offset} {_time_type(header)}: {record.timestamp} "
+        f"keySize: {-1 if key is None else len(key)} valueSize: {-1 if value is None else len(value)} "
+        f"sequence: {record.sequence} headerKeys: [{printable(','.join(name for name, _ in record.headers))}]"
+    )
+    if header.is_control:
+        return f"{line} {_control_text(record)}"
+    shown_key, shown_value = _shown(key, value, decoder)
+    if shown_key is not None:
+        line += f" key: {shown_key}"
+    return line if shown_value is None else f"{line} payload: {shown_value}"
+
+
+def _shown(key: bytes | None, value: bytes | None, decoder: Decoder | None) -> tuple[str | None, str | None]:
+    """Key and value as text; what cannot be decoded is shown as it is."""
+    if decoder is not None:
+        try:
+            decoded = decoder(key, value)
+        except ProtocolError as broken:
+            return _text(key), f"({broken}) {_text(value)}"
+        shown_key, shown_value = (None if part is None else _compact(part) for part in decoded)
+        if value is None and key is not None:
+            shown_value = "<DELETE>"
+        return shown_key, shown_value
+    return _text(key), _text(value)
+
+
+def _record_json(header: BatchHeader, record: Record, decoder: Decoder | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "kind": "record",
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "sequence": record.sequence,
+        "headers": [[name, None if content is None else _json_bytes(content)] for name, content in record.headers],
+    }
+    if header.is_control:
+        kind, coordinator_epoch = _control(record)
+        decoded = None if kind in _MARKERS else decode_control(kind, record.value or b"")
+        shown["control"] = _MARKERS.get(kind) or (kind if decoded is None else decoded[0])
+        if coordinator_epoch is not None:
+            shown["coordinator_epoch"] = coordinator_epoch
+        if decoded is not None and decoded[1] is not None:
+            shown["decoded_value"] = decoded[1]
+        return shown
+    shown["key"] = None if record.key is None else _json_bytes(record.key)
+    shown["value"] = None if record.value is None else _json_bytes(record.value)
+    if decoder is not None:
+        try:
+            shown["decoded_key"], shown["decoded_value"] = decoder(record.key, record.value)
+        except ProtocolError as broken:
+            shown["undecodable"] = str(broken)
+    return shown
+
+
+def _json_bytes(content: bytes) -> str | dict[str, str]:
+    """Text as a string, bytes that are none as {"base64": ...}."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(content).decode()}
+
+
+def _control(record: Record) -> tuple[int, int | None]:
+    """(control type, coordinator epoch if it is a marker)."""
+    key, value = record.key or b"", record.value or b""
+    if len(key) < _CONTROL_KEY_SIZE:
+        raise ProtocolError(f"control record at offset {record.offset} has no type")
+    kind = int.from_bytes(key[2:4], "big", signed=True)
+    if kind not in _MARKERS:
+        return kind, None
+    if len(value) < _MARKER_VALUE_SIZE:
+        raise ProtocolError(f"marker at offset {record.offset} has no coordinator epoch")
+    return kind, int.from_bytes(value[2:6], "big", signed=True)
+
+
+def _control_text(record: Record) -> str:
+    kind, coordinator_epoch = _control(record)
+    if coordinator_epoch is not None:
+        return f"endTxnMarker: {_MARKERS[kind]} coordinatorEpoch: {coordinator_epoch}"
+    decoded = decode_control(kind, record.value or b"")
+    if decoded is None:
+        return f"controlType: UNKNOWN({kind})"
+    name, fields = decoded
+    if fields is None:
+        return name
+    return f"{name}{':' if kind == LEADER_CHANGE else ''} {_compact(fields)}"
+
+
+def _compact(value: object) -> str:
+    return printable(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else printable(content.decode(errors="replace"))
+
+
+class _Escapes(dict[int, str]):
+    """What stands for a code point, worked out when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        shown = self[code] = escaped(chr(code))
+        return shown
+
+
+_ESCAPES: Final = _Escapes()
+
+
+def printable(text: str) -> str:
+    """Control characters as escapes: a record must not move anybody's cursor."""
+    return text if text.isprintable() else text.translate(_ESCAPES)

@@ -1,0 +1,118 @@
+"""A large `.log` file printed by several processes at once, in order. shell
+
+Each process reads the file itself and makes text of a stretch of it; a few stretches are underway or wait to be
+printed, so memory is bounded however slowly somebody reads what is printed. What would be too much text for that,
+because it is so well compressed, is left to the process that prints.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import Final, NamedTuple
+
+from ottla.broker.log.batches import iter_runs
+from ottla.cli.dump.log import Stretch
+from ottla.cli.dump.printing import Found, Wanted
+from ottla.cli.read_only import ReadOnlyFile
+from ottla.protocol.batch import BatchHeader
+
+_MAX_OFFSET: Final = 2**63 - 1
+_WAITING: Final = 1
+_MOST_TEXT_BYTES: Final = 32 << 20
+_LOOK_SECONDS: Final = 0.1
+
+
+class _Told(NamedTuple):
+    """What one process makes of a stretch; without text where that is too long."""
+
+    text: bytes | None
+    batch_count: int
+    record_count: int
+    damage: str | None
+
+
+def print_spread(
+    wanted: Wanted,
+    file: ReadOnlyFile,
+    base_offset: int,
+    write: Callable[[bytes], None],
+    progress: Callable[[int], None] | None,
+    count: int,
+) -> Found:
+    """Hand the text of the file to `write`, as `count` processes make it. Raises OSError, also when one is killed."""
+    batches = records = 0
+    damage = None
+    for stretch, told in _side_by_side(wanted, _stretches(file, base_offset), count):
+        for chunk in wanted.of(file).chunks(stretch) if told.text is None else (told.text,):
+            write(chunk)
+        batches += told.batch_count
+        records += told.record_count
+        damage = damage or told.damage
+        if progress is not None:
+            progress(stretch.end)
+    return Found(batches, records, file.size_bytes, damage)
+
+
+def _side_by_side(wanted: Wanted, stretches: Iterator[Stretch], count: int) -> Iterator[tuple[Stretch, _Told]]:
+    """Each stretch with what stands in it, in their order."""
+    underway: deque[tuple[Stretch, Future[_Told]]] = deque()
+    pool = ProcessPoolExecutor(count, get_context("fork"), _follow, (os.getpid(),))
+    try:
+        for stretch in stretches:
+            underway.append((stretch, pool.submit(_tell, wanted, stretch)))
+            if len(underway) >= count + _WAITING:
+                first, told = underway.popleft()
+                yield first, told.result()
+        for stretch, told in underway:
+            yield stretch, told.result()
+    except BrokenProcessPool:
+        raise ChildProcessError(None, "a process that read it was killed; with too little memory?") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _follow(parent: int) -> None:
+    """End when the parent does, and in silence; Ctrl-C, which reaches every process of a terminal, is left to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os._exit(1)
+
+
+def _tell(wanted: Wanted, stretch: Stretch) -> _Told:
+    with ReadOnlyFile(wanted.path) as file:
+        dump = wanted.of(file)
+        held: list[bytes] = []
+        size_bytes = 0
+        for chunk in dump.chunks(stretch):
+            size_bytes += len(chunk)
+            if size_bytes <= _MOST_TEXT_BYTES:
+                held.append(chunk)
+            else:  # it goes on for the counts alone
+                held.clear()
+        text = b"".join(held) if size_bytes <= _MOST_TEXT_BYTES else None
+        return _Told(text, dump.batch_count, dump.record_count, dump.damage)
+
+
+def _stretches(file: ReadOnlyFile, base_offset: int) -> Iterator[Stretch]:
+    """The file cut between batches, a MiB each. Who reads the last one also meets what is unsound behind it."""
+    position, least_offset, size = 0, base_offset, file.size_bytes
+    for run in iter_runs(file, 0, size, base_offset, _MAX_OFFSET, check_crc=False):
+        if run.bad is not None:
+            break
+        end = run.position + len(run.data)
+        yield Stretch(position, end, least_offset)
+        position, least_offset = end, BatchHeader._make(run.headers[-1]).next_offset
+    if position < size:
+        yield Stretch(position, size, least_offset)

@@ -1,0 +1,68 @@
+"""One `.log` file printed: by this process, or where that takes long by several. shell
+
+What spreads the work takes longer to import than a small file to print, so it is imported when it is wanted.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ottla.cli.dump.decode import Decoder
+from ottla.cli.dump.log import LogDump, Stretch
+from ottla.cli.read_only import ReadOnlyFile
+
+SPREAD_FROM_BYTES: Final = 16 << 20
+# One process prints what the others make; more of them would wait for it.
+_MOST_PROCESSES: Final = 8
+
+
+class Found(NamedTuple):
+    """What stood in a file: batches, records, its size, and what is wrong with it."""
+
+    batch_count: int
+    record_count: int
+    size_bytes: int
+    damage: str | None
+
+    @property
+    def summary(self) -> str:
+        return f"{self.batch_count} batches, {self.record_count} records, {self.size_bytes} bytes"
+
+
+class Wanted(NamedTuple):
+    """What is to be printed of which file. It is sent to other processes."""
+
+    path: str
+    records: bool
+    as_json: bool
+    decoder: Decoder | None
+
+    def of(self, file: ReadOnlyFile) -> LogDump:
+        return LogDump(file, records=self.records, as_json=self.as_json, decoder=self.decoder)
+
+
+def print_log(
+    wanted: Wanted,
+    base_offset: int,
+    write: Callable[[bytes], None],
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    spread_from_bytes: int = SPREAD_FROM_BYTES,
+) -> Found:
+    """Hand the text of the file to `write`; by several processes where records are wanted of many bytes.
+
+    `progress` is told (position, size of the file). Raises OSError if the file cannot be read.
+    """
+    with ReadOnlyFile(wanted.path) as file:
+        size = file.size_bytes
+        tell = None if progress is None else lambda position: progress(position, size)
+        if wanted.records and size >= spread_from_bytes:
+            from ottla.broker.ports.side_by_side import processors
+            from ottla.cli.dump.parallel import print_spread
+
+            count = min(processors(), _MOST_PROCESSES)
+            if count > 1:
+                return print_spread(wanted, file, base_offset, write, tell, count)
+        dump = wanted.of(file)
+        for chunk in dump.chunks(Stretch(0, size, base_offset), tell):
+            write(chunk)
+        return Found(dump.batch_count, dump.record_count, size, dump.damage)

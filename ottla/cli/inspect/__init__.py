@@ -1,0 +1,1 @@
+"""`ottla inspect`: what a data directory holds, on a disk that only looks."""

@@ -1,0 +1,163 @@
+"""`ottla inspect`: what a data directory holds and in what state, without changing anything. shell"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ottla.cli.inspect.directory import Coordinated, Directory, GroupView
+    from ottla.cli.inspect.partition import PartitionState
+    from ottla.cli.output import Output
+
+SOUND, DAMAGED, NOT_LOOKED = 0, 1, 2
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--verify", is_flag=True, help="Check the CRC of every batch; without it, the headers alone.")
+@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def inspect(directory: Path, verify: bool, format_name: str) -> None:
+    """Say what a data directory holds and in what state.
+
+    Of Ottla or of Apache Kafka: whose it is, features, partitions with their offsets as a start would find them, open
+    transactions (by the partitions, and by their coordinators), groups, damage, and what is left of deletions and
+    compactions. Nothing is changed or locked. `scan_bytes` is what a start would read of a log.
+
+    A directory that a broker is using is inspected as well; its figures are those of a moment.
+
+    Exit codes: 0 no damage, 1 damage, 2 usage, or the directory could not be read.
+    """
+    from ottla.cli.inspect.directory import Directory
+    from ottla.cli.output import output_for
+
+    try:
+        found = Directory(directory)
+        if not found.is_data_directory:
+            click.echo(f"ottla: {directory} holds neither meta.properties nor partitions", err=True)
+            sys.exit(NOT_LOOKED)
+        code = _inspect(found, verify, output_for(format_name))
+    except OSError as error:
+        click.echo(f"ottla: {error.filename or directory}: {error.strerror or error}", err=True)
+        code = NOT_LOOKED
+    sys.exit(code)
+
+
+def _inspect(found: "Directory", verify: bool, output: "Output") -> int:
+    import time
+
+    now_ms = round(time.time() * 1000)
+    found.read_metadata(now_ms)
+    states = _look_at_all(found, verify, now_ms)
+    ids, coordinated = found.transactions(now_ms)
+    groups = found.groups(now_ms)
+    damaged = [each for each in states if each.verdict in ("damaged", "unreadable")]
+    output.line("state", _sentence(found, states, ids, len(damaged)))
+    output.table("identity", ("what", "value"), _identity(found))
+    _show_partitions(found, states, output)
+    _show_transactions(states, coordinated, output)
+    if groups:
+        _show_groups(groups, output)
+    problems = [(each.name, each.verdict, each.problem) for each in states if each.problem is not None]
+    problems += [("", "unreadable", each) for each in found.problems]
+    problems += [("", "torn", f"{each}; the next start writes it anew") for each in found.torn]
+    if problems:
+        output.table("problems", ("partition", "verdict", "what"), problems)
+    leftovers = [(each.name, ", ".join(each.leftovers)) for each in states if each.leftovers]
+    leftovers += [(each, "not a partition that a start would load") for each in found.others]
+    if leftovers:
+        output.table("left over", ("directory", "what"), leftovers)
+    output.close()
+    return DAMAGED if damaged or found.problems else SOUND
+
+
+def _look_at_all(found: "Directory", verify: bool, now_ms: int) -> list["PartitionState"]:
+    from ottla.cli.inspect.partition import look
+
+    states = []
+    for number, name in enumerate(found.partitions, 1):
+        if sys.stderr.isatty():
+            click.echo(f"\rottla: {number} of {len(found.partitions)} partitions", err=True, nl=False)
+        states.append(look(str(found.path / name), found.settings_of(name), found.start_of(name, now_ms), verify))
+    if sys.stderr.isatty():
+        click.echo(err=True)
+    return states
+
+
+def _sentence(found: "Directory", states: list["PartitionState"], ids: int, damaged: int) -> str:
+    if found.holder is not None:
+        use = f"in use by process {found.holder}" if found.holder else "in use by another process"
+    else:
+        use = "cleanly stopped" if found.clean else "not cleanly stopped"
+    scan = sum(each.scan_bytes for each in states)
+    size = sum(each.size_bytes for each in states)
+    topics = len({each.name.rpartition("-")[0] for each in states})
+    state = f"{damaged} damaged" if damaged else "none damaged"
+    return (
+        f"{found.path}: {use}; {topics} topics, {len(states)} partitions ({state}), {size} bytes; "
+        f"a start reads {scan} of them; {ids} transactional ids."
+    )
+
+
+def _identity(found: "Directory") -> list[tuple[str, Any]]:
+    wrote = (
+        "__cluster_metadata-0" in found.partitions and (found.path / "__cluster_metadata-0" / "quorum-state").exists()
+    )
+    rows: list[tuple[str, Any]] = [("format", "Apache Kafka (KRaft)" if wrote else "Ottla (files of Kafka)")]
+    rows += sorted((key, value) for key, value in found.properties.items())
+    rows += [("clean stop", found.clean), ("in use by", found.holder)]
+    rows += sorted(found.image.features.items())
+    return rows
+
+
+def _show_partitions(found: "Directory", states: list["PartitionState"], output: "Output") -> None:
+    from ottla.broker.log.checkpoints import parse_directory_name
+
+    columns = ("partition", "state", "log_start", "log_end", "last_stable", "high_watermark", "recovery_point")
+    rows = []
+    for each in states:
+        key = parse_directory_name(each.name) or ("", 0)
+        marks = found.high_watermarks.get(key), found.recovery_points.get(key)
+        offsets = (each.log_start, each.log_end, each.last_stable, *marks)
+        sizes = (each.segment_count, each.size_bytes, each.scan_bytes, each.cut_bytes, len(each.open_transactions))
+        rows.append((each.name, each.verdict, *offsets, *sizes))
+    sizes_columns = ("segments", "size_bytes", "scan_bytes", "cut_bytes", "open_transactions")
+    output.table("partitions", (*columns, *sizes_columns), rows)
+
+
+def _show_transactions(states: list["PartitionState"], coordinated: list["Coordinated"], output: "Output") -> None:
+    opened = [
+        (each.name, one.first_offset, one.producer_id, one.producer_epoch, one.last_timestamp_ms)
+        for each in states
+        for one in each.open_transactions
+    ]
+    if opened:
+        output.table(
+            "open transactions, by partition",
+            ("partition", "first_offset", "producer_id", "producer_epoch", "last_timestamp_ms"),
+            opened,
+        )
+    if coordinated:
+        rows = [
+            (
+                each.transactional_id,
+                each.state.status.wire_name,
+                each.state.producer_id,
+                each.state.producer_epoch,
+                each.state.start_ms,
+                each.state.timeout_ms,
+                ", ".join(f"{topic}-{index}" for topic, index in each.state.partitions),
+            )
+            for each in coordinated
+        ]
+        output.table(
+            "open transactions, by coordinator",
+            ("transactional_id", "state", "producer_id", "producer_epoch", "start_ms", "timeout_ms", "partitions"),
+            rows,
+        )
+
+
+def _show_groups(groups: list["GroupView"], output: "Output") -> None:
+    rows = [(each.group, each.committed, each.pending) for each in groups]
+    output.table("groups", ("group", "offsets", "in_open_transactions"), rows)

@@ -1,0 +1,207 @@
+"""A data directory as a whole: whose it is, whether it runs, and what its own topics say. shell"""
+
+import fcntl
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from ottla.broker.cluster.image import INTERNAL_TOPICS, MetadataImage
+from ottla.broker.cluster.kraft import MetadataReplay, newest_snapshot
+from ottla.broker.group.log import replay_batch
+from ottla.broker.group.store import GroupStore
+from ottla.broker.log import checkpoints
+from ottla.broker.log.checkpoints import TopicPartition
+from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.recovery import Start, load_log
+from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.txn.log import read_changes
+from ottla.broker.txn.states import RESTING
+from ottla.broker.txn.values import TransactionState
+from ottla.cli.inspect.overlay_disk import OverlayDisk
+from ottla.cli.inspect.partition import silent_recovery
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.kraft_records import SnapshotId, read_snapshot, snapshot_name
+
+METADATA_DIRECTORY: Final = "__cluster_metadata-0"
+CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
+
+# `struct flock`: of Linux, and of macOS.
+_FLOCK: Final = struct.Struct("@qqihh") if sys.platform == "darwin" else struct.Struct("@hhqqi4x")
+
+T = TypeVar("T")
+
+
+class Coordinated(NamedTuple):
+    """A transactional id whose transaction has not come to its end."""
+
+    transactional_id: str
+    state: TransactionState
+    partition: int
+
+
+class GroupView(NamedTuple):
+    group: str
+    committed: int
+    pending: int
+
+
+class Directory:
+    """What is read once for all partitions of a data directory. Raises OSError if it cannot be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        names = sorted(each.name for each in self.path.iterdir() if each.is_dir())
+        self.partitions = [each for each in names if checkpoints.parse_directory_name(each) is not None]
+        self.others = [each for each in names if each not in self.partitions]
+        self.problems: list[str] = []
+        # Checkpoints that no start needs: written without a sync, so a power loss may tear them.
+        self.torn: list[str] = []
+        no_properties: dict[str, str] = {}
+        self.properties = self._read(checkpoints.META_PROPERTIES, checkpoints.decode_properties, no_properties)
+        self.clean = (self.path / checkpoints.CLEAN_SHUTDOWN).exists()
+        self.holder = holder_of_lock(self.path / checkpoints.LOCK)
+        offsets = checkpoints.decode_offsets
+        nothing: dict[TopicPartition, int] = {}
+        self.recovery_points = self._read(checkpoints.RECOVERY_POINTS, offsets, nothing)
+        self.log_starts = self._read(checkpoints.LOG_STARTS, offsets, nothing)
+        self.high_watermarks = self._read(checkpoints.HIGH_WATERMARKS, offsets, nothing, self.torn)
+        self._compacted = self._read(CLEANER_CHECKPOINT, offsets, nothing, self.torn)
+        self.image = MetadataImage()
+
+    @property
+    def is_data_directory(self) -> bool:
+        return bool(self.properties or self.partitions)
+
+    def start_of(self, name: str, now_ms: int) -> Start:
+        """What a start would know of a partition."""
+        key = checkpoints.parse_directory_name(name) or ("", 0)
+        return Start(
+            recovery_point=self.recovery_points.get(key, 0),
+            log_start_offset=self.log_starts.get(key, 0),
+            clean=self.clean,
+            truncate_damaged=False,
+            now_ms=now_ms,
+            producer_id_expiration_ms=PRODUCER_ID_EXPIRATION_MS,
+        )
+
+    def settings_of(self, name: str) -> PartitionSettings:
+        """The settings that loading asks for, from the metadata log; without one, from what was compacted before."""
+        key = checkpoints.parse_directory_name(name) or ("", 0)
+        topic = self.image.topics.get(key[0])
+        if topic is None:
+            return PartitionSettings(cleanup_compact=key[0] in INTERNAL_TOPICS or key in self._compacted)
+        compact = "compact" in topic.configs.get("cleanup.policy", "") or topic.internal
+        interval = topic.configs.get("index.interval.bytes", "")
+        if interval.isdigit():
+            return PartitionSettings(cleanup_compact=compact, index_interval_bytes=int(interval))
+        return PartitionSettings(cleanup_compact=compact)
+
+    def read_metadata(self, now_ms: int) -> None:
+        """Replay `__cluster_metadata-0` from its newest snapshot on; what cannot be read is a problem."""
+        if METADATA_DIRECTORY not in self.partitions:
+            return
+        replay = MetadataReplay(self.image)
+        directory = self.path / METADATA_DIRECTORY
+        try:
+            snapshot = newest_snapshot(each.name for each in directory.iterdir()) or SnapshotId(0, -1)
+            if snapshot.epoch >= 0:
+                for header, batch in read_snapshot((directory / snapshot_name(snapshot)).read_bytes()):
+                    replay.apply(header, batch)
+            with self.loaded(METADATA_DIRECTORY, now_ms) as log:
+                for header, batch in log.segments.scan(max(log.log_start_offset, snapshot.end_offset)):
+                    replay.apply(header, batch, snapshot.end_offset)
+        except (ProtocolError, LookupError) as broken:
+            self.problems.append(f"{METADATA_DIRECTORY} cannot be read to its end: {broken}")
+
+    @contextmanager
+    def loaded(self, name: str, now_ms: int) -> Iterator[LoadedLog]:
+        """The log of a partition as a start would leave it; nothing of it is on disk. ProtocolError if damaged."""
+        disk = OverlayDisk()
+        try:
+            with silent_recovery():
+                log = load_log(disk, str(self.path / name), self.settings_of(name), self.start_of(name, now_ms))
+            if log.damage is not None:
+                raise ProtocolError(log.damage)
+            yield log
+        finally:
+            disk.close()
+
+    def transactions(self, now_ms: int) -> tuple[int, list[Coordinated]]:
+        """How many transactional ids the coordinator knows, and those whose transaction has not ended."""
+        count = 0
+        opened: list[Coordinated] = []
+        for name, index in self._partitions_of("__transaction_state"):
+            states: dict[str, TransactionState] = {}
+            with self._noting(name), self.loaded(name, now_ms) as log:
+                for header, batch in log.segments.scan(log.log_start_offset):
+                    for transactional_id, state in read_changes(header, batch, name):
+                        if state is None:
+                            states.pop(transactional_id, None)
+                        else:
+                            states[transactional_id] = state
+            count += len(states)
+            opened += [Coordinated(key, each, index) for key, each in states.items() if each.status not in RESTING]
+        return count, opened
+
+    def groups(self, now_ms: int) -> list[GroupView]:
+        """The groups with their committed offsets, and those that wait for the end of a transaction."""
+        store = GroupStore(0)
+        for name, index in self._partitions_of("__consumer_offsets"):
+            with self._noting(name), self.loaded(name, now_ms) as log:
+                for header, batch in log.segments.scan(log.log_start_offset):
+                    for said in replay_batch(header, batch):
+                        store.apply(index, said, 0)
+        views = []
+        for group, entry in sorted(store.entries.items()):
+            committed, pending = entry.offsets.known()
+            views.append(GroupView(group, len(committed), len(set(chain.from_iterable(pending.values())))))
+        return views
+
+    def _partitions_of(self, topic: str) -> Iterator[tuple[str, int]]:
+        for name in self.partitions:
+            key = checkpoints.parse_directory_name(name)
+            if key is not None and key[0] == topic:
+                yield name, key[1]
+
+    @contextmanager
+    def _noting(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except ProtocolError as broken:
+            self.problems.append(f"{name} cannot be read to its end: {broken}")
+
+    def _read(self, name: str, decode: Callable[[bytes], T], absent: T, faults: list[str] | None = None) -> T:
+        try:
+            return decode((self.path / name).read_bytes())
+        except FileNotFoundError:
+            return absent
+        except ProtocolError as broken:
+            (self.problems if faults is None else faults).append(f"{name}: {broken}")
+            return absent
+
+
+def holder_of_lock(path: Path) -> int | None:
+    """The process that holds the lock file of a data directory, 0 if it cannot be told which; None if nobody does.
+
+    The system is asked, nothing is locked: a broker that starts at this moment does not notice.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if sys.platform == "darwin":
+            asked = _FLOCK.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+            _, _, pid, kind, _ = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        else:
+            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    finally:
+        os.close(descriptor)
+    return None if kind == fcntl.F_UNLCK else max(0, pid)

@@ -1,0 +1,162 @@
+"""One partition directory: what a start would find in it, and what a walk over its headers finds. shell"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from ottla.broker.log.batches import BadBatch, iter_runs
+from ottla.broker.log.damage import classify_tail
+from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.recovery import Start, load_log
+from ottla.broker.log.segment import MAX_RELATIVE_OFFSET
+from ottla.broker.log.sequences import Producer
+from ottla.broker.log.settings import PartitionSettings
+from ottla.cli.inspect.overlay_disk import OverlayDisk
+from ottla.cli.read_only import ReadOnlyFile
+from ottla.protocol.batch import BatchHeader
+
+CLEAN: Final = "sound"
+RECOVERS: Final = "recovers"
+TORN: Final = "torn"
+DAMAGED: Final = "damaged"
+UNREADABLE: Final = "unreadable"
+
+LEFTOVERS: Final = (".swap", ".cleaned", ".deleted", ".tmp")
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that has begun in a partition and has no marker there."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_timestamp_ms: int
+
+
+class Fault(NamedTuple):
+    """Where the batches of a log stop making sense: the first offset that is lost, and what stands there."""
+
+    segment: str
+    position: int
+    offset: int
+    reason: str
+    looks_like: str
+
+
+class PartitionState(NamedTuple):
+    """A partition as a start would leave it. Offsets are None where the log cannot be used.
+
+    `scan_bytes` is what a start reads of its `.log` files, `cut_bytes` what it would cut off; `fault` is what the walk
+    over every header met, whether or not a start would notice.
+    """
+
+    name: str
+    verdict: str
+    log_start: int | None
+    log_end: int | None
+    last_stable: int | None
+    size_bytes: int
+    segment_count: int
+    scan_bytes: int
+    cut_bytes: int
+    fault: Fault | None
+    problem: str | None
+    open_transactions: list[OpenTransaction]
+    leftovers: list[str]
+
+
+def look(directory: str, settings: PartitionSettings, start: Start, verify: bool) -> PartitionState:
+    """Load the partition as a start would, on a disk that only looks; then walk over every header."""
+    disk = OverlayDisk()
+    name = directory.rpartition("/")[2]
+    names = disk.list(directory)
+    leftovers = [each for each in names if each.endswith(LEFTOVERS)]
+    logs = [each for each in names if each.endswith(".log")]
+    size_bytes = sum(disk.size_bytes(f"{directory}/{each}") for each in logs)
+    fault = find_fault(directory, logs, verify)
+    try:
+        with silent_recovery():
+            loaded = load_log(disk, directory, settings, start)
+        left_bytes = sum(disk.size_bytes(f"{directory}/{each}") for each in logs if disk.exists(f"{directory}/{each}"))
+    finally:
+        disk.close()
+    cut_bytes = size_bytes - left_bytes if loaded.damage is None and not leftovers else 0
+    sound = loaded.damage is None
+    opened = _open_transactions(loaded) if sound else []
+    end = loaded.segments.end_offset
+    stable = min([end, *(max(each.first_offset, loaded.log_start_offset) for each in opened)])
+    return PartitionState(
+        name,
+        _verdict(loaded, fault, cut_bytes, start),
+        loaded.log_start_offset if sound else None,
+        end if sound else None,
+        stable if sound else None,
+        size_bytes,
+        len(logs),
+        disk.log_bytes_read,
+        cut_bytes,
+        fault,
+        _problem(loaded, fault, directory, cut_bytes),
+        opened,
+        leftovers,
+    )
+
+
+def _verdict(loaded: LoadedLog, fault: Fault | None, cut_bytes: int, start: Start) -> str:
+    if loaded.damage is not None:
+        return DAMAGED
+    if cut_bytes:
+        return TORN
+    if fault is not None:
+        return DAMAGED
+    return RECOVERS if loaded.unsynced and not start.clean else CLEAN
+
+
+def _problem(loaded: LoadedLog, fault: Fault | None, directory: str, cut_bytes: int) -> str | None:
+    if loaded.damage is not None:
+        return loaded.damage.replace(f"{directory} is damaged: ", "").replace(f"{directory}/", "")
+    if cut_bytes:
+        return f"a start cuts off {cut_bytes} bytes: a write that was cut short, or pages that a power loss left empty"
+    if fault is not None:
+        return f"{fault.segment}: {fault.reason} at position {fault.position}; a start would not notice"
+    return None
+
+
+def _open_transactions(loaded: LoadedLog) -> list[OpenTransaction]:
+    known: dict[int, Producer] = {each.producer_id: each for each in loaded.producers}
+    return [
+        OpenTransaction(producer_id, known[producer_id].epoch, first_offset, known[producer_id].last_timestamp_ms)
+        for first_offset, producer_id in loaded.producers.open_transactions.items()
+    ]
+
+
+def find_fault(directory: str, logs: list[str], verify: bool) -> Fault | None:
+    """Walk over the headers of all segments to the first batch that is not sound; CRCs are checked with `verify`."""
+    for number, each in enumerate(logs):
+        base = int(each.partition(".")[0])
+        most = base + MAX_RELATIVE_OFFSET
+        if number + 1 < len(logs):
+            most = min(most, int(logs[number + 1].partition(".")[0]) - 1)
+        with ReadOnlyFile(f"{directory}/{each}") as file:
+            offset = base
+            bad: BadBatch | None = None
+            for run in iter_runs(file, 0, file.size_bytes, base, most, verify):
+                if run.headers:
+                    offset = BatchHeader._make(run.headers[-1]).next_offset
+                bad = run.bad
+            if bad is not None:
+                return Fault(each, bad.position, offset, bad.reason, classify_tail(file, bad, offset).value)
+    return None
+
+
+@contextmanager
+def silent_recovery() -> Iterator[None]:
+    """What recovery would log is in the result: nothing of it is done here."""
+    log = logging.getLogger("ottla.broker.log")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,48 @@
+"""Carrying out what was planned, so that a kill in between leaves a directory that can be repaired. shell
+
+Files are replaced as a whole. A log is cut from its end on: later segments first, then the segment with the damage,
+then what hangs on it, and the checkpoints last. Until then it ends below its recovery point, which no start accepts.
+"""
+
+from contextlib import closing
+from pathlib import Path
+
+from ottla.broker.log import checkpoints
+from ottla.broker.log.checkpoints import TopicPartition
+from ottla.broker.ports.disk import Disk
+from ottla.cli.repair.plan import Change
+from ottla.protocol.errors import ProtocolError
+
+
+def apply_changes(disk: Disk, changes: list[Change]) -> None:
+    """Do all steps in their order, each on the device before the next. Failed IO raises OSError."""
+    for change in changes:
+        match change.kind:
+            case "rename":
+                disk.rename(change.path, change.target)
+            case "cut":
+                with closing(disk.open(change.path)) as file:
+                    file.truncate(change.size_bytes)
+                    file.sync()
+            case "remove":
+                disk.remove(change.path)
+            case _:
+                disk.write_atomically(change.path, change.content)
+                continue  # has synced the name
+        disk.sync_dir(str(Path(change.path).parent))
+
+
+def lower_checkpoints(directory: Path, ends: dict[TopicPartition, int]) -> list[Change]:
+    """Checkpoints that name offsets behind the new ends of logs that were cut."""
+    changes = []
+    for name in (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS):
+        path = directory / name
+        try:
+            offsets = checkpoints.decode_offsets(path.read_bytes())
+        except (FileNotFoundError, ProtocolError):
+            continue
+        lowered = {key: min(offset, ends.get(key, offset)) for key, offset in offsets.items()}
+        if lowered != offsets:
+            content = checkpoints.encode_offsets(lowered)
+            changes.append(Change("write", str(path), "a log that was cut ends earlier now", content))
+    return changes

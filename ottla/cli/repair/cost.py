@@ -1,0 +1,128 @@
+"""What is lost by cutting a damaged log: what can still be read behind the damage. shell"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.broker.group.log import replay_batch
+from ottla.broker.txn.log import read_changes
+from ottla.cli.inspect.partition import Fault, find_fault
+from ottla.cli.read_only import ReadOnlyFile
+from ottla.protocol.batch import COMMIT, HEADER_SIZE, MAGIC, BatchHeader, crc_is_valid, read_header, read_marker
+from ottla.protocol.batch_header import MIN_BATCH_LENGTH
+from ottla.protocol.errors import ProtocolError
+
+_WINDOW_BYTES: Final = 4 << 20
+_MAGIC_AT: Final = 16
+_LENGTH: Final = Struct(">i")
+
+
+class Cost(NamedTuple):
+    """What stands behind the damage of a partition and would go with it, as far as it can be read.
+
+    `offsets` counts from the first offset that is lost to the end of the log as the checkpoints know it. `committed`
+    and `aborted` count the ends of transactions, of which some began before the cut.
+    """
+
+    fault: Fault
+    bytes: int
+    offsets: int
+    batches: int
+    records: int
+    committed: int
+    aborted: int
+    group_offsets: int
+    transactional_ids: int
+
+
+def cost_of_cut(directory: str, known_end: int) -> Cost | None:
+    """Read on behind the first bad batch; None if every batch is sound. Failed IO raises OSError."""
+    logs = sorted(each.name for each in Path(directory).iterdir() if each.name.endswith(".log"))
+    fault = find_fault(directory, logs, verify=True)
+    if fault is None:
+        return None
+    tally = _Tally(Path(directory).name)
+    behind = logs[logs.index(fault.segment) :]
+    lost_bytes = sum((Path(directory) / each).stat().st_size for each in behind) - fault.position
+    for number, each in enumerate(behind):
+        with ReadOnlyFile(f"{directory}/{each}") as file:
+            for header, batch in _sound_batches(file, fault.position if number == 0 else 0, fault.offset):
+                tally.add(header, batch)
+    return Cost(
+        fault,
+        lost_bytes,
+        max(known_end, tally.end_offset) - fault.offset,
+        tally.batches,
+        tally.records,
+        tally.outcomes[True],
+        tally.outcomes[False],
+        len(tally.group_offsets),
+        len(tally.transactional_ids),
+    )
+
+
+class _Tally:
+    """Counts what is in the batches that it is given."""
+
+    def __init__(self, name: str) -> None:
+        self.batches = self.records = self.end_offset = 0
+        self.outcomes = {True: 0, False: 0}
+        self.group_offsets: set[object] = set()
+        self.transactional_ids: set[str] = set()
+        self._name = name
+
+    def add(self, header: BatchHeader, batch: memoryview) -> None:
+        self.batches += 1
+        self.end_offset = max(self.end_offset, header.next_offset)
+        try:
+            if header.is_control:
+                self._end(header, batch)
+            else:
+                self.records += header.record_count
+                self._add_internal(header, batch)
+        except ProtocolError:
+            return  # sound bytes that say nothing: they are counted as a batch
+
+    def _end(self, header: BatchHeader, batch: memoryview) -> None:
+        marker = read_marker(batch, header) if header.record_count and header.producer_id >= 0 else None
+        if marker is not None:
+            self.outcomes[marker.control_type == COMMIT] += 1
+
+    def _add_internal(self, header: BatchHeader, batch: memoryview) -> None:
+        if self._name.startswith("__consumer_offsets-"):
+            self.group_offsets.update(said.key for said in replay_batch(header, batch) if said.key is not None)
+        elif self._name.startswith("__transaction_state-"):
+            self.transactional_ids.update(change.transactional_id for change in read_changes(header, batch, self._name))
+
+
+def _sound_batches(file: ReadOnlyFile, position: int, least_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Whole batches with a right CRC from `position` on, wherever they begin: no length can be trusted there."""
+    while position + HEADER_SIZE <= file.size_bytes:
+        window = file.pread(_WINDOW_BYTES, position)
+        at = 0
+        while at + HEADER_SIZE <= len(window):
+            batch = _batch_at(file, window, position, at, least_offset)
+            if batch is not None:
+                yield batch
+                at += batch[0].size_bytes
+                continue
+            found = window.find(MAGIC, at + 1 + _MAGIC_AT)
+            if found < 0:
+                at = max(at + 1, len(window) - _MAGIC_AT)
+                break
+            at = found - _MAGIC_AT
+        position += at
+
+
+def _batch_at(
+    file: ReadOnlyFile, window: bytes, position: int, at: int, least_offset: int
+) -> tuple[BatchHeader, memoryview] | None:
+    if window[at + _MAGIC_AT] != MAGIC or _LENGTH.unpack_from(window, at + 8)[0] < MIN_BATCH_LENGTH:
+        return None
+    header = read_header(window, at)
+    if header.base_offset < least_offset or position + at + header.size_bytes > file.size_bytes:
+        return None
+    end = at + header.size_bytes
+    whole = window[at:end] if end <= len(window) else file.pread(header.size_bytes, position + at)
+    return (header, memoryview(whole)) if crc_is_valid(whole, header) else None

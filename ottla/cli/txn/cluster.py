@@ -1,0 +1,305 @@
+"""What `ottla txn` asks of a Kafka cluster, over one plain connection for each broker. shell
+
+Every way that an answer can fail to come ends in `Unanswered`, whose message is one line for the person who asked.
+"""
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from ottla.cli.txn.verdict import KnownTransaction, OpenTransaction, TopicPartition
+from ottla.client.connection import BlockingConnection
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode, ProtocolError
+
+COORDINATOR_TOPIC: Final = "__transaction_state"
+PARTITIONS_AT_ONCE: Final = 200
+IDS_AT_ONCE: Final = 500
+PRODUCER_IDS_AT_ONCE: Final = 10_000  # each request is a walk over all ids of the broker
+RETRY_S: Final = 0.1
+RETRY_FOR_S: Final = 3.0
+LATEST: Final = -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+_PLAIN_ONLY: Final = "this command speaks PLAINTEXT, neither TLS nor SASL"
+DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_ELSEWHERE: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+
+Address = tuple[str, int]
+_Item = TypeVar("_Item")
+
+
+class Unanswered(Exception):
+    """The cluster could not be asked; the message is one line that says what to do about it."""
+
+
+class _Moved(Exception):
+    """A broker is not, or not yet, the one to ask."""
+
+
+class Place(NamedTuple):
+    """Who leads a partition; -1 when nobody does."""
+
+    leader: int
+    leader_epoch: int
+
+
+class Topology(NamedTuple):
+    """Brokers by id, partitions of each topic by number, and the topics that have an error instead."""
+
+    brokers: dict[int, Address]
+    topics: dict[str, dict[int, Place]]
+    errors: dict[str, int]
+
+
+class CoordinatorView(NamedTuple):
+    """What all coordinators know of some producer ids, and why they may know more."""
+
+    known: list[KnownTransaction]
+    gaps: tuple[str, ...]
+
+
+def parse_address(text: str) -> Address:
+    """HOST:PORT, with the host of an IPv6 address in brackets; ValueError for anything else."""
+    host, colon, port = text.strip().rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text} is not HOST:PORT")
+    return host, int(port)
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+class Cluster:
+    """Some brokers. `timeout_s` holds for connecting, for each answer, and for the repeating of questions."""
+
+    def __init__(self, bootstrap: Sequence[Address], timeout_s: float) -> None:
+        self._bootstrap = bootstrap
+        self._timeout_s = timeout_s
+        self._connections: dict[Address, BlockingConnection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def topology(self, topics: Iterable[str] | None = None) -> Topology:
+        """The brokers, and these topics or all. Asks the first bootstrap address that answers."""
+        request = codec.request_class(ApiKey.METADATA)
+        asked = None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
+        failures = []
+        for address in self._bootstrap:
+            try:
+                reply = self._ask(address, request(topics=asked, allow_auto_topic_creation=False))
+            except Unanswered as error:
+                failures.append(str(error))
+            else:
+                return _topology(reply)
+        raise Unanswered("; ".join(failures))
+
+    def open_transactions(
+        self, places: Sequence[TopicPartition], asked: Callable[[int], None] = lambda count: None
+    ) -> tuple[list[OpenTransaction], list[str]]:
+        """The open transactions of these partitions, and what kept a partition from telling.
+
+        Partitions that are deleted meanwhile have none. `asked` is told how many more partitions have answered.
+        """
+        found: list[OpenTransaction] = []
+        gaps: list[str] = []
+        left = list(places)
+        deadline = time.monotonic() + min(self._timeout_s, RETRY_FOR_S)
+        while left:
+            names = {name for name, _ in left}
+            topology = self.topology(names if len(names) <= IDS_AT_ONCE else None)
+            late = time.monotonic() > deadline
+            again: list[TopicPartition] = []
+            for leader, batch in _by_leader(topology, left):
+                if leader is None:
+                    errors = dict.fromkeys(batch, int(ErrorCode.LEADER_NOT_AVAILABLE))
+                else:
+                    errors = self._describe_producers(topology.brokers[leader], batch, found)
+                moved = [place for place, error in errors.items() if error in _ELSEWHERE and not late]
+                again += moved
+                gaps += [
+                    f"{name}-{number}: {error_name(error)}"
+                    for (name, number), error in errors.items()
+                    if error and (late or error not in _ELSEWHERE)
+                ]
+                asked(len(batch) - len(moved))
+            left = again
+            if left:
+                time.sleep(RETRY_S)
+        return found, gaps
+
+    def _describe_producers(
+        self, address: Address, places: Sequence[TopicPartition], found: list[OpenTransaction]
+    ) -> dict[TopicPartition, int]:
+        """Adds to `found`; the error code of each partition, none for one that is deleted."""
+        request = codec.request_class(ApiKey.DESCRIBE_PRODUCERS)
+        by_topic: dict[str, list[int]] = {}
+        for name, number in places:
+            by_topic.setdefault(name, []).append(number)
+        topics = [request.TopicRequest(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+        errors: dict[TopicPartition, int] = {}
+        for topic in self._ask(address, request(topics=topics)).topics:
+            for row in topic.partitions:
+                place = topic.name, row.partition_index
+                errors[place] = 0 if row.error_code in DELETED else row.error_code
+                found += [
+                    OpenTransaction(
+                        *place,
+                        each.producer_id,
+                        each.producer_epoch,
+                        each.coordinator_epoch,
+                        each.current_txn_start_offset,
+                        each.last_timestamp,
+                    )
+                    for each in row.active_producers
+                    if each.current_txn_start_offset >= 0
+                ]
+        return errors
+
+    def end_offset(self, address: Address, name: str, number: int, isolation: int) -> int:
+        """The last stable offset for READ_COMMITTED, the high watermark for READ_UNCOMMITTED."""
+        request = codec.request_class(ApiKey.LIST_OFFSETS)
+        topic = request.ListOffsetsTopic
+        asked = topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
+        topics = [topic(name=name, partitions=[asked])]
+        reply = self._ask(address, request(replica_id=-1, isolation_level=isolation, topics=topics))
+        row = reply.topics[0].partitions[0]
+        if row.error_code:
+            raise Unanswered(f"{name}-{number}: {error_name(row.error_code)}")
+        return int(row.offset)
+
+    def coordinators(self, producer_ids: Iterable[int]) -> CoordinatorView:
+        """What every coordinator knows of these producer ids.
+
+        Asked again while one is loading its transactions, or while they change hands: a transaction that moved from a
+        broker not yet asked to one asked before would seem to be unknown.
+        """
+        wanted = sorted(set(producer_ids))
+        deadline = time.monotonic() + min(self._timeout_s, RETRY_FOR_S)
+        while True:
+            before = self.topology([COORDINATOR_TOPIC])
+            gap, known = "", []
+            try:
+                for broker, address in sorted(before.brokers.items()):
+                    known += self._known_to(broker, address, wanted)
+                after = self.topology([COORDINATOR_TOPIC])
+                if (after.brokers, after.topics) != (before.brokers, before.topics):
+                    gap = "coordinators have just changed"
+            except _Moved as moved:
+                gap = str(moved)
+            headless = sorted(number for number, place in _coordinators(before).items() if place.leader < 0)
+            if headless:
+                gap = f"no broker coordinates the transactions of {COORDINATOR_TOPIC} partitions {headless}"
+            if not gap or time.monotonic() > deadline:
+                return CoordinatorView(known, (gap,) if gap else ())
+            time.sleep(RETRY_S)
+
+    def _known_to(self, broker: int, address: Address, producer_ids: Sequence[int]) -> list[KnownTransaction]:
+        listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
+        transactional_ids: list[str] = []
+        for chunk in _chunks(producer_ids, PRODUCER_IDS_AT_ONCE):
+            reply = self._ask(address, listing(state_filters=[], producer_id_filters=list(chunk)))
+            _check(broker, reply.error_code)
+            transactional_ids += [row.transactional_id for row in reply.transaction_states]
+        describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
+        known = []
+        for ids in _chunks(transactional_ids, IDS_AT_ONCE):
+            for row in self._ask(address, describing(transactional_ids=list(ids))).transaction_states:
+                if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    continue
+                _check(broker, row.error_code)
+                known.append(_known(broker, row))
+        return known
+
+    def _ask(self, address: Address, message: Any) -> Any:
+        where = "{}:{}".format(*address)
+        try:
+            if address not in self._connections:
+                self._connections[address] = BlockingConnection(*address, timeout_s=self._timeout_s)
+            return self._connections[address].send(message)
+        except ProtocolError as error:
+            reason = f"{error} ({_PLAIN_ONLY})"
+        except socket.gaierror:
+            reason = "no such host"
+        except TimeoutError:
+            reason = f"no answer within {self._timeout_s:g} s ({_PLAIN_ONLY})"
+        except ConnectionRefusedError:
+            reason = "nothing listens there"
+        except ConnectionError as error:
+            reason = f"{error} ({_PLAIN_ONLY})"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        self._connections.pop(address, None)
+        raise Unanswered(f"{where}: {reason}")
+
+
+def _topology(reply: Any) -> Topology:
+    topics, errors = {}, {}
+    for topic in reply.topics:
+        if topic.error_code:
+            errors[topic.name] = topic.error_code
+        topics[topic.name] = {row.partition_index: Place(row.leader_id, row.leader_epoch) for row in topic.partitions}
+    return Topology({row.node_id: (row.host, row.port) for row in reply.brokers}, topics, errors)
+
+
+def _by_leader(
+    topology: Topology, places: Sequence[TopicPartition]
+) -> Iterator[tuple[int | None, Sequence[TopicPartition]]]:
+    """Partitions in batches, each of one leader; None for those that have none. Deleted ones are left out."""
+    groups: dict[int | None, list[TopicPartition]] = {}
+    for name, number in places:
+        if topology.errors.get(name) in DELETED:
+            continue
+        place = topology.topics.get(name, {}).get(number)
+        leader = place.leader if place is not None and place.leader in topology.brokers else None
+        groups.setdefault(leader, []).append((name, number))
+    for leader, group in groups.items():
+        for batch in _chunks(group, PARTITIONS_AT_ONCE):
+            yield leader, batch
+
+
+def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _coordinators(topology: Topology) -> dict[int, Place]:
+    return topology.topics.get(COORDINATOR_TOPIC, {})
+
+
+def _check(broker: int, error: int) -> None:
+    if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        raise _Moved(f"broker {broker} is still loading its transactions")
+    if error in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        raise _Moved("coordinators have just changed")
+    if error:
+        raise Unanswered(f"broker {broker} does not tell its transactions: {error_name(error)}")
+
+
+def _known(broker: int, row: Any) -> KnownTransaction:
+    return KnownTransaction(
+        row.transactional_id,
+        broker,
+        row.transaction_state,
+        row.producer_id,
+        row.producer_epoch,
+        row.transaction_timeout_ms,
+        row.transaction_start_time_ms,
+        frozenset((topic.topic, number) for topic in row.topics for number in topic.partitions),
+    )

@@ -1,0 +1,125 @@
+"""`ottla txn`: what holds back committed reads, and transactions that nobody will end. shell
+
+For any Kafka, over plain connections. Both commands only read; what they advise they leave to be done.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ottla.cli.txn.cluster import Cluster
+
+NOTHING, SOMETHING, NOT_ASKED = 0, 1, 2
+DEFAULT_TIMEOUT_S = 10.0
+
+
+@click.group()
+def txn() -> None:
+    """Say what holds back committed reads, and which transactions nobody will end.
+
+    For any Kafka, Ottla or Apache, 3.0 or later. Connections are PLAINTEXT: TLS and SASL are not supported.
+    `kafka-python admin transactions` lists, describes and aborts transactions; these commands tell which, and how.
+
+    Exit codes: 0 nothing found, 1 something found, 2 usage, or the brokers could not be asked.
+    """
+
+
+def _asks_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that both commands have."""
+    for decorate in (
+        click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        click.option(
+            "--timeout-s",
+            type=click.FloatRange(min=0.1),
+            default=DEFAULT_TIMEOUT_S,
+            show_default=True,
+            help="For connecting, and for each answer.",
+        ),
+        click.option(
+            "-b",
+            "--bootstrap-server",
+            metavar="HOST:PORT[,...]",
+            default="localhost:9092",
+            show_default=True,
+            help="Brokers to begin with.",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+@txn.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@_asks_a_cluster
+def why(topic: str, partition: int, bootstrap_server: str, timeout_s: float, format_name: str) -> None:
+    """Say what pins the last stable offset of a partition.
+
+    Consumers with isolation.level=read_committed get nothing beyond it. Lists the open transactions of the partition,
+    the oldest first: it is the one that pins, the others wait behind it. `frees` counts the offsets up to the next one,
+    or to the end; `age_ms` is since the transaction began, or since its last batch where nobody knows that any more,
+    by the clock of this machine.
+
+    Exit codes: 0 nothing is held back, 1 something is, 2 the brokers could not be asked.
+    """
+    from ottla.cli.output import output_for
+    from ottla.cli.txn.why import explain, show
+
+    def run(cluster: "Cluster") -> int:
+        found = explain(cluster, topic, partition)
+        show(found, output_for(format_name), bootstrap_server)
+        return SOMETHING if found.held_back else NOTHING
+
+    _ask(run, bootstrap_server, timeout_s)
+
+
+@txn.command()
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; may repeat.  [default: all]")
+@click.option(
+    "--min-age-ms",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Leave out transactions whose last batch is younger.  [default: none; the coordinators decide]",
+)
+@_asks_a_cluster
+def orphans(
+    topics: tuple[str, ...], min_age_ms: int, bootstrap_server: str, timeout_s: float, format_name: str
+) -> None:
+    """Find open transactions that their coordinator has forgotten.
+
+    Nobody will end these, and the last stable offset stays where they begin. Starts from what every partition knows of
+    its producers, those of internal topics too, and so finds what a list of transactions cannot show. What is found is
+    asked for once more after the coordinators, so that a transaction that ends meanwhile is not taken for one.
+
+    Exit codes: 0 none, 1 some, 2 none, but not everything could be asked.
+    """
+    from ottla.cli.output import output_for
+    from ottla.cli.txn.orphans import search, show
+
+    def run(cluster: "Cluster") -> int:
+        found = search(cluster, topics, min_age_ms)
+        show(found, output_for(format_name), bootstrap_server)
+        for gap in found.gaps:
+            click.echo(f"ottla: {gap}", err=True)
+        if found.orphans:
+            return SOMETHING
+        return NOT_ASKED if found.gaps else NOTHING
+
+    _ask(run, bootstrap_server, timeout_s)
+
+
+def _ask(run: Callable[["Cluster"], int], bootstrap_server: str, timeout_s: float) -> None:
+    """Run against the cluster and exit with what it returns; what cannot be asked is one line on stderr."""
+    from ottla.cli.txn.cluster import Cluster, Unanswered, parse_address  # the codecs: not for `ottla --help`
+
+    try:
+        addresses = [parse_address(part) for part in bootstrap_server.split(",")]
+        with Cluster(addresses, timeout_s) as cluster:
+            code = run(cluster)
+    except (Unanswered, ValueError) as error:
+        click.echo(f"ottla: {error}", err=True)
+        code = NOT_ASKED
+    sys.exit(code)

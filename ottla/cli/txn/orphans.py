@@ -1,0 +1,103 @@
+"""Open transactions that their coordinator has forgotten, in all partitions. shell"""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import click
+
+from ottla.cli.output import Output
+from ottla.cli.txn.cluster import DELETED, PARTITIONS_AT_ONCE, Cluster, Unanswered, error_name
+from ottla.cli.txn.judged import judged
+from ottla.cli.txn.verdict import OpenTransaction, Standing, TopicPartition, Verdict, abort_commands
+
+
+class Search(NamedTuple):
+    """What was found, among how many partitions and open transactions, and what could not be asked."""
+
+    orphans: list[tuple[OpenTransaction, Verdict]]
+    partitions: int
+    open_transactions: int
+    gaps: list[str]
+    now_ms: int
+
+
+def search(cluster: Cluster, topics: Sequence[str], min_age_ms: int) -> Search:
+    """Ask every partition of these topics, or of all, and judge what is open there."""
+    topology = cluster.topology(topics or None)
+    for name in topics:
+        if error := topology.errors.get(name):
+            raise Unanswered(f"topic {name}: {error_name(error)}")
+    gaps = [f"topic {name}: {error_name(error)}" for name, error in topology.errors.items() if error not in DELETED]
+    places = [(name, number) for name in sorted(topology.topics) for number in sorted(topology.topics[name])]
+
+    opened, unheard = _with_progress(cluster, places)
+    now_ms = round(time.time() * 1000)
+    rows, _, unsure, now_ms = judged(
+        cluster, [each for each in opened if now_ms - each.last_timestamp_ms >= min_age_ms]
+    )
+    unknown = Counter(verdict.reason for _, verdict in rows if verdict.standing is Standing.UNKNOWN)
+    gaps += [*unheard, *unsure]
+    gaps += [f"open transactions that cannot be judged: {count} ({reason})" for reason, count in unknown.items()]
+    found = [(each, verdict) for each, verdict in rows if verdict.standing is Standing.FORGOTTEN]
+    found.sort(key=lambda row: (row[0].place, row[0].start_offset))
+    return Search(found, len(places), len(opened), gaps, now_ms)
+
+
+def _with_progress(cluster: Cluster, places: Sequence[TopicPartition]) -> tuple[list[OpenTransaction], list[str]]:
+    """On a terminal, and where it takes more than a few requests, say on stderr how far it is."""
+    if len(places) <= PARTITIONS_AT_ONCE or not sys.stderr.isatty():
+        return cluster.open_transactions(places)
+    with click.progressbar(length=len(places), label="asking partitions", file=sys.stderr, show_pos=True) as bar:
+        return cluster.open_transactions(places, bar.update)
+
+
+_COLUMNS: Final = (
+    "topic",
+    "partition",
+    "producer_id",
+    "epoch",
+    "coordinator_epoch",
+    "start_offset",
+    "last_write_age_ms",
+    "transactional_id",
+    "state",
+    "reason",
+)
+
+
+def show(found: Search, output: Output, bootstrap: str) -> None:
+    """The answer in a sentence, the orphans, and for each the commands that abort it."""
+    output.line("answer", _answer(found))
+    if found.orphans:
+        output.table("orphans", _COLUMNS, [_row(each, verdict, found.now_ms) for each, verdict in found.orphans])
+        commands = [
+            (each.topic, each.partition, each.start_offset, remedy.advice, remedy.command)
+            for each, _ in found.orphans
+            for remedy in abort_commands(each, bootstrap)
+        ]
+        output.table("remedies", ("topic", "partition", "start_offset", "advice", "command"), commands)
+    output.close()
+
+
+def _row(each: OpenTransaction, verdict: Verdict, now_ms: int) -> tuple[object, ...]:
+    return (
+        each.topic,
+        each.partition,
+        each.producer_id,
+        each.epoch,
+        each.coordinator_epoch,
+        each.start_offset,
+        max(0, now_ms - each.last_timestamp_ms),
+        verdict.known and verdict.known.transactional_id,
+        verdict.known and verdict.known.state,
+        verdict.reason,
+    )
+
+
+def _answer(found: Search) -> str:
+    count = len(found.orphans)
+    among = f"{found.open_transactions} open in {found.partitions} partitions"
+    return f"{count or 'no'} forgotten {'transaction' if count == 1 else 'transactions'}; {among}."

@@ -1,0 +1,386 @@
+import json
+import re
+import shlex
+import socket
+import threading
+
+import pytest
+from click.testing import CliRunner
+
+from ottla.cli.main import main
+from ottla.cli.txn import cluster as asked
+from ottla.cli.txn.cluster import PARTITIONS_AT_ONCE, parse_address
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from tests.unit.cli.txn.world import LEDGER, STATES, Partition, World, now_ms
+
+
+@pytest.fixture
+def world(monkeypatch):
+    world = World()
+    monkeypatch.setattr(asked, "BlockingConnection", world.connect)
+    monkeypatch.setattr(asked, "RETRY_S", 0.001)
+    monkeypatch.setattr(asked, "RETRY_FOR_S", 0.03)
+    return world
+
+
+def ottla(*arguments):
+    result = CliRunner().invoke(main, ["txn", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def told(*arguments, code):
+    """What a command says as JSON, and its exit code."""
+    result = ottla(*arguments, "-b", "one:9092", "--format", "json")
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def producer(producer_id, start, *, epoch=0, coordinator_epoch=-1, age_ms=0):
+    return producer_id, epoch, coordinator_epoch, start, now_ms() - age_ms
+
+
+def hold(world, *starts, place=LEDGER, end=100):
+    """Open transactions of the producer ids 0, 1, ..."""
+    producers = [producer(number, start) for number, start in enumerate(starts)]
+    world.partitions[place] = Partition(stable=min(starts), end=end, producers=producers)
+
+
+def forget_nothing(world, *producer_ids):
+    for each in producer_ids:
+        world.know(f"order-{each}", each, LEDGER)
+
+
+def test_nothing_pins_a_partition_whose_transactions_have_ended(world):
+    world.partitions[LEDGER] = Partition(stable=8, end=8, producers=[producer(0, -1)])
+    result = ottla("why", "ledger", "0", "-b", "one:9092")
+    assert result.exit_code == 0
+    assert "ledger-0: nothing is held back, the last stable offset is the end, 8." in result.stdout
+    assert "open transactions:" not in result.stdout
+
+
+def test_the_oldest_pins_and_the_others_wait_behind_it(world):
+    hold(world, 30, 10, 20)
+    forget_nothing(world, 0, 1, 2)
+    document = told("why", "ledger", "0", code=1)
+    assert document["partition"] == [
+        {
+            "topic": "ledger",
+            "partition": 0,
+            "leader": 1,
+            "last_stable_offset": 10,
+            "high_watermark": 100,
+            "held_back": 90,
+        }
+    ]
+    rows = document["open transactions"]
+    assert [(row["start_offset"], row["frees"], row["transactional_id"]) for row in rows] == [
+        (10, 10, "order-1"),
+        (20, 10, "order-2"),
+        (30, 70, "order-0"),
+    ]
+    assert {(row["standing"], row["state"], row["coordinator"]) for row in rows} == {("in time", "Ongoing", 1)}
+    assert "90 offsets are held back, from 10 on, by producer id 1" in document["answer"]
+    assert "2 open transactions wait behind it" in document["answer"]
+    assert {row["start_offset"] for row in document["remedies"]} == {10}
+
+
+def test_a_forgotten_one_behind_the_first_has_its_remedy_too(world):
+    hold(world, 10, 20, 30)
+    forget_nothing(world, 0, 2)
+    document = told("why", "ledger", "0", code=1)
+    assert [row["standing"] for row in document["open transactions"]] == ["in time", "forgotten", "in time"]
+    assert {row["start_offset"] for row in document["remedies"]} == {10, 20}
+
+
+def test_overdue_has_no_time_left(world):
+    hold(world, 10)
+    world.know("order-0", 0, LEDGER, age_ms=70_000)
+    document = told("why", "ledger", "0", code=1)
+    (row,) = document["open transactions"]
+    assert row["standing"] == "overdue"
+    assert row["age_ms"] >= 70_000 and row["time_left_ms"] <= -10_000
+    assert "(overdue, open for 70." in document["answer"]
+
+
+def test_one_that_ends_while_the_coordinator_is_asked_is_not_forgotten(world):
+    hold(world, 10, 20)
+    forget_nothing(world, 1)
+
+    def ends():
+        world.partitions[LEDGER] = Partition(stable=20, end=101, producers=[producer(0, -1), producer(1, 20)])
+
+    world.then(ApiKey.DESCRIBE_PRODUCERS, ends)
+    document = told("why", "ledger", "0", code=1)
+    assert [row["standing"] for row in document["open transactions"]] == ["in time"]
+    assert document["partition"][0]["last_stable_offset"] == 20
+
+
+def test_an_end_that_is_not_replicated_yet_is_no_open_transaction(world):
+    world.partitions[LEDGER] = Partition(stable=10, end=20)
+    assert "no transaction is open" in told("why", "ledger", "0", code=1)["answer"]
+
+
+def test_a_name_that_would_write_on_the_terminal_is_escaped(world):
+    hold(world, 10)
+    world.know("\x1b[2J", 0, LEDGER)
+    output = ottla("why", "ledger", "0", "-b", "one:9092").stdout
+    assert "\x1b" not in output and "\\x1b[2J" in output
+
+
+def test_no_orphans(world):
+    hold(world, 10, 20)
+    forget_nothing(world, 0, 1)
+    result = ottla("orphans", "-b", "one:9092")
+    assert (result.exit_code, result.stdout) == (0, "no forgotten transactions; 2 open in 2 partitions.\n")
+
+
+def test_an_orphan_comes_with_what_aborts_it(world):
+    world.partitions["__consumer_offsets", 3] = Partition(
+        stable=10, end=20, producers=[producer(9, 10, epoch=4, coordinator_epoch=6, age_ms=5_000)]
+    )
+    document = told("orphans", code=1)
+    (row,) = document["orphans"]
+    assert 5_000 <= row.pop("last_write_age_ms") < 60_000
+    assert row == {
+        "topic": "__consumer_offsets",
+        "partition": 3,
+        "producer_id": 9,
+        "epoch": 4,
+        "coordinator_epoch": 6,
+        "start_offset": 10,
+        "transactional_id": None,
+        "state": None,
+        "reason": "no transactional id has producer id 9",
+    }
+    python, java = [shlex.split(row["command"]) for row in document["remedies"]]
+    assert python[python.index("--producer-epoch") :] == ["--producer-epoch", "4", "--coordinator-epoch", "6"]
+    assert java[-2:] == ["--start-offset", "10"]
+
+
+def test_an_id_that_has_gone_on_leaves_an_orphan(world):
+    hold(world, 10)
+    world.know("order-0", 0, state="CompleteCommit")
+    (row,) = told("orphans", code=1)["orphans"]
+    assert (row["transactional_id"], row["state"]) == ("order-0", "CompleteCommit")
+
+
+@pytest.mark.parametrize("start", [-1, 11])
+def test_one_that_ends_meanwhile_is_no_orphan_nor_is_the_next_of_its_producer(world, start):
+    hold(world, 10)
+
+    def ends():
+        world.partitions[LEDGER].producers = [producer(0, start)]
+
+    world.then(ApiKey.LIST_TRANSACTIONS, ends)
+    assert told("orphans", code=0)["answer"].startswith("no forgotten transactions")
+
+
+def test_a_prepared_one_whose_marker_is_on_its_way_is_no_orphan(world):
+    hold(world, 10)
+    world.know("order-0", 0, LEDGER, state="PrepareCommit", epoch=1)
+    told("orphans", code=0)
+
+
+def test_a_transaction_that_moves_to_a_broker_asked_before_is_found_there(world):
+    world.brokers[2] = ("two", 9092)
+    hold(world, 10)
+    world.know("order-0", 0, LEDGER, broker=2)
+
+    def moves():
+        world.known["order-0"].broker = 1
+        world.partitions[STATES].leader_epoch += 1
+
+    world.then(ApiKey.LIST_TRANSACTIONS, moves)
+    told("orphans", code=0)
+
+
+def test_a_coordinator_that_loads_is_asked_again(world):
+    hold(world, 10)
+    forget_nothing(world, 0)
+    world.loading.add(1)
+    world.then(ApiKey.LIST_TRANSACTIONS, world.loading.clear)
+    told("orphans", code=0)
+
+
+def loading(world):
+    world.loading.add(1)
+
+
+def headless(world):
+    world.partitions[STATES].leader = -1
+
+
+@pytest.mark.parametrize("trouble", [loading, headless])
+def test_what_no_coordinator_answers_for_is_not_called_an_orphan(world, trouble):
+    hold(world, 10)
+    trouble(world)
+    result = ottla("orphans", "-b", "one:9092")
+    assert result.exit_code == 2
+    assert result.stdout.startswith("no forgotten transactions")
+    assert re.fullmatch(r"ottla: open transactions that cannot be judged: 1 \(.*\)", result.stderr.splitlines()[-1])
+    (row,) = told("why", "ledger", "0", code=1)["open transactions"]
+    assert row["standing"] == "unknown"
+
+
+def test_partitions_are_asked_where_they_are_led_a_batch_at_a_time(world):
+    world.brokers[2] = ("two", 9092)
+    many = PARTITIONS_AT_ONCE * 2 + 1
+    for number in range(many):
+        world.partitions["wide", number] = Partition(leader=2)
+    world.partitions["wide", 400].producers = [producer(5, 7)]
+    (row,) = told("orphans", code=1)["orphans"]
+    assert (row["topic"], row["partition"]) == ("wide", 400)
+    asked = [
+        (broker, sum(len(topic.partition_indexes) for topic in message.topics))
+        for api, broker, message in world.requests
+        if api is ApiKey.DESCRIBE_PRODUCERS
+    ]
+    assert sorted(asked) == sorted([(1, 2), (2, 200), (2, 200), (2, 1), (2, 1)])
+
+
+def test_only_named_topics_are_asked(world):
+    hold(world, 10)
+    world.partitions["audit", 0] = Partition(producers=[producer(5, 7)])
+    assert [row["topic"] for row in told("orphans", "--topic", "audit", code=1)["orphans"]] == ["audit"]
+    result = ottla("orphans", "--topic", "audit", "--topic", "nothing", "-b", "one:9092")
+    assert (result.exit_code, result.stderr) == (2, "ottla: topic nothing: UNKNOWN_TOPIC_OR_PARTITION\n")
+
+
+def test_young_ones_can_be_left_out(world):
+    world.partitions[LEDGER] = Partition(producers=[producer(0, 10, age_ms=1_000), producer(1, 20, age_ms=90_000)])
+    (row,) = told("orphans", "--min-age-ms", "60000", code=1)["orphans"]
+    assert row["producer_id"] == 1
+
+
+def test_a_leader_that_has_just_changed_is_looked_up_again(world):
+    world.brokers[2] = ("two", 9092)
+    hold(world, 10)
+
+    def moves():
+        world.partitions[LEDGER].leader = 2
+
+    world.then(ApiKey.METADATA, lambda: world.then(ApiKey.METADATA, moves))
+    assert len(told("orphans", code=1)["orphans"]) == 1
+
+
+def test_a_topic_deleted_meanwhile_has_no_orphans(world):
+    hold(world, 10)
+    world.then(ApiKey.METADATA, lambda: world.partitions.pop(LEDGER))
+    told("orphans", code=0)
+
+
+@pytest.mark.parametrize(
+    ("leader", "error", "line"),
+    [(-1, 0, "LEADER_NOT_AVAILABLE"), (1, ErrorCode.KAFKA_STORAGE_ERROR, "KAFKA_STORAGE_ERROR")],
+)
+def test_a_partition_that_cannot_tell_is_named(world, leader, error, line):
+    world.partitions["audit", 1] = Partition(leader=leader, error=error)
+    result = ottla("orphans", "-b", "one:9092")
+    assert (result.exit_code, result.stderr) == (2, f"ottla: audit-1: {line}\n")
+
+
+def test_a_topic_that_may_not_be_read_is_named(world):
+    world.topic_errors["secret"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    result = ottla("orphans", "-b", "one:9092")
+    assert (result.exit_code, result.stderr) == (2, "ottla: topic secret: TOPIC_AUTHORIZATION_FAILED\n")
+
+
+def test_the_first_broker_that_answers_is_enough(world):
+    world.refusals["zero", 1] = ConnectionRefusedError()
+    assert ottla("orphans", "-b", "zero:1,one:9092").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("why", "nothing", "0"), "topic nothing: UNKNOWN_TOPIC_OR_PARTITION"),
+        (("why", "ledger", "7"), "topic ledger has the partitions 0 to 0, and no 7"),
+        (("why", "leaderless", "0"), "leaderless-0 has no leader"),
+        (("orphans", "-b", "one"), "one is not HOST:PORT"),
+        (("orphans", "-b", "one:0"), "one:0 is not HOST:PORT"),
+        (("orphans", "-b", "one:http"), "one:http is not HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line_and_exit_code_2(world, arguments, line):
+    world.partitions["leaderless", 0] = Partition(leader=-1)
+    result = ottla(*arguments, *(() if "-b" in arguments else ("-b", "one:9092")))
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"ottla: {line}\n")
+
+
+def test_an_address_may_be_ipv6():
+    assert parse_address("[::1]:9092") == ("::1", 9092)
+
+
+@pytest.fixture
+def listener():
+    """Something that takes one connection and is no broker: `listener(act)`."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threads = []
+
+        def serve(act):
+            def run():
+                with server.accept()[0] as connection:
+                    connection.recv(1024)
+                    act(connection)
+
+            threads.append(threading.Thread(target=run))
+            threads[0].start()
+            return f"127.0.0.1:{server.getsockname()[1]}"
+
+        yield serve
+        for thread in threads:
+            thread.join(10)
+
+
+TLS_ALERT = bytes([0x15, 3, 3, 0, 2, 2, 10])
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda connection: None, "closed the connection"),
+        (lambda connection: connection.sendall(TLS_ALERT), "PLAINTEXT"),
+        (lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "PLAINTEXT"),
+        (lambda connection: connection.recv(1), "no answer within 0.2 s"),
+    ],
+)
+def test_what_is_no_broker_is_one_line_and_no_traceback(listener, act, words):
+    address = listener(act)
+    result = ottla("orphans", "-b", address, "--timeout-s", "0.2")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert re.fullmatch(rf"ottla: {address}: [^\n]*{words}[^\n]*\n", result.stderr), result.stderr
+
+
+def test_where_nothing_listens_is_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    result = ottla("why", "ledger", "0", "-b", f"127.0.0.1:{port}")
+    assert (result.exit_code, result.stderr) == (2, f"ottla: 127.0.0.1:{port}: nothing listens there\n")
+
+
+def test_on_a_terminal_a_long_search_shows_how_far_it_is(world, monkeypatch):
+    for number in range(PARTITIONS_AT_ONCE * 2):
+        world.partitions["wide", number] = Partition()
+    quiet = ottla("orphans", "-b", "one:9092")
+    assert quiet.stderr == ""
+    shown = []
+    monkeypatch.setattr("ottla.cli.txn.orphans.sys", Terminal(shown))
+    result = ottla("orphans", "-b", "one:9092")
+    assert result.stdout == quiet.stdout
+    assert "asking partitions" in "".join(shown)
+
+
+class Terminal:
+    """A `sys` whose stderr is a terminal."""
+
+    def __init__(self, shown):
+        self.stderr = self
+        self.write = shown.append
+
+    def isatty(self):
+        return True
+
+    def flush(self):
+        return

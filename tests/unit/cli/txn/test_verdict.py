@@ -1,0 +1,130 @@
+import ast
+import shlex
+
+import pytest
+
+from ottla.cli.txn.verdict import (
+    KnownTransaction,
+    OpenTransaction,
+    Standing,
+    abort_commands,
+    age_ms,
+    judge,
+    remedies,
+    time_left_ms,
+)
+
+NOW_MS = 1_000_000
+HERE = ("ledger", 0)
+FOUND = OpenTransaction("ledger", 0, 7, 5, 3, 42, NOW_MS - 9_000)
+KNOWN = KnownTransaction("order-1", 2, "Ongoing", 7, 5, 60_000, NOW_MS - 10_000, frozenset({HERE}))
+
+ROWS = {
+    "ongoing": ({}, Standing.IN_TIME),
+    "ongoing to its last millisecond": ({"start_ms": NOW_MS - 60_000}, Standing.IN_TIME),
+    "ongoing beyond its timeout": ({"start_ms": NOW_MS - 60_001}, Standing.OVERDUE),
+    "ongoing without this partition": ({"partitions": frozenset({("ledger", 1)})}, Standing.FORGOTTEN),
+    "ongoing at a later epoch": ({"epoch": 6}, Standing.FORGOTTEN),
+    "ongoing at an earlier epoch": ({"epoch": 4}, Standing.FORGOTTEN),
+    "commit prepared": ({"state": "PrepareCommit"}, Standing.ENDING),
+    "abort prepared in the epoch of its marker": ({"state": "PrepareAbort", "epoch": 6}, Standing.ENDING),
+    "fenced": ({"state": "PrepareEpochFence", "epoch": 6}, Standing.ENDING),
+    "prepared long ago": ({"state": "PrepareAbort", "start_ms": 0}, Standing.ENDING),
+    "prepared, the marker here written": ({"state": "PrepareAbort", "partitions": frozenset()}, Standing.FORGOTTEN),
+    "prepared, its marker will be refused": ({"state": "PrepareAbort", "epoch": 4}, Standing.FORGOTTEN),
+    "committed": ({"state": "CompleteCommit", "partitions": frozenset()}, Standing.FORGOTTEN),
+    "aborted": ({"state": "CompleteAbort", "partitions": frozenset()}, Standing.FORGOTTEN),
+    "without a transaction": ({"state": "Empty", "partitions": frozenset(), "start_ms": -1}, Standing.FORGOTTEN),
+    "being forgotten": ({"state": "Dead", "partitions": frozenset()}, Standing.FORGOTTEN),
+    "the id has another producer id by now": ({"producer_id": 8}, Standing.FORGOTTEN),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_transaction_is_judged_by_what_its_coordinator_has(row):
+    changes, expected = ROWS[row]
+    known = KNOWN._replace(**changes)
+    verdict = judge(FOUND, [known], NOW_MS, ())
+    assert verdict.standing is expected
+    assert verdict.known == (known if known.producer_id == FOUND.producer_id else None)
+    assert verdict.reason
+
+
+def test_nobody_knows_the_producer_id():
+    assert judge(FOUND, [], NOW_MS, ()).standing is Standing.FORGOTTEN
+
+
+@pytest.mark.parametrize("known", [[], [KNOWN._replace(state="CompleteAbort", partitions=frozenset())]])
+def test_nothing_is_forgotten_while_a_coordinator_has_not_answered(known):
+    verdict = judge(FOUND, known, NOW_MS, ("broker 2 is still loading its transactions",))
+    assert (verdict.standing, verdict.reason) == (Standing.UNKNOWN, "broker 2 is still loading its transactions")
+
+
+def test_what_is_known_is_known_though_another_coordinator_has_not_answered():
+    assert judge(FOUND, [KNOWN], NOW_MS, ("broker 2 is still loading",)).standing is Standing.IN_TIME
+
+
+def test_the_id_that_still_has_the_transaction_counts_where_two_claim_the_producer_id():
+    ended = KNOWN._replace(transactional_id="order-0", state="CompleteCommit", partitions=frozenset())
+    assert judge(FOUND, [ended, KNOWN], NOW_MS, ()).known == KNOWN
+
+
+def test_age_counts_from_the_begin_or_from_the_last_batch_of_a_forgotten_one():
+    alive, forgotten = judge(FOUND, [KNOWN], NOW_MS, ()), judge(FOUND, [], NOW_MS, ())
+    assert (age_ms(FOUND, alive, NOW_MS), age_ms(FOUND, forgotten, NOW_MS)) == (10_000, 9_000)
+    assert age_ms(FOUND._replace(last_timestamp_ms=NOW_MS + 5), forgotten, NOW_MS) == 0
+
+
+def test_time_is_left_to_an_ongoing_transaction_only():
+    assert time_left_ms(KNOWN, NOW_MS) == 50_000
+    assert time_left_ms(KNOWN, NOW_MS + 60_000) == -10_000
+    assert time_left_ms(KNOWN._replace(state="PrepareAbort"), NOW_MS) is None
+
+
+def commands(given):
+    return [shlex.split(remedy.command) for remedy in given if remedy.command]
+
+
+def test_a_forgotten_one_is_aborted_with_what_the_partition_knows():
+    python, java = abort_commands(FOUND, "a:1,b:2")
+    assert python.command == (
+        "kafka-python admin -b a:1 -b b:2 transactions abort --topic ledger --partition 0 --producer-id 7 "
+        "--producer-epoch 5 --coordinator-epoch 3"
+    )
+    assert java.command == (
+        "kafka-transactions.sh --bootstrap-server a:1,b:2 abort --topic ledger --partition 0 --start-offset 42"
+    )
+
+
+def test_before_the_first_marker_the_coordinator_epoch_to_abort_with_is_0():
+    python, _ = commands(abort_commands(FOUND._replace(coordinator_epoch=-1), "a:1"))
+    assert python[-2:] == ["--coordinator-epoch", "0"]
+
+
+@pytest.mark.parametrize("name", ["order-1", 'it\'s "quoted" $HOME\n`x`', "Bücher 📚"])
+def test_one_in_time_is_waited_for_or_fenced_and_never_aborted_on_one_partition(name):
+    verdict = judge(FOUND, [KNOWN._replace(transactional_id=name)], NOW_MS, ())
+    wait, *fencing = remedies(FOUND, verdict, "a:1", NOW_MS)
+    assert wait.command is None and "50.0 s" in wait.advice
+    (python, option, script), java = commands(fencing)
+    assert (python, option) == ("python", "-c")
+    (call,) = [node for node in ast.walk(ast.parse(script)) if isinstance(node, ast.Call) and node.keywords]
+    assert {keyword.arg: keyword.value.value for keyword in call.keywords} == {
+        "bootstrap_servers": "a:1",
+        "transactional_id": name,
+    }
+    assert java == [
+        *("kafka-transactions.sh", "--bootstrap-server", "a:1"),
+        *("forceTerminateTransaction", "--transactionalId", name),
+    ]
+
+
+def test_what_is_decided_is_waited_for():
+    verdict = judge(FOUND, [KNOWN._replace(state="PrepareCommit")], NOW_MS, ())
+    assert [remedy.command for remedy in remedies(FOUND, verdict, "a:1", NOW_MS)] == [None]
+
+
+def test_what_cannot_be_judged_is_not_to_be_aborted():
+    verdict = judge(FOUND, [], NOW_MS, ("no answer",))
+    (advice,) = remedies(FOUND, verdict, "a:1", NOW_MS)
+    assert advice.command is None and "ask again" in advice.advice
