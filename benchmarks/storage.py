@@ -29,8 +29,8 @@ from transactions import medians_ms, watched  # noqa: E402
 
 from ottla.broker.log.ahead import Job, recover_ahead  # noqa: E402
 from ottla.broker.log.loaded import LoadedLog  # noqa: E402
+from ottla.broker.log.log_segments import LogSegments  # noqa: E402
 from ottla.broker.log.recovery import Start, load_log, new_log  # noqa: E402
-from ottla.broker.log.segments import Segments  # noqa: E402
 from ottla.broker.log.settings import PartitionSettings  # noqa: E402
 from ottla.broker.ports.disk import RealDisk  # noqa: E402
 from ottla.broker.ports.side_by_side import processors  # noqa: E402
@@ -215,7 +215,7 @@ def lookup() -> Figures:
     return {"lookup_first_ms": first_ms, "lookup_ms": warm_ms, "lookup_wall_ms": slowest, "append_ratio": ratio}
 
 
-def append_ratio(long: Segments, root: Path) -> float:
+def append_ratio(long: LogSegments, root: Path) -> float:
     """CPU of appends to the end of the long log (rolled first) against those to a log of one segment."""
     (root / "alone-0").mkdir()
     alone = new_log(RealDisk(), str(root / "alone-0"), SETTINGS, 0, NOW_MS).segments
@@ -227,7 +227,7 @@ def append_ratio(long: Segments, root: Path) -> float:
             began = time.process_time()
             for _ in range(4_000):
                 offset = segments.end_offset
-                if segments.active.roll_is_due(len(batch), offset, NOW_MS, NOW_MS, SETTINGS):
+                if segments.active.should_roll(len(batch), offset, NOW_MS, NOW_MS, SETTINGS):
                     raise SystemExit("a roll is due")
                 segments.append(batch, len(batch), offset, NOW_MS)
             samples[number].append(time.process_time() - began)

@@ -22,7 +22,7 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
 from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.manager import LogDirectoryError, LogManager
-from ottla.broker.log.producers import EXPIRY_SLICE
+from ottla.broker.log.producer_state_manager import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.memory import MOST_MEMORY_BYTES

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from ottla.broker.group.commits import OffsetCommits
-from ottla.broker.log.segments import Segments
+from ottla.broker.log.log_segments import LogSegments
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.simulate import outcomes
 from ottla.testkit.simulation.faults import KILL_CALL, PROFILES, Fault
@@ -192,13 +192,13 @@ def test_a_commit_of_a_past_member_that_counts_is_noticed(monkeypatch):
 
 
 def test_an_append_that_fails_and_is_acknowledged_is_noticed(monkeypatch):
-    write = Segments.append
+    write = LogSegments.append
 
     def careless(self, *arguments):
         with suppress(OSError):
             write(self, *arguments)
 
-    monkeypatch.setattr(Segments, "append", careless)
+    monkeypatch.setattr(LogSegments, "append", careless)
     assert any(run_seed(seed, PROFILES["io-errors"]).problems for seed in range(30))
 
 

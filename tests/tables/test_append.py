@@ -61,7 +61,9 @@ def play(logs, partition, step):
     if isinstance(step, Marker):
         return partition.append_marker(PID, step.epoch, True, 0, step.generation)
     if isinstance(step, Verifying):
-        return partition.verification_began(PID, step.epoch, step.sequence, moves_epochs=step.v2)
+        return partition.maybe_start_transaction_verification(
+            PID, step.epoch, step.sequence, supports_epoch_bump=step.v2
+        )
     if isinstance(step, Expire):
         return sum(partition.expire_producers(logs.clock.now_ms() + step.ms))
     if step.own:
@@ -203,12 +205,12 @@ def test_a_batch(case, logs):
         return
     assert (result.base_offset, result.last_offset, result.duplicate) == (end, end + sent.count - 1, False)
     assert partition.log_end_offset == end + sent.count
-    epoch, _, _, transaction_start, batches = known(partition)
+    epoch, _, _, current_txn_first_offset, batches = known(partition)
     assert (epoch, batches[-1].last_offset) == (sent.epoch, partition.log_end_offset - 1)
     assert batches[-1].last_sequence == (sent.sequence + sent.count - 1) % 2**31
     was_open = before is not None and before[3] >= 0
     expected = (before[3] if was_open else end) if sent.transactional else -1
-    assert transaction_start == expected
+    assert current_txn_first_offset == expected
     assert partition.last_stable_offset == (expected if expected >= 0 else partition.log_end_offset)
 
 

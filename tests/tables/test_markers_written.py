@@ -188,11 +188,11 @@ def test_the_epoch_of_a_marker(case, broker):
     assert to_ledger(broker, epoch=epoch, generation=generation) is error
     if error:
         assert log(broker) == data
-        assert (known(broker).epoch, known(broker).transaction_start >= 0) == (before[0], open_before)
+        assert (known(broker).epoch, known(broker).current_txn_first_offset >= 0) == (before[0], open_before)
         assert broker.offsets(LEDGER) == (0 if open_before else 1, 1)
     else:
         assert log(broker) == [*data, (PID, epoch, (True, 2))]
-        assert (known(broker).epoch, known(broker).transaction_start) == (epoch, -1)
+        assert (known(broker).epoch, known(broker).current_txn_first_offset) == (epoch, -1)
         assert broker.offsets(LEDGER) == (len(data) + 1, len(data) + 1)
 
 
@@ -302,7 +302,8 @@ def test_markers_that_are_read_from_the_log_are_not_checked(row, logs):
     logs.start()
     loaded = logs.partition()
     (producer,) = loaded.producers()
-    assert (producer.epoch, producer.coordinator_epoch, producer.transaction_start) == (epoch, coordinator_epoch, -1)
+    assert (producer.epoch, producer.coordinator_epoch) == (epoch, coordinator_epoch)
+    assert producer.current_txn_first_offset == -1
     assert loaded.log_end_offset == loaded.last_stable_offset == end + 1
 
 
@@ -313,7 +314,7 @@ def test_a_marker_completes_the_transaction(row, broker):
     write(broker, sequence=1)
     assert first == 1
     assert to_ledger(broker, commit="commit" in row) is E.NONE
-    assert known(broker).transaction_start == -1
+    assert known(broker).current_txn_first_offset == -1
     assert broker.offsets(LEDGER) == (0, 4)
     # Producer id, first offset, marker, and the stable offset, which the other one holds back.
     entries = broker.cluster.partition(*LEDGER)._segments.active.aborted
@@ -327,6 +328,6 @@ def test_what_a_marker_leaves_behind(row, broker):
     epoch, generation = (6, 2) if "new" in row else (5, 0)
     assert to_ledger(broker, epoch=epoch, generation=generation, coordinator_epoch=4) is E.NONE
     producer = known(broker)
-    assert (producer.epoch, producer.coordinator_epoch, producer.transaction_start) == (epoch, 4, -1)
+    assert (producer.epoch, producer.coordinator_epoch, producer.current_txn_first_offset) == (epoch, 4, -1)
     assert producer.last_timestamp_ms == broker.clock.now_ms()
     assert producer.last_sequence == (-1 if "new" in row else 0)

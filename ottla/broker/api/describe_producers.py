@@ -43,7 +43,7 @@ async def _add(broker: Broker, reply: ReplyBuilder, partitions: ReplyRows, name:
             each.last_sequence,
             each.last_timestamp_ms,
             each.coordinator_epoch,
-            each.transaction_start,
+            each.current_txn_first_offset,
         )
     await partitions.add(index, ErrorCode.NONE, None, rows)
 

@@ -20,7 +20,7 @@ from ottla.broker.api.duplicates import MOST_TOLD, Duplicate
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOK_US, ROW_US
-from ottla.broker.log.acceptance import Prepared, is_compressed_anew
+from ottla.broker.log.log_validator import ValidationResult, is_recompressed
 from ottla.broker.log.partition import AppendResult, Partition
 from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, read_header
@@ -83,12 +83,12 @@ class Write(NamedTuple):
     check: BatchCheck | None
     error: ErrorCode
     message: str | None
-    prepared: Prepared | None = None
+    validated: ValidationResult | None = None
 
     @property
     def is_ready(self) -> bool:
         """Whether it is refused, or all is known that its append needs."""
-        return self.error is not NO_ERROR or self.prepared is not None
+        return self.error is not NO_ERROR or self.validated is not None
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -143,7 +143,7 @@ def _named(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Part
 
 
 def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int, records: memoryview | None) -> Write:
-    """Check one partition's batch and prepare it for its topic, as far as that is short: see `Write.is_ready`."""
+    """Check one partition's batch and validate it for its topic, as far as that is short: see `Write.is_ready`."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS and not topic:
         return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_ID, None)
     if topic in INTERNAL_TOPICS:
@@ -169,38 +169,38 @@ def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int
     if check.error or header is None:
         return Write(topic, topic_id, index, records, partition, check, check.error, check.message)
     broker.turns.charged_us += header.record_count * RECORD_US
-    prepared = partition.prepare_at_once(check, records)
-    return Write(topic, topic_id, index, records, partition, check, NO_ERROR, None, prepared)
+    validated = partition.validate_at_once(check, records)
+    return Write(topic, topic_id, index, records, partition, check, NO_ERROR, None, validated)
 
 
 async def _check_in_steps(broker: Broker, version: int, write: Write) -> Write:
     """Do the rest, over several turns if it is long: what is left to the append is one short step."""
     partition, records = write.partition, write.records
     assert partition is not None and records is not None
-    check, prepared = await _check_records(broker, partition, records, write.check)
+    check, validated = await _check_records(broker, partition, records, write.check)
     error, message, header = check.error, check.message, check.header
     if version < FIRST_VERSION_WITH_ZSTD and not error and header is not None and header.compression == ZSTD:
         error, message = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or above"
-    return write._replace(check=check, error=error, message=message, prepared=prepared)
+    return write._replace(check=check, error=error, message=message, validated=validated)
 
 
 async def _check_records(
     broker: Broker, partition: Partition, records: memoryview, check: BatchCheck | None = None
-) -> tuple[BatchCheck, Prepared | None]:
-    slow = is_compressed_anew(records, partition.settings)
+) -> tuple[BatchCheck, ValidationResult | None]:
+    slow = is_recompressed(records, partition.settings)
     return await broker.long_work.drive(_check_steps(broker, partition, records, check), slow=slow)
 
 
 def _check_steps(
     broker: Broker, partition: Partition, records: memoryview, check: BatchCheck | None
-) -> Steps[tuple[BatchCheck, Prepared | None]]:
+) -> Steps[tuple[BatchCheck, ValidationResult | None]]:
     checked = Checked(check, None) if check is not None else None
     if checked is None:
         limit_bytes = broker.config.max_decompressed_message_bytes
         checked = yield from check_steps(records, max_decompressed_bytes=limit_bytes)
     if checked.check.error:
         return checked.check, None
-    return checked.check, (yield from partition.prepare(checked, records))
+    return checked.check, (yield from partition.validate(checked, records))
 
 
 def _claimed_size(records: memoryview) -> int:
@@ -243,7 +243,7 @@ async def _join(broker: Broker, request: Request, writes: list[Write]) -> dict[T
         assert partition is not None
         owner = (header.producer_id, header.producer_epoch)
         if verification.said_by_log(partition, *owner) is None:
-            partition.verification_began(*owner, header.base_sequence, moves_epochs=True)
+            partition.maybe_start_transaction_verification(*owner, header.base_sequence, supports_epoch_bump=True)
             places.append((write.topic, write.partition_index))
     if not places:
         return {}
@@ -259,9 +259,9 @@ async def _append_all(
     others: list[Duplicate] = []
     turns = broker.turns
     for write in writes:
-        if write.prepared is not None and write.partition is not None:
-            while write.prepared.settings is not write.partition.settings:
-                write = await _prepared_anew(broker, write)
+        if write.validated is not None and write.partition is not None:
+            while write.validated.settings is not write.partition.settings:
+                write = await _validated_anew(broker, write)
         result = _append(broker, request, write, joined)
         if result.duplicate:
             result = await _judged(broker, request, write, result, others)
@@ -274,13 +274,13 @@ async def _append_all(
     return results
 
 
-async def _prepared_anew(broker: Broker, write: Write) -> Write:
+async def _validated_anew(broker: Broker, write: Write) -> Write:
     """The write for the topic's settings as they are: they have changed since it was checked."""
     partition, records, check = write.partition, write.records, write.check
     assert partition is not None and records is not None and check is not None
-    steps = partition.prepare(Checked(check, None), records)
-    slow = is_compressed_anew(records, partition.settings)
-    return write._replace(prepared=await broker.long_work.drive(steps, slow=slow))
+    steps = partition.validate(Checked(check, None), records)
+    slow = is_recompressed(records, partition.settings)
+    return write._replace(validated=await broker.long_work.drive(steps, slow=slow))
 
 
 def _append(broker: Broker, request: Request, write: Write, joined: Mapping[TopicPartition, ErrorCode]) -> AppendResult:
@@ -293,7 +293,7 @@ def _append(broker: Broker, request: Request, write: Write, joined: Mapping[Topi
     if error:
         return AppendResult(error, message=message, log_start_offset=_log_start_beside(write))
     assert write.partition is not None and write.check is not None and write.records is not None
-    return write.partition.append_produced(write.check, write.records, write.prepared)
+    return write.partition.append_produced(write.check, write.records, write.validated)
 
 
 async def _judged(
@@ -326,7 +326,7 @@ def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
         return said
     version = request.api_version
     if version < FIRST_VERSION_THAT_ADDS:
-        partition.verification_began(*owner, header.base_sequence, moves_epochs=False)
+        partition.maybe_start_transaction_verification(*owner, header.base_sequence, supports_epoch_bump=False)
     place = (write.topic, write.partition_index)
     told_abortable = version == FIRST_VERSION_WITH_ABORTABLE
     error = verification.verify(broker, request.body.transactional_id, *owner, place, told_abortable)

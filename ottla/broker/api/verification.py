@@ -27,7 +27,7 @@ _LATE: Final = ErrorCode.INVALID_TXN_STATE
 
 def said_by_log(partition: Partition, producer_id: int, epoch: int) -> ErrorCode | None:
     """NONE if the log has the transaction open at this epoch, a refusal, or None: the coordinator must be asked."""
-    if partition.transaction_is_open(producer_id, epoch):
+    if partition.has_ongoing_transaction(producer_id, epoch):
         return NO_ERROR
     known_epoch = partition.producer_epoch_of(producer_id)
     if known_epoch is not None and epoch < known_epoch:

@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ottla.broker.log import checkpoints
-from ottla.broker.log.epochs import LeaderEpochs
+from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
-from ottla.broker.log.producers import Producers
+from ottla.broker.log.log_segment import LogSegment
+from ottla.broker.log.log_segments import LogSegments
+from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.log.recovery import Start, load_log, new_log
-from ottla.broker.log.segment import Segment
-from ottla.broker.log.segments import Segments
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import Disk
 
@@ -49,8 +49,8 @@ class Recovered(NamedTuple):
     """`LoadedLog` as a value that can be sent."""
 
     segments: list[_Found]
-    producers: Producers
-    epochs: LeaderEpochs
+    producers: ProducerStateManager
+    epochs: LeaderEpochCache
     end_offset: int
     log_start_offset: int
     recovery_point: int
@@ -116,7 +116,7 @@ def take_over(disk: Disk, directory: str, settings: PartitionSettings, found: Re
     if found.damage is not None:
         return new_log(disk, directory, settings, 0, now_ms)._replace(damage=found.damage)
     segments = [
-        Segment(
+        LogSegment(
             disk,
             directory,
             each.base_offset,
@@ -129,7 +129,7 @@ def take_over(disk: Disk, directory: str, settings: PartitionSettings, found: Re
     ]
     return LoadedLog(
         directory,
-        Segments(disk, directory, segments, found.end_offset),
+        LogSegments(disk, directory, segments, found.end_offset),
         found.producers,
         found.epochs,
         found.log_start_offset,

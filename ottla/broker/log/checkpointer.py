@@ -12,7 +12,7 @@ from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log import checkpoints
 from ottla.broker.log.checkpoint_files import CheckpointFiles
 from ottla.broker.log.checkpoints import TopicPartition
-from ottla.broker.log.offset_table import OffsetTable
+from ottla.broker.log.offset_checkpoint_file import OffsetCheckpointFile
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk, SyncJob
@@ -55,10 +55,10 @@ class Checkpointer:
         self._partitions = partitions
         self._failed = failed
         # Entries of partitions that nobody opens are written back as they were read.
-        self._recovery_points = OffsetTable()
-        self._log_starts = OffsetTable()
-        self._high_watermarks = OffsetTable()
-        self._first_dirty = OffsetTable()
+        self._recovery_points = OffsetCheckpointFile()
+        self._log_starts = OffsetCheckpointFile()
+        self._high_watermarks = OffsetCheckpointFile()
+        self._first_dirty = OffsetCheckpointFile()
         # Partitions that were deleted and that the files still name.
         self._forgotten: set[TopicPartition] = set()
         self._files = CheckpointFiles(disk, clock, directory, failed)

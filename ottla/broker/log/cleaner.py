@@ -27,10 +27,10 @@ from ottla.broker.log.compaction import (
     find_dirt,
     group_segments,
 )
+from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.segment import Segment
 from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.settings import MAX_INT64
 from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, rename_segment, set_aside
@@ -250,7 +250,7 @@ class LogCleaner:
                     await self._spend(partition, _bytes_us(header))
             keys.reached((dirty[number + 1].base_offset if number + 1 < len(dirty) else end) - 1)
 
-    async def _clean_group(self, partition: Partition, group: list[Segment], this_round: Round) -> None:
+    async def _clean_group(self, partition: Partition, group: list[LogSegment], this_round: Round) -> None:
         output = _Output(self._disk, partition.directory, group[0].base_offset, partition.settings.index_interval_bytes)
         last = max((segment.base_offset for segment in group if segment.size_bytes), default=-1)
         this_round.transactions.kept = []
@@ -285,7 +285,7 @@ class LogCleaner:
         return result
 
     def _batches(
-        self, partition: Partition, segment: Segment, position: int
+        self, partition: Partition, segment: LogSegment, position: int
     ) -> Generator[tuple[int, BatchHeader, memoryview], None, None]:
         """The batches of a segment through a file of its own, which nobody closes meanwhile."""
         self._check_there(partition, [segment])
@@ -294,7 +294,7 @@ class LogCleaner:
             with closing(file):
                 yield from iter_file(file, position, segment.size_bytes, check_crc=True)
 
-    def _extent(self, segment: Segment) -> Extent:
+    def _extent(self, segment: LogSegment) -> Extent:
         base_path = segment.log_path.removesuffix(".log")
         sizes = [
             self._disk.size_bytes(path) if self._disk.exists(path) else 0
@@ -304,7 +304,7 @@ class LogCleaner:
 
     # --- replacing ------------------------------------------------------------------------------------------------
 
-    async def _swap(self, partition: Partition, group: list[Segment], output: "_Output") -> None:
+    async def _swap(self, partition: Partition, group: list[LogSegment], output: "_Output") -> None:
         rename_segment(self._disk, output.path, CLEANED, SWAP)
         try:
             await self._sync(partition, [partition.directory])
@@ -330,7 +330,7 @@ class LogCleaner:
         partition.replace_segments(group, output.segment(partition, group[-1].created_ms))
         self._logs.graves.bury(deleted, partition.settings.file_delete_delay_ms)
 
-    def _check_there(self, partition: Partition, group: Sequence[Segment]) -> None:
+    def _check_there(self, partition: Partition, group: Sequence[LogSegment]) -> None:
         if partition.offline is not None or not partition.segments.holds(group):
             raise _Interrupted("some of its segments were deleted meanwhile")
 
@@ -432,9 +432,9 @@ class _Output:
             if self._disk.exists(path):
                 self._disk.remove(path)
 
-    def segment(self, partition: Partition, created_ms: int) -> Segment:
+    def segment(self, partition: Partition, created_ms: int) -> LogSegment:
         """What was written, once its files have their names."""
-        return Segment(
+        return LogSegment(
             self._disk,
             self._directory,
             self._base_offset,

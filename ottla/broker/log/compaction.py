@@ -22,7 +22,7 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
-from ottla.broker.log.sequences import Producer
+from ottla.broker.log.producer_state_entry import ProducerStateEntry
 from ottla.protocol.batch import ABORT, COMMIT, BatchHeader, read_marker
 from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.record_frames import Frame, empty_batch, iter_frames, raw_steps, rebuild_batch
@@ -131,7 +131,7 @@ def control_type_of(header: BatchHeader, batch: Buffer) -> int | None:
     return None if marker is None else marker.control_type
 
 
-def is_last_of_producer(header: BatchHeader, producer: Producer | None) -> bool:
+def is_last_of_producer(header: BatchHeader, producer: ProducerStateEntry | None) -> bool:
     """Whether a batch holds what is to be known of its producer after a restart; `producer` is its state now."""
     if producer is None:
         return False
@@ -147,7 +147,7 @@ class Round:
         self,
         keys: KeyMap,
         aborted: Iterable[AbortedTxn],
-        producer_of: Callable[[int], Producer | None],
+        producer_of: Callable[[int], ProducerStateEntry | None],
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:

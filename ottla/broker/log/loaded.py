@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from ottla.broker.log.epochs import LeaderEpochs
-from ottla.broker.log.producers import Producers
-from ottla.broker.log.segments import Segments
+from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
+from ottla.broker.log.log_segments import LogSegments
+from ottla.broker.log.producer_state_manager import ProducerStateManager
 
 
 class LoadedLog(NamedTuple):
@@ -15,9 +15,9 @@ class LoadedLog(NamedTuple):
     """
 
     directory: str
-    segments: Segments
-    producers: Producers
-    epochs: LeaderEpochs
+    segments: LogSegments
+    producers: ProducerStateManager
+    epochs: LeaderEpochCache
     log_start_offset: int
     recovery_point: int
     snapshot_offset: int = -1

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ottla.broker.log import checkpoints
-from ottla.broker.log.acceptance import Prepared, Refusal, prepare, prepare_at_once
 from ottla.broker.log.loaded import LoadedLog
-from ottla.broker.log.producers import Origin
+from ottla.broker.log.log_segment import LogSegment
+from ottla.broker.log.log_validator import ValidationFailure, ValidationResult, validate, validate_at_once
+from ottla.broker.log.producer_state_entry import AppendDecision, ProducerStateEntry
+from ottla.broker.log.producer_state_manager import AppendOrigin
 from ottla.broker.log.readable import ReadableLog
 from ottla.broker.log.results import AppendResult, Limit, Slice
-from ottla.broker.log.segment import Segment
-from ottla.broker.log.sequences import Producer, Verdict
 from ottla.broker.log.settings import MAX_INT64, PartitionSettings
 from ottla.broker.log.snapshot_writer import SnapshotWriter
 from ottla.broker.ports.clock import Clock
@@ -44,8 +44,8 @@ __all__ = ["AppendResult", "Limit", "Partition", "Slice"]
 OnDurable = Callable[[ErrorCode], None]
 """Told NONE when the log is durable up to where it was asked, or why it never will be."""
 
-_CLIENT: Final = Origin.CLIENT
-_COORDINATOR: Final = Origin.COORDINATOR
+_CLIENT: Final = AppendOrigin.CLIENT
+_COORDINATOR: Final = AppendOrigin.COORDINATOR
 _WITHOUT_LOG_START: Final = frozenset(
     (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
 )
@@ -108,7 +108,7 @@ class Partition(ReadableLog):
     @property
     def latest_epoch(self) -> int:
         """The leader epoch that the log was last written or led in; -1 if it never was."""
-        return self._epochs.latest
+        return self._epochs.latest_epoch
 
     def lead(self, leader_epoch: int) -> None:
         """Write in this epoch from now on. It begins where the log ends, whether or not anything is ever appended."""
@@ -117,39 +117,41 @@ class Partition(ReadableLog):
 
     # --- append ---------------------------------------------------------------------------------------------------
 
-    def prepare(self, checked: Checked, batch: memoryview) -> Steps[Prepared]:
+    def validate(self, checked: Checked, batch: memoryview) -> Steps[ValidationResult]:
         """Do in steps what the topic's settings demand of a batch, so that its append is short."""
-        return prepare(checked, batch, self.settings, self._clock.now_ms())
+        return validate(checked, batch, self.settings, self._clock.now_ms())
 
-    def prepare_at_once(self, check: BatchCheck, batch: memoryview) -> Prepared | None:
-        """What `prepare` comes to where that is short, as mostly; else None."""
-        return prepare_at_once(check, batch, self.settings, self._clock.now_ms())
+    def validate_at_once(self, check: BatchCheck, batch: memoryview) -> ValidationResult | None:
+        """What `validate` comes to where that is short, as mostly; else None."""
+        return validate_at_once(check, batch, self.settings, self._clock.now_ms())
 
-    def append_produced(self, check: BatchCheck, batch: memoryview, prepared: Prepared | None = None) -> AppendResult:
+    def append_produced(
+        self, check: BatchCheck, batch: memoryview, validated: ValidationResult | None = None
+    ) -> AppendResult:
         """Append what a client sent: `check` is that of `batch`, whose bytes are writable and are changed in place.
 
-        What was not prepared, or for other settings, is prepared here and now, however long that takes.
+        What was not validated, or for other settings, is validated here and now, however long that takes.
         """
         if self.offline is not None:
             return self._storage_error()
-        if prepared is None or prepared.settings is not self.settings:
-            prepared = to_the_end(self.prepare(Checked(check, None), batch))
+        if validated is None or validated.settings is not self.settings:
+            validated = to_the_end(self.validate(Checked(check, None), batch))
         header = check.header
-        if prepared.refusal is not None or header is None:
-            return self._refused(*(prepared.refusal or (check.error, check.message)))
+        if validated.failure is not None or header is None:
+            return self._refused(*(validated.failure or (check.error, check.message)))
         batch = batch[: header.size_bytes]
         now_ms = self._clock.now_ms()
         if header.producer_id >= 0:
-            verdict = self._producers.check_batch(header, _CLIENT, self.settings.refuse_sequence_reuse)
-            if verdict.error is not NO_ERROR:
-                return self._refused(verdict.error, verdict.message)
-            if verdict.duplicate is not None:
-                return self._duplicate(verdict)
-        rebuilt = prepared.rebuilt
-        if rebuilt is not None:
-            if isinstance(rebuilt, Refusal):
-                return self._refused(*rebuilt)
-            batch, header = memoryview(rebuilt), read_header(rebuilt)
+            decision = self._producers.check_batch(header, _CLIENT, self.settings.refuse_sequence_reuse)
+            if decision.error is not NO_ERROR:
+                return self._refused(decision.error, decision.message)
+            if decision.duplicate is not None:
+                return self._duplicate(decision)
+        recompressed = validated.recompressed
+        if recompressed is not None:
+            if isinstance(recompressed, ValidationFailure):
+                return self._refused(*recompressed)
+            batch, header = memoryview(recompressed), read_header(recompressed)
         append_time_ms = -1
         max_timestamp_ms = check.max_timestamp
         if self.settings.log_append_time:
@@ -180,9 +182,9 @@ class Partition(ReadableLog):
         if len(batch) > self.settings.segment_bytes:
             return self._refused(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {len(batch)} bytes for a segment")
         if header.producer_id >= 0:
-            verdict = self._producers.check_batch(header, _COORDINATOR)
-            if verdict.error is not NO_ERROR:
-                return self._refused(verdict.error, verdict.message)
+            decision = self._producers.check_batch(header, _COORDINATOR)
+            if decision.error is not NO_ERROR:
+                return self._refused(decision.error, decision.message)
         base_offset = self.log_end_offset
         if not self._write(batch, header, header.max_timestamp, self._clock.now_ms()):
             return self._storage_error()
@@ -202,9 +204,9 @@ class Partition(ReadableLog):
         """Append the end of a transaction. Without an open one the marker is written all the same, as Kafka does."""
         if self.offline is not None:
             return self._storage_error()
-        verdict = self._producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-        if verdict.error is not NO_ERROR:
-            return self._refused(verdict.error, verdict.message)
+        decision = self._producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        if decision.error is not NO_ERROR:
+            return self._refused(decision.error, decision.message)
         now_ms = self._clock.now_ms()
         marker = build_marker(producer_id, producer_epoch, coordinator_epoch, commit, now_ms)
         offset = self.log_end_offset
@@ -226,7 +228,7 @@ class Partition(ReadableLog):
         try:
             if self._epochs.changed:
                 self._save_epochs()
-            if segments.active.roll_is_due(size_bytes, last_offset, max_timestamp_ms, now_ms, self.settings):
+            if segments.active.should_roll(size_bytes, last_offset, max_timestamp_ms, now_ms, self.settings):
                 self._roll(now_ms)
             segments.append(batch, size_bytes, last_offset, max_timestamp_ms)
         except OSError as error:
@@ -254,15 +256,15 @@ class Partition(ReadableLog):
             self._wake_parked()
 
     def _move_stable_offset(self) -> None:
-        self._producers.high_watermark_moved(self.high_watermark)
+        self._producers.on_high_watermark_updated(self.high_watermark)
         unstable = self._producers.first_unstable_offset()
         if unstable is None:
             self.last_stable_offset = self.high_watermark
         else:
             self.last_stable_offset = min(max(unstable, self.log_start_offset), self.high_watermark)
 
-    def _duplicate(self, verdict: Verdict) -> AppendResult:
-        batch = verdict.duplicate
+    def _duplicate(self, decision: AppendDecision) -> AppendResult:
+        batch = decision.duplicate
         assert batch is not None
         # Kafka answers with the batch's timestamp here, on CreateTime topics too.
         return AppendResult(
@@ -286,27 +288,29 @@ class Partition(ReadableLog):
 
     # --- producers ------------------------------------------------------------------------------------------------
 
-    def transaction_is_open(self, producer_id: int, producer_epoch: int) -> bool:
-        return self._producers.transaction_is_open(producer_id, producer_epoch)
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        return self._producers.has_ongoing_transaction(producer_id, producer_epoch)
 
-    def verification_began(
-        self, producer_id: int, producer_epoch: int, first_sequence: int, *, moves_epochs: bool
+    def maybe_start_transaction_verification(
+        self, producer_id: int, producer_epoch: int, first_sequence: int, *, supports_epoch_bump: bool
     ) -> None:
         """The coordinator is asked whether a batch that may begin a transaction here belongs to one.
 
-        `moves_epochs`: the client speaks transactions V2.
+        `supports_epoch_bump`: the client speaks transactions V2.
         """
         now_ms = self._clock.now_ms()
-        self._producers.verification_began(producer_id, producer_epoch, first_sequence, now_ms, moves_epochs)
+        self._producers.maybe_create_verification_state_entry(
+            producer_id, producer_epoch, first_sequence, now_ms, supports_epoch_bump
+        )
 
     def producer_epoch_of(self, producer_id: int) -> int | None:
         producer = self._producers.get(producer_id)
         return None if producer is None else producer.epoch
 
-    def producer_of(self, producer_id: int) -> Producer | None:
+    def producer_of(self, producer_id: int) -> ProducerStateEntry | None:
         return self._producers.get(producer_id)
 
-    def producers(self) -> Iterator[Producer]:
+    def producers(self) -> Iterator[ProducerStateEntry]:
         """Every producer that the partition knows (DescribeProducers); a walk may take many turns."""
         return iter(self._producers)
 
@@ -317,7 +321,7 @@ class Partition(ReadableLog):
 
     def expire_producers(self, now_ms: int) -> Iterator[int]:
         """Forget producers that were quiet for `producer.id.expiration.ms`: how many, slice by slice."""
-        return self._producers.expire(now_ms, self.settings.producer_id_expiration_ms)
+        return self._producers.remove_expired_producers(now_ms, self.settings.producer_id_expiration_ms)
 
     # --- durability -----------------------------------------------------------------------------------------------
 
@@ -383,7 +387,7 @@ class Partition(ReadableLog):
         self.unsynced = []
         return self._segments.active.base_offset
 
-    def replace_segments(self, group: Sequence[Segment], segment: Segment) -> None:
+    def replace_segments(self, group: Sequence[LogSegment], segment: LogSegment) -> None:
         """Compaction has put `segment`, which is on the device, in the place of a group of sealed ones."""
         self._segments.replace(group, segment)
         gone = {path for old in group for path in (*old.paths, self._snapshots.path(old.base_offset))}
@@ -399,11 +403,11 @@ class Partition(ReadableLog):
             return
         self.log_start_offset = offset
         self._epochs.truncate_from_start(offset)
-        self._producers.log_start_moved(offset)
+        self._producers.on_log_start_offset_updated(offset)
         self._move_stable_offset()
         self._wake_parked()
 
-    def drop_oldest(self, count: int) -> list[Segment]:
+    def drop_oldest(self, count: int) -> list[LogSegment]:
         """Take the oldest segments out of the log, the active one too if it is rolled for that; none if IO fails."""
         segments = self._segments
         try:

@@ -5,8 +5,8 @@ from logging import getLogger
 from typing import Final
 
 from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.log_segments import EVERYTHING, LogSegments, Moved
 from ottla.broker.log.results import Fetched, Limit, Slice
-from ottla.broker.log.segments import EVERYTHING, Moved, Segments
 from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
 from ottla.broker.ports.disk import Shortage
 from ottla.broker.turns import Wait
@@ -70,7 +70,7 @@ class ReadableLog:
         return self._directory
 
     @property
-    def segments(self) -> Segments:
+    def segments(self) -> LogSegments:
         """The segments, for who looks after the files."""
         return self._segments
 
@@ -224,11 +224,11 @@ class ReadableLog:
 
     def epoch_of(self, offset: int) -> int:
         """Leader epoch of the record at `offset`, -1 if unknown."""
-        return self._epochs.epoch_of(offset)
+        return self._epochs.epoch_for_offset(offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
-        return self._epochs.end_offset_of(epoch, self.log_end_offset)
+        return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
     def limit_offset(self, limit: Limit) -> int:
         """The offset behind the last record that may be seen."""

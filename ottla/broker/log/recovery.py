@@ -4,7 +4,7 @@ After a crash every segment from the recovery point on is read: each batch's CRC
 epochs and producer state are rebuilt. A torn tail is cut off. Anything else that is wrong leaves the partition offline
 with one log line that names the file, the position and the way on.
 
-Source: Kafka's `LogLoader`, `LogSegment.recover`, `ProducerStateManager`; where ours differs, `damage.py` says why.
+Source: Kafka's `LogLoader`, `LogSegment.recover`, `ProducerStateManager`; where ours differs, `tail_kind.py` says why.
 """
 
 import re
@@ -17,15 +17,15 @@ from typing import NamedTuple
 from ottla.broker.costs import ROW_US
 from ottla.broker.log import checkpoints
 from ottla.broker.log.batches import BadBatch, Run, iter_file, iter_runs
-from ottla.broker.log.damage import Tail, classify_tail
-from ottla.broker.log.epochs import LeaderEpochs
+from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
-from ottla.broker.log.producers import SNAPSHOT_SLICE, CompletedTransaction, Producers
-from ottla.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from ottla.broker.log.log_segment import MAX_RELATIVE_OFFSET, LogSegment
+from ottla.broker.log.log_segments import LogSegments
+from ottla.broker.log.producer_state_manager import SNAPSHOT_SLICE, CompletedTxn, ProducerStateManager
 from ottla.broker.log.segment_index import time_of
-from ottla.broker.log.segments import Segments
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.log.swap import DELETED, finish_swaps
+from ottla.broker.log.tail_kind import TailKind, classify_tail
 from ottla.broker.ports.disk import Disk
 from ottla.protocol.batch import COMMIT, CONTROL, BatchHeader, read_marker
 from ottla.protocol.batch_header import LOG_OVERHEAD
@@ -57,9 +57,9 @@ class Damaged(Exception):
 
 def new_log(disk: Disk, directory: str, settings: PartitionSettings, start_offset: int, now_ms: int) -> LoadedLog:
     """An empty log in a directory that exists; its files come with the first append."""
-    segment = Segment(disk, directory, start_offset, settings.index_interval_bytes, created_ms=now_ms)
-    segments = Segments(disk, directory, [segment], start_offset)
-    return LoadedLog(directory, segments, Producers(), LeaderEpochs(), start_offset, start_offset)
+    segment = LogSegment(disk, directory, start_offset, settings.index_interval_bytes, created_ms=now_ms)
+    segments = LogSegments(disk, directory, [segment], start_offset)
+    return LoadedLog(directory, segments, ProducerStateManager(), LeaderEpochCache(), start_offset, start_offset)
 
 
 def load_log(disk: Disk, directory: str, settings: PartitionSettings, start: Start) -> LoadedLog:
@@ -93,9 +93,9 @@ class _Loader:
         self.directory = directory
         self.settings = settings
         self.start = start
-        self.producers = Producers()
-        self.epochs = LeaderEpochs()
-        self.segments: list[Segment] = []
+        self.producers = ProducerStateManager()
+        self.epochs = LeaderEpochCache()
+        self.segments: list[LogSegment] = []
         self.snapshots: list[int] = []
         self.end_offset = 0
         self.snapshot_offset = -1
@@ -132,7 +132,7 @@ class _Loader:
         self.epochs.truncate_from_end(self.end_offset)
         self.epochs.truncate_from_start(log_start)
         self._remove_stray_snapshots()
-        segments = Segments(self.disk, self.directory, self.segments, self.end_offset)
+        segments = LogSegments(self.disk, self.directory, self.segments, self.end_offset)
         # What recovery wrote anew is on the device after the next sync; until then the recovery point stays.
         unsynced = tuple(path for segment in self.segments[sound:] for path in segment.paths)
         if unsynced:
@@ -163,7 +163,7 @@ class _Loader:
         for base in bases:
             path = f"{self.directory}/{base:020d}.log"
             self.segments.append(
-                Segment(
+                LogSegment(
                     self.disk,
                     self.directory,
                     base,
@@ -182,7 +182,7 @@ class _Loader:
             if not content.endswith(b"\n"):
                 # It gets its name before it is synced, so a power loss may leave a part of it, or nothing.
                 raise ProtocolError(f"{path} is cut short")
-            self.epochs = LeaderEpochs(checkpoints.decode_epochs(content))
+            self.epochs = LeaderEpochCache(checkpoints.decode_epochs(content))
         except (FileNotFoundError, ProtocolError):
             # Lost, or never written: the batches say it too, those that recovery reads among them.
             with suppress(BadBatch):
@@ -209,7 +209,7 @@ class _Loader:
             sound += 1
         return sound
 
-    def _walk_tail(self, segment: Segment) -> Steps[int | None]:
+    def _walk_tail(self, segment: LogSegment) -> Steps[int | None]:
         """End offset by the index and the headers behind its last entry; None if something does not fit."""
         end_offset = segment.base_offset
         if segment.size_bytes == 0:
@@ -259,8 +259,8 @@ class _Loader:
         self.snapshot_offset = offset
         return True
 
-    def _read_snapshot(self, path: str) -> Steps[Producers]:
-        producers = Producers()
+    def _read_snapshot(self, path: str) -> Steps[ProducerStateManager]:
+        producers = ProducerStateManager()
         opened: list[list[tuple[int, int]]] = []
         now_ms, expiration_ms = self.start.now_ms, self.start.producer_id_expiration_ms
         with closing(self.disk.open(path)) as file:
@@ -324,7 +324,7 @@ class _Loader:
         if self.end_offset > max(self.snapshot_offset, 0):
             self._save_snapshot(self.end_offset)
 
-    def _is_deleted_before(self, segment: Segment) -> bool:
+    def _is_deleted_before(self, segment: LogSegment) -> bool:
         """Whether what is missing before `segment` was being deleted. The oldest segments go together, but a power loss
         may keep the new names of some and bring back the others; these go then too."""
         if self.settings.cleanup_compact:
@@ -332,7 +332,7 @@ class _Loader:
         logs = (name.removesuffix(f".log{DELETED}") for name in self.set_aside)
         return any(name.isdecimal() and self.end_offset <= int(name) < segment.base_offset for name in logs)
 
-    def _has_gap_before(self, segment: Segment) -> bool:
+    def _has_gap_before(self, segment: LogSegment) -> bool:
         """Whether offsets are missing before `segment`, and shall be given up with it. Only compaction leaves gaps, and
         what nobody needs."""
         least_offset = max(self.end_offset, self.settings.needed_from_offset)
@@ -368,7 +368,7 @@ class _Loader:
         most = self.segments[at].base_offset + MAX_RELATIVE_OFFSET
         return most if at + 1 == len(self.segments) else min(most, self.segments[at + 1].base_offset - 1)
 
-    def _recover_segment(self, segment: Segment, most_offset: int) -> BadBatch | None:
+    def _recover_segment(self, segment: LogSegment, most_offset: int) -> BadBatch | None:
         """Rebuild what hangs on a segment; the first batch that is not sound, if there is one."""
         index = segment.reset_indexes()
         for run in iter_runs(segment.file, 0, segment.size_bytes, segment.base_offset, most_offset, check_crc=True):
@@ -378,7 +378,7 @@ class _Loader:
                 return run.bad
         return None
 
-    def _replay_run(self, segment: Segment, run: Run) -> None:
+    def _replay_run(self, segment: LogSegment, run: Run) -> None:
         """Apply sound batches to the epochs, the producers and the transaction index."""
         known_epoch = None
         position = 0
@@ -386,7 +386,7 @@ class _Loader:
             base_offset, length, leader_epoch, _, _, _, _, _, _, producer_id, _, _, _ = fields
             if leader_epoch != known_epoch:
                 # What the file knows it knows better: an epoch may have begun in a segment that is not read.
-                if leader_epoch > self.epochs.latest:
+                if leader_epoch > self.epochs.latest_epoch:
                     self.epochs.assign(leader_epoch, base_offset)
                 known_epoch = leader_epoch
             if producer_id >= 0:
@@ -412,9 +412,9 @@ class _Loader:
         if self.end_offset < self.start.recovery_point:
             raise Damaged(f"{where}, below the recovery point {self.start.recovery_point}")
         tail = classify_tail(segment.file, bad, self.end_offset)
-        if tail is Tail.TORN and any(later.size_bytes for later in self.segments[at + 1 :]):
-            tail = Tail.DAMAGE
-        if tail is Tail.DAMAGE:
+        if tail is TailKind.TORN and any(later.size_bytes for later in self.segments[at + 1 :]):
+            tail = TailKind.DAMAGE
+        if tail is TailKind.DAMAGE:
             raise Damaged(f"{where}, and sound batches from there on")
         _log.warning("%s: %s, %d bytes dropped", where, tail.value, dropped)
 
@@ -425,8 +425,8 @@ class _Loader:
 
 
 def replay(
-    producers: Producers, header: BatchHeader, buffer: memoryview, position: int = 0
-) -> CompletedTransaction | None:
+    producers: ProducerStateManager, header: BatchHeader, buffer: memoryview, position: int = 0
+) -> CompletedTxn | None:
     """Apply the batch at `position` to the producer state; the transaction that it ended, if it is a marker."""
     if header.producer_id < 0:
         return None

@@ -14,8 +14,8 @@ from logging import getLogger
 
 from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.log.graves import Graves
+from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.segment import Segment
 from ottla.broker.log.swap import set_aside
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
@@ -27,7 +27,7 @@ _log = getLogger(__name__)
 SEGMENTS_PER_STEP = 8
 
 
-def count_deletable(partition: Partition, now_ms: int, modified_ms: Callable[[Segment], int], most: int) -> int:
+def count_deletable(partition: Partition, now_ms: int, modified_ms: Callable[[LogSegment], int], most: int) -> int:
     """How many of the oldest segments may go now; `most` if there are more."""
     settings = partition.settings
     by_size = settings.cleanup_delete and settings.retention_bytes >= 0
@@ -51,7 +51,7 @@ def count_deletable(partition: Partition, now_ms: int, modified_ms: Callable[[Se
     return count
 
 
-def _youngest_ms(segment: Segment, modified_ms: Callable[[Segment], int]) -> int:
+def _youngest_ms(segment: LogSegment, modified_ms: Callable[[LogSegment], int]) -> int:
     """The largest timestamp in a segment; when its file was last written if no record has one."""
     timestamp_ms = segment.index.max_timestamp_ms
     return timestamp_ms if timestamp_ms >= 0 else modified_ms(segment)
@@ -125,5 +125,5 @@ class Retention:
             )
         return bool(removed)
 
-    def _modified_ms(self, segment: Segment) -> int:
+    def _modified_ms(self, segment: LogSegment) -> int:
         return self._disk.modified_ms(segment.log_path)

@@ -1,15 +1,15 @@
 """The snapshots of a partition's producers: a few at once, many while they go on appending, in shares. shell
 
-A roll must not wait until a million producers are encoded. They are frozen as of the roll (`Producers.freeze`), written
-to a `.tmp` file, and the file gets its name when it is whole. If a crash comes before that, or the partition is closed,
-an older snapshot and the batches behind it say the same.
+A roll must not wait until a million producers are encoded. They are frozen as of the roll
+(`ProducerStateManager.freeze`), written to a `.tmp` file, and the file gets its name when it is whole. If a crash comes
+before that, or the partition is closed, an older snapshot and the batches behind it say the same.
 """
 
 from collections.abc import Callable, Iterator
 from logging import getLogger
 from typing import Final
 
-from ottla.broker.log.producers import Producers
+from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.ports.disk import Disk, File
 from ottla.broker.turns import Activity, Turns
 from ottla.protocol.snapshot import ProducerEntry, SnapshotEncoder, encode_snapshot
@@ -34,7 +34,7 @@ class SnapshotWriter:
         disk: Disk,
         turns: Turns | None,
         directory: str,
-        producers: Producers,
+        producers: ProducerStateManager,
         offset: int,
         written: Callable[[str], None],
         failed: Callable[[OSError], None],

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from ottla.broker.costs import COPY_BYTE_US, ROW_US
 from ottla.broker.log.batches import batch_size, iter_file, pass_older
-from ottla.broker.log.segment import Segment
-from ottla.broker.log.segments import Moved, Segments
+from ottla.broker.log.log_segment import LogSegment
+from ottla.broker.log.log_segments import LogSegments, Moved
 from ottla.protocol.batch import BatchHeader
 from ottla.protocol.record_frames import find_record, raw_steps
 from ottla.protocol.steps import Steps
@@ -35,7 +35,7 @@ class TimestampOffset(NamedTuple):
 
 
 def find_timestamp(
-    segments: Segments, timestamp_ms: int, from_offset: int, moved: IsMoved
+    segments: LogSegments, timestamp_ms: int, from_offset: int, moved: IsMoved
 ) -> Steps[TimestampOffset | None]:
     """The first record from `from_offset` on with at least `timestamp_ms`. Raises Moved."""
     for segment in segments:
@@ -47,9 +47,9 @@ def find_timestamp(
     return None
 
 
-def find_largest_timestamp(segments: Segments, moved: IsMoved) -> Steps[TimestampOffset | None]:
+def find_largest_timestamp(segments: LogSegments, moved: IsMoved) -> Steps[TimestampOffset | None]:
     """The first record with the largest timestamp of all, also of those below the log start that are still there."""
-    largest: Segment | None = None
+    largest: LogSegment | None = None
     for segment in segments:
         if largest is None or segment.index.max_timestamp_ms > largest.index.max_timestamp_ms:
             largest = segment
@@ -59,7 +59,7 @@ def find_largest_timestamp(segments: Segments, moved: IsMoved) -> Steps[Timestam
     return (yield from _search(largest, largest.index.max_timestamp_ms, largest.base_offset, moved))
 
 
-def _search(segment: Segment, timestamp_ms: int, from_offset: int, moved: IsMoved) -> Steps[TimestampOffset | None]:
+def _search(segment: LogSegment, timestamp_ms: int, from_offset: int, moved: IsMoved) -> Steps[TimestampOffset | None]:
     start = max(segment.index.offset_for_timestamp(timestamp_ms - 1), from_offset)
     position = segment.find(start)
     while position < segment.size_bytes:

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from ottla.broker.log.batches import BadBatch, iter_runs
-from ottla.broker.log.damage import classify_tail
 from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.log_segment import MAX_RELATIVE_OFFSET
+from ottla.broker.log.producer_state_entry import ProducerStateEntry
 from ottla.broker.log.recovery import Start, load_log
-from ottla.broker.log.segment import MAX_RELATIVE_OFFSET
-from ottla.broker.log.sequences import Producer
 from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.log.tail_kind import classify_tail
 from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.read_only import ReadOnlyFile
 from ottla.protocol.batch import BatchHeader
@@ -124,10 +124,10 @@ def _problem(loaded: LoadedLog, fault: Fault | None, directory: str, cut_bytes: 
 
 
 def _open_transactions(loaded: LoadedLog) -> list[OpenTransaction]:
-    known: dict[int, Producer] = {each.producer_id: each for each in loaded.producers}
+    known: dict[int, ProducerStateEntry] = {each.producer_id: each for each in loaded.producers}
     return [
         OpenTransaction(producer_id, known[producer_id].epoch, first_offset, known[producer_id].last_timestamp_ms)
-        for first_offset, producer_id in loaded.producers.open_transactions.items()
+        for first_offset, producer_id in loaded.producers.ongoing_txns.items()
     ]
 
 

@@ -102,7 +102,7 @@ def _producer_differences(partition: Partition, scanned: ScannedPartition) -> It
     known = {each.producer_id: (each.epoch, each.last_sequence) for each in partition.producers()}
     if known != expected:
         yield f"wrong producers: {partition.name} knows {known}, its files {expected}"
-    running = {each.producer_id: each.transaction_start for each in partition.producers()}
+    running = {each.producer_id: each.current_txn_first_offset for each in partition.producers()}
     if {pid: start for pid, start in running.items() if start >= 0} != started:
         yield f"wrong transactions: {partition.name} has open {running}, its files {started}"
 

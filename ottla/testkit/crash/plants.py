@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
-from ottla.broker.log import batches, damage, recovery
+from ottla.broker.log import batches, recovery, tail_kind
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.flusher import Flusher
+from ottla.broker.log.log_segment import LogSegment
+from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.segment import Segment
-from ottla.broker.log.segments import Segments
 from ottla.broker.log.settings import MAX_INT64
 from ottla.testkit.crash.damages import Kind, Scene, Wrong
 from ottla.testkit.crash.failures import KINDS, SYNCS, Failure, play
@@ -153,7 +153,7 @@ def stop_unsynced() -> AbstractContextManager[None]:
 
 def torn_tail_kept() -> AbstractContextManager[None]:
     """Recovery sees a torn tail and leaves it where it is."""
-    return replaced(Segment, "truncate", lambda _known: lambda self, size_bytes: None)
+    return replaced(LogSegment, "truncate", lambda _known: lambda self, size_bytes: None)
 
 
 def producers_unread() -> AbstractContextManager[None]:
@@ -177,12 +177,12 @@ def crc_unchecked() -> Iterator[None]:
 
 def cut_at_any_damage() -> AbstractContextManager[None]:
     """A log is cut at the first bad batch, whatever stands behind it, as Kafka does."""
-    return replaced(recovery, "classify_tail", lambda _known: lambda *tail: damage.Tail.TORN)
+    return replaced(recovery, "classify_tail", lambda _known: lambda *tail: tail_kind.TailKind.TORN)
 
 
 def lost_pages_unknown() -> AbstractContextManager[None]:
     """A page that never came is taken for damage."""
-    return replaced(damage, "_has_lost_page", lambda _known: lambda file, position: False)
+    return replaced(tail_kind, "_has_lost_page", lambda _known: lambda file, position: False)
 
 
 # --- what follows from a call that fails
@@ -192,13 +192,13 @@ def append_error_ignored() -> AbstractContextManager[None]:
     """A failed write is nobody's business."""
 
     def make(known: Any) -> Any:
-        def append(self: Segments, *arguments: Any) -> None:
+        def append(self: LogSegments, *arguments: Any) -> None:
             with suppress(OSError):
                 known(self, *arguments)
 
         return append
 
-    return replaced(Segments, "append", make)
+    return replaced(LogSegments, "append", make)
 
 
 def sync_error_ignored() -> AbstractContextManager[None]:

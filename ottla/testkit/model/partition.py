@@ -1,12 +1,13 @@
 """A partition of the model: its log, and the broker's own producer state over it. pure
 
-`Producers` decides and applies. After each step its state is compared with the one that a replay of the log gives.
+`ProducerStateManager` decides and applies. After each step its state is compared with the one that a replay of the log
+gives.
 """
 
 from copy import deepcopy
 from typing import Final, NamedTuple
 
-from ottla.broker.log.producers import Origin, Producers
+from ottla.broker.log.producer_state_manager import AppendOrigin, ProducerStateManager
 from ottla.protocol.batch import TRANSACTIONAL, BatchHeader
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.model.values import NOW_MS, Interned, Marker, Request, Violation
@@ -40,7 +41,7 @@ Log = tuple[Entry, ...]
 
 class Partition(NamedTuple):
     log: Log
-    producers: Producers
+    producers: ProducerStateManager
 
     @property
     def stable_offset(self) -> int:
@@ -49,8 +50,8 @@ class Partition(NamedTuple):
 
     # What the broker's verification asks of a partition.
 
-    def transaction_is_open(self, producer_id: int, producer_epoch: int) -> bool:
-        return self.producers.transaction_is_open(producer_id, producer_epoch)
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        return self.producers.has_ongoing_transaction(producer_id, producer_epoch)
 
     def producer_epoch_of(self, producer_id: int) -> int | None:
         producer = self.producers.get(producer_id)
@@ -80,13 +81,15 @@ class PartitionSteps:
         verifications = partition.producers._verifications
         return self.known.number(partition, (partition.log, tuple(sorted(verifications.items()))))
 
-    def verification_began(self, number: int, request: Request, moves_epochs: bool) -> int:
-        key = (number, request, moves_epochs)
+    def maybe_start_transaction_verification(self, number: int, request: Request, supports_epoch_bump: bool) -> int:
+        key = (number, request, supports_epoch_bump)
         known = self._began.get(key)
         if known is None:
             log, producers = self.known[number]
             producers = deepcopy(producers)
-            producers.verification_began(request.producer_id, request.epoch, request.sequence, NOW_MS, moves_epochs)
+            producers.maybe_create_verification_state_entry(
+                request.producer_id, request.epoch, request.sequence, NOW_MS, supports_epoch_bump
+            )
             known = self._began[key] = self.number(Partition(log, producers))
         return known
 
@@ -117,9 +120,9 @@ class PartitionSteps:
         producers = deepcopy(before.producers)
         entry = Entry(request.producer_id, request.epoch, serial, request.client, request.txn, request.sequence)
         header = _header(entry)
-        verdict = producers.check_batch(header, Origin.CLIENT)
-        if verdict.error or verdict.duplicate is not None:
-            return Appended(number, verdict.error)
+        decision = producers.check_batch(header, AppendOrigin.CLIENT)
+        if decision.error or decision.duplicate is not None:
+            return Appended(number, decision.error)
         known = producers.get(entry.producer_id)
         if known is not None and entry.epoch < known.epoch:
             raise Violation("zombie-append", f"epoch {entry.epoch} was appended after epoch {known.epoch}")
@@ -129,9 +132,9 @@ class PartitionSteps:
     def _mark(self, number: int, marker: Marker) -> Appended:
         before = self.known[number]
         producers = deepcopy(before.producers)
-        verdict = producers.check_marker(marker.producer_id, marker.epoch, marker.coordinator_epoch, marker.version)
-        if verdict.error:
-            return Appended(number, verdict.error)
+        decision = producers.check_marker(marker.producer_id, marker.epoch, marker.coordinator_epoch, marker.version)
+        if decision.error:
+            return Appended(number, decision.error)
         known = producers.get(marker.producer_id)
         if known is not None and marker.epoch < known.epoch:
             raise Violation("epoch-went-back", f"marker epoch {marker.epoch} after epoch {known.epoch}")
@@ -147,9 +150,9 @@ class PartitionSteps:
         after = self._advanced(before, entry, producers)
         return Appended(after, ErrorCode.NONE, True, any(each.serial != marker.serial for each in ended))
 
-    def _advanced(self, before: Partition, entry: Entry, producers: Producers) -> int:
+    def _advanced(self, before: Partition, entry: Entry, producers: ProducerStateManager) -> int:
         log = (*before.log, entry)
-        producers.high_watermark_moved(len(log))
+        producers.on_high_watermark_updated(len(log))
         after = Partition(log, producers)
         if after.stable_offset < before.stable_offset:
             raise Violation("lso-went-back", f"from {before.stable_offset} to {after.stable_offset}")
@@ -163,24 +166,24 @@ class PartitionSteps:
         return self.number(after)
 
 
-def replay(log: Log) -> Producers:
+def replay(log: Log) -> ProducerStateManager:
     """The producer state that recovery builds: applied, not checked."""
-    producers = Producers()
+    producers = ProducerStateManager()
     for offset, entry in enumerate(log):
         if entry.is_marker:
             _apply_marker(producers, entry, offset)
         else:
             producers.apply_batch(_header(entry), offset, NOW_MS)
-        producers.high_watermark_moved(offset + 1)
+        producers.on_high_watermark_updated(offset + 1)
     return producers
 
 
-def _apply_marker(producers: Producers, entry: Entry, offset: int) -> None:
+def _apply_marker(producers: ProducerStateManager, entry: Entry, offset: int) -> None:
     producers.apply_marker(entry.producer_id, entry.epoch, entry.coordinator_epoch, entry.commit, offset, NOW_MS)
 
 
-def _known(producers: Producers) -> object:
-    return {each.producer_id: each.known() for each in producers}, list(producers.open_transactions.items())
+def _known(producers: ProducerStateManager) -> object:
+    return {each.producer_id: each.known() for each in producers}, list(producers.ongoing_txns.items())
 
 
 def _header(entry: Entry) -> BatchHeader:

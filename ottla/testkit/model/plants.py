@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from ottla.broker.api import verification
-from ottla.broker.log.producers import Producers
-from ottla.broker.log.sequences import ACCEPTED
+from ottla.broker.log.producer_state_entry import ACCEPTED
+from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.txn import machine
 from ottla.broker.txn.states import COMPLETION_OF, PREPARED
 from ottla.protocol.errors import ErrorCode
@@ -23,9 +23,9 @@ def epochs_unchecked() -> Iterator[None]:
     """Neither the log nor the coordinator looks at the epoch of a write."""
 
     def lenient(check: Any) -> Any:
-        def check_batch(self: Producers, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
-            verdict = check(self, header, origin, refuse_reuse)
-            return ACCEPTED if verdict.error is ErrorCode.INVALID_PRODUCER_EPOCH else verdict
+        def check_batch(self: ProducerStateManager, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
+            decision = check(self, header, origin, refuse_reuse)
+            return ACCEPTED if decision.error is ErrorCode.INVALID_PRODUCER_EPOCH else decision
 
         return check_batch
 
@@ -33,10 +33,16 @@ def epochs_unchecked() -> Iterator[None]:
         return lambda state, volatile, producer_id, epoch, partitions: [ErrorCode.NONE] * len(partitions)
 
     def opened(_known: Any) -> Any:
-        return lambda log, producer_id, epoch: ErrorCode.NONE if log.transaction_is_open(producer_id, epoch) else None
+        return lambda log, producer_id, epoch: (
+            ErrorCode.NONE if log.has_ongoing_transaction(producer_id, epoch) else None
+        )
 
     unseen = replaced(verification, "said_by_log", opened)
-    with replaced(Producers, "check_batch", lenient), replaced(machine, "verify_partitions", verified), unseen:
+    with (
+        replaced(ProducerStateManager, "check_batch", lenient),
+        replaced(machine, "verify_partitions", verified),
+        unseen,
+    ):
         yield
 
 
@@ -53,12 +59,14 @@ def equal_markers_accepted() -> AbstractContextManager[None]:
     """A marker of V2 may have the epoch of the transaction that is open."""
 
     def make(check: Any) -> Any:
-        def check_marker(self: Producers, producer_id: int, epoch: int, coordinator_epoch: int, version: int) -> Any:
+        def check_marker(
+            self: ProducerStateManager, producer_id: int, epoch: int, coordinator_epoch: int, version: int
+        ) -> Any:
             return check(self, producer_id, epoch, coordinator_epoch, 0)
 
         return check_marker
 
-    return replaced(Producers, "check_marker", make)
+    return replaced(ProducerStateManager, "check_marker", make)
 
 
 @contextmanager

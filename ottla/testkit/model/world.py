@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla.broker.api import verification
-from ottla.broker.log.producers import Producers
+from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.model.clients import Clients, Phase, Turn
 from ottla.testkit.model.coordinator import Coordinators
@@ -100,7 +100,7 @@ class World:
     def first(self) -> Iterator[Next]:
         """Every first state: both producers have sent InitProducerId, perhaps more than once."""
         left = Left(self.bounds.copies, self.bounds.give_ups, self.bounds.crashes, self.bounds.timeouts)
-        empty = self.partitions.number(Partition((), Producers()))
+        empty = self.partitions.number(Partition((), ProducerStateManager()))
         base: State = (self.coordinators.first(), empty, empty, -1, -1, ())
         for a in self.clients.first(0):
             for b in self.clients.first(1):
@@ -254,7 +254,7 @@ class World:
 
         said = self._said_by_log(partition, request)
         if said is None:
-            partition = self.partitions.verification_began(partition, request, v2)
+            partition = self.partitions.maybe_start_transaction_verification(partition, request, v2)
             if v2:
                 asked = self.coordinators.ask(coordinator, request)
                 coordinator = asked.coordinator

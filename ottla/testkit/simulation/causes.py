@@ -92,7 +92,7 @@ class Causes:
         partition = assembly.broker.cluster.partition(topic, index)
         if partition is None or marker.transaction_version >= V2:
             return
-        if not partition.transaction_is_open(marker.producer_id, marker.producer_epoch):
+        if not partition.has_ongoing_transaction(marker.producer_id, marker.producer_epoch):
             return
         owner = marker.producer_id, marker.producer_epoch
         for process in self._processes:

@@ -151,7 +151,7 @@ def _check_ends(partition: Partition, before: tuple[int, int, int] | None, now: 
     stable, high_watermark, end = now
     if not stable <= high_watermark <= end:
         yield f"{partition.name}: last stable offset {stable}, high watermark {high_watermark}, end {end}"
-    opened = [p.transaction_start for p in partition.producers() if p.transaction_start >= 0]
+    opened = [p.current_txn_first_offset for p in partition.producers() if p.current_txn_first_offset >= 0]
     expected = min([*opened, high_watermark])
     expected = max(expected, partition.log_start_offset)
     # A transaction whose marker is above the high watermark holds the last stable offset back, and is open no more.

@@ -12,12 +12,12 @@ from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.store import GroupStore
-from ottla.broker.log import cleaner, producers
+from ottla.broker.log import cleaner, producer_state_manager
 from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.compaction import CleanedTransactions
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.producers import Producers
-from ottla.broker.log.sequences import ACCEPTED
+from ottla.broker.log.producer_state_entry import ACCEPTED
+from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.txn import ending, machine, markers
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.states import PREPARED, RESTING, TransactionStatus
@@ -44,16 +44,16 @@ def epochs_unchecked() -> Iterator[None]:
     """Data of an older epoch is appended, and its producer is not verified."""
 
     def lenient(check: Any) -> Any:
-        def check_batch(self: Producers, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
-            verdict = check(self, header, origin, refuse_reuse)
-            return ACCEPTED if verdict.error is ErrorCode.INVALID_PRODUCER_EPOCH else verdict
+        def check_batch(self: ProducerStateManager, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
+            decision = check(self, header, origin, refuse_reuse)
+            return ACCEPTED if decision.error is ErrorCode.INVALID_PRODUCER_EPOCH else decision
 
         return check_batch
 
     def unverified(_verify: Any) -> Any:
         return lambda broker, request, write: ErrorCode.NONE
 
-    with replaced(Producers, "check_batch", lenient), replaced(produce, "_verify", unverified):
+    with replaced(ProducerStateManager, "check_batch", lenient), replaced(produce, "_verify", unverified):
         yield
 
 
@@ -62,13 +62,13 @@ def append_epoch_unchecked() -> Iterator[None]:
     """Data of an older epoch is appended if the coordinator knows its transaction."""
 
     def lenient(check: Any) -> Any:
-        def check_batch(self: Producers, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
-            verdict = check(self, header, origin, refuse_reuse)
-            return ACCEPTED if verdict.error is ErrorCode.INVALID_PRODUCER_EPOCH else verdict
+        def check_batch(self: ProducerStateManager, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
+            decision = check(self, header, origin, refuse_reuse)
+            return ACCEPTED if decision.error is ErrorCode.INVALID_PRODUCER_EPOCH else decision
 
         return check_batch
 
-    with replaced(Producers, "check_batch", lenient):
+    with replaced(ProducerStateManager, "check_batch", lenient):
         yield
 
 
@@ -101,13 +101,13 @@ def duplicates_appended() -> AbstractContextManager[None]:
     """A batch that was sent again is appended again."""
 
     def make(check: Any) -> Any:
-        def check_batch(self: Producers, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
-            verdict = check(self, header, origin, refuse_reuse)
-            return ACCEPTED if verdict.duplicate is not None else verdict
+        def check_batch(self: ProducerStateManager, header: Any, origin: Any, refuse_reuse: bool = True) -> Any:
+            decision = check(self, header, origin, refuse_reuse)
+            return ACCEPTED if decision.duplicate is not None else decision
 
         return check_batch
 
-    return replaced(Producers, "check_batch", make)
+    return replaced(ProducerStateManager, "check_batch", make)
 
 
 def gaps_accepted() -> AbstractContextManager[None]:
@@ -120,7 +120,7 @@ def gaps_accepted() -> AbstractContextManager[None]:
 
         return sequence_gap
 
-    return replaced(producers, "sequence_gap", make)
+    return replaced(producer_state_manager, "sequence_gap", make)
 
 
 def reuse_acknowledged() -> AbstractContextManager[None]:
@@ -129,7 +129,7 @@ def reuse_acknowledged() -> AbstractContextManager[None]:
     def make(check: Any) -> Any:
         return lambda self, header, origin, _refuse_reuse=True: check(self, header, origin, False)
 
-    return replaced(Producers, "check_batch", make)
+    return replaced(ProducerStateManager, "check_batch", make)
 
 
 def pending_ignored() -> AbstractContextManager[None]:
@@ -195,7 +195,7 @@ def markers_once() -> AbstractContextManager[None]:
 
 def marker_epochs_unchecked() -> AbstractContextManager[None]:
     """A marker of an older epoch ends the transaction of a newer one."""
-    return replaced(Producers, "check_marker", lambda _known: lambda self, *marker: ACCEPTED)
+    return replaced(ProducerStateManager, "check_marker", lambda _known: lambda self, *marker: ACCEPTED)
 
 
 def unstable_visible() -> AbstractContextManager[None]:
@@ -219,13 +219,13 @@ def aborted_list_empty() -> AbstractContextManager[None]:
     """The index of aborted transactions is not written."""
 
     def make(apply: Any) -> Any:
-        def apply_marker(self: Producers, *marker: Any) -> Any:
+        def apply_marker(self: ProducerStateManager, *marker: Any) -> Any:
             done = apply(self, *marker)
             return None if done is None else done._replace(aborted=False)
 
         return apply_marker
 
-    return replaced(Producers, "apply_marker", make)
+    return replaced(ProducerStateManager, "apply_marker", make)
 
 
 @contextmanager
@@ -263,7 +263,7 @@ def guard_missing() -> Iterator[None]:
 
 def overtaking_accepted() -> AbstractContextManager[None]:
     """A batch may come before the one that begins its transaction."""
-    return replaced(Producers, "_overtaking", lambda _known: lambda self, header, producer: None)
+    return replaced(ProducerStateManager, "_overtaking", lambda _known: lambda self, header, producer: None)
 
 
 def duplicate_early() -> AbstractContextManager[None]:
@@ -361,7 +361,7 @@ def equal_marker_accepted() -> AbstractContextManager[None]:
             self, producer_id, epoch, coordinator_epoch, 0
         )
 
-    return replaced(Producers, "check_marker", make)
+    return replaced(ProducerStateManager, "check_marker", make)
 
 
 @contextmanager

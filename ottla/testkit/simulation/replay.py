@@ -8,9 +8,9 @@ from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.log import replay_batch
 from ottla.broker.group.store import GroupStore
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.producers import Producers
+from ottla.broker.log.producer_state_entry import ProducerStateEntry
+from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.log.recovery import replay
-from ottla.broker.log.sequences import Producer
 from ottla.broker.txn import machine
 from ottla.broker.txn.log import read_changes
 from ottla.broker.txn.values import NO_PRODUCER_ID, TransactionState
@@ -56,7 +56,7 @@ def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Gh
 
 
 def _producer_differences(partition: Partition) -> Iterator[str]:
-    rebuilt = Producers()
+    rebuilt = ProducerStateManager()
     for header, batch in partition.scan(0):
         replay(rebuilt, header, batch)
     live = {producer.producer_id: producer for producer in partition.producers()}
@@ -66,7 +66,7 @@ def _producer_differences(partition: Partition) -> Iterator[str]:
             yield f"{partition.name}: producer {producer.producer_id} {problem}"
     for producer_id in live:
         yield f"{partition.name}: producer {producer_id} is not in the log"
-    first = next(iter(rebuilt.open_transactions), partition.log_end_offset)
+    first = next(iter(rebuilt.ongoing_txns), partition.log_end_offset)
     if partition.last_stable_offset != first:
         yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by the log {first}"
 
@@ -77,43 +77,43 @@ def _compacted_differences(partition: Partition, ghosts: Ghosts) -> Iterator[str
     Not the time or the coordinator of a marker of which an empty batch was left; of a log whose start was deleted it
     may have nothing.
     """
-    rebuilt = Producers()
+    rebuilt = ProducerStateManager()
     for header, batch in ghosts.batches(partition):
         replay(rebuilt, header, batch)
     live = {producer.producer_id: producer for producer in partition.producers()}
     for producer in rebuilt:
         known = live.get(producer.producer_id)
         if known is None:
-            if not partition.log_start_offset or producer.transaction_start >= 0:
+            if not partition.log_start_offset or producer.current_txn_first_offset >= 0:
                 yield f"{partition.name}: producer {producer.producer_id} was forgotten"
         elif _essence(known, partition.log_start_offset) != _essence(producer, partition.log_start_offset):
             title = f"{partition.name}: producer {producer.producer_id}"
             yield f"{title} is {known.known()}, by its ghost {producer.known()}"
-    first = next(iter(rebuilt.open_transactions), partition.log_end_offset)
+    first = next(iter(rebuilt.ongoing_txns), partition.log_end_offset)
     if partition.last_stable_offset != max(first, partition.log_start_offset):
         yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by its ghost {first}"
 
 
-def _essence(producer: Producer, log_start_offset: int) -> tuple[int, int, int]:
+def _essence(producer: ProducerStateEntry, log_start_offset: int) -> tuple[int, int, int]:
     last_sequence = producer.last_sequence if producer.last_data_offset >= log_start_offset else NO_SEQUENCE
-    return producer.epoch, producer.transaction_start, last_sequence
+    return producer.epoch, producer.current_txn_first_offset, last_sequence
 
 
 def _unforgotten_differences(partition: Partition, limit_ms: int) -> Iterator[str]:
     """As `_producer_differences`, where what is as old as `limit_ms` may be forgotten."""
-    rebuilt = Producers()
+    rebuilt = ProducerStateManager()
     for header, batch in partition.scan(0):
         replay(rebuilt, header, batch)
     for producer in rebuilt:
         live = next((each for each in partition.producers() if each.producer_id == producer.producer_id), None)
         if live is None:
-            if producer.last_timestamp_ms > limit_ms or producer.transaction_start >= 0:
+            if producer.last_timestamp_ms > limit_ms or producer.current_txn_first_offset >= 0:
                 yield f"{partition.name}: producer {producer.producer_id} was forgotten too early"
-        elif (live.epoch, live.transaction_start) != (producer.epoch, producer.transaction_start):
+        elif (live.epoch, live.current_txn_first_offset) != (producer.epoch, producer.current_txn_first_offset):
             yield f"{partition.name}: producer {producer.producer_id} is {live.known()}, by the log {producer.known()}"
 
 
-def _difference(live: Producer | None, rebuilt: Producer) -> str | None:
+def _difference(live: ProducerStateEntry | None, rebuilt: ProducerStateEntry) -> str | None:
     """After a restart fewer of the last batches are known than a whole replay finds, but never none; and a snapshot
     holds the time of a producer's last marker in the place of its last batch's."""
     if live is None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.broker.api import produce
-from ottla.broker.log.acceptance import MAX_RECORD_ERRORS
+from ottla.broker.log.log_validator import MAX_RECORD_ERRORS
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.settings import LogSettings, PartitionSettings
@@ -76,28 +76,28 @@ def test_a_large_batch_is_recompressed_before_its_append(desk, make_partition, c
     data = large(compression)
     desk.check(partition, data)
     turns = desk.run()
-    ((check, prepared),) = desk.found
-    assert turns > 4 and prepared.settings is settings
+    ((check, validated),) = desk.found
+    assert turns > 4 and validated.settings is settings
     if compression == GZIP:
-        assert prepared.rebuilt is None
+        assert validated.recompressed is None
     else:
-        header = read_header(prepared.rebuilt)
+        header = read_header(validated.recompressed)
         assert (
-            header.compression == GZIP and partition.append_produced(check, memoryview(data), prepared).error is E.NONE
+            header.compression == GZIP and partition.append_produced(check, memoryview(data), validated).error is E.NONE
         )
-        assert [*iter_records(memoryview(prepared.rebuilt), header)] == [
+        assert [*iter_records(memoryview(validated.recompressed), header)] == [
             *iter_records(memoryview(data), read_header(data))
         ]
 
 
-def test_what_was_prepared_for_other_settings_is_done_again(desk, make_partition):
+def test_what_was_validated_for_other_settings_is_done_again(desk, make_partition):
     partition = make_partition(PartitionSettings(max_message_bytes=1 << 25, compression_type="gzip"))
     data = large(0)
     desk.check(partition, data)
     desk.run()
-    ((check, prepared),) = desk.found
+    ((check, validated),) = desk.found
     partition.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="zstd")
-    assert partition.append_produced(check, memoryview(data), prepared).error is E.NONE
+    assert partition.append_produced(check, memoryview(data), validated).error is E.NONE
     assert NAMES[read_header(partition.read(0, 1 << 25).records).compression] == "zstd"
 
 
@@ -106,9 +106,9 @@ def test_a_batch_that_grows_beyond_the_topics_limit_is_refused(desk, make_partit
     partition = make_partition(PartitionSettings(compression_type="uncompressed"))
     desk.check(partition, data)
     desk.run()
-    ((check, prepared),) = desk.found
-    assert not isinstance(prepared.rebuilt, bytearray), "what will not be written is not kept"
-    assert partition.append_produced(check, memoryview(data), prepared).error is E.MESSAGE_TOO_LARGE
+    ((check, validated),) = desk.found
+    assert not isinstance(validated.recompressed, bytearray), "what will not be written is not kept"
+    assert partition.append_produced(check, memoryview(data), validated).error is E.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_bad_records_of_a_large_batch_are_found_in_steps(desk, make_partition, s
     data = large(GZIP, **content)
     desk.check(partition, data)
     assert desk.run() > 2
-    ((check, prepared),) = desk.found
-    result = partition.append_produced(check, memoryview(data), prepared)
+    ((check, validated),) = desk.found
+    result = partition.append_produced(check, memoryview(data), validated)
     assert result.error is error and len(result.record_errors) == MAX_RECORD_ERRORS
     assert partition.log_end_offset == 0
 
@@ -150,8 +150,8 @@ def test_a_short_batch_is_checked_and_compressed_anew_in_its_turn(desk, make_par
     data = large(0, count=50)
     desk.check(partition, data)
     assert desk.run() == 1
-    ((check, prepared),) = desk.found
-    assert partition.append_produced(check, memoryview(data), prepared).error is E.NONE
+    ((check, validated),) = desk.found
+    assert partition.append_produced(check, memoryview(data), validated).error is E.NONE
     assert read_header(partition.read(0, 1 << 20).records).compression == GZIP
 
 
@@ -160,10 +160,10 @@ def test_no_append_compresses_anew_when_settings_changed_since_the_check(desk, m
     data = large(0)
     desk.check(partition, data)
     desk.run()
-    ((check, prepared),) = desk.found
+    ((check, validated),) = desk.found
     desk.found.clear()
     partition.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="zstd")
-    write = produce.Write("t", b"", 0, memoryview(data), partition, check, E.NONE, None, prepared)
+    write = produce.Write("t", b"", 0, memoryview(data), partition, check, E.NONE, None, validated)
     monkeypatch.setattr(produce, "_verify", lambda broker, request, write: E.NONE)
     desk.start(produce._append_all(desk.broker, None, [write], {}))
     assert partition.log_end_offset == 0, "a worker is at it"

@@ -9,7 +9,7 @@ import pytest
 from ottla.broker.log import checkpointer
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.checkpoints import decode_offsets, encode_offsets
-from ottla.broker.log.offset_table import OffsetTable
+from ottla.broker.log.offset_checkpoint_file import OffsetCheckpointFile
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import SHARE_US, Turns
 
@@ -288,7 +288,7 @@ def test_a_round_that_is_stopped_writes_nothing(many, monkeypatch):
 
 
 def test_a_table_has_the_content_of_what_it_holds():
-    table = OffsetTable()
+    table = OffsetCheckpointFile()
     table.load({("a", 0): 1, ("b-c", 3): 7})
     table["a", 0] = 5
     table["d", 1] = 2

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from ottla.broker.log.cleaner import LogCleaner
-from ottla.broker.log.producers import Producers
+from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.log.recovery import replay
 from ottla.broker.log.results import Limit
 from ottla.protocol.batch import iter_batches, iter_records, read_marker
@@ -161,7 +161,7 @@ def check_records(before, after, end_offset, now_ms):
 def state(partition_or_producers):
     """Of the last batch all but its timestamp, for which a snapshot has the producer's."""
     producers = partition_or_producers
-    if not isinstance(producers, Producers):
+    if not isinstance(producers, ProducerStateManager):
         producers = producers.producers()
     result = {}
     for producer in producers:
@@ -212,7 +212,7 @@ def test_history(broker, produce, transactor, seed):
     history.clean(RETENTION_MS, 50)
 
     # A replay of what is left ends where the live partition is.
-    replayed = Producers()
+    replayed = ProducerStateManager()
     for header, batch in history.partition.scan(0):
         replay(replayed, header, batch)
     assert_reloaded(state(replayed), state(history.partition))

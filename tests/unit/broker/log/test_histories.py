@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.log.producers import Producers
+from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.log.recovery import replay
 from ottla.broker.log.results import Limit
 from ottla.protocol.batch import iter_batches, iter_records, read_marker
@@ -103,7 +103,7 @@ class History:
 
 def state(partition_or_producers, last_batch_only=False):
     producers = partition_or_producers
-    if not isinstance(producers, Producers):
+    if not isinstance(producers, ProducerStateManager):
         producers = producers.producers()
     result = {}
     for producer in producers:
@@ -150,7 +150,7 @@ def test_history(broker, produce, transactor, steps):
     assert committed_records(partition) == [record.offset for record in scanned.records("read_committed")]
 
     # A replay of the whole log ends where the live partition is.
-    replayed = Producers()
+    replayed = ProducerStateManager()
     for header, batch in partition.scan(0):
         replay(replayed, header, batch)
     assert state(replayed, last_batch_only=True) == state(partition, last_batch_only=True)

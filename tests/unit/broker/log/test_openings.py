@@ -6,7 +6,7 @@ import os
 import pytest
 
 from ottla.broker.log import manager
-from ottla.broker.log.producers import SNAPSHOT_SLICE
+from ottla.broker.log.producer_state_manager import SNAPSHOT_SLICE
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
@@ -38,7 +38,7 @@ def ahead(broker, topic_id=TOPIC_ID):
 
 def state_of(partition):
     known = {producer.producer_id: producer.known() for producer in partition.producers()}
-    return known, dict(partition._producers.open_transactions), partition.last_stable_offset
+    return known, dict(partition._producers.ongoing_txns), partition.last_stable_offset
 
 
 def test_a_million_producers_would_be_read_in_parts_of_a_share(crowded):

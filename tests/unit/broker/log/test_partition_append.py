@@ -196,8 +196,8 @@ def test_the_last_stable_offset_stands_at_the_earliest_open_transaction(broker, 
     two.send(2)
     produce(partition)
     assert partition.last_stable_offset == 1
-    assert partition.transaction_is_open(1, 0)
-    assert not partition.transaction_is_open(1, 1)
+    assert partition.has_ongoing_transaction(1, 0)
+    assert not partition.has_ongoing_transaction(1, 1)
     one.end(commit=True)
     assert partition.last_stable_offset == 2
     two.end(commit=False)

@@ -36,7 +36,7 @@ def test_everything_survives_a_kill(broker, produce, transactor):
     assert not broker.manager.clean_start
     assert partition.log_end_offset == 7
     assert partition.last_stable_offset == 5
-    assert partition.transaction_is_open(1, 0)
+    assert partition.has_ongoing_transaction(1, 0)
     producer.partition = partition
     assert producer.send().base_offset == 7
 

@@ -198,7 +198,7 @@ def test_open_transaction_holds_the_stable_offset_at_the_log_start_until_its_mar
     assert partition.last_stable_offset == 3
     clean_up(broker)
     assert bases(partition) == [3, 4]
-    assert partition.transaction_is_open(7, 0)
+    assert partition.has_ongoing_transaction(7, 0)
     assert partition.append_marker(7, 0, False, 0, 0).error is ErrorCode.NONE
     assert partition.last_stable_offset == 6
     assert partition.read(3, 1000, limit=Limit.STABLE).aborted == [(7, 1)]

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.log import producers as producers_module
+from ottla.broker.log import producer_state_manager as producers_module
 from ottla.broker.log import snapshot_writer
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ErrorCode

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ottla.broker.log.segment import Segment
+from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.segment_index import SegmentIndex
 from ottla.broker.log.stored_index import StoredIndex, Unsound
 from ottla.broker.ports.disk import RealDisk, RealFile
@@ -133,6 +133,6 @@ def test_a_segment_without_index_files_gets_them_again(tmp_path, broker, produce
     broker.start()
     assert broker.partition(segment_bytes=600).read(1, 1).records
     assert (broker.path() / f"{0:020d}.index").exists()
-    segment = Segment(RealDisk(), str(broker.path()), 0, 4096, size_bytes=99)
+    segment = LogSegment(RealDisk(), str(broker.path()), 0, 4096, size_bytes=99)
     assert isinstance(segment.index, StoredIndex)
     segment.close()

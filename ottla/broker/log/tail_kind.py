@@ -20,25 +20,25 @@ _MIN_BATCH_LENGTH = HEADER_SIZE - 12
 _MAX_AHEAD = 2**31
 
 
-class Tail(Enum):
-    """What stands from a bad batch to the end of its file."""
+class TailKind(Enum):
+    """What stands from a bad batch to the end of its file: it decides whether recovery may cut the log there."""
 
     TORN = "a write that was cut short"
     LOST_PAGES = "pages of zeros that a power loss left"
     DAMAGE = "damage that no crash leaves"
 
 
-def classify_tail(file: File, bad: BadBatch, least_offset: int) -> Tail:
+def classify_tail(file: File, bad: BadBatch, least_offset: int) -> TailKind:
     """Judge the bytes from `bad.position` on; batches behind it count if their offsets are at least `least_offset`."""
     if _has_lost_page(file, bad.position):
-        return Tail.LOST_PAGES
+        return TailKind.LOST_PAGES
     # Complete, with a right CRC, and yet out of place: no torn write looks so. The base offset is outside the CRC.
     head = file.pread(HEADER_SIZE, bad.position)
     if len(head) == HEADER_SIZE and _is_sound(file, read_header(head), bad.position):
-        return Tail.DAMAGE
+        return TailKind.DAMAGE
     if _has_sound_batch(file, bad.position + 1, least_offset):
-        return Tail.DAMAGE
-    return Tail.TORN
+        return TailKind.DAMAGE
+    return TailKind.TORN
 
 
 def _has_lost_page(file: File, position: int) -> bool:

@@ -1,4 +1,7 @@
-"""The segments of one partition in order: appending at the end, reading anywhere. shell"""
+"""The segments of one log in order: appending at the end, reading anywhere. shell
+
+Source: Kafka's `LogSegments`, and the part of `LocalLog` that appends, rolls and reads.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator, Sequence
@@ -6,7 +9,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from ottla.broker.log.batches import BadBatch, iter_file
-from ottla.broker.log.segment import Segment
+from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import Buffer, Disk
 from ottla.broker.ports.slices import FileSlice
@@ -29,12 +32,15 @@ class Chunk(NamedTuple):
     """Whole batches of one segment from byte `position` on: their bytes, or where to take them from."""
 
     data: bytes | FileSlice
-    segment: Segment
+    segment: LogSegment
     position: int
 
 
-class Segments:
-    """At least one segment; the last one is active. `end_offset` is the log end offset."""
+class LogSegments:
+    """The segments of one log, at least one; the last one is active: only it is appended to.
+
+    `end_offset` is the log end offset. `replaced` counts how often segments were replaced or removed.
+    """
 
     __slots__ = (
         "_aborting",
@@ -49,7 +55,7 @@ class Segments:
         "replaced",
     )
 
-    def __init__(self, disk: Disk, directory: str, segments: list[Segment], end_offset: int) -> None:
+    def __init__(self, disk: Disk, directory: str, segments: list[LogSegment], end_offset: int) -> None:
         self._disk = disk
         self._directory = directory
         self._segments = segments
@@ -57,14 +63,14 @@ class Segments:
         self.active = segments[-1]
         self.end_offset = end_offset
         # Offset -> where its batch stands. Readers go on where they stopped, so most reads need no search.
-        self._hints: dict[int, tuple[Segment, int]] = {}
+        self._hints: dict[int, tuple[LogSegment, int]] = {}
         # How often segments were replaced or removed: who walks over them has to look anew.
         self.replaced = 0
         # The sealed segments that have aborted transactions, as of this number of replacements and of segments.
-        self._aborting: list[Segment] = []
+        self._aborting: list[LogSegment] = []
         self._aborting_at = (-1, -1)
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[LogSegment]:
         return iter(self._segments)
 
     def __len__(self) -> int:
@@ -85,11 +91,11 @@ class Segments:
         self.active.append(batch, size_bytes, last_offset, max_timestamp_ms)
         self.end_offset = last_offset + 1
 
-    def roll(self, now_ms: int, settings: PartitionSettings) -> Segment:
+    def roll(self, now_ms: int, settings: PartitionSettings) -> LogSegment:
         """Seal the active segment and begin a new one at the end; the sealed one."""
         sealed = self.active
         sealed.seal()
-        self.active = Segment(
+        self.active = LogSegment(
             self._disk, self._directory, self.end_offset, settings.index_interval_bytes, created_ms=now_ms
         )
         self._segments.append(self.active)
@@ -177,7 +183,7 @@ class Segments:
         active = self.active
         return active.none_aborted(offset) and (offset >= active.base_offset or len(self._with_aborted(offset)) == 1)
 
-    def _with_aborted(self, offset: int) -> list[Segment]:
+    def _with_aborted(self, offset: int) -> list[LogSegment]:
         """Those from `offset` on that may have aborted transactions: the active one, and few or many of the others."""
         state = self.replaced, len(self._segments)
         if state != self._aborting_at:
@@ -208,12 +214,12 @@ class Segments:
                     return
                 offset = max(offset, self._next_base(segment))
 
-    def ending_behind(self, offset: int) -> list[Segment]:
+    def ending_behind(self, offset: int) -> list[LogSegment]:
         """The segments that hold something at or behind `offset`; always the active one."""
         return self._segments[min(bisect_right(self._bases, offset), len(self._bases)) - 1 :]
 
-    def _locate(self, offset: int) -> tuple[Segment, int]:
-        """Segment and position of the batch that holds `offset`, or of the next one (compaction leaves gaps)."""
+    def _locate(self, offset: int) -> tuple[LogSegment, int]:
+        """Segment and position of the batch that holds `offset`, or of the next one: compaction leaves gaps."""
         hint = self._hints.get(offset)
         if hint is not None and hint[1] < hint[0].size_bytes:
             return hint
@@ -227,7 +233,7 @@ class Segments:
         self._remember(offset, segment, position)
         return segment, position
 
-    def _position_in(self, segment: Segment, upper: int) -> int:
+    def _position_in(self, segment: LogSegment, upper: int) -> int:
         """Where offset `upper` begins in `segment`; its size if it lies behind."""
         if upper >= self._next_base(segment):
             return segment.size_bytes
@@ -238,12 +244,12 @@ class Segments:
         self._remember(upper, segment, position)
         return position
 
-    def _next_base(self, segment: Segment) -> int:
+    def _next_base(self, segment: LogSegment) -> int:
         if segment is self.active:
             return self.end_offset
         return self._bases[bisect_right(self._bases, segment.base_offset)]
 
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+    def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
         hints = self._hints
         if len(hints) >= _HINTS_MAX:
             hints.clear()
@@ -251,17 +257,17 @@ class Segments:
 
     # --- compaction -----------------------------------------------------------------------------------------------
 
-    def sealed(self) -> list[Segment]:
+    def sealed(self) -> list[LogSegment]:
         """All but the active one."""
         return self._segments[:-1]
 
-    def holds(self, group: Sequence[Segment]) -> bool:
+    def holds(self, group: Sequence[LogSegment]) -> bool:
         """Whether these sealed segments stand here, one behind the other."""
         at = bisect_left(self._bases, group[0].base_offset)
         there = self._segments[at : min(at + len(group), len(self._segments) - 1)]
         return len(there) == len(group) and all(a is b for a, b in zip(there, group, strict=True))
 
-    def replace(self, group: Sequence[Segment], segment: Segment) -> None:
+    def replace(self, group: Sequence[LogSegment], segment: LogSegment) -> None:
         """Put one segment in the place of a `group` that this log `holds`."""
         at = self._segments.index(group[0])
         self._segments[at : at + len(group)] = [segment]
@@ -271,7 +277,7 @@ class Segments:
 
     # --- retention ------------------------------------------------------------------------------------------------
 
-    def remove_first(self, count: int) -> list[Segment]:
+    def remove_first(self, count: int) -> list[LogSegment]:
         """Take the oldest segments out of the log; the active one stays. Their files are the caller's."""
         removed = self._segments[:count]
         del self._segments[:count]

@@ -13,8 +13,8 @@ NO_OFFSET = -1
 SEQUENCES = 2**31
 
 
-class KnownBatch(NamedTuple):
-    """One of the last batches of a producer. `timestamp_ms` is the batch's largest."""
+class BatchMetadata(NamedTuple):
+    """One of the last batches that a producer wrote. `timestamp_ms` is the largest timestamp of its records."""
 
     last_sequence: int
     last_offset: int
@@ -30,18 +30,28 @@ class KnownBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-class Producer:
-    """What a partition knows of one producer id; -1 means none in every number."""
+class ProducerStateEntry:
+    """What a partition knows of one producer id: its epoch, its last batches, the transaction it has open here.
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "producer_id", "transaction_start")
+    -1 stands for none in every number. `batches` are the last five of its epoch, oldest first.
+    """
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "epoch",
+        "last_timestamp_ms",
+        "producer_id",
+    )
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.epoch = NO_EPOCH
         self.coordinator_epoch = -1
         self.last_timestamp_ms = -1
-        self.transaction_start = NO_OFFSET
-        self.batches: list[KnownBatch] = []
+        self.current_txn_first_offset = NO_OFFSET
+        self.batches: list[BatchMetadata] = []
 
     @property
     def last_sequence(self) -> int:
@@ -51,33 +61,36 @@ class Producer:
     def last_data_offset(self) -> int:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
+    def find_duplicate_batch(self, header: BatchHeader) -> BatchMetadata | None:
+        """The batch that the producer has written with these sequences, if it is one of those that are remembered."""
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last and batch.first_sequence == first:
+                return batch
+        return None
+
     def known(self) -> tuple[object, ...]:
         """All of it as a value, for comparing a replay with the live state."""
         batches = tuple(self.batches)
-        return self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.transaction_start, batches
+        return self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.current_txn_first_offset, batches
 
 
-class Verdict(NamedTuple):
-    """NONE: append. NONE with `duplicate`: answer as the original was answered. Else: refuse."""
+class AppendDecision(NamedTuple):
+    """Whether a batch or a marker may be appended.
+
+    `error` NONE says that it may; NONE with `duplicate` that it stands there already, and is answered as the original
+    was. Any other error is the answer.
+    """
 
     error: ErrorCode
     message: str | None = None
-    duplicate: KnownBatch | None = None
+    duplicate: BatchMetadata | None = None
 
 
-ACCEPTED = Verdict(NO_ERROR)
+ACCEPTED = AppendDecision(NO_ERROR)
 
 
-def find_duplicate(producer: Producer, header: BatchHeader) -> KnownBatch | None:
-    """The batch that the producer has written with these sequences."""
-    first, last = header.base_sequence, header.last_sequence
-    for batch in producer.batches:
-        if batch.last_sequence == last and batch.first_sequence == first:
-            return batch
-    return None
-
-
-def is_reuse(producer: Producer, base_sequence: int, header: BatchHeader) -> bool:
+def is_reuse(producer: ProducerStateEntry, base_sequence: int, header: BatchHeader) -> bool:
     """Whether the sequence, of a transactional batch, was used before the last marker of its producer."""
     if producer.epoch != header.producer_epoch or not header.is_transactional or producer.coordinator_epoch < 0:
         return False  # another epoch, or no marker yet
@@ -86,17 +99,17 @@ def is_reuse(producer: Producer, base_sequence: int, header: BatchHeader) -> boo
     return ended is not None and decrement_sequence(ended, base_sequence) < SEQUENCES // 2
 
 
-def _ended_sequence(producer: Producer) -> int | None:
+def _ended_sequence(producer: ProducerStateEntry) -> int | None:
     """The last sequence that was written before the open transaction, or at all; None if it is not known any more."""
-    start = producer.transaction_start
+    start = producer.current_txn_first_offset
     before = (batch.last_sequence for batch in reversed(producer.batches) if start < 0 or batch.last_offset < start)
     return next(before, None)
 
 
-def reused(producer: Producer, header: BatchHeader, duplicate: KnownBatch | None) -> Verdict:
+def reused(producer: ProducerStateEntry, header: BatchHeader, duplicate: BatchMetadata | None) -> AppendDecision:
     """The refusal of such a batch: the code with which clients begin a new epoch, and go on."""
     those = f"the batch at offset {duplicate.first_offset}" if duplicate else "batches of other counts"
-    return Verdict(
+    return AppendDecision(
         ErrorCode.UNKNOWN_PRODUCER_ID,
         f"producer {producer.producer_id} at epoch {producer.epoch} sent sequences {header.base_sequence} to "
         f"{header.last_sequence} once more, behind the marker of the transaction that wrote up to "
@@ -104,17 +117,17 @@ def reused(producer: Producer, header: BatchHeader, duplicate: KnownBatch | None
     )
 
 
-def following(producer: Producer, header: BatchHeader) -> Verdict:
+def following(producer: ProducerStateEntry, header: BatchHeader) -> AppendDecision:
     """The refusal of what was on its way behind such a batch, with the same code: a client that is told of a gap keeps
     the batch to send it again, in a transaction that it must abort."""
-    return Verdict(
+    return AppendDecision(
         ErrorCode.UNKNOWN_PRODUCER_ID,
         f"producer {producer.producer_id} at epoch {producer.epoch} sent sequences {header.base_sequence} to "
         f"{header.last_sequence} behind others, refused, that it had used before the marker of its last transaction",
     )
 
 
-def sequence_gap(producer: Producer, epoch: int, first_sequence: int) -> str | None:
+def sequence_gap(producer: ProducerStateEntry, epoch: int, first_sequence: int) -> str | None:
     """What is wrong with the first sequence of a batch, None if nothing is."""
     if producer.epoch == NO_EPOCH:
         return None

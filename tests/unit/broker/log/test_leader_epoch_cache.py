@@ -1,17 +1,17 @@
-from ottla.broker.log.epochs import LeaderEpochs
+from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 
 
 def test_an_epoch_begins_with_its_first_batch():
-    epochs = LeaderEpochs()
+    epochs = LeaderEpochCache()
     epochs.assign(1, 0)
     epochs.assign(1, 5)
     epochs.assign(3, 8)
     assert epochs.entries == [(1, 0), (3, 8)]
-    assert epochs.latest == 3
+    assert epochs.latest_epoch == 3
 
 
 def test_entries_that_contradict_a_new_one_go():
-    epochs = LeaderEpochs([(1, 0), (3, 8), (4, 12)])
+    epochs = LeaderEpochCache([(1, 0), (3, 8), (4, 12)])
     epochs.assign(3, 9)
     assert epochs.entries == [(1, 0), (3, 9)]
     epochs.assign(5, 9)
@@ -19,7 +19,7 @@ def test_entries_that_contradict_a_new_one_go():
 
 
 def test_changes_are_marked():
-    epochs = LeaderEpochs([(1, 0)])
+    epochs = LeaderEpochCache([(1, 0)])
     assert not epochs.changed
     epochs.assign(1, 7)
     epochs.assign(-1, 7)
@@ -37,30 +37,30 @@ def test_changes_are_marked():
 
 
 def test_end_offsets():
-    epochs = LeaderEpochs([(2, 10), (4, 20), (5, 30)])
-    assert epochs.end_offset_of(5, 44) == (5, 44)
-    assert epochs.end_offset_of(4, 44) == (4, 30)
-    assert epochs.end_offset_of(3, 44) == (2, 20)
-    assert epochs.end_offset_of(1, 44) == (1, 10)
-    assert epochs.end_offset_of(6, 44) == (-1, -1)
-    assert epochs.end_offset_of(-1, 44) == (-1, -1)
-    assert LeaderEpochs().end_offset_of(0, 44) == (-1, -1)
+    epochs = LeaderEpochCache([(2, 10), (4, 20), (5, 30)])
+    assert epochs.end_offset_for(5, 44) == (5, 44)
+    assert epochs.end_offset_for(4, 44) == (4, 30)
+    assert epochs.end_offset_for(3, 44) == (2, 20)
+    assert epochs.end_offset_for(1, 44) == (1, 10)
+    assert epochs.end_offset_for(6, 44) == (-1, -1)
+    assert epochs.end_offset_for(-1, 44) == (-1, -1)
+    assert LeaderEpochCache().end_offset_for(0, 44) == (-1, -1)
 
 
 def test_epochs_of_offsets():
-    epochs = LeaderEpochs([(2, 10), (4, 20)])
-    assert [epochs.epoch_of(offset) for offset in (9, 10, 19, 20, 99)] == [-1, 2, 2, 4, 4]
+    epochs = LeaderEpochCache([(2, 10), (4, 20)])
+    assert [epochs.epoch_for_offset(offset) for offset in (9, 10, 19, 20, 99)] == [-1, 2, 2, 4, 4]
 
 
 def test_truncation_from_the_end_drops_what_begins_there():
-    epochs = LeaderEpochs([(2, 10), (4, 20), (5, 30)])
+    epochs = LeaderEpochCache([(2, 10), (4, 20), (5, 30)])
     epochs.truncate_from_end(20)
     assert epochs.entries == [(2, 10)]
-    assert epochs.latest == 2
+    assert epochs.latest_epoch == 2
 
 
 def test_truncation_from_the_start_keeps_the_epoch_that_holds_it():
-    epochs = LeaderEpochs([(2, 10), (4, 20), (5, 30)])
+    epochs = LeaderEpochCache([(2, 10), (4, 20), (5, 30)])
     epochs.truncate_from_start(25)
     assert epochs.entries == [(4, 25), (5, 30)]
     epochs.truncate_from_start(30)

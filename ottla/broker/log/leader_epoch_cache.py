@@ -14,15 +14,18 @@ _EPOCH = itemgetter(0)
 _START = itemgetter(1)
 
 
-class LeaderEpochs:
-    """(epoch, start offset), both strictly ascending. `changed`: they are not what was loaded or `saved` last."""
+class LeaderEpochCache:
+    """The leader epochs of one log, each with the offset at which it began; both ascend strictly.
 
-    __slots__ = ("_entries", "_saved", "changed", "latest")
+    `changed` says that they are not what was loaded or `saved` last.
+    """
+
+    __slots__ = ("_entries", "_saved", "changed", "latest_epoch")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[tuple[int, int]] = []
         self._saved: list[tuple[int, int]] = []
-        self.latest = UNDEFINED_EPOCH
+        self.latest_epoch = UNDEFINED_EPOCH
         for epoch, start in entries:
             self.assign(epoch, start)
         self.saved()
@@ -68,12 +71,12 @@ class LeaderEpochs:
             del self._entries[: gone - 1]
             self._mark()
 
-    def epoch_of(self, offset: int) -> int:
+    def epoch_for_offset(self, offset: int) -> int:
         """Epoch of the batch at `offset`, -1 if unknown."""
         at = bisect_right(self._entries, offset, key=_START)
         return self._entries[at - 1][0] if at else UNDEFINED_EPOCH
 
-    def end_offset_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(largest known epoch <= `epoch`, its end offset); (-1, -1) where Kafka answers "undefined"."""
         entries = self._entries
         if epoch == UNDEFINED_EPOCH or not entries or epoch > entries[-1][0]:
@@ -84,6 +87,6 @@ class LeaderEpochs:
         return (entries[above - 1][0] if above else epoch), entries[above][1]
 
     def _mark(self) -> None:
-        self.latest = self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
+        self.latest_epoch = self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
         # The epoch of an empty log goes and comes again at every start, and its file need not be written for that.
         self.changed = self._entries != self._saved

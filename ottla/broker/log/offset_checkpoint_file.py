@@ -1,12 +1,19 @@
-"""One offset per partition, as a checkpoint file holds them: what changed is encoded, the rest is at hand. pure"""
+"""One offset per partition, as a checkpoint file holds them: what changed is encoded, the rest is at hand. pure
+
+Source: Kafka's `OffsetCheckpointFile`.
+"""
 
 from collections.abc import Mapping
 
 from ottla.broker.log.checkpoints import TopicPartition, encode_lines, encode_offset
 
 
-class OffsetTable:
-    """With thousands of partitions of which few move, a checkpoint costs little more than joining its lines."""
+class OffsetCheckpointFile:
+    """What stands in, say, `recovery-point-offset-checkpoint`: an offset for each partition of a log directory.
+
+    The line of each is kept encoded: with thousands of partitions of which few move, writing the file anew costs little
+    more than joining its lines.
+    """
 
     __slots__ = ("_lines", "_offsets")
 

@@ -21,8 +21,11 @@ from ottla.protocol.steps import Steps, to_the_end
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
-class Segment:
-    """A segment on disk. `size_bytes` is that of its `.log`; `has_aborted_file` says whether a `.txnindex` exists."""
+class LogSegment:
+    """One segment on disk, from `base_offset` on, as `<20-digit base offset>.log` and the index files beside it.
+
+    `size_bytes` is that of its `.log`; `has_aborted_file` says whether a `.txnindex` exists.
+    """
 
     __slots__ = (
         "_aborted",
@@ -126,7 +129,7 @@ class Segment:
         self.aborted.append(aborted)
         self.indexes_saved = False
 
-    def roll_is_due(
+    def should_roll(
         self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int, settings: PartitionSettings
     ) -> bool:
         """Whether this batch belongs into the next segment (`LogSegment.shouldRoll`)."""

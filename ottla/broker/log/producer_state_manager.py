@@ -1,4 +1,4 @@
-"""Producer state of one partition: who may append what, and which transactions are open. pure
+"""The producer state of one partition: who may append what, and which transactions are open. pure
 
 Rules
 
@@ -29,13 +29,12 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from ottla.broker.log.sequences import (
+from ottla.broker.log.producer_state_entry import (
     ACCEPTED,
     NO_OFFSET,
-    KnownBatch,
-    Producer,
-    Verdict,
-    find_duplicate,
+    AppendDecision,
+    BatchMetadata,
+    ProducerStateEntry,
     following,
     is_reuse,
     reused,
@@ -53,30 +52,34 @@ MAX_EPOCH = 2**15 - 1
 TRANSACTION_VERSION_2 = 2
 
 
-class Origin(Enum):
-    """Who appends: a client, one of our coordinators."""
+class AppendOrigin(Enum):
+    """Who appends: a client, or a coordinator of this broker, whose batches carry no sequences to check."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
 
 
-_CLIENT: Final = Origin.CLIENT
+_CLIENT: Final = AppendOrigin.CLIENT
 
 
-class Verification(NamedTuple):
-    """A producer whose transactional batches are being verified here (Kafka's `VerificationStateEntry`).
+class VerificationStateEntry(NamedTuple):
+    """A producer of which transactional batches are being verified with its coordinator (KIP-890).
 
-    `moves_epochs`: its client speaks transactions V2, so that each transaction has an epoch of its own.
+    `lowest_sequence` is that of the batches that were verified; what lies above it must not be appended before it.
+    `supports_epoch_bump`: its client speaks transactions V2, so that each transaction has an epoch of its own.
     """
 
     epoch: int
     lowest_sequence: int
     began_ms: int
-    moves_epochs: bool
+    supports_epoch_bump: bool
 
 
-class CompletedTransaction(NamedTuple):
-    """A transaction that a marker ended. `last_stable_offset` is the one that a `.txnindex` entry stores."""
+class CompletedTxn(NamedTuple):
+    """A transaction that a marker has ended, from its first offset to that of the marker.
+
+    `last_stable_offset` is what readers could see when the marker was written, as a `.txnindex` entry stores it.
+    """
 
     producer_id: int
     first_offset: int
@@ -90,34 +93,46 @@ class CompletedTransaction(NamedTuple):
         return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
 
 
-_NO_BATCH = KnownBatch(-1, NO_OFFSET, 0, -1)
+_NO_BATCH = BatchMetadata(-1, NO_OFFSET, 0, -1)
 
 
-class Producers:
-    """The producers of one partition and its open transactions."""
+class ProducerStateManager:
+    """What a partition knows of its producers, and which of their transactions are open.
 
-    __slots__ = ("_by_id", "_ending", "_frozen", "_gone", "_order", "_verifications", "_walks", "open_transactions")
+    `ongoing_txns` maps first offset to producer id, the earliest transaction first.
+    """
+
+    __slots__ = (
+        "_by_id",
+        "_frozen",
+        "_gone",
+        "_order",
+        "_unreplicated_txns",
+        "_verifications",
+        "_walks",
+        "ongoing_txns",
+    )
 
     def __init__(self) -> None:
-        self._by_id: dict[int, Producer] = {}
+        self._by_id: dict[int, ProducerStateEntry] = {}
         # The same in the order in which they came, to be walked over many turns: to copy a million takes too long for
         # one. What expires while somebody walks stays in it until the next expiry, and is in the set.
-        self._order: list[Producer] = []
-        self._gone: set[Producer] = set()
+        self._order: list[ProducerStateEntry] = []
+        self._gone: set[ProducerStateEntry] = set()
         self._walks = 0
         # In memory only: after a restart every batch is verified anew.
-        self._verifications: dict[int, Verification] = {}
+        self._verifications: dict[int, VerificationStateEntry] = {}
         # First offset -> producer id. Appends come in offset order, so the first entry is the earliest.
-        self.open_transactions: OrderedDict[int, int] = OrderedDict()
+        self.ongoing_txns: OrderedDict[int, int] = OrderedDict()
         # While a snapshot is taken: what the producers that have changed since it began were then.
-        self._frozen: dict[Producer, ProducerEntry] | None = None
+        self._frozen: dict[ProducerStateEntry, ProducerEntry] | None = None
         # (first offset, marker offset) of transactions whose marker is not yet below the high watermark.
-        self._ending: list[tuple[int, int]] = []
+        self._unreplicated_txns: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterator[Producer]:
+    def __iter__(self) -> Iterator[ProducerStateEntry]:
         """In the order in which they came; others may append and expire in between."""
         by_id = self._by_id
         self._walks += 1
@@ -128,12 +143,12 @@ class Producers:
         finally:
             self._walks -= 1
 
-    def get(self, producer_id: int) -> Producer | None:
+    def get(self, producer_id: int) -> ProducerStateEntry | None:
         return self._by_id.get(producer_id)
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
-    def check_batch(self, header: BatchHeader, origin: Origin, refuse_reuse: bool = True) -> Verdict:
+    def check_batch(self, header: BatchHeader, origin: AppendOrigin, refuse_reuse: bool = True) -> AppendDecision:
         """Whether a data batch that carries a producer id may be appended.
 
         `refuse_reuse`: rule 4 holds (`transaction.sequence.reuse.refuse`).
@@ -141,7 +156,9 @@ class Producers:
         producer = self._by_id.get(header.producer_id)
         overtaking = self._overtaking(header, producer) if self._verifications and origin is _CLIENT else None
         if producer is None:
-            return ACCEPTED if overtaking is None else Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, overtaking)
+            if overtaking is None:
+                return ACCEPTED
+            return AppendDecision(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, overtaking)
         epoch = header.producer_epoch
         if epoch < producer.epoch:
             return _stale_epoch(producer, epoch)
@@ -149,55 +166,59 @@ class Producers:
             # What continues the sequence cannot be a duplicate, so the common case looks at one batch only.
             message = overtaking or sequence_gap(producer, epoch, header.base_sequence)
             if message is not None:
-                duplicate = find_duplicate(producer, header) if epoch == producer.epoch else None
+                duplicate = producer.find_duplicate_batch(header) if epoch == producer.epoch else None
                 if refuse_reuse and is_reuse(producer, header.base_sequence, header):
                     return reused(producer, header, duplicate)
                 if refuse_reuse and overtaking is not None and self._follows_reuse(producer, header):
                     return following(producer, header)
                 if duplicate is not None:
-                    return Verdict(NO_ERROR, None, duplicate)
-                return Verdict(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
-        if producer.transaction_start >= 0 and not header.is_transactional:
-            return Verdict(
+                    return AppendDecision(NO_ERROR, None, duplicate)
+                return AppendDecision(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+        if producer.current_txn_first_offset >= 0 and not header.is_transactional:
+            return AppendDecision(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {producer.producer_id} has a transaction open since offset {producer.transaction_start} "
-                "and sent a batch outside of it",
+                f"producer {producer.producer_id} has a transaction open since offset "
+                f"{producer.current_txn_first_offset} and sent a batch outside of it",
             )
         return ACCEPTED
 
     def check_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
-    ) -> Verdict:
+    ) -> AppendDecision:
         """Whether a marker may be appended. With transaction version 2 the marker carries a bumped epoch.
 
         An equal epoch is then the retry of a marker that was written (KIP-1228, KAFKA-19999), unless a transaction is
         open: it belongs to the next transaction of the same epoch, which a late marker must not end.
         """
-        producer = self._by_id.get(producer_id) or Producer(producer_id)
+        producer = self._by_id.get(producer_id) or ProducerStateEntry(producer_id)
         if producer_epoch < producer.epoch:
             return _stale_epoch(producer, producer_epoch)
         if (
             transaction_version >= TRANSACTION_VERSION_2
             and producer_epoch == producer.epoch
-            and producer.transaction_start >= 0
+            and producer.current_txn_first_offset >= 0
             and producer_epoch != MAX_EPOCH
         ):
-            return Verdict(
+            return AppendDecision(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"marker epoch {producer_epoch} of producer {producer_id} is not above that of its open transaction",
             )
         if coordinator_epoch < producer.coordinator_epoch:
-            return Verdict(
+            return AppendDecision(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"coordinator epoch {coordinator_epoch} for {producer_id} is below {producer.coordinator_epoch}",
             )
         return ACCEPTED
 
-    def _overtaking(self, header: BatchHeader, producer: Producer | None) -> str | None:
+    def _overtaking(self, header: BatchHeader, producer: ProducerStateEntry | None) -> str | None:
         verification = self._verifications.get(header.producer_id)
         if verification is None:
             return None
-        if verification.moves_epochs and header.base_sequence != 0 and (producer is None or not producer.batches):
+        if (
+            verification.supports_epoch_bump
+            and header.base_sequence != 0
+            and (producer is None or not producer.batches)
+        ):
             return f"producer {header.producer_id} begins with sequence {header.base_sequence} instead of 0"
         if header.base_sequence <= verification.lowest_sequence:
             return None
@@ -206,24 +227,24 @@ class Producers:
             f"{verification.lowest_sequence}, which begins its transaction"
         )
 
-    def _follows_reuse(self, producer: Producer, header: BatchHeader) -> bool:
+    def _follows_reuse(self, producer: ProducerStateEntry, header: BatchHeader) -> bool:
         """Whether what a batch has overtaken was refused: it was on its way behind it."""
         verification = self._verifications[header.producer_id]
         return verification.epoch == header.producer_epoch and is_reuse(producer, verification.lowest_sequence, header)
 
-    def transaction_is_open(self, producer_id: int, producer_epoch: int) -> bool:
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         producer = self._by_id.get(producer_id)
-        return producer is not None and producer.transaction_start >= 0 and producer.epoch == producer_epoch
+        return producer is not None and producer.current_txn_first_offset >= 0 and producer.epoch == producer_epoch
 
     # --- apply ----------------------------------------------------------------------------------------------------
 
-    def verification_began(
-        self, producer_id: int, epoch: int, first_sequence: int, now_ms: int, moves_epochs: bool = False
+    def maybe_create_verification_state_entry(
+        self, producer_id: int, epoch: int, first_sequence: int, now_ms: int, supports_epoch_bump: bool = False
     ) -> None:
         """A transactional batch is being verified; whether it will be found sound does not matter."""
         known = self._verifications.get(producer_id)
         if known is None:
-            known = Verification(epoch, first_sequence, now_ms, moves_epochs)
+            known = VerificationStateEntry(epoch, first_sequence, now_ms, supports_epoch_bump)
         elif epoch > known.epoch:
             known = known._replace(epoch=epoch, lowest_sequence=first_sequence)
         elif epoch == known.epoch and first_sequence < known.lowest_sequence:
@@ -242,13 +263,13 @@ class Producers:
             _enter_epoch(producer, header.producer_epoch)
         delta = header.last_offset_delta
         batches = producer.batches
-        batches.append(KnownBatch(header.last_sequence, base_offset + delta, delta, timestamp_ms))
+        batches.append(BatchMetadata(header.last_sequence, base_offset + delta, delta, timestamp_ms))
         if len(batches) > BATCHES_KEPT:
             del batches[0]
         producer.last_timestamp_ms = timestamp_ms
-        if header.attributes & TRANSACTIONAL and producer.transaction_start < 0:
-            producer.transaction_start = base_offset
-            self.open_transactions[base_offset] = producer_id
+        if header.attributes & TRANSACTIONAL and producer.current_txn_first_offset < 0:
+            producer.current_txn_first_offset = base_offset
+            self.ongoing_txns[base_offset] = producer_id
         if self._verifications and header.is_transactional:
             self._verifications.pop(header.producer_id, None)
 
@@ -260,7 +281,7 @@ class Producers:
         commit: bool,
         offset: int,
         timestamp_ms: int,
-    ) -> CompletedTransaction | None:
+    ) -> CompletedTxn | None:
         """A marker was written at `offset`; the transaction that it ended, if one was open."""
         producer = self._by_id.get(producer_id)
         if producer is None:
@@ -268,19 +289,19 @@ class Producers:
         elif self._frozen is not None:
             self._keep_for_snapshot(producer)
         verification = self._verifications.get(producer_id)
-        if verification is not None and not (verification.moves_epochs and verification.epoch == producer_epoch):
+        if verification is not None and not (verification.supports_epoch_bump and verification.epoch == producer_epoch):
             del self._verifications[producer_id]
         completed = None
-        first_offset = producer.transaction_start
+        first_offset = producer.current_txn_first_offset
         if first_offset >= 0:
-            del self.open_transactions[first_offset]
-            stable = next(iter(self.open_transactions), offset + 1)
-            completed = CompletedTransaction(producer_id, first_offset, offset, not commit, stable)
-            insort(self._ending, (first_offset, offset))
+            del self.ongoing_txns[first_offset]
+            stable = next(iter(self.ongoing_txns), offset + 1)
+            completed = CompletedTxn(producer_id, first_offset, offset, not commit, stable)
+            insort(self._unreplicated_txns, (first_offset, offset))
         _enter_epoch(producer, producer_epoch)
         producer.coordinator_epoch = coordinator_epoch
         producer.last_timestamp_ms = timestamp_ms
-        producer.transaction_start = NO_OFFSET
+        producer.current_txn_first_offset = NO_OFFSET
         return completed
 
     def apply_emptied_marker(self, producer_id: int, producer_epoch: int, timestamp_ms: int) -> None:
@@ -294,25 +315,25 @@ class Producers:
             _enter_epoch(producer, producer_epoch)
         producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp_ms)
 
-    def high_watermark_moved(self, high_watermark: int) -> None:
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Transactions whose marker is below the high watermark no longer hold the last stable offset back."""
-        if self._ending:
-            self._ending = [ending for ending in self._ending if ending[1] >= high_watermark]
+        if self._unreplicated_txns:
+            self._unreplicated_txns = [ending for ending in self._unreplicated_txns if ending[1] >= high_watermark]
 
-    def log_start_moved(self, log_start_offset: int) -> None:
+    def on_log_start_offset_updated(self, log_start_offset: int) -> None:
         """Transactions that ended below the start of the log no longer hold the last stable offset back."""
-        if self._ending:
-            self._ending = [ending for ending in self._ending if ending[1] >= log_start_offset]
+        if self._unreplicated_txns:
+            self._unreplicated_txns = [ending for ending in self._unreplicated_txns if ending[1] >= log_start_offset]
 
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction whose outcome is not decided and durable."""
-        opened = next(iter(self.open_transactions), None)
-        if not self._ending:
+        opened = next(iter(self.ongoing_txns), None)
+        if not self._unreplicated_txns:
             return opened
-        ending = self._ending[0][0]
+        ending = self._unreplicated_txns[0][0]
         return ending if opened is None else min(ending, opened)
 
-    def expire(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
+    def remove_expired_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
         """Forget producers without an open transaction that were quiet for so long, by record timestamps.
 
         Yields how many after every `EXPIRY_SLICE` producers that were looked at; others may append in between.
@@ -323,10 +344,10 @@ class Producers:
         while at < len(order):
             some = order[at : at + EXPIRY_SLICE]
             known = [producer for producer in some if by_id.get(producer.producer_id) is producer]
-            left = [each for each in known if each.transaction_start >= 0 or each.last_timestamp_ms > limit_ms]
+            left = [each for each in known if each.current_txn_first_offset >= 0 or each.last_timestamp_ms > limit_ms]
             if len(left) < len(known):
                 for producer in known:
-                    if producer.transaction_start < 0 and producer.last_timestamp_ms <= limit_ms:
+                    if producer.current_txn_first_offset < 0 and producer.last_timestamp_ms <= limit_ms:
                         del by_id[producer.producer_id]
             if self._frozen is not None or self._walks:
                 if len(left) < len(known):
@@ -350,7 +371,7 @@ class Producers:
 
     def freeze(self) -> Iterator[list[ProducerEntry]]:
         """The entries of all producers as they are now, slice by slice; others may append in between, until `thaw`."""
-        kept: dict[Producer, ProducerEntry] = {}
+        kept: dict[ProducerStateEntry, ProducerEntry] = {}
         self._frozen = kept
         gone = frozenset(self._gone)
         order, end = self._order, len(self._order)
@@ -367,12 +388,12 @@ class Producers:
         """The snapshot is taken, or given up."""
         self._frozen = None
 
-    def _add(self, producer_id: int) -> Producer:
-        producer = self._by_id[producer_id] = Producer(producer_id)
+    def _add(self, producer_id: int) -> ProducerStateEntry:
+        producer = self._by_id[producer_id] = ProducerStateEntry(producer_id)
         self._order.append(producer)
         return producer
 
-    def _keep_for_snapshot(self, producer: Producer) -> None:
+    def _keep_for_snapshot(self, producer: ProducerStateEntry) -> None:
         if self._frozen is not None and producer not in self._frozen:
             self._frozen[producer] = _entry(producer)
 
@@ -383,41 +404,41 @@ class Producers:
         """
         opened: list[tuple[int, int]] = []
         for entry in entries:
-            transaction_start = entry.current_txn_first_offset
-            if transaction_start < 0 and now_ms - entry.timestamp >= expiration_ms:
+            first_offset = entry.current_txn_first_offset
+            if first_offset < 0 and now_ms - entry.timestamp >= expiration_ms:
                 continue
             producer = self._by_id.get(entry.producer_id) or self._add(entry.producer_id)
             producer.epoch = entry.producer_epoch
             producer.coordinator_epoch = entry.coordinator_epoch
             producer.last_timestamp_ms = entry.timestamp
-            producer.transaction_start = transaction_start
+            producer.current_txn_first_offset = first_offset
             if entry.last_offset >= 0:
-                batch = KnownBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+                batch = BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
                 producer.batches = [batch]
-            if transaction_start >= 0:
-                opened.append((transaction_start, entry.producer_id))
+            if first_offset >= 0:
+                opened.append((first_offset, entry.producer_id))
         opened.sort()
         return opened
 
     def load_open(self, opened: Iterable[tuple[int, int]]) -> None:
         """Take over open transactions, in the order of their first offsets."""
-        self.open_transactions.update(opened)
+        self.ongoing_txns.update(opened)
 
 
-def _stale_epoch(producer: Producer, epoch: int) -> Verdict:
-    return Verdict(
+def _stale_epoch(producer: ProducerStateEntry, epoch: int) -> AppendDecision:
+    return AppendDecision(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"epoch {epoch} of producer {producer.producer_id} is below {producer.epoch}",
     )
 
 
-def _enter_epoch(producer: Producer, epoch: int) -> None:
+def _enter_epoch(producer: ProducerStateEntry, epoch: int) -> None:
     if producer.epoch != epoch:
         producer.epoch = epoch
         producer.batches = []
 
 
-def _entry(producer: Producer) -> ProducerEntry:
+def _entry(producer: ProducerStateEntry) -> ProducerEntry:
     last_sequence, last_offset, offset_delta, _ = producer.batches[-1] if producer.batches else _NO_BATCH
     return ProducerEntry(
         producer.producer_id,
@@ -427,5 +448,5 @@ def _entry(producer: Producer) -> ProducerEntry:
         offset_delta,
         producer.last_timestamp_ms,
         producer.coordinator_epoch,
-        producer.transaction_start,
+        producer.current_txn_first_offset,
     )

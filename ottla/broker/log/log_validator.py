@@ -1,6 +1,6 @@
-"""What a topic's settings demand of a produced batch. pure
+"""Holds a produced batch against the settings of its topic: sizes, timestamps, keys, codec. pure
 
-Source: Kafka's `UnifiedLog.analyzeAndValidateRecords`, `LogValidator`. What depends on the bytes alone is checked by
+Source: Kafka's `LogValidator`, `UnifiedLog.analyzeAndValidateRecords`. What depends on the bytes alone is checked by
 `ottla.protocol`; here are the checks that need the topic.
 """
 
@@ -25,61 +25,66 @@ MAX_RECORD_ERRORS = 1_000
 """Of a batch with more bad records these many are named."""
 
 
-class Refusal(NamedTuple):
-    """Why a batch is not appended; `record_errors` are (index in the batch, message)."""
+class ValidationFailure(NamedTuple):
+    """Why a batch is not appended, as a value (Kafka throws: `RecordValidationException`, `RecordTooLargeException`).
+
+    `record_errors` are (index in the batch, message) of the records that are wrong, where single ones are.
+    """
 
     error: ErrorCode
     message: str
     record_errors: tuple[tuple[int, str], ...] = ()
 
 
-class Prepared(NamedTuple):
+class ValidationResult(NamedTuple):
     """What a topic's settings make of a batch, found before its append: it holds for these settings alone.
 
-    `refusal` is why the batch is not appended, whoever sent it; `rebuilt` is the batch in the topic's codec, or why it
-    has no place there, which counts if the batch is no duplicate.
+    `failure` is why the batch is not appended, whoever sent it; `recompressed` is the batch in the topic's codec, or
+    why it has no place there, which counts if the batch is no duplicate.
     """
 
     settings: PartitionSettings
-    refusal: Refusal | None = None
-    rebuilt: bytearray | Refusal | None = None
+    failure: ValidationFailure | None = None
+    recompressed: bytearray | ValidationFailure | None = None
 
 
-def prepare(checked: Checked, batch: memoryview, settings: PartitionSettings, now_ms: int) -> Steps[Prepared]:
+def validate(checked: Checked, batch: memoryview, settings: PartitionSettings, now_ms: int) -> Steps[ValidationResult]:
     """Hold a batch against the settings. `checked.raw` may be None where it is not at hand: it is made again then."""
     check = checked.check
-    prepared = prepare_at_once(check, batch, settings, now_ms)
-    if prepared is not None:
-        return prepared
+    validated = validate_at_once(check, batch, settings, now_ms)
+    if validated is not None:
+        return validated
     header = check.header
     assert header is not None
     batch = batch[: header.size_bytes]
     raw = checked.raw
-    if _is_suspicious(check, header, settings, now_ms):
+    if _must_validate_records(check, header, settings, now_ms):
         if settings.log_append_time and not (check.has_null_key and settings.cleanup_compact):
             message = "the batch claims LogAppendTime, which only the broker may set"
-            return Prepared(settings, Refusal(ErrorCode.INVALID_TIMESTAMP, message))
+            return ValidationResult(settings, ValidationFailure(ErrorCode.INVALID_TIMESTAMP, message))
         raw = raw if raw is not None else (yield from _decompress(header, batch))
-        refusal = yield from _judge_records(header, raw, settings, now_ms)
-        if refusal is not None:
-            return Prepared(settings, refusal)
+        failure = yield from _validate_records(header, raw, settings, now_ms)
+        if failure is not None:
+            return ValidationResult(settings, failure)
     codec = _codec(header, settings)
     if codec == header.compression:
         return _kept(header, settings)
     raw = raw if raw is not None else (yield from _decompress(header, batch))
-    return Prepared(settings, None, (yield from _rebuild(check, header, raw, codec, settings)))
+    return ValidationResult(settings, None, (yield from _recompress(check, header, raw, codec, settings)))
 
 
-def prepare_at_once(check: BatchCheck, batch: memoryview, settings: PartitionSettings, now_ms: int) -> Prepared | None:
-    """What `prepare` comes to if no record need be looked at and no codec is at work, as mostly; else None."""
+def validate_at_once(
+    check: BatchCheck, batch: memoryview, settings: PartitionSettings, now_ms: int
+) -> ValidationResult | None:
+    """What `validate` comes to if no record need be looked at and no codec is at work, as mostly; else None."""
     header = check.header
     size_bytes = len(batch) if header is None else min(len(batch), header.size_bytes)
     if size_bytes > settings.max_message_bytes:
         message = f"batch of {size_bytes} bytes, the topic allows {settings.max_message_bytes}"
-        return Prepared(settings, Refusal(ErrorCode.MESSAGE_TOO_LARGE, message))
+        return ValidationResult(settings, ValidationFailure(ErrorCode.MESSAGE_TOO_LARGE, message))
     if check.error is not NO_ERROR or header is None:
-        return Prepared(settings, Refusal(check.error, check.message))
-    if _is_suspicious(check, header, settings, now_ms) or _codec(header, settings) != header.compression:
+        return ValidationResult(settings, ValidationFailure(check.error, check.message))
+    if _must_validate_records(check, header, settings, now_ms) or _codec(header, settings) != header.compression:
         return None
     return _kept(header, settings)
 
@@ -89,28 +94,28 @@ def _codec(header: BatchHeader, settings: PartitionSettings) -> int:
     return _CODECS.get(settings.compression_type, header.compression)
 
 
-def _kept(header: BatchHeader, settings: PartitionSettings) -> Prepared:
+def _kept(header: BatchHeader, settings: PartitionSettings) -> ValidationResult:
     """The batch is written as it came, if a segment has room for it."""
     size_bytes = header.size_bytes
     if size_bytes > settings.segment_bytes:
-        return Prepared(settings, _too_large_for_segment(size_bytes, settings))
-    return Prepared(settings)
+        return ValidationResult(settings, _too_large_for_segment(size_bytes, settings))
+    return ValidationResult(settings)
 
 
-def is_compressed_anew(batch: memoryview, settings: PartitionSettings) -> bool:
+def is_recompressed(batch: memoryview, settings: PartitionSettings) -> bool:
     """Whether the topic has a codec of its own, and these bytes, which need not be a batch, are in another one."""
     if settings.compression_type == PRODUCER_COMPRESSION or len(batch) < HEADER_SIZE:
         return False
     return read_header(batch).compression != _CODECS[settings.compression_type]
 
 
-def _too_large_for_segment(size_bytes: int, settings: PartitionSettings) -> Refusal:
+def _too_large_for_segment(size_bytes: int, settings: PartitionSettings) -> ValidationFailure:
     """What counts is what would be written."""
     message = f"batch of {size_bytes} bytes, a segment holds {settings.segment_bytes}"
-    return Refusal(ErrorCode.RECORD_LIST_TOO_LARGE, message)
+    return ValidationFailure(ErrorCode.RECORD_LIST_TOO_LARGE, message)
 
 
-def _is_suspicious(check: BatchCheck, header: BatchHeader, settings: PartitionSettings, now_ms: int) -> bool:
+def _must_validate_records(check: BatchCheck, header: BatchHeader, settings: PartitionSettings, now_ms: int) -> bool:
     """Whether a record is probably wrong, so that every one must be looked at."""
     if check.has_null_key and settings.cleanup_compact:
         return True
@@ -123,7 +128,9 @@ def _is_suspicious(check: BatchCheck, header: BatchHeader, settings: PartitionSe
     )
 
 
-def _judge_records(header: BatchHeader, raw: Buffer, settings: PartitionSettings, now_ms: int) -> Steps[Refusal | None]:
+def _validate_records(
+    header: BatchHeader, raw: Buffer, settings: PartitionSettings, now_ms: int
+) -> Steps[ValidationFailure | None]:
     """Look at every record: the slow path."""
     errors: list[tuple[int, str]] = []
     bad_time = False
@@ -135,7 +142,7 @@ def _judge_records(header: BatchHeader, raw: Buffer, settings: PartitionSettings
             )
             if settings.cleanup_compact and key is None:
                 errors.append((index, "a compacted topic needs a key"))
-            elif (time_error := _time_error(timestamp_ms, header, settings, now_ms)) is not None:
+            elif (time_error := _validate_timestamp(timestamp_ms, header, settings, now_ms)) is not None:
                 errors.append((index, time_error))
                 bad_time = True
             index += 1
@@ -146,8 +153,8 @@ def _judge_records(header: BatchHeader, raw: Buffer, settings: PartitionSettings
         return None
     del errors[MAX_RECORD_ERRORS:]
     if bad_time:
-        return Refusal(ErrorCode.INVALID_TIMESTAMP, "records with a timestamp out of range", tuple(errors))
-    return Refusal(ErrorCode.INVALID_RECORD, f"{len(errors)} records without a key", tuple(errors))
+        return ValidationFailure(ErrorCode.INVALID_TIMESTAMP, "records with a timestamp out of range", tuple(errors))
+    return ValidationFailure(ErrorCode.INVALID_RECORD, f"{len(errors)} records without a key", tuple(errors))
 
 
 def _decompress(header: BatchHeader, batch: memoryview) -> Steps[Buffer]:
@@ -155,7 +162,7 @@ def _decompress(header: BatchHeader, batch: memoryview) -> Steps[Buffer]:
     return decompress_steps(payload, header.compression, limit_bytes=READ_LIMIT_BYTES)
 
 
-def _time_error(timestamp_ms: int, header: BatchHeader, settings: PartitionSettings, now_ms: int) -> str | None:
+def _validate_timestamp(timestamp_ms: int, header: BatchHeader, settings: PartitionSettings, now_ms: int) -> str | None:
     if settings.log_append_time or timestamp_ms == NO_TIMESTAMP:
         return "the batch claims LogAppendTime" if header.is_log_append_time else None
     if now_ms - timestamp_ms > settings.timestamp_before_max_ms:
@@ -165,15 +172,15 @@ def _time_error(timestamp_ms: int, header: BatchHeader, settings: PartitionSetti
     return None
 
 
-def _rebuild(
+def _recompress(
     check: BatchCheck, header: BatchHeader, raw: Buffer, codec: int, settings: PartitionSettings
-) -> Steps[bytearray | Refusal]:
+) -> Steps[bytearray | ValidationFailure]:
     """The batch in `codec`. The bytes of the records stay as they are: their offsets were checked to be 0, 1, 2..."""
     own = bytes(raw) if header.compression == NONE and len(raw) > SHORT_BYTES else raw
     payload = yield from compress_steps(own, codec, settings.compression_level)
     size_bytes = HEADER_SIZE + len(payload)
     if size_bytes > settings.max_message_bytes:
-        return Refusal(ErrorCode.MESSAGE_TOO_LARGE, f"{size_bytes} bytes as {settings.compression_type}")
+        return ValidationFailure(ErrorCode.MESSAGE_TOO_LARGE, f"{size_bytes} bytes as {settings.compression_type}")
     if size_bytes > settings.segment_bytes:
         return _too_large_for_segment(size_bytes, settings)
     yield 2 * size_bytes * BYTE_US

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.log.producers import Origin, Producers
+from ottla.broker.log.producer_state_manager import AppendOrigin, ProducerStateManager
 from ottla.protocol.batch import BatchHeader, build_batch, read_header
 from ottla.protocol.errors import ErrorCode
 
@@ -26,16 +26,16 @@ def batch(epoch=0, sequence=0, count=1, transactional=False, producer_id=7) -> B
     )
 
 
-def state(*batches, base_offset=0) -> Producers:
+def state(*batches, base_offset=0) -> ProducerStateManager:
     """Producers after these batches; each takes the offsets behind the one before."""
-    producers = Producers()
+    producers = ProducerStateManager()
     for header in batches:
         producers.apply_batch(header, base_offset, NOW)
         base_offset += header.last_offset_delta + 1
     return producers
 
 
-def error(producers, header, origin=Origin.CLIENT):
+def error(producers, header, origin=AppendOrigin.CLIENT):
     return producers.check_batch(header, origin).error
 
 
@@ -81,25 +81,25 @@ def test_client_batch(known, sent, expected):
 
 @pytest.mark.parametrize("sequence", [0, 5, 99])
 def test_a_coordinator_has_no_sequence_checks(sequence):
-    assert error(state(batch(sequence=3)), batch(sequence=sequence), Origin.COORDINATOR) is ErrorCode.NONE
+    assert error(state(batch(sequence=3)), batch(sequence=sequence), AppendOrigin.COORDINATOR) is ErrorCode.NONE
 
 
 def test_a_coordinator_has_epoch_checks():
-    assert error(state(batch(epoch=2)), batch(epoch=1), Origin.COORDINATOR) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert error(state(batch(epoch=2)), batch(epoch=1), AppendOrigin.COORDINATOR) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_a_coordinator_is_no_duplicate_of_itself():
-    assert state(batch()).check_batch(batch(), Origin.COORDINATOR).duplicate is None
+    assert state(batch()).check_batch(batch(), AppendOrigin.COORDINATOR).duplicate is None
 
 
 @pytest.mark.parametrize("behind", range(5))
 def test_the_last_five_batches_are_duplicates(behind):
     producers = state(*[batch(sequence=2 * n, count=2) for n in range(6)])
-    verdict = producers.check_batch(batch(sequence=2 * (5 - behind), count=2), Origin.CLIENT)
-    assert verdict.error is ErrorCode.NONE
-    assert verdict.duplicate.first_offset == 2 * (5 - behind)
-    assert verdict.duplicate.last_offset == 2 * (5 - behind) + 1
-    assert verdict.duplicate.timestamp_ms == NOW
+    decision = producers.check_batch(batch(sequence=2 * (5 - behind), count=2), AppendOrigin.CLIENT)
+    assert decision.error is ErrorCode.NONE
+    assert decision.duplicate.first_offset == 2 * (5 - behind)
+    assert decision.duplicate.last_offset == 2 * (5 - behind) + 1
+    assert decision.duplicate.timestamp_ms == NOW
 
 
 def test_the_sixth_batch_back_is_out_of_order():
@@ -109,7 +109,7 @@ def test_the_sixth_batch_back_is_out_of_order():
 
 def test_a_duplicate_across_the_wrap_is_found():
     producers = state(batch(sequence=MAX - 1, count=4))
-    assert producers.check_batch(batch(sequence=MAX - 1, count=4), Origin.CLIENT).duplicate.first_offset == 0
+    assert producers.check_batch(batch(sequence=MAX - 1, count=4), AppendOrigin.CLIENT).duplicate.first_offset == 0
     assert next(iter(producers)).last_sequence == 1
 
 
@@ -119,7 +119,7 @@ def test_a_batch_with_the_same_first_but_another_last_sequence_is_no_duplicate()
 
 def test_a_new_epoch_forgets_the_batches_of_the_old_one():
     producers = state(batch(epoch=0), batch(epoch=1))
-    assert producers.check_batch(batch(epoch=1), Origin.CLIENT).duplicate is not None
+    assert producers.check_batch(batch(epoch=1), AppendOrigin.CLIENT).duplicate is not None
     assert [known.last_offset for known in producers.get(7).batches] == [1]
 
 
@@ -161,7 +161,7 @@ def test_a_marker_of_an_older_coordinator_is_fenced():
 
 
 def test_marker_of_an_unknown_producer_is_held_against_no_epoch():
-    producers = Producers()
+    producers = ProducerStateManager()
     assert producers.check_marker(7, 0, -2, 1).error is ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert producers.check_marker(7, 0, -1, 1).error is ErrorCode.NONE
     assert len(producers) == 0
@@ -169,15 +169,15 @@ def test_marker_of_an_unknown_producer_is_held_against_no_epoch():
 
 def test_a_marker_ends_the_transaction_and_names_its_range():
     producers = state(batch(transactional=True, count=2), batch(sequence=2, transactional=True), base_offset=10)
-    assert producers.transaction_is_open(7, 0)
+    assert producers.has_ongoing_transaction(7, 0)
     completed = end(producers, commit=False, offset=13)
     assert completed.index_entry == (7, 10, 13, 14)
     assert completed.aborted
-    assert not producers.transaction_is_open(7, 0)
+    assert not producers.has_ongoing_transaction(7, 0)
 
 
 def test_a_marker_without_a_transaction_completes_nothing_and_keeps_its_epoch():
-    producers = Producers()
+    producers = ProducerStateManager()
     assert end(producers, epoch=4, coordinator_epoch=2) is None
     assert producers.get(7).epoch == 4
     assert producers.get(7).coordinator_epoch == 2
@@ -199,7 +199,7 @@ def test_a_sequence_of_an_ended_transaction_is_refused_whatever_its_count(sequen
     end(producers, commit=commit)
     header = batch(sequence=sequence, count=count, transactional=True)
     assert error(producers, header) is ErrorCode.UNKNOWN_PRODUCER_ID
-    replayed = Producers()
+    replayed = ProducerStateManager()
     opened = replayed.load(producers.snapshot(), NOW, 1)
     assert opened == []
     assert error(replayed, header) is ErrorCode.UNKNOWN_PRODUCER_ID
@@ -208,8 +208,8 @@ def test_a_sequence_of_an_ended_transaction_is_refused_whatever_its_count(sequen
 def test_a_refused_reuse_names_the_batch_that_kafka_would_have_taken_it_for():
     producers = state(batch(transactional=True, count=3), base_offset=40)
     end(producers, offset=43)
-    verdict = producers.check_batch(batch(count=3, transactional=True), Origin.CLIENT)
-    assert verdict.message == (
+    decision = producers.check_batch(batch(count=3, transactional=True), AppendOrigin.CLIENT)
+    assert decision.message == (
         "producer 7 at epoch 0 sent sequences 0 to 2 once more, behind the marker of the transaction that wrote up to "
         "2: they are those of the batch at offset 40"
     )
@@ -219,20 +219,20 @@ def test_a_sequence_of_an_ended_transaction_is_refused_while_the_next_is_open():
     producers = state(batch(transactional=True))
     end(producers, offset=1)
     producers.apply_batch(batch(sequence=1, transactional=True), 2, NOW)
-    verdict = producers.check_batch(batch(transactional=True), Origin.CLIENT)
-    assert verdict.error is ErrorCode.UNKNOWN_PRODUCER_ID
-    assert "the transaction that wrote up to 0: they are those of the batch at offset 0" in verdict.message
-    assert producers.check_batch(batch(transactional=True), Origin.CLIENT, False).duplicate.first_offset == 0
-    assert producers.check_batch(batch(sequence=1, transactional=True), Origin.CLIENT).duplicate.first_offset == 2
+    decision = producers.check_batch(batch(transactional=True), AppendOrigin.CLIENT)
+    assert decision.error is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert "the transaction that wrote up to 0: they are those of the batch at offset 0" in decision.message
+    assert producers.check_batch(batch(transactional=True), AppendOrigin.CLIENT, False).duplicate.first_offset == 0
+    assert producers.check_batch(batch(sequence=1, transactional=True), AppendOrigin.CLIENT).duplicate.first_offset == 2
 
 
 def test_what_was_on_its_way_behind_a_reuse_is_refused_with_it():
     producers = state(batch(transactional=True))
     end(producers)
-    producers.verification_began(7, 0, 0, NOW)
+    producers.maybe_create_verification_state_entry(7, 0, 0, NOW)
     for sequence in (0, 1, 2):
         assert error(producers, batch(sequence=sequence, transactional=True)) is ErrorCode.UNKNOWN_PRODUCER_ID
-    producers.verification_began(8, 0, 0, NOW)
+    producers.maybe_create_verification_state_entry(8, 0, 0, NOW)
     assert error(producers, batch(producer_id=8, sequence=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -247,14 +247,14 @@ def test_reuse_is_seen_across_the_wrap_of_sequences():
 
 def test_a_retry_within_its_open_transaction_is_a_duplicate():
     producers = state(batch(transactional=True), batch(sequence=1, transactional=True))
-    assert producers.check_batch(batch(transactional=True), Origin.CLIENT).duplicate is not None
+    assert producers.check_batch(batch(transactional=True), AppendOrigin.CLIENT).duplicate is not None
     end(producers, epoch=1)
     assert error(producers, batch(epoch=0, transactional=True)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_a_retry_without_a_transaction_is_a_duplicate():
     producers = state(batch(), batch(sequence=1))
-    assert producers.check_batch(batch(), Origin.CLIENT).duplicate is not None
+    assert producers.check_batch(batch(), AppendOrigin.CLIENT).duplicate is not None
 
 
 @pytest.mark.parametrize(
@@ -263,14 +263,14 @@ def test_a_retry_without_a_transaction_is_a_duplicate():
 def test_without_the_rule_a_reused_sequence_is_answered_as_by_kafka(count, expected):
     producers = state(batch(transactional=True, count=3))
     end(producers)
-    verdict = producers.check_batch(batch(count=count, transactional=True), Origin.CLIENT, False)
-    assert (verdict.error, verdict.duplicate is not None) == (expected, count == 3)
+    decision = producers.check_batch(batch(count=count, transactional=True), AppendOrigin.CLIENT, False)
+    assert (decision.error, decision.duplicate is not None) == (expected, count == 3)
 
 
 def test_coordinators_may_write_any_sequence():
     producers = state(batch(transactional=True, count=3))
     end(producers)
-    assert error(producers, batch(transactional=True), Origin.COORDINATOR) is ErrorCode.NONE
+    assert error(producers, batch(transactional=True), AppendOrigin.COORDINATOR) is ErrorCode.NONE
 
 
 def test_sequences_begin_at_0_after_a_marker_of_a_new_epoch():
@@ -290,26 +290,26 @@ def test_an_ended_transaction_is_unstable_until_its_marker_is_below_the_high_wat
     producers = state(batch(transactional=True), batch(producer_id=8, transactional=True), base_offset=3)
     end(producers, offset=5)
     assert producers.first_unstable_offset() == 3
-    producers.high_watermark_moved(5)
+    producers.on_high_watermark_updated(5)
     assert producers.first_unstable_offset() == 3
-    producers.high_watermark_moved(6)
+    producers.on_high_watermark_updated(6)
     assert producers.first_unstable_offset() == 4
     end(producers, producer_id=8, offset=6)
-    producers.high_watermark_moved(7)
+    producers.on_high_watermark_updated(7)
     assert producers.first_unstable_offset() is None
 
 
 def test_producers_expire_by_their_timestamps_unless_a_transaction_is_open():
     producers = state(batch(producer_id=1), batch(producer_id=2, transactional=True))
-    assert sum(producers.expire(NOW + 999, 1000)) == 0
-    assert sum(producers.expire(NOW + 1000, 1000)) == 1
+    assert sum(producers.remove_expired_producers(NOW + 999, 1000)) == 0
+    assert sum(producers.remove_expired_producers(NOW + 1000, 1000)) == 1
     assert [producer.producer_id for producer in producers] == [2]
 
 
 def test_expiry_goes_on_in_slices_and_sees_what_was_appended_in_between(monkeypatch):
-    monkeypatch.setattr("ottla.broker.log.producers.EXPIRY_SLICE", 2)
+    monkeypatch.setattr("ottla.broker.log.producer_state_manager.EXPIRY_SLICE", 2)
     producers = state(*(batch(producer_id=each) for each in range(5)))
-    slices = producers.expire(NOW + 1000, 1000)
+    slices = producers.remove_expired_producers(NOW + 1000, 1000)
     assert next(slices) == 2
     producers.apply_batch(batch(producer_id=3, sequence=1), 5, NOW + 1)
     producers.apply_batch(batch(producer_id=8), 6, NOW + 1)
@@ -320,9 +320,9 @@ def test_expiry_goes_on_in_slices_and_sees_what_was_appended_in_between(monkeypa
 @pytest.mark.parametrize("seed", range(30))
 def test_snapshots_and_expiries_that_take_many_turns_see_each_producer_once(monkeypatch, seed):
     """Producers come, expire and come back while one, the other or both are under way."""
-    monkeypatch.setattr("ottla.broker.log.producers.EXPIRY_SLICE", 3)
-    monkeypatch.setattr("ottla.broker.log.producers.SNAPSHOT_SLICE", 2)
-    random, producers, now = Random(seed), Producers(), NOW
+    monkeypatch.setattr("ottla.broker.log.producer_state_manager.EXPIRY_SLICE", 3)
+    monkeypatch.setattr("ottla.broker.log.producer_state_manager.SNAPSHOT_SLICE", 2)
+    random, producers, now = Random(seed), ProducerStateManager(), NOW
     expiry = snapshot = walk = iter(())
     expected, taken, count = [], None, 0
     met, stayed = [], set()
@@ -336,7 +336,7 @@ def test_snapshots_and_expiries_that_take_many_turns_see_each_producer_once(monk
             producers.apply_batch(batch(producer_id=producer_id, sequence=sequence), number, now)
         elif what < 0.7:
             if next(expiry, None) is None:
-                expiry = producers.expire(now, random.choice((50, 400)))
+                expiry = producers.remove_expired_producers(now, random.choice((50, 400)))
             stayed &= set(producers)
         elif what < 0.85:
             each = next(walk, None)
@@ -358,7 +358,7 @@ def test_snapshots_and_expiries_that_take_many_turns_see_each_producer_once(monk
     producers.thaw()
     walk.close()
     left = list(producers)
-    assert sum(producers.expire(now + 10**9, 1)) == len(left)
+    assert sum(producers.remove_expired_producers(now + 10**9, 1)) == len(left)
     assert list(producers) == [] and len(producers) == 0
     assert list(producers.freeze()) == []
 
@@ -370,26 +370,26 @@ def test_a_snapshot_keeps_the_last_batch_and_the_open_transactions():
         batch(producer_id=3, sequence=1, transactional=True),
         base_offset=20,
     )
-    loaded = Producers()
+    loaded = ProducerStateManager()
     loaded.load_open(loaded.load(reversed(list(producers.snapshot())), NOW, 1000))
-    assert list(loaded.open_transactions.items()) == [(20, 9), (22, 3)]
+    assert list(loaded.ongoing_txns.items()) == [(20, 9), (22, 3)]
     assert loaded.get(9).known() == producers.get(9).known()
-    assert loaded.check_batch(batch(producer_id=3, sequence=1, transactional=True), Origin.CLIENT).duplicate
+    assert loaded.check_batch(batch(producer_id=3, sequence=1, transactional=True), AppendOrigin.CLIENT).duplicate
     assert error(loaded, batch(producer_id=3, sequence=0, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_expired_producers_are_not_loaded_from_a_snapshot():
     producers = state(batch(producer_id=1), batch(producer_id=2, transactional=True))
-    loaded = Producers()
+    loaded = ProducerStateManager()
     loaded.load(producers.snapshot(), NOW + 1000, 1000)
     assert [producer.producer_id for producer in loaded] == [2]
 
 
-def verifying(*sequences, epoch=0, known=()) -> Producers:
+def verifying(*sequences, epoch=0, known=()) -> ProducerStateManager:
     """Producers of which transactional batches with these first sequences are being verified."""
     producers = state(*known)
     for sequence in sequences:
-        producers.verification_began(7, epoch, sequence, NOW)
+        producers.maybe_create_verification_state_entry(7, epoch, sequence, NOW)
     return producers
 
 
@@ -399,28 +399,28 @@ def test_batch_that_overtook_a_verified_one_waits_for_it(known, transactional):
     producers = verifying(6, 5, 7, known=known)
     assert error(producers, batch(sequence=6, transactional=transactional)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert error(producers, batch(sequence=5, transactional=transactional)) == ErrorCode.NONE
-    assert error(producers, batch(sequence=6), Origin.COORDINATOR) == ErrorCode.NONE
+    assert error(producers, batch(sequence=6), AppendOrigin.COORDINATOR) == ErrorCode.NONE
 
 
 def test_lowest_verified_sequence_is_that_of_the_newest_epoch():
     producers = verifying(2, epoch=3)
-    producers.verification_began(7, 4, 5, NOW)
-    producers.verification_began(7, 3, 0, NOW)
+    producers.maybe_create_verification_state_entry(7, 4, 5, NOW)
+    producers.maybe_create_verification_state_entry(7, 3, 0, NOW)
     assert error(producers, batch(epoch=4, sequence=5)) == ErrorCode.NONE
     assert error(producers, batch(epoch=4, sequence=6)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_duplicate_is_one_while_a_lower_sequence_is_verified():
     producers = verifying(0, known=[batch(), batch(sequence=1)])
-    verdict = producers.check_batch(batch(sequence=1), Origin.CLIENT)
-    assert (verdict.error, verdict.duplicate.last_offset) == (ErrorCode.NONE, 1)
+    decision = producers.check_batch(batch(sequence=1), AppendOrigin.CLIENT)
+    assert (decision.error, decision.duplicate.last_offset) == (ErrorCode.NONE, 1)
 
 
 def test_verification_ends_with_a_transactional_batch_or_a_marker_or_by_its_age():
     begun, marked, aged, plain = (verifying(0) for _ in range(4))
     begun.apply_batch(batch(sequence=5, transactional=True), 0, NOW)
     marked.apply_marker(7, 0, 0, True, 0, NOW)
-    assert sum(aged.expire(NOW + 1000, 1000)) == 0
+    assert sum(aged.remove_expired_producers(NOW + 1000, 1000)) == 0
     plain.apply_batch(batch(sequence=5), 0, NOW)
     assert error(begun, batch(sequence=6, transactional=True)) == ErrorCode.NONE
     assert error(aged, batch(sequence=6)) == ErrorCode.NONE
@@ -429,10 +429,10 @@ def test_verification_ends_with_a_transactional_batch_or_a_marker_or_by_its_age(
     assert error(plain, batch(sequence=6)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def moving(sequence, epoch=0, known=()) -> Producers:
+def moving(sequence, epoch=0, known=()) -> ProducerStateManager:
     """The same with a client of transactions V2."""
     producers = state(*known)
-    producers.verification_began(7, epoch, sequence, NOW, moves_epochs=True)
+    producers.maybe_create_verification_state_entry(7, epoch, sequence, NOW, supports_epoch_bump=True)
     return producers
 
 
@@ -441,16 +441,16 @@ def test_a_v2_transaction_begins_with_sequence_0_where_nothing_is_known_of_its_p
     expected = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if sequence else ErrorCode.NONE
     sent = batch(sequence=sequence, transactional=True)
     assert error(moving(sequence), sent) is expected
-    assert error(moving(sequence), sent, Origin.COORDINATOR) is ErrorCode.NONE
+    assert error(moving(sequence), sent, AppendOrigin.COORDINATOR) is ErrorCode.NONE
     assert error(verifying(sequence), sent) is ErrorCode.NONE  # V1: its state may have expired
 
 
 def test_a_v2_transaction_begins_with_sequence_0_behind_a_marker_of_its_own_epoch():
     producers = state(batch(transactional=True))
     producers.apply_marker(7, 1, 0, True, 1, NOW)
-    producers.verification_began(7, 1, 2, NOW, moves_epochs=True)
+    producers.maybe_create_verification_state_entry(7, 1, 2, NOW, supports_epoch_bump=True)
     assert error(producers, batch(epoch=1, sequence=2, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    producers.verification_began(7, 1, 0, NOW, moves_epochs=True)
+    producers.maybe_create_verification_state_entry(7, 1, 0, NOW, supports_epoch_bump=True)
     assert error(producers, batch(epoch=1, transactional=True)) is ErrorCode.NONE
 
 
