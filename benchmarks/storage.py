@@ -38,6 +38,7 @@ from ottla.client.connection import BlockingConnection  # noqa: E402
 from ottla.protocol.batch import assign_offsets, build_batch, read_header, seal, write_header  # noqa: E402
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY  # noqa: E402
 from ottla.protocol.snapshot import encode_snapshot  # noqa: E402
+from ottla.protocol.steps import to_the_end  # noqa: E402
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = PartitionSettings()
@@ -193,9 +194,9 @@ def lookup() -> Figures:
         chance.shuffle(offsets)
 
         def find(offset: int) -> None:
-            chunk = segments.read(offset, end, 1, True)
-            segments.aborted(offset, chunk)
-            if read_header(chunk.data).last_offset < offset or len(chunk.data) != BATCH_BYTES:
+            records, segment, position = segments.read(offset, end, 1, True)
+            to_the_end(segments.aborted_in(offset, segment, position + len(records)))
+            if read_header(records).last_offset < offset or len(records) != BATCH_BYTES:
                 raise SystemExit(f"offset {offset} was not found")
 
         began = time.process_time()

@@ -59,7 +59,7 @@ Part = Buffer | InFile
 """A part of a framed response."""
 
 
-class FetchedPartition(NamedTuple):
+class FetchPartitionData(NamedTuple):
     """One partition of a Fetch response.
 
     `aborted` is None (read_uncommitted) or a sequence of (producer id, first offset). `records`
@@ -79,16 +79,16 @@ class FetchedPartition(NamedTuple):
     current_leader: tuple[int, int] | None = None
 
 
-class FetchedTopic(NamedTuple):
+class FetchableTopicResponse(NamedTuple):
     """One topic of a Fetch response: named below version 13, by its id (16 bytes) from there."""
 
     topic: str
-    partitions: Sequence[FetchedPartition]
+    partitions: Sequence[FetchPartitionData]
     topic_id: bytes = NO_TOPIC_ID
 
 
 def encode_fetch_response(
-    topics: Sequence[FetchedTopic],
+    topics: Sequence[FetchableTopicResponse],
     version: int,
     correlation_id: int,
     error: int = 0,
@@ -106,7 +106,7 @@ def encode_fetch_response(
 
 def fetch_response_steps(
     buffers: list[Part],
-    topics: Sequence[FetchedTopic],
+    topics: Sequence[FetchableTopicResponse],
     version: int,
     correlation_id: int,
     error: int = 0,
@@ -156,7 +156,7 @@ def fetch_response_steps(
     _SIZE_AND_CORRELATION(first, 0, sum(map(len, buffers)) - 4, correlation_id)
 
 
-def _write_row(out: bytearray, row: FetchedPartition, version: int, flexible: bool) -> None:
+def _write_row(out: bytearray, row: FetchPartitionData, version: int, flexible: bool) -> None:
     """Everything of a partition up to the size of its records."""
     aborted = row.aborted
     if version >= 11 and not aborted:  # as mostly: it is packed in one piece
@@ -187,7 +187,7 @@ def _write_row(out: bytearray, row: FetchedPartition, version: int, flexible: bo
     write_count(out, -1 if row.records is None else len(row.records), flexible)
 
 
-def _write_row_tags(out: bytearray, row: FetchedPartition) -> None:
+def _write_row_tags(out: bytearray, row: FetchPartitionData) -> None:
     if row.diverging_epoch is None and row.current_leader is None:
         out.append(0)
         return

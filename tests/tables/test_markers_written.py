@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch import assign_offsets, build_batch, build_marker, iter_batches, read_marker
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produced import check_produced_batch
@@ -70,7 +70,7 @@ def write(broker, epoch=5, sequence=0, transactional=True, producer_id=PID):
 
 def log(broker, place=LEDGER):
     """Of each batch its producer id and epoch, and the marker's (outcome, coordinator epoch) if it is one."""
-    data = memoryview(broker.cluster.partition(*place).read(0, 1 << 20, limit=Limit.END).records)
+    data = memoryview(broker.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.LOG_END).records)
     found = []
     for position, header in iter_batches(data):
         said = read_marker(data[position : position + header.size_bytes], header) if header.is_control else None
@@ -84,7 +84,7 @@ def known(broker, producer_id=PID):
 
 
 def aborted(broker):
-    return broker.cluster.partition(*LEDGER).read(0, 1 << 20, limit=Limit.STABLE).aborted
+    return broker.cluster.partition(*LEDGER).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED).aborted
 
 
 @row("WRITE-2 version 1", "WRITE-2 version 2")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ottla.protocol import codec
-from ottla.protocol.fetch_wire import FetchedPartition, FetchedTopic, encode_fetch_response
+from ottla.protocol.fetch_wire import FetchableTopicResponse, FetchPartitionData, encode_fetch_response
 from ottla.protocol.frames import is_flexible, response_header_size
 from ottla.protocol.primitives import NO_TOPIC_ID, NodeEndpoint
 from ottla.protocol.produce_wire import PartitionResponse, decode_produce_request, encode_produce_response
@@ -120,7 +120,7 @@ def test_produce_responses_are_kafkas_bytes_by_hand():
 def fetched(row):
     aborted = row.aborted_transactions
     diverging = row.diverging_epoch
-    return FetchedPartition(
+    return FetchPartitionData(
         row.partition_index,
         row.error_code,
         row.high_watermark,
@@ -143,7 +143,7 @@ def test_fetch_responses_are_kafkas_bytes_by_hand():
         if any(row.snapshot_id is not None for topic in message.responses for row in topic.partitions):
             continue  # snapshots are of the metadata log; a broker of one node sends none
         topics = [
-            FetchedTopic(
+            FetchableTopicResponse(
                 topic.topic,
                 [fetched(row) for row in topic.partitions],
                 topic.topic_id.bytes if topic.topic_id else NO_TOPIC_ID,

@@ -17,23 +17,22 @@ from typing import Final, NamedTuple, cast
 from ottla.broker import outbox
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
-from ottla.broker.log.partition import Limit, Partition
-from ottla.broker.log.results import Fetched
+from ottla.broker.log.partition import FetchIsolation, Partition
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.fetch_wire import (
     INLINE_BYTES,
-    FetchedPartition,
-    FetchedTopic,
+    FetchableTopicResponse,
+    FetchPartitionData,
     Part,
     encode_fetch_response,
     fetch_response_steps,
 )
 
 READ_COMMITTED = 1
-_STABLE: Final = Limit.STABLE
-_HIGH_WATERMARK: Final = Limit.HIGH_WATERMARK
+_TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
+_HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
 FULL_FETCH_EPOCHS = (-1, 0)
 MAX_RESPONSE_BYTES = 55 * 1024 * 1024
 ROWS_AT_ONCE: Final = 32
@@ -46,17 +45,19 @@ MOST_HELD_BYTES: Final = 128 * 1024
 """Read for one reply; what comes behind it is sent from files as soon as that is possible at all."""
 
 
-class Ask(NamedTuple):
-    """One partition of the request; `partition` is None when `error` says why."""
+class FetchPartitionStatus(NamedTuple):
+    """One partition of the request; `partition` is None when `error` says why.
 
-    partition_index: int
+    Source: Kafka's class of this name, what a `DelayedFetch` keeps of each.
+    """
+
     offset: int
     max_bytes: int
     partition: Partition | None
     error: ErrorCode
 
 
-Asks = dict[str, dict[int, Ask]]
+FetchStatus = dict[str, dict[int, FetchPartitionStatus]]
 """By topic and partition."""
 
 
@@ -68,10 +69,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
             encode_fetch_response((), version, request.correlation_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         )
     turns = broker.turns
-    asks: Asks = {}
+    status: FetchStatus = {}
     done = 0
     for topic in body.topics:
-        rows = asks.setdefault(topic.topic, {})
+        rows = status.setdefault(topic.topic, {})
         for row in topic.partitions:
             turns.charged_us += ROW_US
             done += 1
@@ -79,15 +80,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 await turns.share()
             if broker.cluster.is_unopened(topic.topic, row.partition):
                 await broker.cluster.opened(topic.topic, row.partition)
-            rows[row.partition] = _ask(broker, version, topic.topic, row)
-    limit = _STABLE if body.isolation_level == READ_COMMITTED else _HIGH_WATERMARK
+            rows[row.partition] = _status_of(broker, version, topic.topic, row)
+    isolation = _TXN_COMMITTED if body.isolation_level == READ_COMMITTED else _HIGH_WATERMARK
     min_bytes, max_wait_ms, max_bytes = body.min_bytes, body.max_wait_ms, min(body.max_bytes, MAX_RESPONSE_BYTES)
-    if max_wait_ms > 0 and not await _enough(broker, asks, limit, min_bytes):
+    if max_wait_ms > 0 and not await _enough(broker, status, isolation, min_bytes):
         if request.claim is not None:
             topic = row = body = None  # what waits is lent its memory in `_parked`
             request.forget_body()
-        await _wait_for_data(broker, asks, limit, min_bytes, max_wait_ms)
-    topics = await _read(broker, asks, limit, max_bytes)
+        await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
+    topics = await _read(broker, status, isolation, max_bytes)
     parts: list[Part] = []
     for cost_us in fetch_response_steps(parts, topics, version, request.correlation_id):
         turns.charged_us += cost_us
@@ -95,12 +96,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return _encoded(parts)
 
 
-def _ask(broker: Broker, version: int, topic: str, row: object) -> Ask:
+def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPartitionStatus:
     index, offset = row.partition, row.fetch_offset  # type: ignore[attr-defined]
     max_bytes = row.partition_max_bytes  # type: ignore[attr-defined]
     partition = broker.cluster.partition(topic, index)
     if partition is None:
-        return Ask(index, offset, max_bytes, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return FetchPartitionStatus(offset, max_bytes, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     error = NO_ERROR
     if version >= 9:
         error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)  # type: ignore[attr-defined]
@@ -108,7 +109,7 @@ def _ask(broker: Broker, version: int, topic: str, row: object) -> Ask:
         error = ErrorCode.KAFKA_STORAGE_ERROR
     elif not error and not partition.log_start_offset <= offset <= partition.log_end_offset:
         error = ErrorCode.OFFSET_OUT_OF_RANGE
-    return Ask(index, offset, max_bytes, partition, error)
+    return FetchPartitionStatus(offset, max_bytes, partition, error)
 
 
 def leader_epoch_error(asked: int, current: int) -> ErrorCode:
@@ -119,47 +120,53 @@ def leader_epoch_error(asked: int, current: int) -> ErrorCode:
 
 
 async def _enough(
-    broker: Broker, asks: Asks, limit: Limit, min_bytes: int, on_discard: Callable[[], None] | None = None
+    broker: Broker,
+    status: FetchStatus,
+    isolation: FetchIsolation,
+    min_bytes: int,
+    on_discard: Callable[[], None] | None = None,
 ) -> bool:
     turns = broker.turns
     missing = min_bytes
-    for done, ask in enumerate(_each(asks), 1):
+    for done, asked in enumerate(_each(status), 1):
         turns.charged_us += ROW_US
         if not done % ROWS_AT_ONCE:
             await turns.share(on_discard)
-        if ask.error or ask.partition is None or ask.partition.offline is not None:
+        if asked.error or asked.partition is None or asked.partition.offline is not None:
             return True
-        if ask.offset < ask.partition.log_start_offset:  # raised since by DeleteRecords or retention
+        if asked.offset < asked.partition.log_start_offset:  # raised since by DeleteRecords or retention
             return True
-        missing -= ask.partition.bytes_available(ask.offset, limit, missing)
+        missing -= asked.partition.bytes_available(asked.offset, isolation, missing)
         if missing <= 0:
             return True
-    return not asks
+    return not status
 
 
-def _each(asks: Asks) -> Iterator[Ask]:
-    for rows in asks.values():
+def _each(status: FetchStatus) -> Iterator[FetchPartitionStatus]:
+    for rows in status.values():
         yield from rows.values()
 
 
-async def _wait_for_data(broker: Broker, asks: Asks, limit: Limit, min_bytes: int, max_wait_ms: int) -> None:
+async def _wait_for_data(
+    broker: Broker, status: FetchStatus, isolation: FetchIsolation, min_bytes: int, max_wait_ms: int
+) -> None:
     """Wait for enough, the time limit, or an error.
 
     Whoever looks at many partitions rests in between, and what comes to one of them then must not be missed. So those
     are looked at while the fetch is parked on them already; few are looked at when it is woken.
     """
-    partitions = [ask.partition for ask in _each(asks) if ask.partition is not None]
+    partitions = [asked.partition for asked in _each(status) if asked.partition is not None]
     many = len(partitions) >= ROWS_AT_ONCE
     deadline = broker.clock.monotonic_ms() + max_wait_ms
     left_ms = float(max_wait_ms)
 
     async def look(on_discard: Callable[[], None]) -> bool:
-        return await _enough(broker, asks, limit, min_bytes, on_discard)
+        return await _enough(broker, status, isolation, min_bytes, on_discard)
 
     while left_ms > 0:
         if not await _parked(broker, partitions, left_ms, look if many else None):
             return
-        if not many and await _enough(broker, asks, limit, min_bytes):
+        if not many and await _enough(broker, status, isolation, min_bytes):
             return
         left_ms = deadline - broker.clock.monotonic_ms()
 
@@ -209,36 +216,40 @@ async def _parked(
     return goes_on
 
 
-async def _read(broker: Broker, asks: Asks, limit: Limit, max_bytes: int) -> list[FetchedTopic]:
+async def _read(
+    broker: Broker, status: FetchStatus, isolation: FetchIsolation, max_bytes: int
+) -> list[FetchableTopicResponse]:
     turns = broker.turns
     left = max_bytes
     first = True
     held_bytes = 0
     done = 0
     topics = []
-    for topic, rows in asks.items():
+    for topic, rows in status.items():
         fetched = []
-        for ask in rows.values():
+        for index, asked in rows.items():
             if done and turns.over:
                 await turns.share()
             done += 1
             most_read = MOST_READ_BYTES if held_bytes < MOST_HELD_BYTES else INLINE_BYTES
-            partition = ask.partition
-            if ask.error or partition is None:
-                aborted = () if partition is None else None
-                fetched.append(FetchedPartition(ask.partition_index, ask.error, -1, -1, -1, aborted, b""))
-                turns.charged_us += ROW_US
-                continue
-            size_bytes = min(ask.max_bytes, left)
-            taken = partition.fetch_at_once(ask.offset, size_bytes, most_read, limit, first)
-            if taken is None:
-                steps = partition.fetch(ask.offset, size_bytes, most_read, limit=limit, min_one_batch=first)
-                taken = await broker.long_work.drive(steps)
-            row = _row(ask.partition_index, partition, taken)
-            records = row.records
+            partition = asked.partition
             turns.charged_us += ROW_US
-            if row.aborted:
-                turns.charged_us += len(row.aborted) * LOOK_US  # they are encoded
+            if asked.error or partition is None:
+                fetched.append(_failed(index, asked.error, () if partition is None else None))
+                continue
+            size_bytes = min(asked.max_bytes, left)
+            found = partition.fetch_at_once(asked.offset, size_bytes, most_read, isolation, first)
+            if found is None:
+                steps = partition.fetch(asked.offset, size_bytes, most_read, isolation=isolation, min_one_batch=first)
+                found = await broker.long_work.drive(steps)
+            error, records, aborted = found
+            if error:
+                fetched.append(_failed(index, error, None))
+                continue
+            offsets = partition.high_watermark, partition.last_stable_offset, partition.log_start_offset
+            fetched.append(FetchPartitionData(index, NO_ERROR, *offsets, aborted, records))
+            if aborted:
+                turns.charged_us += len(aborted) * LOOK_US  # they are encoded
             if records:
                 first = False
                 left = max(0, left - len(records))
@@ -247,23 +258,12 @@ async def _read(broker: Broker, asks: Asks, limit: Limit, max_bytes: int) -> lis
                     held_bytes += len(records)
                     if len(records) > most_read and held_bytes > MOST_HELD_BYTES:
                         left = 0  # too many files are held for others: the client asks for the rest again
-            fetched.append(row)
-        topics.append(FetchedTopic(topic, fetched))
+        topics.append(FetchableTopicResponse(topic, fetched))
     return topics
 
 
-def _row(index: int, partition: Partition, taken: Fetched) -> FetchedPartition:
-    if taken.error:
-        return FetchedPartition(index, taken.error, -1, -1, -1, None, b"")
-    return FetchedPartition(
-        index,
-        NO_ERROR,
-        partition.high_watermark,
-        partition.last_stable_offset,
-        partition.log_start_offset,
-        taken.aborted,
-        taken.records,
-    )
+def _failed(index: int, error: ErrorCode, aborted: tuple[()] | None) -> FetchPartitionData:
+    return FetchPartitionData(index, error, -1, -1, -1, aborted, b"")
 
 
 def _encoded(parts: list[Part]) -> Reply:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fetch import READ_COMMITTED, leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.log.partition import Limit, Partition
+from ottla.broker.log.partition import FetchIsolation, Partition
 from ottla.protocol.errors import ErrorCode
 
 LATEST = -1
@@ -45,9 +45,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Look up one offset per partition."""
     version, body = request.api_version, request.body
     isolation = body.isolation_level if version >= 2 else 0
-    limit = Limit.STABLE if isolation == READ_COMMITTED else Limit.HIGH_WATERMARK
+    isolation = FetchIsolation.TXN_COMMITTED if isolation == READ_COMMITTED else FetchIsolation.HIGH_WATERMARK
     if body.replica_id != CONSUMER:
-        limit = Limit.END
+        isolation = FetchIsolation.LOG_END
     times = Counter((topic.name, row.partition_index) for topic in body.topics for row in topic.partitions)
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
@@ -57,7 +57,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             if times[topic.name, row.partition_index] > 1:
                 found = Found(ErrorCode.INVALID_REQUEST)
             else:
-                found = await _find(broker, version, topic.name, row, limit)
+                found = await _find(broker, version, topic.name, row, isolation)
             await partitions.add(
                 row.partition_index, found.error, (), found.timestamp, found.offset, found.leader_epoch
             )
@@ -65,7 +65,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(topics=topics)
 
 
-async def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit) -> Found:
+async def _find(broker: Broker, version: int, topic: str, row: Any, isolation: FetchIsolation) -> Found:
     if row.timestamp < 0 and version < _FIRST_VERSION.get(row.timestamp, version + 1):
         return Found(ErrorCode.UNSUPPORTED_VERSION)
     await broker.turns.share()  # to look at a partition may be to open it
@@ -79,18 +79,18 @@ async def _find(broker: Broker, version: int, topic: str, row: Any, limit: Limit
         if error:
             return Found(error)
     if row.timestamp < 0 and row.timestamp != MAX_TIMESTAMP:
-        return _end(partition, row.timestamp, limit)
+        return _end(partition, row.timestamp, isolation)
     if row.timestamp == MAX_TIMESTAMP:
-        steps = partition.max_timestamp_offset(limit)
+        steps = partition.max_timestamp_offset(isolation)
     else:
-        steps = partition.offset_for_timestamp(row.timestamp, limit)
+        steps = partition.offset_for_timestamp(row.timestamp, isolation)
     found = await broker.long_work.drive(steps)
     return Found(ErrorCode.KAFKA_STORAGE_ERROR) if found is None else Found(ErrorCode.NONE, *found)
 
 
-def _end(partition: Partition, timestamp: int, limit: Limit) -> Found:
+def _end(partition: Partition, timestamp: int, isolation: FetchIsolation) -> Found:
     if timestamp == LATEST:
-        return Found(ErrorCode.NONE, partition.limit_offset(limit), -1, partition.leader_epoch)
+        return Found(ErrorCode.NONE, partition.last_fetchable_offset(isolation), -1, partition.leader_epoch)
     if timestamp in (LAST_TIERED, EARLIEST_PENDING_UPLOAD):
         return Found(ErrorCode.NONE)
     start = partition.log_start_offset

@@ -6,7 +6,7 @@ Source: Kafka's `LogSegments`, and the part of `LocalLog` that appends, rolls an
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.broker.log.batches import BadBatch, iter_file
 from ottla.broker.log.log_segment import LogSegment
@@ -26,14 +26,6 @@ _BASE_OFFSET = attrgetter("base_offset")
 
 class Moved(Exception):
     """The log has changed where it is looked at in steps."""
-
-
-class Chunk(NamedTuple):
-    """Whole batches of one segment from byte `position` on: their bytes, or where to take them from."""
-
-    data: bytes | FileSlice
-    segment: LogSegment
-    position: int
 
 
 class LogSegments:
@@ -110,8 +102,11 @@ class LogSegments:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, upper: int, max_bytes: int, min_one_batch: bool, most_read: int = EVERYTHING) -> Chunk:
-        """Whole batches from the one that holds `offset`, below offset `upper`, within one segment and `max_bytes`.
+    def read(
+        self, offset: int, upper: int, max_bytes: int, min_one_batch: bool, most_read: int = EVERYTHING
+    ) -> tuple[bytes | FileSlice, LogSegment, int]:
+        """Whole batches from the one that holds `offset`, below offset `upper`, within one segment and `max_bytes`;
+        that segment, and at which byte of it they begin.
 
         With `min_one_batch` the first batch comes even if it is larger. `offset` is below `upper`. More than
         `most_read` bytes are not read, but come as a slice of the file.
@@ -119,25 +114,25 @@ class LogSegments:
         segment, position = self._locate(offset)
         end = self._position_in(segment, upper)
         if position >= end:
-            return Chunk(b"", segment, position)
+            return b"", segment, position
         if end - position <= max_bytes:
             self._remember(min(upper, self._next_base(segment)), segment, end)
         else:
             end, next_offset = segment.boundary(position, position + max_bytes)
             if end == position:
                 if not min_one_batch:
-                    return Chunk(b"", segment, position)
+                    return b"", segment, position
                 end = position + segment.batch_size(position)
             else:
                 self._remember(next_offset, segment, end)
         size_bytes, file = end - position, segment.file
         if size_bytes > most_read:
-            data = file.slice(position, size_bytes)
-            if data is not None:
-                return Chunk(data, segment, position)
+            part = file.slice(position, size_bytes)
+            if part is not None:
+                return part, segment, position
             if size_bytes > READ_INSTEAD_BYTES:
                 return self.read(offset, upper, min(max_bytes, READ_INSTEAD_BYTES), min_one_batch)
-        return Chunk(file.pread(size_bytes, position), segment, position)
+        return file.pread(size_bytes, position), segment, position
 
     def header_at(self, offset: int) -> BatchHeader:
         """The header of the batch that holds `offset`, or of the next one. Raises ProtocolError, OSError."""
@@ -158,15 +153,16 @@ class LogSegments:
             return max(enough, 1)
         return self._position_in(segment, upper) - position
 
-    def aborted(self, offset: int, chunk: Chunk) -> Steps[list[tuple[int, int]]]:
-        """(producer id, first offset) of aborted transactions that touch the chunk, in the order of their markers.
+    def aborted_in(self, offset: int, segment: LogSegment, end: int) -> Steps[list[tuple[int, int]]]:
+        """(producer id, first offset) of aborted transactions that touch what was read: from `offset` to byte `end` of
+        `segment`, in the order of their markers.
 
-        Raises Moved if segments are replaced meanwhile: what the new ones tell may lack what the chunk holds.
+        Raises Moved if segments are replaced meanwhile: what the new ones tell may lack what was read.
         May hold more than is needed, as Kafka's does (`LocalLog.collectAbortedTransactions`).
         """
-        upper = chunk.segment.index.offset_after(chunk.position + len(chunk.data))
+        upper = segment.index.offset_after(end)
         if upper is None:
-            upper = self._next_base(chunk.segment)
+            upper = self._next_base(segment)
         found: list[tuple[int, int]] = []
         replaced = self.replaced
         for segment in self._with_aborted(offset):
@@ -219,7 +215,7 @@ class LogSegments:
         return self._segments[min(bisect_right(self._bases, offset), len(self._bases)) - 1 :]
 
     def _locate(self, offset: int) -> tuple[LogSegment, int]:
-        """Segment and position of the batch that holds `offset`, or of the next one: compaction leaves gaps."""
+        """LogSegment and position of the batch that holds `offset`, or of the next one: compaction leaves gaps."""
         hint = self._hints.get(offset)
         if hint is not None and hint[1] < hint[0].size_bytes:
             return hint

@@ -6,7 +6,7 @@ from typing import Final
 
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_segments import EVERYTHING, LogSegments, Moved
-from ottla.broker.log.results import Fetched, Limit, Slice
+from ottla.broker.log.results import FetchDataInfo, FetchIsolation
 from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
 from ottla.broker.ports.disk import Shortage
 from ottla.broker.turns import Wait
@@ -17,12 +17,12 @@ from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 _log = getLogger(__name__)
 
 _NOWHERE = TimestampOffset(-1, -1, -1)
-_OUT_OF_RANGE = Fetched(ErrorCode.OFFSET_OUT_OF_RANGE)
+_OUT_OF_RANGE = FetchDataInfo(ErrorCode.OFFSET_OUT_OF_RANGE)
 _PIECE_BYTES: Final = 1 << 20
-_STABLE: Final = Limit.STABLE
-_HIGH_WATERMARK: Final = Limit.HIGH_WATERMARK
-_NOTHING = Fetched(NO_ERROR)
-_NOTHING_STABLE = Fetched(NO_ERROR, b"", [])
+_TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
+_HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
+_NOTHING = FetchDataInfo(NO_ERROR)
+_NOTHING_COMMITTED = FetchDataInfo(NO_ERROR, b"", [])
 
 
 class ReadableLog:
@@ -87,59 +87,63 @@ class ReadableLog:
     # --- read -----------------------------------------------------------------------------------------------------
 
     def read(
-        self, offset: int, max_bytes: int, *, limit: Limit = Limit.HIGH_WATERMARK, min_one_batch: bool = True
-    ) -> Slice:
-        """Whole batches from `offset` below the limit, of one segment. Empty at the limit."""
-        steps = self.fetch(offset, max_bytes, EVERYTHING, limit=limit, min_one_batch=min_one_batch)
-        error, records, aborted = to_the_end(steps)
-        return Slice(error, records if isinstance(records, bytes) else records.take(max_bytes), aborted)
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+        min_one_batch: bool = True,
+    ) -> FetchDataInfo:
+        """Whole batches of one segment from `offset` on, as bytes. None where `isolation` lets nothing be seen."""
+        return to_the_end(self.fetch(offset, max_bytes, EVERYTHING, isolation=isolation, min_one_batch=min_one_batch))
 
     def fetch(
-        self, offset: int, max_bytes: int, most_read: int, *, limit: Limit, min_one_batch: bool
-    ) -> Steps[Fetched]:
+        self, offset: int, max_bytes: int, most_read: int, *, isolation: FetchIsolation, min_one_batch: bool
+    ) -> Steps[FetchDataInfo]:
         """`read`, but what is more than `most_read` bytes comes as a slice of its file."""
         while True:
-            fetched = self.fetch_at_once(offset, max_bytes, most_read, limit, min_one_batch)
-            if fetched is not None:
-                return fetched
+            found = self.fetch_at_once(offset, max_bytes, most_read, isolation, min_one_batch)
+            if found is not None:
+                return found
+            upper = self.last_fetchable_offset(isolation)
             try:
-                chunk = self._segments.read(offset, self.limit_offset(limit), max_bytes, min_one_batch, most_read)
-                aborted = yield from self._segments.aborted(offset, chunk)
+                records, segment, position = self._segments.read(offset, upper, max_bytes, min_one_batch, most_read)
+                aborted = yield from self._segments.aborted_in(offset, segment, position + len(records))
             except Moved:
                 continue
             except (ProtocolError, OSError) as error:
                 self._met(error)
             else:
-                return Fetched(NO_ERROR, chunk.data, aborted)
-            return Fetched(self._offline_error)
+                return FetchDataInfo(NO_ERROR, records, aborted)
+            return FetchDataInfo(self._offline_error)
 
     def fetch_at_once(
-        self, offset: int, max_bytes: int, most_read: int, limit: Limit, min_one_batch: bool
-    ) -> Fetched | None:
+        self, offset: int, max_bytes: int, most_read: int, isolation: FetchIsolation, min_one_batch: bool
+    ) -> FetchDataInfo | None:
         """What `fetch` comes to where no aborted transactions need be looked through, as mostly; else None."""
         if self.offline is not None:
-            return Fetched(self._offline_error)
-        stable = limit is _STABLE
-        upper = self.limit_offset(limit)
+            return FetchDataInfo(self._offline_error)
+        committed = isolation is _TXN_COMMITTED
+        upper = self.last_fetchable_offset(isolation)
         if offset >= upper:
             if offset > self.log_end_offset:
                 return _OUT_OF_RANGE
-            return _NOTHING_STABLE if stable else _NOTHING
+            return _NOTHING_COMMITTED if committed else _NOTHING
         if offset < self.log_start_offset:
             return _OUT_OF_RANGE
-        if stable and not self._segments.none_aborted(offset):
+        if committed and not self._segments.none_aborted(offset):
             return None
         try:
-            chunk = self._segments.read(offset, upper, max_bytes, min_one_batch, most_read)
+            records, _, _ = self._segments.read(offset, upper, max_bytes, min_one_batch, most_read)
         except (ProtocolError, OSError) as error:
             self._met(error)
         else:
-            return Fetched(NO_ERROR, chunk.data, [] if stable else None)
-        return Fetched(self._offline_error)
+            return FetchDataInfo(NO_ERROR, records, [] if committed else None)
+        return FetchDataInfo(self._offline_error)
 
-    def bytes_available(self, offset: int, limit: Limit, enough: int) -> int:
+    def bytes_available(self, offset: int, isolation: FetchIsolation, enough: int) -> int:
         """Bytes that a read from `offset` would find; exact below `enough` only."""
-        upper = self.limit_offset(limit)
+        upper = self.last_fetchable_offset(isolation)
         if self.offline is not None or not self.log_start_offset <= offset < upper:
             return 0
         if enough <= 1:
@@ -188,21 +192,21 @@ class ReadableLog:
             yield 2 * size_bytes * BYTE_US
         return batch
 
-    def offset_for_timestamp(self, timestamp_ms: int, limit: Limit) -> Steps[TimestampOffset | None]:
+    def offset_for_timestamp(self, timestamp_ms: int, isolation: FetchIsolation) -> Steps[TimestampOffset | None]:
         """(offset, timestamp, leader epoch) of the first record of at least `timestamp_ms`; -1 each if none has.
 
         None if that cannot be told, because files cannot be read.
         """
         return self._located(
-            lambda moved: find_timestamp(self._segments, timestamp_ms, self.log_start_offset, moved), limit
+            lambda moved: find_timestamp(self._segments, timestamp_ms, self.log_start_offset, moved), isolation
         )
 
-    def max_timestamp_offset(self, limit: Limit) -> Steps[TimestampOffset | None]:
+    def max_timestamp_offset(self, isolation: FetchIsolation) -> Steps[TimestampOffset | None]:
         """The same of the first record that has the largest timestamp."""
-        return self._located(lambda moved: find_largest_timestamp(self._segments, moved), limit)
+        return self._located(lambda moved: find_largest_timestamp(self._segments, moved), isolation)
 
     def _located(
-        self, find: Callable[[Callable[[], bool]], Steps[TimestampOffset | None]], limit: Limit
+        self, find: Callable[[Callable[[], bool]], Steps[TimestampOffset | None]], isolation: FetchIsolation
     ) -> Steps[TimestampOffset | None]:
         """What `find` finds, in the log as it stands then; None if it cannot read, or meets damage."""
         while self.offline is None:
@@ -218,7 +222,7 @@ class ReadableLog:
             except (ProtocolError, OSError) as error:
                 self._met(error)
             else:
-                return found if found is not None and found.offset < self.limit_offset(limit) else _NOWHERE
+                return found if found is not None and found.offset < self.last_fetchable_offset(isolation) else _NOWHERE
             break
         return None
 
@@ -230,11 +234,11 @@ class ReadableLog:
         """(largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
-    def limit_offset(self, limit: Limit) -> int:
+    def last_fetchable_offset(self, isolation: FetchIsolation) -> int:
         """The offset behind the last record that may be seen."""
-        if limit is _STABLE:
+        if isolation is _TXN_COMMITTED:
             return self.last_stable_offset
-        return self.high_watermark if limit is _HIGH_WATERMARK else self.log_end_offset
+        return self.high_watermark if isolation is _HIGH_WATERMARK else self.log_end_offset
 
     # --- waiting --------------------------------------------------------------------------------------------------
 

@@ -7,12 +7,15 @@ from ottla.broker.ports.slices import FileSlice
 from ottla.protocol.errors import ErrorCode
 
 
-class Limit(Enum):
-    """How far a reader may see."""
+class FetchIsolation(Enum):
+    """How far a reader may see: to the log end offset, the high watermark or the last stable offset.
 
+    Source: Kafka's `FetchIsolation`.
+    """
+
+    LOG_END = "log end offset"
     HIGH_WATERMARK = "high watermark"
-    STABLE = "last stable offset"
-    END = "log end offset"
+    TXN_COMMITTED = "last stable offset"
 
 
 class AppendResult(NamedTuple):
@@ -28,16 +31,11 @@ class AppendResult(NamedTuple):
     duplicate: bool = False
 
 
-class Slice(NamedTuple):
-    """Whole batches; `aborted` is (producer id, first offset) of aborted transactions, None unless read to STABLE."""
+class FetchDataInfo(NamedTuple):
+    """What a read of the log gives: whole batches, as bytes or still in their file; none unless the error is NONE.
 
-    error: ErrorCode
-    records: bytes = b""
-    aborted: list[tuple[int, int]] | None = None
-
-
-class Fetched(NamedTuple):
-    """A `Slice` whose records may still be in their file."""
+    `aborted` is (producer id, first offset) of aborted transactions, None unless read to TXN_COMMITTED.
+    """
 
     error: ErrorCode
     records: bytes | FileSlice = b""

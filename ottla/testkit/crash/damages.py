@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla.broker.log.manager import LogDirectoryError
-from ottla.broker.log.partition import Limit, Partition
+from ottla.broker.log.partition import FetchIsolation, Partition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.steps import to_the_end
 from ottla.testkit.crash.logs import PARTITION, Shape, stopped_log
@@ -236,11 +236,12 @@ class Scene:
 
         The last batches are looked up, and of the others those whose `turn` it is.
         """
-        whole = partition.read(0, EVERYTHING, limit=Limit.STABLE)
+        whole = partition.read(0, EVERYTHING, isolation=FetchIsolation.TXN_COMMITTED)
         for batch in (*sound[turn % LOOK_UPS : -LAST : LOOK_UPS], *sound[-LAST:]):
-            found = partition.read(batch.last_offset, 1, limit=Limit.END)
+            found = partition.read(batch.last_offset, 1, isolation=FetchIsolation.LOG_END)
             if found.error is not ErrorCode.NONE:
                 return False
+            assert isinstance(found.records, bytes)
             at = int.from_bytes(found.records[:8], "big")
             _hold(at == batch.base_offset, f"offset {batch.last_offset} leads to {at}")
             _hold(len(found.records) == batch.size_bytes, f"{len(found.records)} bytes for {batch.base_offset}")
@@ -257,7 +258,7 @@ class Scene:
 
     def _times_are_right(self, partition: Partition, sound: list[ScannedBatch]) -> None:
         for batch in sound[:: max(1, len(sound) // 4)]:
-            found = to_the_end(partition.offset_for_timestamp(batch.max_timestamp, Limit.END))
+            found = to_the_end(partition.offset_for_timestamp(batch.max_timestamp, FetchIsolation.LOG_END))
             if found is None:
                 return
             first = next(
@@ -287,13 +288,14 @@ def _read_all(partition: Partition, may_be_wrong: bool) -> bytes | None:
     """Everything up to the end of the log, or to what no reader takes; None if the partition goes offline."""
     data, offset = b"", partition.log_start_offset
     while offset < partition.log_end_offset:
-        found = partition.read(offset, EVERYTHING, limit=Limit.END)
+        found = partition.read(offset, EVERYTHING, isolation=FetchIsolation.LOG_END)
         if found.error is not ErrorCode.NONE:
             return None
+        assert isinstance(found.records, bytes)
         _hold(bool(found.records), f"nothing at {offset}, the log ends at {partition.log_end_offset}")
         data += found.records
-        behind = _end_of(bytes(found.records))
-        if may_be_wrong and (behind <= offset or scan_contents([(Path("read"), bytes(found.records))]).damages):
+        behind = _end_of(found.records)
+        if may_be_wrong and (behind <= offset or scan_contents([(Path("read"), found.records)]).damages):
             return data
         _hold(behind > offset, f"what is read at {offset} ends at {behind}")
         offset = behind

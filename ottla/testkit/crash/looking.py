@@ -6,7 +6,7 @@ from typing import Final
 
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.checkpoints import parse_directory_name
-from ottla.broker.log.partition import Limit, Partition
+from ottla.broker.log.partition import FetchIsolation, Partition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.steps import to_the_end
 from ottla.testkit.crash.life import Life
@@ -45,9 +45,10 @@ def seen(life: Life) -> Seen:
 def _records(partition: Partition) -> Iterator[tuple[int, str]]:
     offset = partition.log_start_offset
     while offset < partition.last_stable_offset:
-        answer = partition.read(offset, ENOUGH, limit=Limit.STABLE)
+        answer = partition.read(offset, ENOUGH, isolation=FetchIsolation.TXN_COMMITTED)
         if answer.error is not ErrorCode.NONE:
             return
+        assert isinstance(answer.records, bytes)
         got = visible(answer.records, answer.aborted or [], offset)
         if got.next_offset == offset:
             return
@@ -110,7 +111,7 @@ def _producer_differences(partition: Partition, scanned: ScannedPartition) -> It
 def _time_differences(partition: Partition, scanned: ScannedPartition) -> Iterator[str]:
     batches = [batch for batch in scanned.batches if batch.record_count]
     for batch in batches[:: max(1, len(batches) // TIMES)]:
-        found = to_the_end(partition.offset_for_timestamp(batch.max_timestamp, Limit.END))
+        found = to_the_end(partition.offset_for_timestamp(batch.max_timestamp, FetchIsolation.LOG_END))
         expected = next(
             record.offset
             for each in scanned.batches

@@ -20,7 +20,7 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.recovery import new_log
-from ottla.broker.log.results import AppendResult, Limit
+from ottla.broker.log.results import AppendResult, FetchIsolation
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Turns
@@ -352,7 +352,8 @@ def difference(world: World, leaf: Leaf) -> str | None:
 
 
 def _batches(partition: Partition) -> Iterator[tuple[int, int, int]]:
-    data = partition.read(0, 1 << 20, limit=Limit.END).records
+    data = partition.read(0, 1 << 20, isolation=FetchIsolation.LOG_END).records
+    assert isinstance(data, bytes)
     for position, header in iter_batches(memoryview(data)):
         marker = read_marker(data, header, position) if header.is_control else None
         number = header.base_sequence if marker is None else _marker_number(marker.control_type == COMMIT)

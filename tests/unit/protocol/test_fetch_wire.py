@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol import codec
-from ottla.protocol.fetch_wire import INLINE_BYTES, FetchedPartition, FetchedTopic, encode_fetch_response
+from ottla.protocol.fetch_wire import INLINE_BYTES, FetchableTopicResponse, FetchPartitionData, encode_fetch_response
 from ottla.protocol.primitives import NodeEndpoint
 from tests.wire.messages import framed_by_library
 
@@ -18,7 +18,7 @@ RECORDS = (
     st.none() | st.binary(max_size=50) | st.sampled_from([0, 126, 127, 128, 16382, 16383, INLINE_BYTES + 1]).map(bytes)
 )
 PARTITIONS = st.builds(
-    FetchedPartition,
+    FetchPartitionData,
     partition=INT32,
     error=INT16,
     high_watermark=INT64,
@@ -31,7 +31,7 @@ PARTITIONS = st.builds(
     current_leader=st.none() | st.tuples(st.integers(0, 9), st.integers(0, 99)),
 )
 TOPICS = st.builds(
-    FetchedTopic,
+    FetchableTopicResponse,
     topic=NAMES,
     partitions=st.lists(PARTITIONS, max_size=3),
     topic_id=st.binary(min_size=16, max_size=16),
@@ -105,8 +105,8 @@ def test_response_has_the_bytes_that_the_library_writes(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_large_records_are_passed_on_and_not_copied(version):
     log = memoryview(bytearray(3 * INLINE_BYTES))
-    partition = FetchedPartition(0, 0, 9, 9, 0, [(1, 2)], log)
-    buffers = encode_fetch_response([FetchedTopic("topic", [partition])], version, 1)
+    partition = FetchPartitionData(0, 0, 9, 9, 0, [(1, 2)], log)
+    buffers = encode_fetch_response([FetchableTopicResponse("topic", [partition])], version, 1)
     assert any(buffer is log for buffer in buffers)
     assert sum(map(len, buffers)) == int.from_bytes(buffers[0][:4], "big") + 4
     assert all(len(buffer) for buffer in buffers)
@@ -116,11 +116,11 @@ def test_large_records_are_passed_on_and_not_copied(version):
 @pytest.mark.parametrize("count", (255, 256, 257, 1_000))
 def test_many_aborted_transactions_are_written_like_few(version, count):
     aborted = [(number, 2 * number) for number in range(count)]
-    topics = [FetchedTopic("topic", [FetchedPartition(0, 0, 9, 9, 0, aborted, b"")])]
+    topics = [FetchableTopicResponse("topic", [FetchPartitionData(0, 0, 9, 9, 0, aborted, b"")])]
     ours = encode_fetch_response(topics, version, 1)
     assert b"".join(ours) == library_response(topics, version, 1, 0, 0, 0, ())
 
 
 def test_small_responses_are_one_buffer():
-    partitions = [FetchedPartition(index, 0, 9, 9, 0, None, bytes(100)) for index in range(3)]
-    assert len(encode_fetch_response([FetchedTopic("topic", partitions)], 12, 1)) == 1
+    partitions = [FetchPartitionData(index, 0, 9, 9, 0, None, bytes(100)) for index in range(3)]
+    assert len(encode_fetch_response([FetchableTopicResponse("topic", partitions)], 12, 1)) == 1

@@ -9,7 +9,7 @@ import pytest
 from ottla.broker.api import duplicates
 from ottla.broker.api.duplicates import Duplicate
 from ottla.broker.log.readable import ReadableLog
-from ottla.broker.log.results import AppendResult, Limit
+from ottla.broker.log.results import AppendResult, FetchIsolation
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import HEADER_SIZE, assemble, build_batch, read_header
 from ottla.protocol.compression import NAMES
@@ -216,7 +216,7 @@ def test_a_batch_that_has_lost_records_to_compaction_is_not_compared(lines):
         ledger.send(batch([(b"a", value), (b"c", value)], 2 * sequence, producer_id=8))
     ledger.lone.turns.event(ledger.lone.assembly._cleaner.start)
     ledger.lone.rest(1_000)
-    header = read_header(partition.read(0, 1, limit=Limit.END).records)
+    header = read_header(partition.read(0, 1, isolation=FetchIsolation.LOG_END).records)
     assert (header.base_offset, header.record_count, header.last_offset_delta) == (0, 1, 1)
     assert ledger.send(batch([(b"a", b"1"), (b"b", b"3")])) == (E.NONE, 0)
     assert (ledger.counted, lines()) == (0, [])

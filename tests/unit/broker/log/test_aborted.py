@@ -5,7 +5,7 @@ import random
 import pytest
 
 from ottla.broker.log.aborted import BLOCK, AbortedTransactions, read_aborted
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, iter_aborted, pack_all_aborted
@@ -124,7 +124,7 @@ def test_a_reader_is_told_anew_when_segments_are_replaced_meanwhile(broker, tran
         producer = transactor(partition, producer_id)
         producer.send()
         producer.end(commit=False)
-    expected = partition.read(0, 1 << 20, limit=Limit.STABLE).aborted
+    expected = partition.read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED).aborted
     assert len(expected) == 5 * BLOCK
 
     def replace(segments):
@@ -132,6 +132,8 @@ def test_a_reader_is_told_anew_when_segments_are_replaced_meanwhile(broker, tran
         del segments.active.aborted[0]
 
     found = replaced_in_between(
-        partition, partition.fetch(0, 1 << 20, 1 << 20, limit=Limit.STABLE, min_one_batch=True), replace
+        partition,
+        partition.fetch(0, 1 << 20, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED, min_one_batch=True),
+        replace,
     )
     assert found.aborted == expected[1:]

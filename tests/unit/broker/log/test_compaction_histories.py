@@ -7,7 +7,7 @@ import pytest
 from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.log.recovery import replay
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch import iter_batches, iter_records, read_marker
 from ottla.testkit.scanner import scan_partition
 
@@ -185,7 +185,7 @@ def committed_records(partition):
     """What a consumer makes of the slices: KIP-98's filter over the aborted list."""
     found, position = [], 0
     while position < partition.last_stable_offset:
-        piece = partition.read(position, 300, limit=Limit.STABLE)
+        piece = partition.read(position, 300, isolation=FetchIsolation.TXN_COMMITTED)
         if not piece.records:
             break
         waiting = sorted(piece.aborted, key=lambda entry: entry[1])

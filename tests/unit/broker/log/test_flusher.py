@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.log.partition import Limit
+from ottla.broker.log.partition import FetchIsolation
 from ottla.broker.log.settings import PartitionSettings
 from ottla.protocol.errors import ErrorCode
 
@@ -27,7 +27,7 @@ def test_what_is_not_on_the_device_is_not_seen(broker, produce, syncs):
     partition.when_durable(result.last_offset, heard.append)
     assert (partition.log_end_offset, partition.high_watermark, heard) == (1, 0, [])
     assert partition.read(0, 1000).records == b""
-    assert partition.read(0, 1000, limit=Limit.END).records != b""
+    assert partition.read(0, 1000, isolation=FetchIsolation.LOG_END).records != b""
     syncs.pop().end()
     assert (partition.high_watermark, heard) == (1, [ErrorCode.NONE])
 

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.broker.log.checkpoints import parse_directory_name
 from ottla.broker.log.manager import LogManager
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
@@ -87,7 +87,7 @@ def test_committed_reads_agree_with_the_scanner(manager):
         scanned = scan_partition(Path(manager.directory) / partition.name)
         read, position = [], partition.log_start_offset
         while position < partition.last_stable_offset:
-            piece = partition.read(position, 5000, limit=Limit.STABLE)
+            piece = partition.read(position, 5000, isolation=FetchIsolation.TXN_COMMITTED)
             waiting = sorted(piece.aborted, key=lambda entry: entry[1])
             aborted = set()
             for at, header in iter_batches(piece.records):

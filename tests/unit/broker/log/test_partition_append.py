@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch import (
     TIMESTAMP_TYPE,
     build_batch,
@@ -363,5 +363,5 @@ def test_a_leader_s_epoch_begins_where_its_log_ends(broker, produce):
 def test_limits_agree_when_nothing_is_open(broker, produce):
     partition = broker.partition()
     produce(partition)
-    reads = {partition.read(0, 1000, limit=limit).records for limit in Limit}
+    reads = {partition.read(0, 1000, isolation=isolation).records for isolation in FetchIsolation}
     assert len(reads) == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.broker.log.batches import iter_file, iter_runs
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch import build_batch, iter_batches
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.steps import to_the_end
@@ -29,7 +29,7 @@ def test_a_read_at_the_end_is_empty_and_behind_it_out_of_range(broker, produce):
     assert partition.read(0, 1000) == (ErrorCode.NONE, b"", None)
     produce(partition, 2)
     assert partition.read(2, 1000) == (ErrorCode.NONE, b"", None)
-    assert partition.read(2, 1000, limit=Limit.STABLE) == (ErrorCode.NONE, b"", [])
+    assert partition.read(2, 1000, isolation=FetchIsolation.TXN_COMMITTED) == (ErrorCode.NONE, b"", [])
     assert partition.read(3, 1000).error is ErrorCode.OFFSET_OUT_OF_RANGE
     assert partition.read(-1, 1000).error is ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -61,10 +61,10 @@ def test_a_reader_that_goes_on_sees_every_batch_once(broker, produce, interval, 
     partition = broker.partition(segment_bytes=20_000, index_interval_bytes=interval)
     for n in range(200):
         produce(partition, 1 + n % 3, value=b"v" * (n * 37 % 900))
-    for read_limit in (Limit.HIGH_WATERMARK, Limit.STABLE):
+    for isolation in (FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED):
         position, seen = 0, []
         while position < partition.high_watermark:
-            for _, header in iter_batches(partition.read(position, max_bytes, limit=read_limit).records):
+            for _, header in iter_batches(partition.read(position, max_bytes, isolation=isolation).records):
                 seen.append((header.base_offset, header.next_offset))
                 position = header.next_offset
         assert len(seen) == 200
@@ -79,10 +79,10 @@ def test_a_committed_reader_stops_at_the_first_open_transaction(broker, produce,
     produce(partition, 2)
     transactor(partition, 1).send()
     produce(partition)
-    assert offsets(partition.read(0, 10_000, limit=Limit.STABLE).records) == [0]
-    assert partition.read(2, 10_000, limit=Limit.STABLE) == (ErrorCode.NONE, b"", [])
-    assert partition.read(3, 10_000, limit=Limit.STABLE) == (ErrorCode.NONE, b"", [])
-    assert offsets(partition.read(0, 10_000, limit=Limit.END).records) == [0, 2, 3]
+    assert offsets(partition.read(0, 10_000, isolation=FetchIsolation.TXN_COMMITTED).records) == [0]
+    assert partition.read(2, 10_000, isolation=FetchIsolation.TXN_COMMITTED) == (ErrorCode.NONE, b"", [])
+    assert partition.read(3, 10_000, isolation=FetchIsolation.TXN_COMMITTED) == (ErrorCode.NONE, b"", [])
+    assert offsets(partition.read(0, 10_000, isolation=FetchIsolation.LOG_END).records) == [0, 2, 3]
 
 
 def test_aborted_transactions_come_with_the_data(broker, produce, transactor):
@@ -95,9 +95,9 @@ def test_aborted_transactions_come_with_the_data(broker, produce, transactor):
     one.end(commit=True)  # 4
     two.end(commit=False)  # 5
     assert partition.read(0, 10_000).aborted is None
-    assert partition.read(0, 10_000, limit=Limit.STABLE).aborted == [(1, 0), (2, 1)]
+    assert partition.read(0, 10_000, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(1, 0), (2, 1)]
     # The first transaction's marker lies before offset 3, the second one's behind it.
-    assert partition.read(3, 10_000, limit=Limit.STABLE).aborted == [(2, 1)]
+    assert partition.read(3, 10_000, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(2, 1)]
 
 
 def test_aborted_transactions_are_found_in_later_segments(broker, produce, transactor):
@@ -109,28 +109,28 @@ def test_aborted_transactions_are_found_in_later_segments(broker, produce, trans
     producer.end(commit=False)
     produce(partition)
     assert len(list(broker.path().glob("*.log"))) > 3
-    assert partition.read(0, 100, limit=Limit.STABLE).aborted == [(1, 0)]
+    assert partition.read(0, 100, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(1, 0)]
 
 
 def test_bytes_available_counts_what_a_read_would_find(broker, produce, transactor):
     partition = broker.partition()
-    assert partition.bytes_available(0, Limit.HIGH_WATERMARK, 1) == 0
+    assert partition.bytes_available(0, FetchIsolation.HIGH_WATERMARK, 1) == 0
     for _ in range(3):
         produce(partition)
     size = len(partition.read(0, 1).records)
-    assert partition.bytes_available(0, Limit.HIGH_WATERMARK, 10_000) == 3 * size
-    assert partition.bytes_available(2, Limit.HIGH_WATERMARK, 10_000) == size
-    assert partition.bytes_available(3, Limit.HIGH_WATERMARK, 10_000) == 0
+    assert partition.bytes_available(0, FetchIsolation.HIGH_WATERMARK, 10_000) == 3 * size
+    assert partition.bytes_available(2, FetchIsolation.HIGH_WATERMARK, 10_000) == size
+    assert partition.bytes_available(3, FetchIsolation.HIGH_WATERMARK, 10_000) == 0
     transactor(partition, 1).send()
-    assert partition.bytes_available(1, Limit.STABLE, 10_000) == 2 * size
-    assert partition.bytes_available(3, Limit.STABLE, 10_000) == 0
+    assert partition.bytes_available(1, FetchIsolation.TXN_COMMITTED, 10_000) == 2 * size
+    assert partition.bytes_available(3, FetchIsolation.TXN_COMMITTED, 10_000) == 0
 
 
 def test_bytes_in_a_sealed_segment_are_enough(broker, produce):
     partition = broker.partition(segment_bytes=300)
     for _ in range(7):
         produce(partition)
-    assert partition.bytes_available(0, Limit.HIGH_WATERMARK, 10_000) == 10_000
+    assert partition.bytes_available(0, FetchIsolation.HIGH_WATERMARK, 10_000) == 10_000
 
 
 def test_scan_yields_every_batch_up_to_the_end_of_the_moment(broker, produce):
@@ -152,34 +152,34 @@ def test_offsets_are_found_by_timestamp(broker, produce):
         produce(partition, [(b"k", b"v", (), NOW_MS + 20 * n), (b"k", b"v", (), NOW_MS + 20 * n + 10)])
     for target in range(NOW_MS - 5, NOW_MS + 235, 5):
         expected = max(0, -(-(target - NOW_MS) // 10))
-        found = to_the_end(partition.offset_for_timestamp(target, Limit.HIGH_WATERMARK))
+        found = to_the_end(partition.offset_for_timestamp(target, FetchIsolation.HIGH_WATERMARK))
         assert found == ((expected, NOW_MS + 10 * expected, 0) if expected < 24 else (-1, -1, -1))
-    assert to_the_end(partition.max_timestamp_offset(Limit.HIGH_WATERMARK)) == (23, NOW_MS + 230, 0)
+    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.HIGH_WATERMARK)) == (23, NOW_MS + 230, 0)
 
 
 def test_timestamps_need_not_ascend(broker, produce):
     partition = broker.partition(index_interval_bytes=0)
     for ms in (50, 10, 90, 20, 90, 70):
         produce(partition, timestamp_ms=NOW_MS + ms)
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 15, Limit.END)).offset == 0
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 60, Limit.END)).offset == 2
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 91, Limit.END)).offset == -1
-    assert to_the_end(partition.max_timestamp_offset(Limit.END)) == (2, NOW_MS + 90, 0)
+    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 15, FetchIsolation.LOG_END)).offset == 0
+    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 60, FetchIsolation.LOG_END)).offset == 2
+    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 91, FetchIsolation.LOG_END)).offset == -1
+    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.LOG_END)) == (2, NOW_MS + 90, 0)
 
 
 def test_a_timestamp_behind_the_limit_is_not_found(broker, produce, transactor):
     partition = broker.partition()
     produce(partition)
     transactor(partition, 1).send(timestamp_ms=NOW_MS + 9)
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 5, Limit.HIGH_WATERMARK)).offset == 1
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 5, Limit.STABLE)).offset == -1
-    assert to_the_end(partition.max_timestamp_offset(Limit.STABLE)).offset == -1
+    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 5, FetchIsolation.HIGH_WATERMARK)).offset == 1
+    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 5, FetchIsolation.TXN_COMMITTED)).offset == -1
+    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.TXN_COMMITTED)).offset == -1
 
 
 def test_an_empty_partition_has_no_timestamps(broker):
     partition = broker.partition()
-    assert to_the_end(partition.max_timestamp_offset(Limit.END)) == (-1, -1, -1)
-    assert to_the_end(partition.offset_for_timestamp(0, Limit.END)) == (-1, -1, -1)
+    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.LOG_END)) == (-1, -1, -1)
+    assert to_the_end(partition.offset_for_timestamp(0, FetchIsolation.LOG_END)) == (-1, -1, -1)
 
 
 def test_offset_gaps_are_skipped(broker):
@@ -215,9 +215,9 @@ def test_damage_that_a_search_by_time_meets_takes_the_partition_offline(broker, 
     content = bytearray(path.read_bytes())
     content[position] = 0x7F
     path.write_bytes(content)
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS, Limit.HIGH_WATERMARK)) is None
+    assert to_the_end(partition.offset_for_timestamp(NOW_MS, FetchIsolation.HIGH_WATERMARK)) is None
     assert "is damaged" in partition.offline
-    assert to_the_end(partition.max_timestamp_offset(Limit.HIGH_WATERMARK)) is None
+    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.HIGH_WATERMARK)) is None
     assert len(caplog.records) == 1 and "--truncate-damaged t-0" in caplog.text
 
 

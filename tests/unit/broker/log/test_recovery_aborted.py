@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.scanner import scan_partition
 
@@ -35,7 +35,7 @@ def test_an_aborted_transaction_that_was_cut_off_hides_nothing_later(broker, pro
     transactor(partition, 7).end(commit=True)
     broker.stop()
     broker.start()
-    assert broker.partition().read(0, 10_000, limit=Limit.STABLE).aborted == []
+    assert broker.partition().read(0, 10_000, isolation=FetchIsolation.TXN_COMMITTED).aborted == []
 
 
 @pytest.fixture
@@ -65,10 +65,10 @@ def test_a_power_cut_leaves_no_aborted_transaction_too_many(broker, transactor, 
     assert partition.log_end_offset == 2
     transactor(partition, 8).send()
     transactor(partition, 8).end(commit=True)
-    assert partition.read(0, 10_000, limit=Limit.STABLE).aborted == [(7, 0)]
+    assert partition.read(0, 10_000, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(7, 0)]
     broker.stop()
     broker.start()
-    assert broker.partition().read(0, 10_000, limit=Limit.STABLE).aborted == [(7, 0)]
+    assert broker.partition().read(0, 10_000, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(7, 0)]
     assert aborted_twice.stat().st_size == 34
 
 
@@ -103,7 +103,7 @@ def test_a_log_that_lost_everything_keeps_no_aborted_transaction(broker, produce
     partition = broker.partition()
     assert partition.log_end_offset == 0
     produce(partition)
-    assert partition.read(0, 10_000, limit=Limit.STABLE).aborted == []
+    assert partition.read(0, 10_000, isolation=FetchIsolation.TXN_COMMITTED).aborted == []
 
 
 def test_a_damaged_transaction_index_takes_the_partition_offline(broker, produce, transactor, caplog):
@@ -117,5 +117,5 @@ def test_a_damaged_transaction_index_takes_the_partition_offline(broker, produce
     index.write_bytes(index.read_bytes()[:-3])
     broker.start()
     partition = broker.partition(segment_bytes=200)
-    assert partition.read(0, 10_000, limit=Limit.STABLE).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.read(0, 10_000, isolation=FetchIsolation.TXN_COMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert "ends inside an entry" in caplog.text

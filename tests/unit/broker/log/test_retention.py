@@ -7,7 +7,7 @@ import pytest
 
 from ottla.broker.log import retention
 from ottla.broker.log.graves import STEP_BYTES, Graves
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.retention import SEGMENTS_PER_STEP, Retention, count_deletable
 from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.errors import ErrorCode
@@ -201,7 +201,7 @@ def test_open_transaction_holds_the_stable_offset_at_the_log_start_until_its_mar
     assert partition.has_ongoing_transaction(7, 0)
     assert partition.append_marker(7, 0, False, 0, 0).error is ErrorCode.NONE
     assert partition.last_stable_offset == 6
-    assert partition.read(3, 1000, limit=Limit.STABLE).aborted == [(7, 1)]
+    assert partition.read(3, 1000, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(7, 1)]
 
 
 def test_epochs_begin_where_the_log_begins(broker, produce):

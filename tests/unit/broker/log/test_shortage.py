@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from ottla.broker.log.cleaner import LogCleaner
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.retention import Retention
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.descriptors import Shortage
@@ -76,7 +76,10 @@ def test_the_limit_is_said_once_a_minute(broker, disk, produce, caplog):
 def test_a_search_by_time_is_refused_and_not_answered_with_nothing(broker, disk, produce):
     partition = broker.partition()
     produce(partition)
-    searches = [lambda: partition.offset_for_timestamp(0, Limit.END), lambda: partition.max_timestamp_offset(Limit.END)]
+    searches = [
+        lambda: partition.offset_for_timestamp(0, FetchIsolation.LOG_END),
+        lambda: partition.max_timestamp_offset(FetchIsolation.LOG_END),
+    ]
     with short("pread", number=errno.ENOMEM, places=(RealFile,)):
         assert [to_the_end(search()) for search in searches] == [None, None]
     assert [to_the_end(search()).offset for search in searches] == [0, 0]

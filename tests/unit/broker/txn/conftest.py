@@ -14,7 +14,7 @@ from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.group.coordinator import GroupCoordinator
 from ottla.broker.log.manager import LogManager
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.memory import Memory
 from ottla.broker.ports.disk import RealDisk
@@ -438,7 +438,7 @@ class LogsBroker:
 
     def markers(self, place):
         partition = self.cluster.partition(*place)
-        data = partition.read(0, 1 << 20, limit=Limit.END).records
+        data = partition.read(0, 1 << 20, isolation=FetchIsolation.LOG_END).records
         return sum(header.is_control for _, header in iter_batches(memoryview(data)))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.cluster.sinks import TransactionMarker
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.broker.txn import machine
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
@@ -51,7 +51,7 @@ def is_complete(broker, commit=True):
 
 
 def aborted(broker, place):
-    return broker.cluster.partition(*place).read(0, 1 << 20, limit=Limit.STABLE).aborted
+    return broker.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED).aborted
 
 
 # ---- markers

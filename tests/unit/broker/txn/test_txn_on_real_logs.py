@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.metadata import delete_topic
@@ -26,7 +26,7 @@ def test_the_end_of_a_transaction_moves_the_stable_offset(broker, commit, aborte
     assert broker.ask(broker.coordinator.end("t", *producer, commit, v2=False)).error is E.NONE
     for place in LEDGER:
         assert broker.offsets(place) == (2, 2)
-        found = broker.cluster.partition(*place).read(0, 1 << 20, limit=Limit.STABLE)
+        found = broker.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
         assert [(producer_id, first) for producer_id, first in found.aborted] == aborted
 
 
@@ -44,7 +44,7 @@ def test_a_kill_between_markers_leaves_no_partition_open(broker, heard, commit):
         assert stable == end
         # Those that had their marker get a second one if Complete was not logged: it ends nothing again.
         assert broker.markers(place) == (2 if number < heard < 4 else 1)
-        found = broker.cluster.partition(*place).read(0, 1 << 20, limit=Limit.STABLE)
+        found = broker.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
         assert found.aborted == ([] if commit else [(producer[0], 0)])
     state = broker.coordinator.describe("t").state
     assert state.status is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)

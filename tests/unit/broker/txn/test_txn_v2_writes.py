@@ -8,7 +8,7 @@ from ottla.broker.api import produce
 from ottla.broker.api.context import Request
 from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.results import Limit
+from ottla.broker.log.results import FetchIsolation
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol import codec
 from ottla.protocol.batch import build_batch, iter_batches
@@ -123,7 +123,7 @@ def test_each_transaction_has_an_epoch_and_sequences_of_its_own(client, broker):
         assert client.end(commit) is E.NONE
         assert client.producer[1] == epoch + 1
         assert broker.offsets(LEDGER[0])[0] == broker.offsets(LEDGER[0])[1]
-    data = broker.cluster.partition(*LEDGER[0]).read(0, 1 << 20, limit=Limit.END).records
+    data = broker.cluster.partition(*LEDGER[0]).read(0, 1 << 20, isolation=FetchIsolation.LOG_END).records
     headers = [header for _, header in iter_batches(memoryview(data))]
     assert [(header.is_control, header.producer_epoch) for header in headers] == [
         (False, 0),
