@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.txn.coordinator import TransactionSettings
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.broker.txn.values import TransactionState, Volatile
+from ottla.broker.txn.values import TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
 
 ROW = re.compile(r"[A-Z][A-Z0-9]*-\d+")
@@ -20,7 +20,7 @@ PLACES = {("foo", 1): None, ("bar", 0): None}
 RESTING = (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
 PREPARED = (S.PREPARE_COMMIT, S.PREPARE_ABORT)
 LOGGED = (*RESTING, S.ONGOING, *PREPARED)
-PENDING = Volatile(pending=TransactionState(PID, 5, S.COMPLETE_COMMIT, 60_000, {}, BEGAN, NOW))
+PENDING = TransientState(pending=TransactionState(PID, 5, S.COMPLETE_COMMIT, 60_000, {}, BEGAN, NOW))
 
 BUSY, FENCED, MAPPING = E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED, E.INVALID_PRODUCER_ID_MAPPING
 STATE, LOADING, EPOCH = E.INVALID_TXN_STATE, E.COORDINATOR_LOAD_IN_PROGRESS, E.INVALID_PRODUCER_EPOCH

@@ -9,7 +9,7 @@ from ottla.broker.api import add_offsets_to_txn
 from ottla.broker.api.context import Request
 from ottla.broker.txn.machine import check_step, decide_add_partitions, verify_partitions
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.broker.txn.values import CALM, TransactionState, Volatile
+from ottla.broker.txn.values import NO_PENDING, TransactionState, TransientState
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.errors import ProtocolError
@@ -41,7 +41,7 @@ class Case(NamedTuple):
     state: TransactionState | None
     error: E
     producer: tuple[int, int] = (PID, 5)
-    volatile: Volatile = CALM
+    transient: TransientState = NO_PENDING
     places: tuple[tuple[str, int], ...] = (NEW,)
     record: TransactionState | None = None
     version: int = 0
@@ -53,13 +53,13 @@ def begun(*places, began=NOW, version=0):
 
 ADDED = [
     Case("ADD-4", None, MAPPING),
-    *[Case(f"ADD-5 {s.wire_name}", held(s), BUSY, volatile=PENDING) for s in LOGGED],
+    *[Case(f"ADD-5 {s.wire_name}", held(s), BUSY, transient=PENDING) for s in LOGGED],
     Case("ADD-5 another producer id", held(S.ONGOING), BUSY, (9, 5), PENDING),
     Case("ADD-5 another epoch", held(S.ONGOING), BUSY, (PID, 4), PENDING),
     Case("ADD-5 an id that is being created", None, BUSY, (9, 0), PENDING),
     *[Case(f"ADD-6 {s.wire_name}", held(s), MAPPING, (9, 5)) for s in LOGGED],
     *[Case(f"ADD-7 {s.wire_name}, epoch {e}", held(s), FENCED, (PID, e)) for s in LOGGED for e in (4, 6)],
-    Case("ADD-7 fenced in memory", held(S.ONGOING), FENCED, volatile=Volatile(fenced_epoch=6)),
+    Case("ADD-7 fenced in memory", held(S.ONGOING), FENCED, transient=TransientState(fenced_epoch=6)),
     *[Case(f"ADD-8 {s.wire_name}", held(s), BUSY) for s in PREPARED],
     Case("ADD-9 all", held(S.ONGOING), E.NONE, places=tuple(PLACES)),
     Case("ADD-9 one", held(S.ONGOING), E.NONE, places=(("bar", 0),)),
@@ -79,7 +79,7 @@ ADDED = [
 
 @rows(ADDED)
 def test_adding(case):
-    given = (case.state, case.volatile, *case.producer, case.places, NOW, case.version)
+    given = (case.state, case.transient, *case.producer, case.places, NOW, case.version)
     decision = decide_add_partitions(*given)
     assert (decision.error, decision.producer_id, decision.producer_epoch) == (case.error, -1, -1)
     assert decision.record == case.record
@@ -98,15 +98,15 @@ VERIFIED = [
 ]
 
 
-@pytest.mark.parametrize("volatile", [CALM, PENDING], ids=["calm", "pending"])
+@pytest.mark.parametrize("transient", [NO_PENDING, PENDING], ids=["calm", "pending"])
 @rows(VERIFIED)
-def test_verifying(case, volatile):
-    assert verify_partitions(case.state, volatile, *case.producer, case.places) == [case.error]
+def test_verifying(case, transient):
+    assert verify_partitions(case.state, transient, *case.producer, case.places) == [case.error]
 
 
 @row("VERIFY-6 beside VERIFY-7")
 def test_each_partition_is_verified_for_itself(row):
-    found = verify_partitions(held(S.ONGOING), CALM, PID, 5, [("foo", 1), NEW, ("bar", 0)])
+    found = verify_partitions(held(S.ONGOING), NO_PENDING, PID, 5, [("foo", 1), NEW, ("bar", 0)])
     assert found == [E.NONE, E.TRANSACTION_ABORTABLE, E.NONE]
 
 
@@ -350,7 +350,7 @@ def test_offsets_are_added_as_any_partition_is(row):
 
     broker = SimpleNamespace(
         transactions=SimpleNamespace(add_partitions=add_partitions),
-        groups=SimpleNamespace(offsets=SimpleNamespace(partition_of={"g": 7}.get)),
+        groups=SimpleNamespace(offsets=SimpleNamespace(partition_for={"g": 7}.get)),
     )
     body = SimpleNamespace(transactional_id="t", producer_id=PID, producer_epoch=3, group_id="g")
     handler = add_offsets_to_txn.handle(broker, Request(OFFSETS, 3, 9, "", "peer", body))

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.broker.txn.ending import completion, decide_abort, decide_end, decide_end_v2
+from ottla.broker.txn.end_txn_rules import completion, decide_abort, decide_end, decide_end_v2
 from ottla.broker.txn.log import from_value, to_value
 from ottla.broker.txn.machine import append_failed, check_step, completion_prepared, decide_add_partitions
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.broker.txn.values import CALM, NEED_PRODUCER_ID, TransactionState, Volatile
+from ottla.broker.txn.values import NEED_PRODUCER_ID, NO_PENDING, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.errors import ProtocolError
 from tests.tables.rows import (
@@ -40,7 +40,7 @@ class Case(NamedTuple):
     commit: bool
     error: E
     producer: tuple[int, int] = (PID, 5)
-    volatile: Volatile = CALM
+    transient: TransientState = NO_PENDING
     record: TransactionState | None = None
     answer: tuple[int, int] = (-1, -1)
 
@@ -51,18 +51,18 @@ def both(name, state, error, **more):
 
 V1 = [
     *both("END1-4", None, MAPPING),
-    *both("END1-4 being created", None, MAPPING, volatile=PENDING),
+    *both("END1-4 being created", None, MAPPING, transient=PENDING),
     *[case for s in LOGGED for case in both(f"END1-5 {s.wire_name}", held(s), MAPPING, producer=(9, 5))],
-    *both("END1-5 pending", held(S.ONGOING), MAPPING, producer=(9, 5), volatile=PENDING),
+    *both("END1-5 pending", held(S.ONGOING), MAPPING, producer=(9, 5), transient=PENDING),
     *[
         case
         for s in LOGGED
         for e in (4, 6)
         for case in both(f"END1-6 {s.wire_name}, epoch {e}", held(s), FENCED, producer=(PID, e))
     ],
-    *both("END1-6 pending", held(S.ONGOING), FENCED, producer=(PID, 4), volatile=PENDING),
-    *both("END1-6 fenced in memory", held(S.ONGOING), FENCED, volatile=Volatile(fenced_epoch=6)),
-    *[case for s in LOGGED for case in both(f"END1-7 {s.wire_name}", held(s), BUSY, volatile=PENDING)],
+    *both("END1-6 pending", held(S.ONGOING), FENCED, producer=(PID, 4), transient=PENDING),
+    *both("END1-6 fenced in memory", held(S.ONGOING), FENCED, transient=TransientState(fenced_epoch=6)),
+    *[case for s in LOGGED for case in both(f"END1-7 {s.wire_name}", held(s), BUSY, transient=PENDING)],
     Case("END1-8", held(S.ONGOING), COMMIT, E.NONE, record=prepared(S.PREPARE_COMMIT)),
     Case("END1-8 begun in V2", held(S.ONGOING, version=2), COMMIT, E.NONE, record=prepared(S.PREPARE_COMMIT)),
     Case("END1-9", held(S.ONGOING), ABORT, E.NONE, record=prepared(S.PREPARE_ABORT)),
@@ -81,7 +81,7 @@ V1 = [
 
 @rows(V1)
 def test_v1(case):
-    decision = decide_end(case.state, case.volatile, *case.producer, case.commit, NOW)
+    decision = decide_end(case.state, case.transient, *case.producer, case.commit, NOW)
     assert (decision.error, decision.producer_id, decision.producer_epoch) == (case.error, -1, -1)
     assert decision.record == case.record
     if decision.record is not None:
@@ -93,14 +93,14 @@ def test_v1(case):
 def test_states_that_are_never_held_are_not_decided(row, commit):
     status = S.DEAD if row == "END1-20" else S.PREPARE_EPOCH_FENCE
     with pytest.raises(KeyError):
-        decide_end(held(status), CALM, PID, 5, commit, NOW)
+        decide_end(held(status), NO_PENDING, PID, 5, commit, NOW)
     # And no log can make one the state of an id.
     with pytest.raises(ProtocolError, match=f"status {int(status)}"):
         from_value(to_value(held(status)))
 
 
 REPEATED = (PID, 4)
-OVER = Volatile(last_epoch=32766)
+OVER = TransientState(last_epoch=32766)
 
 
 def rotated(status):
@@ -121,15 +121,15 @@ def empty_abort(name, status):
 def ended(name, status, outcome, epoch=5, answer=(PID, 6), next_id=-1):
     record = prepared(outcome, epoch + 1, next_id=next_id, version=2)
     commit = outcome is S.PREPARE_COMMIT
-    return Case(name, held(status, epoch), commit, E.NONE, (PID, epoch), CALM, record, answer)
+    return Case(name, held(status, epoch), commit, E.NONE, (PID, epoch), NO_PENDING, record, answer)
 
 
 V2 = [
     *both("END2-3", None, MAPPING),
-    *both("END2-4 an id that is being created", None, BUSY, volatile=PENDING),
-    *[case for s in LOGGED for case in both(f"END2-4 {s.wire_name}", held(s), BUSY, volatile=PENDING)],
-    *both("END2-4 another producer id", held(S.ONGOING), BUSY, producer=(9, 5), volatile=PENDING),
-    *both("END2-4 another epoch", held(S.ONGOING), BUSY, producer=(PID, 9), volatile=PENDING),
+    *both("END2-4 an id that is being created", None, BUSY, transient=PENDING),
+    *[case for s in LOGGED for case in both(f"END2-4 {s.wire_name}", held(s), BUSY, transient=PENDING)],
+    *both("END2-4 another producer id", held(S.ONGOING), BUSY, producer=(9, 5), transient=PENDING),
+    *both("END2-4 another epoch", held(S.ONGOING), BUSY, producer=(PID, 9), transient=PENDING),
     *[case for s in LOGGED for case in both(f"END2-5 {s.wire_name}", held(s), MAPPING, producer=(9, 5))],
     *both("END2-5 the id before, not at 32766", rotated(S.COMPLETE_COMMIT), MAPPING, producer=(OLD_PID, 32765)),
     *both("END2-5 the id before, not at once", held(S.EMPTY, 1, previous=OLD_PID), MAPPING, producer=(OLD_PID, 32766)),
@@ -182,7 +182,7 @@ V2 = [
         ABORT,
         E.NONE,
         (PID, 32766),
-        CALM,
+        NO_PENDING,
         prepared(S.PREPARE_ABORT, 32767, began=NOW, partitions={}, next_id=FRESH_PID, version=2),
         (FRESH_PID, 0),
     ),
@@ -191,7 +191,7 @@ V2 = [
 
 @rows(V2)
 def test_v2(case):
-    given = (case.state, case.volatile, *case.producer, case.commit, NOW)
+    given = (case.state, case.transient, *case.producer, case.commit, NOW)
     decision = decide_end_v2(*given)
     if decision is NEED_PRODUCER_ID:
         assert case.record.next_producer_id == FRESH_PID
@@ -214,7 +214,7 @@ def test_complete_switches_to_the_next_producer_id(row, outcome):
     assert completion(before, NOW + 9) == expected
     check_step(before, expected)
     # The next transaction is that of the new producer.
-    added = decide_add_partitions(expected, CALM, *producer, [("foo", 0)], NOW + 10, 2)
+    added = decide_add_partitions(expected, NO_PENDING, *producer, [("foo", 0)], NOW + 10, 2)
     assert (added.error, added.record.producer_id, added.record.producer_epoch) == (E.NONE, *producer)
 
 
@@ -250,11 +250,11 @@ ABORTS = [
 @rows(ABORTS)
 def test_abort_by_the_coordinator(case, version):
     before = held(S.ONGOING, case.epoch, version=version)
-    volatile = Volatile(fenced_epoch=case.fenced)
+    transient = TransientState(fenced_epoch=case.fenced)
     fresh = FRESH_PID if case.next_id > 0 else -1
     if case.next_id > 0:
-        assert decide_abort(before, volatile, case.level, NOW, -1, BUSY) is NEED_PRODUCER_ID
-    decision = decide_abort(before, volatile, case.level, NOW, fresh, BUSY)
+        assert decide_abort(before, transient, case.level, NOW, -1, BUSY) is NEED_PRODUCER_ID
+    decision = decide_abort(before, transient, case.level, NOW, fresh, BUSY)
     generation = 2 if case.level == 2 else 0
     assert decision.record == prepared(S.PREPARE_ABORT, case.reached, next_id=case.next_id, version=generation)
     assert (decision.error, decision.producer_id, decision.producer_epoch) == (BUSY, -1, -1)
@@ -267,8 +267,8 @@ def test_what_follows_an_abort_by_the_coordinator(row):
     level = 2 if row.startswith("ABORT-6") else int(row[-1])
     epoch = 32766 if "exhausted" in row else 5
     before = held(S.ONGOING, epoch)
-    record = decide_abort(before, CALM, level, NOW, FRESH_PID, BUSY).record
-    after = completion_prepared(CALM, record, NOW + 9)
+    record = decide_abort(before, NO_PENDING, level, NOW, FRESH_PID, BUSY).record
+    after = completion_prepared(NO_PENDING, record, NOW + 9)
     assert after.awaiting == PLACES
     producer = (FRESH_PID, 0) if "exhausted" in row else (PID, epoch + 1)
     assert after.pending == TransactionState(
@@ -282,9 +282,9 @@ def test_what_follows_an_abort_by_the_coordinator(row):
 def test_an_abort_that_was_not_logged(row):
     level = int(row[-1])
     before = held(S.ONGOING)
-    first = decide_abort(before, CALM, level, NOW, -1, BUSY)
-    kept = append_failed(Volatile(pending=first.record), first)
-    assert kept == (Volatile(fenced_epoch=6) if level < 2 else CALM)
+    first = decide_abort(before, NO_PENDING, level, NOW, -1, BUSY)
+    kept = append_failed(TransientState(pending=first.record), first)
+    assert kept == (TransientState(fenced_epoch=6) if level < 2 else NO_PENDING)
     assert decide_abort(before, kept, level, NOW, -1, BUSY).record == first.record
     old = decide_add_partitions(before, kept, PID, 5, [("foo", 3)], NOW)
     assert old.error is (FENCED if level < 2 else E.NONE)

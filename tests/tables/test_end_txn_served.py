@@ -77,7 +77,7 @@ def test_end_txn_is_answered_before_the_markers(row, rig):
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER] * 3
     assert rig.end("t", producer, commit).error is E.NONE
     assert rig.state().status is (S.PREPARE_COMMIT if commit else S.PREPARE_ABORT)
-    assert (rig.sink.written, rig.shard_of().volatile["t"].awaiting) == ([], {FOO: None})
+    assert (rig.sink.written, rig.shard_of().transient["t"].awaiting) == ([], {FOO: None})
     for asked_commit in (commit, not commit):
         assert rig.end("t", producer, asked_commit).error is BUSY
         assert rig.end("t", producer, asked_commit, v2=True).error is BUSY
@@ -162,7 +162,7 @@ def test_v2_does_not_end_at_level_0(row, ask, rig):
     before, logged = rig.state(), len(rig.log_of("t").batches)
     assert end(ask, 5, producer, "commit" in row) == (E.UNSUPPORTED_VERSION, -1, -1)
     assert (rig.state(), len(rig.log_of("t").batches)) == (before, logged)
-    assert "t" not in rig.shard_of().volatile
+    assert "t" not in rig.shard_of().transient
 
 
 @row("ABORT-5 served", "ABORT-6 served")

@@ -7,7 +7,7 @@ import pytest
 from ottla.broker.txn.log import read_changes
 from ottla.broker.txn.machine import check_step, decide_init_producer_id
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.broker.txn.values import CALM, NEED_PRODUCER_ID, TransactionState, Volatile
+from ottla.broker.txn.values import NEED_PRODUCER_ID, NO_PENDING, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
 from tests.tables.rows import (
     BUSY,
@@ -40,7 +40,7 @@ class Case(NamedTuple):
     answer: tuple[int, int] = (-1, -1)
     record: TransactionState | None = None
     last_epoch: int = -1
-    volatile: Volatile = CALM
+    transient: TransientState = NO_PENDING
     level: int = 1
 
 
@@ -48,27 +48,27 @@ def empty(epoch, producer_id=PID, previous=PID):
     return TransactionState(producer_id, epoch, S.EMPTY, ASKED_MS, {}, -1, NOW, previous)
 
 
-def fence(row_name, expected=ANY, *, epoch=5, to=6, volatile=CALM, level=1, **more):
+def fence(row_name, expected=ANY, *, epoch=5, to=6, transient=NO_PENDING, level=1, **more):
     version = 2 if level == 2 else 0
     record = prepared(S.PREPARE_ABORT, to, version=version, **more)
     last = epoch if level == 2 else -1
-    return Case(row_name, held(S.ONGOING, epoch), expected, BUSY, ANY, record, last, volatile, level)
+    return Case(row_name, held(S.ONGOING, epoch), expected, BUSY, ANY, record, last, transient, level)
 
 
-LAST_4 = Volatile(last_epoch=4)
+LAST_4 = TransientState(last_epoch=4)
 ROTATED = held(S.EMPTY, 0, previous=OLD_PID)
-ROTATED_FROM_32766 = Volatile(last_epoch=32766)
+ROTATED_FROM_32766 = TransientState(last_epoch=32766)
 CASES = [
-    *[Case(f"INIT-1 {s.wire_name}", held(s), ANY, BUSY, volatile=PENDING) for s in LOGGED],
-    Case("INIT-1 wins over a wrong id", held(S.EMPTY), (9, 5), BUSY, volatile=PENDING),
-    Case("INIT-1 an id that is being created", None, ANY, BUSY, volatile=PENDING),
+    *[Case(f"INIT-1 {s.wire_name}", held(s), ANY, BUSY, transient=PENDING) for s in LOGGED],
+    Case("INIT-1 wins over a wrong id", held(S.EMPTY), (9, 5), BUSY, transient=PENDING),
+    Case("INIT-1 an id that is being created", None, ANY, BUSY, transient=PENDING),
     *[Case(f"INIT-2 {s.wire_name}", held(s), (9, 5), FENCED) for s in LOGGED],
     Case(
         "INIT-2 the id before with an epoch that is not exhausted",
         ROTATED,
         (OLD_PID, 32765),
         FENCED,
-        volatile=Volatile(last_epoch=32765),
+        transient=TransientState(last_epoch=32765),
     ),
     *[
         Case(f"INIT-3 {s.wire_name}, expects {word}", held(s), expected, BUSY)
@@ -98,7 +98,7 @@ CASES = [
         for s, e in zip(RESTING, (32766, 32766, 32767), strict=True)
     ],
     *[
-        Case(f"INIT-9 {s.wire_name}", held(s), (PID, 4), E.NONE, (PID, 5), empty(5), 4, volatile=LAST_4)
+        Case(f"INIT-9 {s.wire_name}", held(s), (PID, 4), E.NONE, (PID, 5), empty(5), 4, transient=LAST_4)
         for s in RESTING
     ],
     Case(
@@ -109,10 +109,10 @@ CASES = [
         (PID, 0),
         empty(0),
         32766,
-        volatile=ROTATED_FROM_32766,
+        transient=ROTATED_FROM_32766,
     ),
-    *[Case(f"INIT-10 {s.wire_name}, lower", held(s), (PID, 3), FENCED, volatile=LAST_4) for s in RESTING],
-    Case("INIT-10 higher", held(S.EMPTY), (PID, 6), FENCED, volatile=LAST_4),
+    *[Case(f"INIT-10 {s.wire_name}, lower", held(s), (PID, 3), FENCED, transient=LAST_4) for s in RESTING],
+    Case("INIT-10 higher", held(S.EMPTY), (PID, 6), FENCED, transient=LAST_4),
     Case("INIT-10 one below, and no last epoch", held(S.EMPTY), (PID, 4), FENCED),
     Case("INIT-10 over a rotation, and no last epoch", ROTATED, (OLD_PID, 32766), FENCED),
     *[
@@ -125,7 +125,7 @@ CASES = [
 
 @rows(CASES)
 def test_decision(case):
-    given = (case.state, case.volatile, ASKED_MS, *case.expected, case.level, NOW)
+    given = (case.state, case.transient, ASKED_MS, *case.expected, case.level, NOW)
     decision = decide_init_producer_id(*given)
     if decision is NEED_PRODUCER_ID:
         assert case.record is not None and FRESH_PID in (case.record.producer_id, case.record.next_producer_id)

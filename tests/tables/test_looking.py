@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from ottla.broker.txn.machine import append_began, dead
-from ottla.broker.txn.values import CALM
+from ottla.broker.txn.values import NO_PENDING
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
 from tests.tables.rows import LOADING, PID, row
@@ -45,7 +45,7 @@ def test_a_failed_lookup(row, ask, rig):
 
 def being_forgotten(rig):
     """As while the tombstone of "t" is being logged (EXPIRE-6)."""
-    rig.shard_of().set_volatile("t", append_began(CALM, dead(rig.state())))
+    rig.shard_of().set_transient("t", append_began(NO_PENDING, dead(rig.state())))
 
 
 @row("DESC-5 unknown", "DESC-5 being forgotten")

@@ -126,7 +126,7 @@ def with_groups(broker):
     broker.clock.settle()
     commits = broker.groups.offsets
     assert commits.commit(Caller("g"), [CommitRow("ledger", 0, 42, -1, "")], Producer(PID, 5)) == [E.NONE]
-    return commits.partition_of("g")
+    return commits.partition_for("g")
 
 
 def fetched(broker):
@@ -149,10 +149,10 @@ def test_the_group_coordinator_settles_pending_offsets(row, broker):
 @row("WRITE-6 loading")
 def test_a_group_coordinator_that_loads_takes_no_marker(row, broker):
     index = with_groups(broker)
-    broker.groups._directory.loading.add(index)
+    broker.groups._manager.loading.add(index)
     told = ask(broker, marker(("__consumer_offsets", [index])))
     assert told == [(PID, [("__consumer_offsets", [(index, E.NOT_LEADER_OR_FOLLOWER)])])]
-    broker.groups._directory.loading.clear()
+    broker.groups._manager.loading.clear()
     assert log(broker, ("__consumer_offsets", index)) == [(PID, 5, None)]
     assert fetched(broker) == -1
 

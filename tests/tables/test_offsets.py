@@ -7,7 +7,7 @@ import pytest
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
-from ottla.broker.group.states import GroupState
+from ottla.broker.group.states import ClassicGroupState
 from ottla.protocol import codec
 from ottla.protocol.batch import build_batch, iter_records
 from ottla.protocol.errors import ErrorCode as E
@@ -96,7 +96,7 @@ def request(client, version, *topics, group="g", producer_id=None, epoch=None):
 def add_group(client, version):
     """V1 clients add the group's partition before."""
     if version < 5:
-        place = ("__consumer_offsets", client.broker.groups.offsets.partition_of("g"))
+        place = ("__consumer_offsets", client.broker.groups.offsets.partition_for("g"))
         assert client.broker.ask(client.broker.coordinator.add_partitions("t", *client.producer, [place])) is E.NONE
 
 
@@ -129,18 +129,18 @@ def test_a_group_that_is_being_loaded(case, client):
     _, version = case
     add_group(client, version)
     groups = client.broker.groups
-    index = groups.offsets.partition_of("g")
-    groups._directory.loading.add(index)
+    index = groups.offsets.partition_for("g")
+    groups._manager.loading.add(index)
     error = E.COORDINATOR_NOT_AVAILABLE if version < 2 else LOADING
     assert request(client, version, ("ledger", [0, 1])) == {("ledger", 0): error, ("ledger", 1): error}
-    groups._directory.loading.clear()
+    groups._manager.loading.clear()
     assert client.broker.offsets(("__consumer_offsets", index)) == (0, 0)
 
 
 @row("OFFSET-19 epoch", "OFFSET-19 sequences")
 def test_a_commit_is_checked_for_its_epoch_and_not_for_its_sequence(row, client):
     offsets = client.broker.groups.offsets
-    place = ("__consumer_offsets", offsets.partition_of("g"))
+    place = ("__consumer_offsets", offsets.partition_for("g"))
     at = [CommitRow("ledger", 0, 5, -1, "")]
     for _ in range(3):  # each of them has base sequence 0
         assert offsets.commit(NOBODY, at, Producer(7, 3)) == [E.NONE]
@@ -155,8 +155,8 @@ def test_a_commit_is_checked_for_its_epoch_and_not_for_its_sequence(row, client)
 
 def with_group(groups, state, instances=()):
     """Group g in this state; the member id of one of its members (a former one in Empty)."""
-    if state in (GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE):
-        if state is GroupState.COMPLETING_REBALANCE:
+    if state in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.PREPARING_REBALANCE):
+        if state is ClassicGroupState.COMPLETING_REBALANCE:
             waiting = groups.join()
             groups.clock.advance()
             member = waiting[0].member_id
@@ -167,7 +167,7 @@ def with_group(groups, state, instances=()):
     else:
         (reply,) = groups.stable(1, instances)
         member = reply.member_id
-        if state is GroupState.EMPTY:
+        if state is ClassicGroupState.EMPTY:
             groups.leave((member, None))
     assert groups.group().state is state
     return member
@@ -176,19 +176,19 @@ def with_group(groups, state, instances=()):
 @row("OFFSET-7")
 def test_no_such_group_and_no_generation(row, groups):
     assert commit(groups) == [E.NONE]
-    assert (groups.group().state, groups.group().protocol_type) == (GroupState.EMPTY, None)
+    assert (groups.group().state, groups.group().protocol_type) == (ClassicGroupState.EMPTY, None)
     assert is_pending(groups)
 
 
 @row("OFFSET-8 generation 0", "OFFSET-8 generation 4")
 def test_no_such_group_and_a_generation(row, groups):
     assert commit(groups, Caller("g", int(row[-1]), "who")) == [E.ILLEGAL_GENERATION]
-    assert groups.store.entries == {} and groups.log_of().batches == []
+    assert groups.store.groups == {} and groups.log_of().batches == []
 
 
 @row("OFFSET-10 nobody", "OFFSET-10 a stranger", "OFFSET-10 an instance")
 def test_an_empty_group(row, groups):
-    with_group(groups, GroupState.EMPTY)
+    with_group(groups, ClassicGroupState.EMPTY)
     caller = {
         "nobody": NOBODY,
         "stranger": Caller("g", -1, "who"),
@@ -217,7 +217,7 @@ MEMBERS = [
 @rows(MEMBERS)
 def test_a_member_of_a_stable_group(case, groups):
     _, who, error = case
-    member = with_group(groups, GroupState.STABLE, ["i"])
+    member = with_group(groups, ClassicGroupState.STABLE, ["i"])
     logged = len(groups.log_of().batches)
     assert commit(groups, who(member)) == [error]
     assert is_pending(groups) is (error is E.NONE)
@@ -225,13 +225,13 @@ def test_a_member_of_a_stable_group(case, groups):
 
 
 @rows(
-    [(f"OFFSET-15 {s.value}", s) for s in GroupState if s is not GroupState.DEAD]
+    [(f"OFFSET-15 {s.value}", s) for s in ClassicGroupState if s is not ClassicGroupState.DEAD]
     + [("OFFSET-11 Empty, with a generation", None)]
 )
 def test_nobody_in_particular_may_commit_in_any_state(case, groups):
     state = case[1]
     if state is None:
-        member = with_group(groups, GroupState.EMPTY)
+        member = with_group(groups, ClassicGroupState.EMPTY)
         assert commit(groups, Caller("g", 2, member)) == [E.UNKNOWN_MEMBER_ID]
         assert fetched(groups, stable=True) == NOTHING
         return
@@ -242,7 +242,7 @@ def test_nobody_in_particular_may_commit_in_any_state(case, groups):
 
 @row("OFFSET-14 between join and assignment", "OFFSET-14 while others join")
 def test_a_member_may_commit_during_a_rebalance(row, groups):
-    state = GroupState.COMPLETING_REBALANCE if "assignment" in row else GroupState.PREPARING_REBALANCE
+    state = ClassicGroupState.COMPLETING_REBALANCE if "assignment" in row else ClassicGroupState.PREPARING_REBALANCE
     member = with_group(groups, state)
     assert commit(groups, Caller("g", 1, member)) == [E.NONE]
     assert is_pending(groups)
@@ -291,7 +291,7 @@ def test_what_the_log_says_is_told_in_the_words_of_a_coordinator(case, groups):
     _, said, told = case
     groups.log_of().refuse = said
     assert commit(groups) == [told]
-    assert groups.store.entries == {}
+    assert groups.store.groups == {}
     groups.log_of().refuse = E.NONE
     assert fetched(groups, stable=True) == NOTHING
 
@@ -376,7 +376,7 @@ def test_loading_skips_what_it_does_not_know(row, groups):
     assert groups.log_of().append_own(bytearray(foreign)).error is E.NONE
     groups.restart()
     assert fetched(groups, stable=True).offset == 4
-    assert groups.store.entries.keys() == {"g"}
+    assert groups.store.groups.keys() == {"g"}
 
 
 def groups_record(groups):
@@ -397,4 +397,4 @@ def test_a_deleted_group_takes_pending_offsets_along(row, groups):
     assert keys == [("ledger", 1)] * ("something" in row) + [("ledger", 0), ()]
     assert settled(groups) == NOTHING
     groups.restart()
-    assert groups.store.entries == {}
+    assert groups.store.groups == {}

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.txn.machine import has_expired, has_timed_out
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.broker.txn.values import CALM, TransactionState, Volatile
+from ottla.broker.txn.values import NO_PENDING, TransactionState, TransientState
 from ottla.protocol.batch import iter_records
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.metadata import update_features
@@ -40,7 +40,7 @@ class Judged(NamedTuple):
     state: TransactionState
     now_ms: int
     expected: bool
-    volatile: Volatile = CALM
+    transient: TransientState = NO_PENDING
 
 
 DUE = BEGAN + TIMEOUT_MS + 1
@@ -50,7 +50,7 @@ OPEN = held(S.ONGOING)
 @rows(
     [
         Judged("TIME-1", OPEN, DUE, True),
-        Judged("TIME-1 fenced in memory", OPEN, DUE, True, Volatile(fenced_epoch=6)),
+        Judged("TIME-1 fenced in memory", OPEN, DUE, True, TransientState(fenced_epoch=6)),
         *[Judged(f"TIME-2 {s.wire_name}", held(s), DUE * 2, False) for s in LOGGED if s is not S.ONGOING],
         Judged("TIME-3", OPEN, DUE, False, PENDING),
         Judged("TIME-4", OPEN._replace(timeout_ms=2147483647), DUE * 2, False),
@@ -59,7 +59,7 @@ OPEN = held(S.ONGOING)
     ]
 )
 def test_what_times_out(case):
-    assert has_timed_out(case.state, case.volatile, case.now_ms) is case.expected
+    assert has_timed_out(case.state, case.transient, case.now_ms) is case.expected
 
 
 EXPIRES = NOW - 400 + WEEK_MS
@@ -74,7 +74,7 @@ EXPIRES = NOW - 400 + WEEK_MS
     ]
 )
 def test_what_expires(case):
-    assert has_expired(case.state, case.volatile, case.now_ms, WEEK_MS) is case.expected
+    assert has_expired(case.state, case.transient, case.now_ms, WEEK_MS) is case.expected
 
 
 # ---- the scans
@@ -124,7 +124,7 @@ def nearly_expired(rig):
 def test_an_expired_id_is_forgotten(row, rig):
     nearly_expired(rig)
     rig.clock.advance(1)
-    assert (rig.state(), tombstones(rig), "t" in rig.shard_of().volatile) == (None, [1], False)
+    assert (rig.state(), tombstones(rig), "t" in rig.shard_of().transient) == (None, [1], False)
     assert rig.producer() == (PID + 1, 0)
     rig.restart()
     assert rig.state()[:3] == (PID + 1, 0, S.EMPTY)
@@ -151,7 +151,7 @@ def test_an_id_whose_tombstone_is_being_logged_is_busy(row, rig):
     producer = nearly_expired(rig)
     rig.log_of("t").hold = True
     rig.clock.advance(1)
-    assert rig.shard_of().volatile["t"].pending.status is S.DEAD
+    assert rig.shard_of().transient["t"].pending.status is S.DEAD
     assert rig.end("t", producer).error is BUSY
     assert rig.end("t", producer, v2=True).error is BUSY
     assert rig.coordinator.describe("t").error is E.TRANSACTIONAL_ID_NOT_FOUND
@@ -166,7 +166,7 @@ def test_an_id_whose_tombstone_is_refused_stays(row, rig):
     rig.clock.advance(1)
     rig.log_of("t").refuse = E.NONE
     assert rig.state()[:3] == (*producer, S.EMPTY)
-    assert "t" not in rig.shard_of().volatile
+    assert "t" not in rig.shard_of().transient
     assert rig.add("t", producer, FOO) is E.NONE
 
 

@@ -18,7 +18,7 @@ FIRST_VERSION_WITH_FENCED = 2
 async def handle(broker: Broker, request: Request) -> Reply:
     """Add the group's offsets partition."""
     version, body = request.api_version, request.body
-    partition = (CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_of(body.group_id))
+    partition = (CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_for(body.group_id))
     error = await broker.transactions.add_partitions(
         body.transactional_id, body.producer_id, body.producer_epoch, (partition,)
     )

@@ -7,8 +7,8 @@ flexible. A group that does not exist is Dead, as in Kafka below v6.
 from ottla.broker.api import operations
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
-from ottla.broker.group.states import GroupState
-from ottla.broker.group.store import Entry
+from ottla.broker.group.states import ClassicGroupState
+from ottla.broker.group.store import GroupMetadata
 from ottla.protocol.errors import ErrorCode
 
 
@@ -18,21 +18,21 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     groups = reply.rows("groups")
     for group_id in dict.fromkeys(request.body.groups):
-        entry, error = broker.groups.describe(group_id)
+        metadata, error = broker.groups.describe(group_id)
         allowed = operations.OF_GROUP if asked_for_operations and not error else operations.NOT_ASKED_FOR
-        if entry is None:
-            dead = "" if error else GroupState.DEAD.value
+        if metadata is None:
+            dead = "" if error else ClassicGroupState.DEAD.value
             await groups.add(error, None, group_id, dead, "", "", (), allowed)
         else:
-            await _add(reply, groups, entry, allowed)
+            await _add(reply, groups, metadata, allowed)
     return reply.finish(groups=groups)
 
 
-async def _add(reply: ReplyBuilder, groups: ReplyRows, entry: Entry, allowed: int) -> None:
+async def _add(reply: ReplyBuilder, groups: ReplyRows, metadata: GroupMetadata, allowed: int) -> None:
     """Subscriptions are shown in a stable group only: before, the protocol is not settled."""
-    group = entry.group
+    group = metadata.group
     state, kind, protocol = group.state, group.protocol_type or "", group.protocol
-    shown = (protocol or "") if state is GroupState.STABLE else ""
+    shown = (protocol or "") if state is ClassicGroupState.STABLE else ""
     members = reply.rows("groups", "members")
     for member in list(group.members.values()):
         await members.add(
@@ -40,7 +40,7 @@ async def _add(reply: ReplyBuilder, groups: ReplyRows, entry: Entry, allowed: in
             member.group_instance_id,
             member.client_id,
             member.client_host,
-            member.subscription(protocol) if state is GroupState.STABLE else b"",
+            member.subscription(protocol) if state is ClassicGroupState.STABLE else b"",
             member.assignment,
         )
     await groups.add(ErrorCode.NONE, None, group.group_id, state.value, kind, shown, members, allowed)

@@ -28,7 +28,7 @@ async def of_group(broker: Broker, group_id: str) -> ErrorCode:
     """
     if not group_id:
         return NO_ERROR
-    partition = broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_of(group_id))
+    partition = broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_for(group_id))
     if partition is None:
         return NO_ERROR
     return client_error(await of_partition(broker, partition, partition.log_end_offset - 1))

@@ -11,13 +11,13 @@ from ottla.broker.costs import REPLY_ROW_US
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the groups, filtered by state where the version can."""
     wanted = {state.strip().lower() for state in request.body.states_filter} if request.api_version >= 4 else set()
-    error, entries = broker.groups.listed()
+    error, listed = broker.groups.listed()
     reply = ReplyBuilder(broker, request)
     groups = reply.rows("groups")
-    for entry in entries:
-        state = entry.group.state.value
+    for metadata in listed:
+        state = metadata.group.state.value
         if not wanted or state.lower() in wanted:
-            await groups.add(entry.group.group_id, entry.group.protocol_type or "", state)
+            await groups.add(metadata.group.group_id, metadata.group.protocol_type or "", state)
         else:
             broker.turns.charge(REPLY_ROW_US)
             await broker.turns.share()

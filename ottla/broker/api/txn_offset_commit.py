@@ -89,7 +89,7 @@ def _said_by_log(broker: Broker, request: Request) -> tuple[TopicPartition, Erro
     body = request.body
     if not body.group_id:
         return (CONSUMER_OFFSETS_TOPIC, -1), ErrorCode.INVALID_GROUP_ID
-    index = broker.groups.offsets.partition_of(body.group_id)
+    index = broker.groups.offsets.partition_for(body.group_id)
     partition = broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
     if partition is None:
         return (CONSUMER_OFFSETS_TOPIC, index), ErrorCode.NOT_COORDINATOR

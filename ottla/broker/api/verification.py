@@ -18,7 +18,7 @@ from typing import Final
 from ottla.broker.api.context import Broker
 from ottla.broker.log.partition import Partition
 from ottla.broker.turns import Wait
-from ottla.broker.txn.ending import V2
+from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 

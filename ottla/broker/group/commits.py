@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.costs import ROW_US
-from ottla.broker.group.directory import GroupDirectory
-from ottla.broker.group.log import Producer, Replayed, client_error, offsets_batch
+from ottla.broker.group.log import CoordinatorRecord, Producer, client_error, offsets_batch
 from ottla.broker.group.members import Caller
+from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets, Key
-from ottla.broker.group.states import GroupState
-from ottla.broker.group.store import Entry
+from ottla.broker.group.states import ClassicGroupState
+from ottla.broker.group.store import GroupMetadata
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
@@ -45,7 +45,7 @@ class FetchedOffset(NamedTuple):
     metadata: str = ""
 
 
-_EMPTY: Final = GroupState.EMPTY
+_EMPTY: Final = ClassicGroupState.EMPTY
 NOTHING_COMMITTED = FetchedOffset(NO_ERROR)
 UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
@@ -53,15 +53,15 @@ UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 class OffsetCommits:
     """The offsets of every group of one broker."""
 
-    def __init__(self, directory: GroupDirectory, turns: Turns, clock: Clock, metadata_max_chars: int) -> None:
-        self._directory = directory
+    def __init__(self, manager: GroupMetadataManager, turns: Turns, clock: Clock, metadata_max_chars: int) -> None:
+        self._manager = manager
         self._turns = turns
         self._clock = clock
         self._metadata_max_chars = metadata_max_chars
 
-    def partition_of(self, group_id: str) -> int:
+    def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group's offsets."""
-        return self._directory.partition_of(group_id)
+        return self._manager.partition_for(group_id)
 
     def commit(
         self,
@@ -74,10 +74,10 @@ class OffsetCommits:
 
         A group that does not exist is created for a caller that claims no generation; another gets `no_such_group`.
         """
-        entry, error = self._directory.find(caller.group_id)
+        metadata, error = self._manager.find(caller.group_id)
         if not error:
-            if entry is not None:
-                error = self._commit_error(entry, caller, producer is not None)
+            if metadata is not None:
+                error = self._commit_error(metadata, caller, producer is not None)
             elif caller.generation >= 0:
                 error = no_such_group
         if error:
@@ -85,29 +85,29 @@ class OffsetCommits:
         now_ms = self._clock.now_ms()
         kept: list[tuple[OffsetKey, OffsetValue | None]] = []
         errors = []
-        for topic, partition, offset, leader_epoch, metadata, expire_ms in rows:
-            too_long = self._is_too_long(metadata)
+        for topic, partition, offset, leader_epoch, committed_metadata, expire_ms in rows:
+            too_long = self._is_too_long(committed_metadata)
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE if too_long else NO_ERROR)
             if not too_long:
                 key = OffsetKey(caller.group_id, topic, partition)
-                kept.append((key, OffsetValue(offset, leader_epoch, metadata, now_ms, expire_ms)))
+                kept.append((key, OffsetValue(offset, leader_epoch, committed_metadata, now_ms, expire_ms)))
         if kept:
-            index = self._directory.partition_of(caller.group_id) if entry is None else entry.index
+            index = self._manager.partition_for(caller.group_id) if metadata is None else metadata.index
             error = self._log(index, kept, producer)
-        elif entry is None:
-            self._directory.obtain(caller.group_id)
+        elif metadata is None:
+            self._manager.obtain(caller.group_id)
         return [before or error for before in errors] if error else errors
 
     def of_group(self, group_id: str) -> tuple[ErrorCode, GroupOffsets]:
         """The offsets of a group, none if it does not exist."""
-        entry, error = self._directory.find(group_id)
-        return error, GroupOffsets() if error or entry is None else entry.offsets
+        metadata, error = self._manager.find(group_id)
+        return error, GroupOffsets() if error or metadata is None else metadata.offsets
 
     def write_marker(self, index: int, marker: TransactionMarker) -> ErrorCode:
         """Append a marker to an offsets partition and settle the pending offsets of its producer."""
-        if index in self._directory.loading:
+        if index in self._manager.loading:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        result = self._directory.partition(index).append_marker(
+        result = self._manager.partition(index).append_marker(
             marker.producer_id,
             marker.producer_epoch,
             marker.commit,
@@ -115,14 +115,14 @@ class OffsetCommits:
             marker.transaction_version,
         )
         if not result.error:
-            settled = self._directory.store.end_transaction(index, marker.producer_id, marker.commit)
+            settled = self._manager.store.end_transaction(index, marker.producer_id, marker.commit)
             self._turns.charge(ROW_US * settled)
-            self._directory.settle_soon()
+            self._manager.settle_soon()
         return result.error
 
-    def _commit_error(self, entry: Entry, caller: Caller, transactional: bool) -> ErrorCode:
+    def _commit_error(self, metadata: GroupMetadata, caller: Caller, transactional: bool) -> ErrorCode:
         """`ClassicGroup.validateOffsetCommit`; a plain commit also counts as a sign of life."""
-        group = entry.group
+        group = metadata.group
         if caller.generation < 0 and group.state is _EMPTY:
             return NO_ERROR
         if caller.is_member:
@@ -134,7 +134,7 @@ class OffsetCommits:
         elif not transactional:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not transactional:
-            if group.state is GroupState.COMPLETING_REBALANCE:
+            if group.state is ClassicGroupState.COMPLETING_REBALANCE:
                 return ErrorCode.REBALANCE_IN_PROGRESS
             group.members[caller.member_id].touch(self._clock.monotonic_ms())
         return NO_ERROR
@@ -149,13 +149,13 @@ class OffsetCommits:
         """Log first; what is in the log is applied as a replay would apply it."""
         now_ms = self._clock.now_ms()
         batch = offsets_batch(rows, now_ms, producer)
-        result = self._directory.partition(index).append_own(batch)
+        result = self._manager.partition(index).append_own(batch)
         if result.error:
             return client_error(result.error)
         producer_id = -1 if producer is None else producer.producer_id
         for delta, (key, value) in enumerate(rows):
-            said = Replayed(producer_id, result.base_offset + delta, key, value)
-            self._directory.store.apply(index, said, now_ms)
+            record = CoordinatorRecord(producer_id, result.base_offset + delta, key, value)
+            self._manager.store.apply(index, record, now_ms)
         return NO_ERROR
 
 

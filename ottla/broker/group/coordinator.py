@@ -1,6 +1,6 @@
 """The group coordinator: finds the group, asks it, logs, wakes who waits. shell
 
-One broker coordinates every group. Membership is here, committed offsets are in `commits.py`; both share the directory.
+One broker coordinates every group. Membership is here, committed offsets are in `commits.py`; both share the manager.
 
 Source: `org.apache.kafka.coordinator.group.GroupCoordinatorService`, `GroupMetadataManager` of Kafka 4.3.1.
 """
@@ -15,15 +15,15 @@ from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
 from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.deadline import Deadline
+from ottla.broker.group.classic_group import NEVER_MS, ClassicGroup
 from ottla.broker.group.commits import OffsetCommits
-from ottla.broker.group.directory import GroupDirectory
 from ottla.broker.group.log import client_error
-from ottla.broker.group.machine import NEVER_MS, Group
 from ottla.broker.group.members import Caller, Member, Moment, Protocols, Timeouts
-from ottla.broker.group.removal import Removal
+from ottla.broker.group.metadata_manager import GroupMetadataManager
+from ottla.broker.group.offset_expiration import OffsetExpiration
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
-from ottla.broker.group.states import GroupState
-from ottla.broker.group.store import Entry
+from ottla.broker.group.states import ClassicGroupState
+from ottla.broker.group.store import GroupMetadata
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Activity, Turns, Wait
 from ottla.protocol.errors import ErrorCode
@@ -72,46 +72,46 @@ class GroupCoordinator:
         self._clock = clock
         self._config = config
         self._new_member_uuid = new_member_uuid
-        self._directory = GroupDirectory(cluster, turns, clock, config.group_initial_rebalance_delay_ms)
+        self._manager = GroupMetadataManager(cluster, turns, clock, config.group_initial_rebalance_delay_ms)
         self._cleaning: Timer | None = None
         self._stopped = False
         self._loading: Activity[None] | None = None
         self._looking: Activity[None] | None = None
-        self.offsets = OffsetCommits(self._directory, turns, clock, config.offset_metadata_max_bytes)
+        self.offsets = OffsetCommits(self._manager, turns, clock, config.offset_metadata_max_bytes)
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
-        self.removal = Removal(self._directory, turns, clock, retention_ms)
-        cluster.on_topic_deleted.append(lambda topic: self.removal.forget_topic(topic.name))
+        self.expiration = OffsetExpiration(self._manager, turns, clock, retention_ms)
+        cluster.on_topic_deleted.append(lambda topic: self.expiration.forget_topic(topic.name))
 
     def open(self) -> None:
         """Load the groups, over as many turns as it takes."""
-        self._loading = self._turns.start(self._directory.load(self._loaded), lambda _none: None, _load_failed)
+        self._loading = self._turns.start(self._manager.load(self._loaded), lambda _none: None, _load_failed)
         self._clean_later()
 
     def stop(self) -> None:
         """Take every timer back, and end what is under way: nothing is read or written after this."""
         self._stopped = True
-        self.removal.stop()
+        self.expiration.stop()
         for activity in (self._loading, self._looking):
             if activity is not None:
                 activity.discard()
         if self._cleaning is not None:
             self._cleaning.cancel()
-        for entry in self._directory.store.entries.values():
-            entry.cancel_timer()
+        for metadata in self._manager.store.groups.values():
+            metadata.cancel_timer()
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
         """A transaction that committed offsets here has ended (`MarkerSink`)."""
         return self.offsets.write_marker(index, marker)
 
-    def listed(self) -> tuple[ErrorCode, list[Entry]]:
+    def listed(self) -> tuple[ErrorCode, list[GroupMetadata]]:
         """Every group, for ListGroups; COORDINATOR_LOAD_IN_PROGRESS until all of them are loaded."""
-        if self._directory.loading:
+        if self._manager.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
-        return ErrorCode.NONE, [*self._directory.store.entries.values()]
+        return ErrorCode.NONE, [*self._manager.store.groups.values()]
 
-    def describe(self, group_id: str) -> tuple[Entry | None, ErrorCode]:
-        """One group, for DescribeGroups; no entry and no error mean that there is no such group."""
-        return self._directory.find(group_id)
+    def describe(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
+        """One group, for DescribeGroups; no metadata and no error mean that there is no such group."""
+        return self._manager.find(group_id)
 
     # -- membership -----------------------------------------------------------------------------------------------
 
@@ -124,37 +124,37 @@ class GroupCoordinator:
         protocols = await self._brought(ask)
         if protocols is None:
             return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ask.member_id)
-        entry, error = self._directory.find(ask.group_id)
+        metadata, error = self._manager.find(ask.group_id)
         if error:
             return JoinReply(error)
-        if entry is None:
+        if metadata is None:
             if ask.member_id:
                 return JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id)
-            entry, error = self._begin_group(ask.group_id)
-            if entry is None:
+            metadata, error = self._begin_group(ask.group_id)
+            if metadata is None:
                 return JoinReply(error)
-        refused = self._refuse_join(entry, ask, protocols)
+        refused = self._refuse_join(metadata, ask, protocols)
         if refused is not None:
             return refused
         member_id = ask.member_id or self._draw_member_id(ask)
         if not fits_a_string(member_id):
             return JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka makes of its failure to write the id
         if not ask.member_id and ask.group_instance_id is None and ask.known_id_needed:
-            entry.group.reserve(member_id, ask.timeouts.session_ms, self._clock.monotonic_ms())
-            self._arm(entry)
+            metadata.group.reserve(member_id, ask.timeouts.session_ms, self._clock.monotonic_ms())
+            self._arm(metadata)
             return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        outcome = _joined(entry, ask, protocols, member_id, self._now())
-        wait = self._wait(entry.joins, member_id, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
-        self._follow(entry, outcome)
+        outcome = _joined(metadata, ask, protocols, member_id, self._now())
+        wait = self._wait(metadata.joins, member_id, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
+        self._follow(metadata, outcome)
         return await wait
 
-    def _begin_group(self, group_id: str) -> tuple[Entry | None, ErrorCode]:
+    def _begin_group(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
         """A new group, empty: it is logged whether or not its first member is accepted."""
-        index = self._directory.partition_of(group_id)
-        error = self._directory.change_group(index, group_id, Group(group_id, 0, self._clock.now_ms()).value())
+        index = self._manager.partition_for(group_id)
+        error = self._manager.change_group(index, group_id, ClassicGroup(group_id, 0, self._clock.now_ms()).value())
         if error:
             log.error("Group %s could not be logged: %s", group_id, error.name)
-        return self._directory.store.entries.get(group_id), error
+        return self._manager.store.groups.get(group_id), error
 
     def _is_bad_session(self, ask: JoinAsk) -> bool:
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
@@ -187,8 +187,8 @@ class GroupCoordinator:
         name = ask.client_id if ask.group_instance_id is None else ask.group_instance_id
         return f"{name}-{self._new_member_uuid()}"
 
-    def _refuse_join(self, entry: Entry, ask: JoinAsk, protocols: Protocols) -> JoinReply | None:
-        group, member_id = entry.group, ask.member_id
+    def _refuse_join(self, metadata: GroupMetadata, ask: JoinAsk, protocols: Protocols) -> JoinReply | None:
+        group, member_id = metadata.group, ask.member_id
         if not group.has_room(member_id, self._config.group_max_size):
             group.roster.remove(member_id)
             return JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -207,28 +207,28 @@ class GroupCoordinator:
         assignments: Sequence[tuple[str, bytes]],
     ) -> SyncReply:
         """SyncGroup: waits for the leader's assignment. `protocol` is (type, name), None where the version has none."""
-        entry, error = self._member(caller)
-        if error or entry is None:
+        metadata, error = self._member(caller)
+        if error or metadata is None:
             return SyncReply(error)
-        group = entry.group
+        group = metadata.group
         if _differs(protocol[0], group.protocol_type) or _differs(protocol[1], group.protocol):
             return SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
         outcome = group.sync(group.members[caller.member_id], assignments)
         del assignments  # a follower may wait long, and may have sent some
-        wait = self._wait(entry.syncs, caller.member_id, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
-        self._follow(entry, outcome)
+        wait = self._wait(metadata.syncs, caller.member_id, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+        self._follow(metadata, outcome)
         return await wait
 
     def heartbeat(self, caller: Caller) -> ErrorCode:
         """Heartbeat: the member lives; REBALANCE_IN_PROGRESS tells it to join again."""
-        entry, error = self._member(caller)
-        if error or entry is None:
+        metadata, error = self._member(caller)
+        if error or metadata is None:
             # Nobody can say yet whether it is a member: let it be, as Kafka does.
             return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
-        entry.group.members[caller.member_id].touch(self._clock.monotonic_ms())
-        if entry.group.state is GroupState.PREPARING_REBALANCE:
+        metadata.group.members[caller.member_id].touch(self._clock.monotonic_ms())
+        if metadata.group.state is ClassicGroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -239,42 +239,42 @@ class GroupCoordinator:
         """
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, []
-        entry, error = self._directory.find(group_id)
+        metadata, error = self._manager.find(group_id)
         if error:
             return error, []
-        if entry is None:
+        if metadata is None:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(who)
         self._turns.charge(ROW_US * len(who))
-        errors, outcome = entry.group.leave(who, self._now())
-        self._follow(entry, outcome)
+        errors, outcome = metadata.group.leave(who, self._now())
+        self._follow(metadata, outcome)
         return ErrorCode.NONE, errors
 
-    def _member(self, caller: Caller) -> tuple[Entry | None, ErrorCode]:
+    def _member(self, caller: Caller) -> tuple[GroupMetadata | None, ErrorCode]:
         """The group of a member that must be in its current generation."""
         group_id, generation, member_id, group_instance_id = caller
         if not group_id:
             return None, ErrorCode.INVALID_GROUP_ID
-        entry, error = self._directory.find(group_id)
+        metadata, error = self._manager.find(group_id)
         if error:
             return None, error
-        if entry is None:
+        if metadata is None:
             return None, ErrorCode.UNKNOWN_MEMBER_ID
-        error = entry.group.roster.error(member_id, group_instance_id)
-        if not error and generation != entry.group.generation:
+        error = metadata.group.roster.error(member_id, group_instance_id)
+        if not error and generation != metadata.group.generation:
             error = ErrorCode.ILLEGAL_GENERATION
-        return entry, error
+        return metadata, error
 
     # -- what follows ---------------------------------------------------------------------------------------------
 
-    def _follow(self, entry: Entry, outcome: Outcome) -> None:
+    def _follow(self, metadata: GroupMetadata, outcome: Outcome) -> None:
         """Log the step, if it came to one, and apply it; wake who waits, set the timer."""
         if outcome.step is not None:
-            error = self._log(entry, outcome.step.record)
-            outcome.add(entry.group.logged(outcome.step, error, self._now()))
-        joins, syncs = entry.joins, entry.syncs
+            error = self._log(metadata, outcome.step.record)
+            outcome.add(metadata.group.logged(outcome.step, error, self._now()))
+        joins, syncs = metadata.joins, metadata.syncs
         self._tell(iter([(joins.pop(each), reply) for each, reply in outcome.joined.items() if each in joins]))
         self._tell(iter([(syncs.pop(each), reply) for each, reply in outcome.synced.items() if each in syncs]))
-        self._arm(entry)
+        self._arm(metadata)
 
     def _tell(self, due: Iterator[tuple[Wait[W], W]]) -> None:
         """Wake who waits, in shares: a generation or an assignment is told to all members."""
@@ -285,12 +285,12 @@ class GroupCoordinator:
                 self._turns.rest(lambda: self._tell(due))
                 return
 
-    def _log(self, entry: Entry, value: GroupValue) -> ErrorCode:
+    def _log(self, metadata: GroupMetadata, value: GroupValue) -> ErrorCode:
         """Log what a group has decided. Those who wait in it are answered whatever breaks here."""
-        group_id = entry.group.group_id
+        group_id = metadata.group.group_id
         self._turns.charge(BATCH_US + len(value.members) * STATE_RECORD_US)
         try:
-            result = self._directory.log_group(entry.index, group_id, value)
+            result = self._manager.log_group(metadata.index, group_id, value)
         except Exception:
             log.exception("Group %s could not be logged", group_id)
             return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -314,32 +314,32 @@ class GroupCoordinator:
         waits[member_id] = wait
         return wait
 
-    def _arm(self, entry: Entry) -> None:
+    def _arm(self, metadata: GroupMetadata) -> None:
         """One timer per group, for the earliest deadline; heartbeats only move deadlines back, so it may come early."""
-        due_ms = entry.group.due_ms
+        due_ms = metadata.group.due_ms
         if due_ms == NEVER_MS:
-            entry.cancel_timer()
-        elif entry.timer is None or due_ms < entry.wake_at_ms:
-            entry.cancel_timer()
-            entry.wake_at_ms = due_ms
+            metadata.cancel_timer()
+        elif metadata.timer is None or due_ms < metadata.wake_at_ms:
+            metadata.cancel_timer()
+            metadata.wake_at_ms = due_ms
             delay_ms = max(0.0, due_ms - self._clock.monotonic_ms())
-            entry.timer = Deadline(self._clock, self._turns, delay_ms, lambda: self._tick(entry))
+            metadata.timer = Deadline(self._clock, self._turns, delay_ms, lambda: self._tick(metadata))
 
-    def _tick(self, entry: Entry) -> None:
-        entry.timer = None
-        self._follow(entry, entry.group.tick(self._now()))
+    def _tick(self, metadata: GroupMetadata) -> None:
+        metadata.timer = None
+        self._follow(metadata, metadata.group.tick(self._now()))
 
     # -- housekeeping ---------------------------------------------------------------------------------------------
 
-    def _loaded(self, entry: Entry) -> None:
-        group = entry.group
+    def _loaded(self, metadata: GroupMetadata) -> None:
+        group = metadata.group
         group.start_sessions(self._clock.monotonic_ms())
         too_large = len(group.members) > self._config.group_max_size
-        self._follow(entry, group.begin_again(self._now()) if too_large else Outcome())
+        self._follow(metadata, group.begin_again(self._now()) if too_large else Outcome())
 
     def _start_cleaning(self) -> None:
         self._looking = self._turns.start(
-            self.removal.expire(), lambda _none: self._clean_later(), self._cleaning_failed
+            self.expiration.expire(), lambda _none: self._clean_later(), self._cleaning_failed
         )
 
     def _cleaning_failed(self, error: Exception) -> None:
@@ -352,8 +352,8 @@ class GroupCoordinator:
             self._cleaning = Deadline(self._clock, self._turns, interval_ms, self._start_cleaning)
 
 
-def _joined(entry: Entry, ask: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:
-    group, instance_id = entry.group, ask.group_instance_id
+def _joined(metadata: GroupMetadata, ask: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:
+    group, instance_id = metadata.group, ask.group_instance_id
     known = group.members.get(member_id)
     if known is not None:
         return group.rejoin(known, protocols, ask.timeouts, now)

@@ -43,8 +43,8 @@ class Producer(NamedTuple):
     producer_epoch: int
 
 
-class Replayed(NamedTuple):
-    """One thing that a log of groups says, in log order.
+class CoordinatorRecord(NamedTuple):
+    """One record, or marker, of `__consumer_offsets`.
 
     `producer_id` is -1 outside of transactions. `key` None is a marker: `committed` says which. `value` None is a
     tombstone.
@@ -91,13 +91,13 @@ def _batch(records: list[tuple[bytes, bytes | None, tuple[()]]], now_ms: int, pr
     )
 
 
-def replay_batch(header: BatchHeader, batch: memoryview) -> Iterator[Replayed]:
+def replay_batch(header: BatchHeader, batch: memoryview) -> Iterator[CoordinatorRecord]:
     """What one batch says; record types and versions that we do not know are skipped."""
     if header.is_control:
         marker = read_marker(batch, header)
         if marker is not None:
             committed = marker.control_type == COMMIT_MARKER
-            yield Replayed(header.producer_id, header.base_offset, None, None, committed)
+            yield CoordinatorRecord(header.producer_id, header.base_offset, None, None, committed)
         return
     producer_id = header.producer_id if header.is_transactional else -1
     for record in iter_records(batch, header):
@@ -108,7 +108,7 @@ def replay_batch(header: BatchHeader, batch: memoryview) -> Iterator[Replayed]:
             value = _value(key, record.value)
         except UnknownVersion:
             continue
-        yield Replayed(producer_id, record.offset, key, value)
+        yield CoordinatorRecord(producer_id, record.offset, key, value)
 
 
 def _value(key: OffsetKey | GroupKey, value: bytes | None) -> OffsetValue | GroupValue | None:

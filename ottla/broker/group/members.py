@@ -58,7 +58,7 @@ class Member:
     is_new: bool = False
     awaiting_join: bool = False
     awaiting_sync: bool = False
-    _said: tuple[str | None, bytes] = field(default=(None, b""), init=False, repr=False, compare=False)
+    _subscription: tuple[str | None, bytes] = field(default=(None, b""), init=False, repr=False, compare=False)
 
     @property
     def is_excused(self) -> bool:
@@ -67,13 +67,16 @@ class Member:
 
     def subscription(self, protocol: str | None) -> bytes:
         """The metadata that the member gave for `protocol`; empty when it has none."""
-        if self._said[0] != protocol:
-            self._said = protocol, next((metadata for name, metadata in self.protocols if name == protocol), b"")
-        return self._said[1]
+        if self._subscription[0] != protocol:
+            self._subscription = (
+                protocol,
+                next((metadata for name, metadata in self.protocols if name == protocol), b""),
+            )
+        return self._subscription[1]
 
     def want(self, protocols: Protocols, timeouts: Timeouts) -> None:
         """The member joins again with what it wants now."""
-        self.protocols, self.timeouts, self._said = protocols, timeouts, (None, b"")
+        self.protocols, self.timeouts, self._subscription = protocols, timeouts, (None, b"")
 
     def touch(self, now_ms: float) -> None:
         """The member gave a sign of life, or was told something that it must react to."""

@@ -6,7 +6,7 @@ Order is decided by the offset of the commit's record in `__consumer_offsets`, l
 
 A marker may end a transaction with any number of offsets in any number of groups, and all of them count from the same
 moment. So each of them refers to its transaction; the marker writes the outcome there and nowhere else, and readers go
-by it. To put what an ended transaction said among the committed offsets, or to drop it, changes nothing that can be
+by it. To put the offsets of an ended transaction among the committed ones, or to drop them, changes nothing that can be
 read, and is done by and by (`OffsetTransaction.settle`).
 """
 
@@ -20,7 +20,7 @@ Key = tuple[str, int]
 """(topic, partition)."""
 
 
-class Committed(NamedTuple):
+class OffsetAndMetadata(NamedTuple):
     """A committed offset and the offset of its record in `__consumer_offsets`."""
 
     value: OffsetValue
@@ -59,12 +59,12 @@ class GroupOffsets:
     __slots__ = ("committed", "in_transactions")
 
     def __init__(self) -> None:
-        self.committed: dict[Key, Committed] = {}
-        self.in_transactions: dict[Key, dict[OffsetTransaction, Committed]] = {}
+        self.committed: dict[Key, OffsetAndMetadata] = {}
+        self.in_transactions: dict[Key, dict[OffsetTransaction, OffsetAndMetadata]] = {}
 
     def commit(self, key: Key, value: OffsetValue, record_offset: int) -> None:
         """A commit outside of transactions."""
-        self.committed[key] = Committed(value, record_offset)
+        self.committed[key] = OffsetAndMetadata(value, record_offset)
 
     def commit_pending(self, transaction: OffsetTransaction, key: Key, value: OffsetValue, record_offset: int) -> None:
         """A commit inside a transaction that is open."""
@@ -73,34 +73,34 @@ class GroupOffsets:
             by_transaction = self.in_transactions[key] = {}
         if transaction not in by_transaction:
             transaction.places.append((self, key))
-        by_transaction[transaction] = Committed(value, record_offset)
+        by_transaction[transaction] = OffsetAndMetadata(value, record_offset)
 
     def settle(self, key: Key, transaction: OffsetTransaction) -> None:
-        """What an ended transaction said of a key becomes the committed offset, or goes."""
+        """What an ended transaction committed for a key becomes the committed offset, or goes."""
         by_transaction = self.in_transactions.get(key)
-        said = None if by_transaction is None else by_transaction.pop(transaction, None)
-        if said is None:
+        pending = None if by_transaction is None else by_transaction.pop(transaction, None)
+        if pending is None:
             return  # there was a tombstone
         if not by_transaction:
             del self.in_transactions[key]
         if transaction.committed:
             current = self.committed.get(key)
-            if current is None or said.record_offset > current.record_offset:
-                self.committed[key] = said
+            if current is None or pending.record_offset > current.record_offset:
+                self.committed[key] = pending
 
     def remove(self, key: Key) -> None:
         """A tombstone: the committed offset and every pending one of the key are gone."""
         self.committed.pop(key, None)
         self.in_transactions.pop(key, None)
 
-    def get(self, key: Key) -> Committed | None:
+    def get(self, key: Key) -> OffsetAndMetadata | None:
         """The committed offset of a key."""
         current = self.committed.get(key)
         by_transaction = self.in_transactions.get(key)
         if by_transaction is not None:
-            for transaction, said in by_transaction.items():
-                if transaction.committed and (current is None or said.record_offset > current.record_offset):
-                    current = said
+            for transaction, pending in by_transaction.items():
+                if transaction.committed and (current is None or pending.record_offset > current.record_offset):
+                    current = pending
         return current
 
     def is_unstable(self, key: Key) -> bool:
@@ -128,8 +128,8 @@ class GroupOffsets:
         committed = self.get(key)
         if committed is not None and committed.record_offset >= end:
             return False
-        said = self.in_transactions.get(key, {}).items()
-        pending = [each.record_offset for transaction, each in said if transaction.committed is None]
+        by_transaction = self.in_transactions.get(key, {}).items()
+        pending = [each.record_offset for transaction, each in by_transaction if transaction.committed is None]
         if committed is None and not any(offset < end for offset in pending):
             return False
         return None if any(offset >= end for offset in pending) else True
@@ -138,13 +138,13 @@ class GroupOffsets:
         """Every key that has a committed or a pending offset now. Some may be told twice, or have none any more."""
         return chain([*self.committed], [*self.in_transactions])
 
-    def known(self) -> tuple[dict[Key, Committed], dict[int, dict[Key, Committed]]]:
+    def known(self) -> tuple[dict[Key, OffsetAndMetadata], dict[int, dict[Key, OffsetAndMetadata]]]:
         """All that is committed by key, and all that is pending by producer and key: what must equal a replay."""
-        pending: dict[int, dict[Key, Committed]] = {}
+        pending: dict[int, dict[Key, OffsetAndMetadata]] = {}
         for key in self.in_transactions:
-            for transaction, said in self.in_transactions[key].items():
+            for transaction, offset in self.in_transactions[key].items():
                 if transaction.committed is None:
-                    pending.setdefault(transaction.producer_id, {})[key] = said
+                    pending.setdefault(transaction.producer_id, {})[key] = offset
         found = ((key, self.get(key)) for key in self.places())
         return {key: committed for key, committed in found if committed is not None}, pending
 

@@ -57,7 +57,7 @@ class Emptied(NamedTuple):
 
 
 Step = Assigned | Restarted | Emptied
-"""What a group has decided and must log first: `record` is the group as it will be. `Group.logged` applies it."""
+"""What a group has decided and must log first: `record` is the group as it will be. `logged` applies it."""
 
 
 @dataclass(slots=True)

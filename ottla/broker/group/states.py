@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Final
 
 
-class GroupState(Enum):
+class ClassicGroupState(Enum):
     """A state, with the name that DescribeGroups shows."""
 
     EMPTY = "Empty"
@@ -27,16 +27,18 @@ class GroupState(Enum):
 
 
 ALLOWED_PREVIOUS: Final = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.PREPARING_REBALANCE: frozenset({GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_REBALANCE}),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
-    GroupState.DEAD: frozenset(GroupState),
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        {ClassicGroupState.EMPTY, ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE}
+    ),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.COMPLETING_REBALANCE}),
+    ClassicGroupState.DEAD: frozenset(ClassicGroupState),
 }
 """Target state to the states from which it may be entered."""
 
 
-def check_transition(group_id: str, current: GroupState, target: GroupState) -> GroupState:
+def check_transition(group_id: str, current: ClassicGroupState, target: ClassicGroupState) -> ClassicGroupState:
     """`target` if the move is legal; an illegal move is a bug and raises RuntimeError."""
     if current not in ALLOWED_PREVIOUS[target]:
         raise RuntimeError(f"group {group_id}: illegal transition {current.value} -> {target.value}")

@@ -1,14 +1,16 @@
 """The groups of this broker: which there are, their offsets, and what their logs say. pure
 
-`apply` is the only way in for what is durable, live and in replay alike. A group exists from the first record that
-names it, a commit in a transaction that was aborted included, to its tombstone.
+`apply` replays a record, and what is logged by the coordinator itself goes through it as well, but for two things: a
+group that is here applies its own next record (`ClassicGroup.logged`), and a live marker ends its transaction
+(`end_transaction`) without being read back. A group is known from the first record that names it, a commit in a
+transaction that was aborted included, or from the first request that makes it (`obtain`), to its tombstone.
 """
 
 from collections import deque
 from typing import Final
 
-from ottla.broker.group.log import Replayed
-from ottla.broker.group.machine import Group
+from ottla.broker.group.classic_group import ClassicGroup
+from ottla.broker.group.log import CoordinatorRecord
 from ottla.broker.group.offsets import GroupOffsets, OffsetTransaction
 from ottla.broker.group.replies import JoinReply, SyncReply
 from ottla.broker.ports.clock import Timer
@@ -19,7 +21,7 @@ SETTLED_AT_ONCE: Final = 200
 """Offsets of an ended transaction that are settled in one step."""
 
 
-class Entry:
+class GroupMetadata:
     """One group with its offsets, the handlers that wait in it, and the timer for its next deadline.
 
     `ending`: it is being deleted, and nobody may use it until its tombstone is logged.
@@ -27,7 +29,7 @@ class Entry:
 
     __slots__ = ("ending", "group", "index", "joins", "offsets", "syncs", "timer", "wake_at_ms")
 
-    def __init__(self, group: Group, index: int) -> None:
+    def __init__(self, group: ClassicGroup, index: int) -> None:
         self.group = group
         self.index = index
         self.offsets = GroupOffsets()
@@ -48,30 +50,30 @@ class GroupStore:
     """Every group, by id."""
 
     def __init__(self, initial_delay_ms: int) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.groups: dict[str, GroupMetadata] = {}
         self._initial_delay_ms = initial_delay_ms
         self._open: dict[tuple[int, int], OffsetTransaction] = {}
         self._ended: deque[OffsetTransaction] = deque()
 
-    def obtain(self, group_id: str, index: int, wall_ms: int) -> Entry:
+    def obtain(self, group_id: str, index: int, wall_ms: int) -> GroupMetadata:
         """The group, created Empty when there is none."""
-        entry = self.entries.get(group_id)
-        if entry is None:
-            entry = self.entries[group_id] = Entry(self._new_group(group_id, wall_ms), index)
-        return entry
+        metadata = self.groups.get(group_id)
+        if metadata is None:
+            metadata = self.groups[group_id] = GroupMetadata(self._new_group(group_id, wall_ms), index)
+        return metadata
 
-    def apply(self, index: int, said: Replayed, wall_ms: int) -> None:
+    def apply(self, index: int, record: CoordinatorRecord, wall_ms: int) -> None:
         """Apply one record or marker of offsets partition `index`."""
-        key, value = said.key, said.value
+        key, value = record.key, record.value
         if key is None:
-            self.end_transaction(index, said.producer_id, said.committed)
+            self.end_transaction(index, record.producer_id, record.committed)
         elif isinstance(key, GroupKey):
             if isinstance(value, GroupValue):
                 self.obtain(key.group, index, wall_ms).group.restore(value)
             else:
                 self._remove_group(key.group, wall_ms)
         elif isinstance(value, OffsetValue):
-            self._apply_offset(index, said, key, value, wall_ms)
+            self._apply_offset(index, record, key, value, wall_ms)
         else:
             self._remove_offset(key)
 
@@ -107,34 +109,36 @@ class GroupStore:
             self._ended.popleft()
         return count
 
-    def _apply_offset(self, index: int, said: Replayed, key: OffsetKey, value: OffsetValue, wall_ms: int) -> None:
+    def _apply_offset(
+        self, index: int, record: CoordinatorRecord, key: OffsetKey, value: OffsetValue, wall_ms: int
+    ) -> None:
         offsets = self.obtain(key.group, index, wall_ms).offsets
         place = (key.topic, key.partition)
-        if said.producer_id < 0:
-            offsets.commit(place, value, said.record_offset)
+        if record.producer_id < 0:
+            offsets.commit(place, value, record.record_offset)
             return
-        transaction = self._open.get((index, said.producer_id))
+        transaction = self._open.get((index, record.producer_id))
         if transaction is None:
-            transaction = self._open[index, said.producer_id] = OffsetTransaction(said.producer_id)
-        offsets.commit_pending(transaction, place, value, said.record_offset)
+            transaction = self._open[index, record.producer_id] = OffsetTransaction(record.producer_id)
+        offsets.commit_pending(transaction, place, value, record.record_offset)
 
     def _remove_offset(self, key: OffsetKey) -> None:
-        entry = self.entries.get(key.group)
-        if entry is not None:
-            entry.offsets.remove((key.topic, key.partition))
+        metadata = self.groups.get(key.group)
+        if metadata is not None:
+            metadata.offsets.remove((key.topic, key.partition))
 
     def _remove_group(self, group_id: str, wall_ms: int) -> None:
         """A group's tombstone: what it leaves behind are offsets that nobody removed."""
-        entry = self.entries.get(group_id)
-        if entry is not None:
-            entry.group = self._new_group(group_id, wall_ms)
-            if entry.offsets.is_empty:
-                self._forget(entry)
+        metadata = self.groups.get(group_id)
+        if metadata is not None:
+            metadata.group = self._new_group(group_id, wall_ms)
+            if metadata.offsets.is_empty:
+                self._forget(metadata)
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, metadata: GroupMetadata) -> None:
         """Drop a group that no log knows any more."""
-        entry.cancel_timer()
-        self.entries.pop(entry.group.group_id, None)
+        metadata.cancel_timer()
+        self.groups.pop(metadata.group.group_id, None)
 
-    def _new_group(self, group_id: str, wall_ms: int) -> Group:
-        return Group(group_id, self._initial_delay_ms, wall_ms)
+    def _new_group(self, group_id: str, wall_ms: int) -> ClassicGroup:
+        return ClassicGroup(group_id, self._initial_delay_ms, wall_ms)

@@ -21,7 +21,8 @@ from ottla.broker.costs import HASH_CHAR_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
-from ottla.broker.txn.ending import V2
+from ottla.broker.txn.completion_waiters import CompletionWaiters, Decide, settled
+from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.log import client_error, encode_change
 from ottla.broker.txn.markers import Completion, KnownTopic, MarkerFanout
 from ottla.broker.txn.recovery import Loader
@@ -29,16 +30,15 @@ from ottla.broker.txn.shard import Shard, StateLog
 from ottla.broker.txn.states import PREPARE_COMMIT, PREPARED, RESTING
 from ottla.broker.txn.timers import Housekeeping
 from ottla.broker.txn.values import (
-    CALM,
+    ANSWERS,
     NEED_PRODUCER_ID,
+    NO_PENDING,
     NO_PRODUCER_ID,
-    REFUSALS,
     Decision,
     TopicPartition,
     TransactionState,
-    Volatile,
+    TransientState,
 )
-from ottla.broker.txn.waiting import Decide, MarkerPhase, settled
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 
@@ -110,7 +110,7 @@ class TransactionCoordinator:
         self._fanout = MarkerFanout(
             lambda: cluster.topics, sink, turns, clock, self._log_complete, settings.markers_delay_ms
         )
-        self._marker_phase = MarkerPhase(self.commit, self._shard_of, turns, clock, settings.markers_wait_ms)
+        self._waiters = CompletionWaiters(self.commit, self._shard_of, turns, clock, settings.markers_wait_ms)
         self._loader = Loader(turns, self._install)
         self._housekeeping = Housekeeping(self, turns, clock)
 
@@ -130,7 +130,7 @@ class TransactionCoordinator:
         self._housekeeping.stop()
         self._loader.stop()
         self._fanout.stop()
-        self._marker_phase.stop(self.shards())
+        self._waiters.stop(self.shards())
 
     @property
     def loading(self) -> bool:
@@ -148,23 +148,23 @@ class TransactionCoordinator:
     ) -> Decision:
         """InitProducerId. Without an id (idempotence only) a fresh producer id, epoch 0, and nothing is logged."""
         if (expected_producer_id == -1) != (expected_epoch == -1):
-            return REFUSALS[ErrorCode.INVALID_REQUEST]
+            return ANSWERS[ErrorCode.INVALID_REQUEST]
         if transactional_id is None:
             return await self._idempotent_producer()
         if not transactional_id:
-            return REFUSALS[ErrorCode.INVALID_REQUEST]
+            return ANSWERS[ErrorCode.INVALID_REQUEST]
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
-            return REFUSALS[ErrorCode.INVALID_TRANSACTION_TIMEOUT]
+            return ANSWERS[ErrorCode.INVALID_TRANSACTION_TIMEOUT]
         expected = expected_producer_id, expected_epoch
 
-        def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
+        def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
             return machine.decide_init_producer_id(
-                state, volatile, timeout_ms, *expected, self.level, self._clock.now_ms(), fresh
+                state, transient, timeout_ms, *expected, self.level, self._clock.now_ms(), fresh
             )
 
         # Most need none, but a decision cannot wait for one.
         await self._cluster.producer_ids()
-        return await self._marker_phase.decided(transactional_id, decide)
+        return await self._waiters.decided(transactional_id, decide)
 
     async def add_partitions(
         self,
@@ -180,13 +180,13 @@ class TransactionCoordinator:
         With `waits` the marker phase of the id is waited for, and only then CONCURRENT_TRANSACTIONS.
         """
 
-        def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
+        def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
             return machine.decide_add_partitions(
-                state, volatile, producer_id, epoch, partitions, self._clock.now_ms(), client_version
+                state, transient, producer_id, epoch, partitions, self._clock.now_ms(), client_version
             )
 
         if waits:
-            return (await self._marker_phase.decided(transactional_id, decide)).error
+            return (await self._waiters.decided(transactional_id, decide)).error
         return (await settled(self.commit(transactional_id, decide))).error
 
     def verify(
@@ -200,8 +200,8 @@ class TransactionCoordinator:
         if not isinstance(shard, Shard):
             return [shard] * len(partitions)
         state = shard.states.get(transactional_id)
-        volatile = shard.volatile.get(transactional_id, CALM)
-        return machine.verify_partitions(state, volatile, producer_id, epoch, partitions)
+        transient = shard.transient.get(transactional_id, NO_PENDING)
+        return machine.verify_partitions(state, transient, producer_id, epoch, partitions)
 
     async def end(self, transactional_id: str, producer_id: int, epoch: int, commit: bool, *, v2: bool) -> Decision:
         """EndTxn, answered when the outcome is durable; `v2` for request version 5, whose epoch moves (KIP-890).
@@ -210,10 +210,10 @@ class TransactionCoordinator:
         """
         now_ms = self._clock.now_ms()
 
-        def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
+        def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
             if v2:
-                return machine.decide_end_v2(state, volatile, producer_id, epoch, commit, now_ms, fresh)
-            return machine.decide_end(state, volatile, producer_id, epoch, commit, now_ms)
+                return machine.decide_end_v2(state, transient, producer_id, epoch, commit, now_ms, fresh)
+            return machine.decide_end(state, transient, producer_id, epoch, commit, now_ms)
 
         return await settled(self.commit(transactional_id, decide))
 
@@ -223,20 +223,20 @@ class TransactionCoordinator:
         if not isinstance(shard, Shard):
             return Description(shard)
         state = shard.states.get(transactional_id)
-        volatile = shard.volatile.get(transactional_id, CALM)
+        transient = shard.transient.get(transactional_id, NO_PENDING)
         if state is None or shard.is_dying(transactional_id):
             return Description(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-        waiting = volatile.awaiting if state.status in PREPARED else state.partitions
+        waiting = transient.awaiting if state.status in PREPARED else state.partitions
         return Description(NO_ERROR, state, tuple(waiting))
 
     def abort_timed_out(self, shard: Shard, transactional_id: str) -> None:
         """Abort an open transaction whose time is up, and fence its producer."""
         now_ms, level = self._clock.now_ms(), self.level
 
-        def decide(state: TransactionState | None, volatile: Volatile, fresh: int) -> Decision:
-            if state is None or not machine.has_timed_out(state, volatile, now_ms):
-                return REFUSALS[NO_ERROR]
-            return machine.decide_abort(state, volatile, level, now_ms, fresh, NO_ERROR)
+        def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
+            if state is None or not machine.has_timed_out(state, transient, now_ms):
+                return ANSWERS[NO_ERROR]
+            return machine.decide_abort(state, transient, level, now_ms, fresh, NO_ERROR)
 
         try:
             outcome = self._commit_in(shard, transactional_id, decide)
@@ -255,27 +255,27 @@ class TransactionCoordinator:
         """Decide, then log, then apply. The decision at once if it stands already, else a wait for durability."""
         shard = self._shard_of(transactional_id)
         if not isinstance(shard, Shard):
-            return REFUSALS[shard]
+            return ANSWERS[shard]
         return self._commit_in(shard, transactional_id, decide)
 
     def _commit_in(self, shard: Shard, transactional_id: str, decide: Decide) -> Decision | Wait[Decision]:
         state = shard.states.get(transactional_id)
-        volatile = shard.volatile.get(transactional_id, CALM)
-        decision = decide(state, volatile, NO_PRODUCER_ID)
+        transient = shard.transient.get(transactional_id, NO_PENDING)
+        decision = decide(state, transient, NO_PRODUCER_ID)
         if decision is NEED_PRODUCER_ID:
             fresh = self._cluster.next_producer_id()
             if fresh is None:
-                return REFUSALS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-            decision = decide(state, volatile, fresh)
+                return ANSWERS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+            decision = decide(state, transient, fresh)
         record = decision.record
         if record is None:
             return decision
         machine.check_step(state, record)
         if record.client_version >= V2 and record.status not in RESTING and self.level == 0:
-            return REFUSALS[ErrorCode.UNSUPPORTED_VERSION]  # the records of level 0 have no room for it
+            return ANSWERS[ErrorCode.UNSUPPORTED_VERSION]  # the records of level 0 have no room for it
         wait = self._append(shard, transactional_id, decision)
         if isinstance(wait, ErrorCode):
-            return REFUSALS[client_error(wait)] if wait else decision
+            return ANSWERS[client_error(wait)] if wait else decision
         return wait
 
     def _append(self, shard: Shard, transactional_id: str, decision: Decision) -> ErrorCode | Wait[Decision]:
@@ -284,20 +284,20 @@ class TransactionCoordinator:
         assert record is not None
         batch = encode_change(transactional_id, record, self.level, self._clock.now_ms())
         outcome = shard.log.append_own(batch)
-        volatile = shard.volatile.get(transactional_id, CALM)
+        transient = shard.transient.get(transactional_id, NO_PENDING)
         if outcome.error:
             log.warning("%s of %s was not logged: %s", record.status.wire_name, transactional_id, outcome.error.name)
-            shard.set_volatile(transactional_id, machine.append_failed(volatile, decision))
+            shard.set_transient(transactional_id, machine.append_failed(transient, decision))
             return outcome.error
         if shard.log.high_watermark > outcome.last_offset:
             self._durable(shard, transactional_id, decision)
             return NO_ERROR
         wait: Wait[Decision] = Wait(self._turns)
-        shard.set_volatile(transactional_id, machine.append_began(volatile, record, decision.fenced_epoch))
+        shard.set_transient(transactional_id, machine.append_began(transient, record, decision.fenced_epoch))
 
         def settled(error: ErrorCode) -> None:
             if error:  # the log is offline: recovery decides whether the record was written
-                wait.wake(REFUSALS[client_error(error)])
+                wait.wake(ANSWERS[client_error(error)])
                 return
             self._durable(shard, transactional_id, decision)
             wait.wake(decision)
@@ -311,12 +311,12 @@ class TransactionCoordinator:
         assert record is not None
         before = shard.states.get(transactional_id)
         machine.apply(shard.states, transactional_id, record)
-        volatile = shard.volatile.get(transactional_id, CALM)
-        shard.set_volatile(transactional_id, machine.record_applied(volatile, decision.last_epoch))
+        transient = shard.transient.get(transactional_id, NO_PENDING)
+        shard.set_transient(transactional_id, machine.record_applied(transient, decision.last_epoch))
         for effect in machine.effects(before, record):
             self._run_effect(effect, shard, transactional_id, record)
         if shard.waiting and transactional_id in shard.waiting and record.status in RESTING:
-            self._marker_phase.over(shard, transactional_id)
+            self._waiters.completed(shard, transactional_id)
 
     def _run_effect(self, effect: machine.Effect, shard: Shard, transactional_id: str, state: TransactionState) -> None:
         if effect is _START_TIMEOUT:
@@ -324,31 +324,31 @@ class TransactionCoordinator:
         elif effect is _STOP_TIMEOUT:
             shard.open.pop(transactional_id, None)
         else:
-            volatile = machine.completion_prepared(
-                shard.volatile.get(transactional_id, CALM), state, self._clock.now_ms()
+            transient = machine.completion_prepared(
+                shard.transient.get(transactional_id, NO_PENDING), state, self._clock.now_ms()
             )
-            shard.volatile[transactional_id] = volatile
+            shard.transient[transactional_id] = transient
             commit = state.status is PREPARE_COMMIT
             marker = TransactionMarker(
                 state.producer_id, state.producer_epoch, shard.epoch, commit, state.client_version
             )
-            self._fanout.begin(Completion(shard, transactional_id, marker, volatile.awaiting))
+            self._fanout.begin(Completion(shard, transactional_id, marker, transient.awaiting))
 
     def _log_complete(self, completion: Completion) -> ErrorCode:
         """All markers are written: log the pending Complete record; the error of the append."""
         shard, transactional_id = completion.shard, completion.transactional_id
-        volatile = shard.volatile.get(transactional_id, CALM)
-        complete = volatile.pending
+        transient = shard.transient.get(transactional_id, NO_PENDING)
+        complete = transient.pending
         if complete is None:
             return NO_ERROR  # it is logged: what broke came after
         machine.check_step(shard.states[transactional_id], complete)
-        decision = Decision(NO_ERROR, complete, last_epoch=volatile.last_epoch)
+        decision = Decision(NO_ERROR, complete, last_epoch=transient.last_epoch)
         outcome = self._append(shard, transactional_id, decision)
         if not isinstance(outcome, ErrorCode):
             return NO_ERROR
         if outcome:
             # The transaction is decided: it stays pending, and no request may come between.
-            shard.volatile[transactional_id] = volatile
+            shard.transient[transactional_id] = transient
         return outcome
 
     # ---- parts
@@ -362,7 +362,7 @@ class TransactionCoordinator:
         fresh = self._cluster.next_producer_id()
         while fresh is None:
             if not await self._cluster.producer_ids():  # the log directory is offline, and has said so
-                return REFUSALS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+                return ANSWERS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
             fresh = self._cluster.next_producer_id()
         return Decision(NO_ERROR, producer_id=fresh, producer_epoch=0)
 

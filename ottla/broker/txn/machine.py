@@ -1,8 +1,8 @@
 """The transaction machine: decide, then apply. pure
 
-`decide_*` look at the durable state, the volatile part and the request, and return a `Decision`; they change nothing.
+`decide_*` look at the durable state, the transient state and the request, and return a `Decision`; they change nothing.
 `apply` turns a durable record into the new state, live and in recovery alike, and `effects` says what follows from it.
-The functions that return a `Volatile` are the only events that change what lives in memory alone.
+The functions that return a `TransientState` are the only events that change what lives in memory alone.
 
 Source: `TransactionCoordinator`, `TransactionMetadata` of Kafka 4.3.1; KIP-98, KIP-360, KIP-890.
 """
@@ -11,29 +11,29 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
 
-from ottla.broker.txn.ending import completion, decide_abort, decide_end, decide_end_v2
+from ottla.broker.txn.end_txn_rules import completion, decide_abort, decide_end, decide_end_v2
 from ottla.broker.txn.states import EMPTY, ONGOING, PREPARED, RESTING, TransactionStatus, check_move
 from ottla.broker.txn.values import (
-    CALM,
+    ANSWERS,
     NEED_PRODUCER_ID,
     NEVER_TIMES_OUT_MS,
     NO_PARTITIONS,
+    NO_PENDING,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
-    REFUSALS,
     Decision,
     Partitions,
     TopicPartition,
     TransactionState,
-    Volatile,
+    TransientState,
     current_epoch,
     is_exhausted,
 )
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 
 _S = TransactionStatus
-_OK = REFUSALS[NO_ERROR]
+_OK = ANSWERS[NO_ERROR]
 
 
 class Effect(Enum):
@@ -53,7 +53,7 @@ class Impossible(Exception):
 
 def decide_init_producer_id(
     state: TransactionState | None,
-    volatile: Volatile,
+    transient: TransientState,
     timeout_ms: int,
     expected_producer_id: int,
     expected_epoch: int,
@@ -66,36 +66,36 @@ def decide_init_producer_id(
     An open transaction is aborted and the client told to come back. NEED_PRODUCER_ID for a new transactional id and
     for one whose epoch is exhausted.
     """
-    if volatile.pending is not None:
-        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+    if transient.pending is not None:
+        return ANSWERS[ErrorCode.CONCURRENT_TRANSACTIONS]
     if state is None:
         if fresh_producer_id == NO_PRODUCER_ID:
             return NEED_PRODUCER_ID
         state = _unborn(fresh_producer_id, timeout_ms, now_ms)
-    current = current_epoch(state, volatile)
+    current = current_epoch(state, transient)
     expects = expected_epoch != NO_PRODUCER_EPOCH
     if expects and not _producer_id_is_valid(state, current, expected_producer_id, expected_epoch):
-        return REFUSALS[ErrorCode.PRODUCER_FENCED]
+        return ANSWERS[ErrorCode.PRODUCER_FENCED]
     if state.status in PREPARED:
-        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+        return ANSWERS[ErrorCode.CONCURRENT_TRANSACTIONS]
     if state.status is ONGOING:
-        return decide_abort(state, volatile, level, now_ms, fresh_producer_id, ErrorCode.CONCURRENT_TRANSACTIONS)
+        return decide_abort(state, transient, level, now_ms, fresh_producer_id, ErrorCode.CONCURRENT_TRANSACTIONS)
     if is_exhausted(current):
         if not expects or expected_epoch == current:
             return _rotated(state, timeout_ms, now_ms, fresh_producer_id, current if expects else NO_PRODUCER_EPOCH)
-        return REFUSALS[ErrorCode.UNKNOWN_SERVER_ERROR]
+        return ANSWERS[ErrorCode.UNKNOWN_SERVER_ERROR]
     if not expects:
         return _initialised(state, current + 1, NO_PRODUCER_EPOCH, timeout_ms, now_ms)
     if current == NO_PRODUCER_EPOCH or expected_epoch == current:
         return _initialised(state, current + 1, current, timeout_ms, now_ms)
-    if expected_epoch == volatile.last_epoch:
-        return _initialised(state, current, volatile.last_epoch, timeout_ms, now_ms)
-    return REFUSALS[ErrorCode.PRODUCER_FENCED]
+    if expected_epoch == transient.last_epoch:
+        return _initialised(state, current, transient.last_epoch, timeout_ms, now_ms)
+    return ANSWERS[ErrorCode.PRODUCER_FENCED]
 
 
 def decide_add_partitions(
     state: TransactionState | None,
-    volatile: Volatile,
+    transient: TransientState,
     producer_id: int,
     epoch: int,
     partitions: Sequence[TopicPartition],
@@ -103,14 +103,14 @@ def decide_add_partitions(
     client_version: int = 0,
 ) -> Decision:
     """AddPartitionsToTxn and AddOffsetsToTxn; the first addition begins the transaction."""
-    if volatile.pending is not None:
-        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+    if transient.pending is not None:
+        return ANSWERS[ErrorCode.CONCURRENT_TRANSACTIONS]
     if state is None or state.producer_id != producer_id:
-        return REFUSALS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
-    if epoch != current_epoch(state, volatile):
-        return REFUSALS[ErrorCode.PRODUCER_FENCED]
+        return ANSWERS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    if epoch != current_epoch(state, transient):
+        return ANSWERS[ErrorCode.PRODUCER_FENCED]
     if state.status in PREPARED:
-        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+        return ANSWERS[ErrorCode.CONCURRENT_TRANSACTIONS]
     open_already = state.status is ONGOING
     if open_already and _all_in(partitions, state.partitions):
         return _OK
@@ -127,12 +127,12 @@ def decide_add_partitions(
         state.next_producer_id,
         client_version,
     )
-    return Decision(NO_ERROR, record, last_epoch=volatile.last_epoch)
+    return Decision(NO_ERROR, record, last_epoch=transient.last_epoch)
 
 
 def verify_partitions(
     state: TransactionState | None,
-    volatile: Volatile,
+    transient: TransientState,
     producer_id: int,
     epoch: int,
     partitions: Sequence[TopicPartition],
@@ -140,7 +140,7 @@ def verify_partitions(
     """Whether each partition belongs to the open transaction, in order. The pending state does not matter here."""
     if state is None or state.producer_id != producer_id:
         refusal = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    elif epoch != current_epoch(state, volatile):
+    elif epoch != current_epoch(state, transient):
         refusal = ErrorCode.PRODUCER_FENCED
     elif state.status in PREPARED:
         refusal = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -150,27 +150,27 @@ def verify_partitions(
     return [refusal] * len(partitions)
 
 
-def is_ending(state: TransactionState | None, volatile: Volatile) -> bool:
+def is_ending(state: TransactionState | None, transient: TransientState) -> bool:
     """Whether an outcome is being logged or its markers written: the id can be asked again when Complete is applied."""
     if state is None:
         return False
-    pending = volatile.pending
+    pending = transient.pending
     return state.status in PREPARED or (pending is not None and pending.status in PREPARED)
 
 
-def has_timed_out(state: TransactionState, volatile: Volatile, now_ms: int) -> bool:
+def has_timed_out(state: TransactionState, transient: TransientState, now_ms: int) -> bool:
     """Whether the coordinator must abort the open transaction. The time runs from the first added partition."""
     return (
         state.status is ONGOING
-        and volatile.pending is None
+        and transient.pending is None
         and state.timeout_ms != NEVER_TIMES_OUT_MS
         and state.start_ms + state.timeout_ms < now_ms
     )
 
 
-def has_expired(state: TransactionState, volatile: Volatile, now_ms: int, expiration_ms: int) -> bool:
+def has_expired(state: TransactionState, transient: TransientState, now_ms: int, expiration_ms: int) -> bool:
     """Whether the transactional id is to be forgotten."""
-    return state.status in RESTING and volatile.pending is None and state.last_update_ms <= now_ms - expiration_ms
+    return state.status in RESTING and transient.pending is None and state.last_update_ms <= now_ms - expiration_ms
 
 
 def dead(state: TransactionState) -> TransactionState:
@@ -237,32 +237,34 @@ def check_step(before: TransactionState | None, after: TransactionState) -> None
         raise Impossible(f"{after} cannot follow {before}")
 
 
-# ---- events of the volatile part
+# ---- events of the transient state
 
 
-def append_began(volatile: Volatile, pending: TransactionState, fenced_epoch: int = NO_PRODUCER_EPOCH) -> Volatile:
+def append_began(
+    transient: TransientState, pending: TransactionState, fenced_epoch: int = NO_PRODUCER_EPOCH
+) -> TransientState:
     """A record of the id is being logged: competing requests are refused, and those of a fenced epoch for good."""
-    return volatile._replace(pending=pending, fenced_epoch=max(volatile.fenced_epoch, fenced_epoch))
+    return transient._replace(pending=pending, fenced_epoch=max(transient.fenced_epoch, fenced_epoch))
 
 
-def append_failed(volatile: Volatile, decision: Decision) -> Volatile:
+def append_failed(transient: TransientState, decision: Decision) -> TransientState:
     """The record was not logged. A failed fence stays in memory, so that the old producer cannot go on."""
     if decision.fenced_epoch < 0:
-        return volatile._replace(pending=None)
-    return Volatile(fenced_epoch=decision.fenced_epoch)
+        return transient._replace(pending=None)
+    return TransientState(fenced_epoch=decision.fenced_epoch)
 
 
-def record_applied(volatile: Volatile, last_epoch: int) -> Volatile:
+def record_applied(transient: TransientState, last_epoch: int) -> TransientState:
     """The record is the state now; it says what the last epoch was."""
-    if volatile.fenced_epoch < 0:
-        return CALM if last_epoch == NO_PRODUCER_EPOCH else Volatile(last_epoch=last_epoch)
-    return Volatile(last_epoch=last_epoch, fenced_epoch=volatile.fenced_epoch)
+    if transient.fenced_epoch < 0:
+        return NO_PENDING if last_epoch == NO_PRODUCER_EPOCH else TransientState(last_epoch=last_epoch)
+    return TransientState(last_epoch=last_epoch, fenced_epoch=transient.fenced_epoch)
 
 
-def completion_prepared(volatile: Volatile, state: TransactionState, now_ms: int) -> Volatile:
+def completion_prepared(transient: TransientState, state: TransactionState, now_ms: int) -> TransientState:
     """A Prepare record is the state now: its Complete record is pending until the markers are written."""
     complete = completion(state, now_ms)
-    return Volatile(complete, volatile.last_epoch, NO_PRODUCER_EPOCH, state.partitions.copy())
+    return TransientState(complete, transient.last_epoch, NO_PRODUCER_EPOCH, state.partitions.copy())
 
 
 # ---- parts of InitProducerId

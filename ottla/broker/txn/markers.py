@@ -66,7 +66,7 @@ class KnownTopic(Protocol):
 
 
 class Completion:
-    """A prepared transaction on its way to Complete. `awaiting` is the set in the id's volatile part.
+    """A prepared transaction on its way to Complete. `awaiting` is the set in the id's transient state.
 
     `complained` is the last answer that was logged as an error, so that a lasting one is not logged each time.
     `flushing` counts the markers that are written and not yet durable: a partition awaits its marker until it is. When

@@ -7,7 +7,7 @@ from ottla.broker.ports.clock import Timer
 from ottla.broker.turns import Wait
 from ottla.broker.txn.log import AppendOutcome
 from ottla.broker.txn.states import TransactionStatus
-from ottla.broker.txn.values import CALM, TransactionState, Volatile
+from ottla.broker.txn.values import NO_PENDING, TransactionState, TransientState
 from ottla.protocol.batch import BatchHeader
 from ottla.protocol.errors import ErrorCode
 
@@ -39,29 +39,29 @@ class StateLog(Protocol):
 class Shard:
     """The transactional ids of one log partition.
 
-    `states` is the log replayed and nothing else; `volatile` holds the ids that have something beside it;
+    `states` is the log replayed and nothing else; `transient` holds the ids that have something beside it;
     `open` holds those whose transaction is open, for the timeout scan; `waiting` the requests that wait for the end of
     their id's marker phase, in the order in which they came, each with the timer that ends its patience.
     """
 
-    __slots__ = ("epoch", "log", "open", "states", "volatile", "waiting")
+    __slots__ = ("epoch", "log", "open", "states", "transient", "waiting")
 
     def __init__(self, log: StateLog) -> None:
         self.log = log
         self.epoch = log.leader_epoch
         self.states: dict[str, TransactionState] = {}
-        self.volatile: dict[str, Volatile] = {}
+        self.transient: dict[str, TransientState] = {}
         self.open: dict[str, None] = {}
         self.waiting: dict[str, dict[Wait[bool], Timer]] = {}
 
-    def set_volatile(self, transactional_id: str, volatile: Volatile) -> None:
+    def set_transient(self, transactional_id: str, transient: TransientState) -> None:
         """Keep what lives in memory only, and nothing for an id that has none of it."""
-        if volatile == CALM:
-            self.volatile.pop(transactional_id, None)
+        if transient == NO_PENDING:
+            self.transient.pop(transactional_id, None)
         else:
-            self.volatile[transactional_id] = volatile
+            self.transient[transactional_id] = transient
 
     def is_dying(self, transactional_id: str) -> bool:
         """Whether the id's tombstone is being logged."""
-        pending = self.volatile.get(transactional_id, CALM).pending
+        pending = self.transient.get(transactional_id, NO_PENDING).pending
         return pending is not None and pending.status is TransactionStatus.DEAD

@@ -16,7 +16,7 @@ from ottla.broker.turns import Handler, Turns
 from ottla.broker.txn import machine
 from ottla.broker.txn.log import encode_tombstones
 from ottla.broker.txn.shard import Shard
-from ottla.broker.txn.values import CALM
+from ottla.broker.txn.values import NO_PENDING
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class Housekeeping:
             for transactional_id in list(shard.open):
                 turns.charge(LOOK_US)
                 state = shard.states.get(transactional_id)
-                volatile = shard.volatile.get(transactional_id, CALM)
-                if state is not None and machine.has_timed_out(state, volatile, now_ms):
+                transient = shard.transient.get(transactional_id, NO_PENDING)
+                if state is not None and machine.has_timed_out(state, transient, now_ms):
                     turns.charge(BATCH_US + STATE_RECORD_US)
                     self._coordinator.abort_timed_out(shard, transactional_id)
                 if turns.over:
@@ -93,8 +93,8 @@ class Housekeeping:
             for transactional_id in list(shard.states):
                 turns.charge(LOOK_US)
                 state = shard.states.get(transactional_id)
-                volatile = shard.volatile.get(transactional_id, CALM)
-                if state is not None and machine.has_expired(state, volatile, before_ms, expiration_ms):
+                transient = shard.transient.get(transactional_id, NO_PENDING)
+                if state is not None and machine.has_expired(state, transient, before_ms, expiration_ms):
                     turns.charge(ROW_US)
                     expired.append(transactional_id)
                     size_bytes += len(transactional_id.encode()) + TOMBSTONE_OVERHEAD_BYTES
@@ -121,8 +121,8 @@ class Housekeeping:
             log.warning("%d expired transactional ids stay: %s", len(expired), outcome.error.name)
             return
         for each in expired:
-            shard.volatile[each] = machine.append_began(
-                shard.volatile.get(each, CALM), machine.dead(shard.states[each])
+            shard.transient[each] = machine.append_began(
+                shard.transient.get(each, NO_PENDING), machine.dead(shard.states[each])
             )
 
         def settled(error: ErrorCode) -> None:
@@ -130,7 +130,7 @@ class Housekeeping:
                 return  # the log is offline, and has said so
             for each in expired:
                 machine.apply(shard.states, each, None)
-                shard.volatile.pop(each, None)
+                shard.transient.pop(each, None)
             log.info("Forgot %d expired transactional ids", len(expired))
 
         if shard.log.high_watermark > outcome.last_offset:

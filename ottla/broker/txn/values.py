@@ -1,7 +1,7 @@
-"""What the transaction machine speaks in: the durable state, the volatile part, decisions. pure
+"""What the transaction machine speaks in: the durable state, the transient state, decisions. pure
 
 `TransactionState` is the last record of a transactional id in `__transaction_state` and nothing else. All that lives in
-memory only is a field of `Volatile`; recovery starts from `CALM`, and replay equality compares the rest.
+memory only is a field of `TransientState`; recovery starts from `NO_PENDING`, and replay equality compares the rest.
 """
 
 from typing import Final, NamedTuple
@@ -42,7 +42,7 @@ class TransactionState(NamedTuple):
     client_version: int = 0
 
 
-class Volatile(NamedTuple):
+class TransientState(NamedTuple):
     """What is known of a transactional id beside its last record. Lost in a restart, by design.
 
     pending: the record being logged, or the Complete record that waits for its markers. Set when a decision's append
@@ -64,7 +64,7 @@ class Volatile(NamedTuple):
     awaiting: Partitions = NO_PARTITIONS
 
 
-CALM: Final = Volatile()
+NO_PENDING: Final = TransientState()
 
 
 class Decision(NamedTuple):
@@ -83,7 +83,7 @@ class Decision(NamedTuple):
     fenced_epoch: int = NO_PRODUCER_EPOCH
 
 
-REFUSALS: Final = {error: Decision(error) for error in ErrorCode}
+ANSWERS: Final = {error: Decision(error) for error in ErrorCode}
 """A refusal for every error code: nothing is logged, nothing changes."""
 
 NEED_PRODUCER_ID: Final = Decision(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -95,6 +95,6 @@ def is_exhausted(epoch: int) -> bool:
     return epoch >= MAX_EPOCH - 1
 
 
-def current_epoch(state: TransactionState, volatile: Volatile) -> int:
+def current_epoch(state: TransactionState, transient: TransientState) -> int:
     """The epoch that requests are held against."""
-    return max(state.producer_epoch, volatile.fenced_epoch)
+    return max(state.producer_epoch, transient.fenced_epoch)

@@ -155,11 +155,11 @@ class Directory:
         for name, index in self._partitions_of("__consumer_offsets"):
             with self._noting(name), self.loaded(name, now_ms) as log:
                 for header, batch in log.segments.scan(log.log_start_offset):
-                    for said in replay_batch(header, batch):
-                        store.apply(index, said, 0)
+                    for record in replay_batch(header, batch):
+                        store.apply(index, record, 0)
         views = []
-        for group, entry in sorted(store.entries.items()):
-            committed, pending = entry.offsets.known()
+        for group, metadata in sorted(store.groups.items()):
+            committed, pending = metadata.offsets.known()
             views.append(GroupView(group, len(committed), len(set(chain.from_iterable(pending.values())))))
         return views
 

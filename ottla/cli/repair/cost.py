@@ -91,7 +91,7 @@ class _Tally:
 
     def _add_internal(self, header: BatchHeader, batch: memoryview) -> None:
         if self._name.startswith("__consumer_offsets-"):
-            self.group_offsets.update(said.key for said in replay_batch(header, batch) if said.key is not None)
+            self.group_offsets.update(record.key for record in replay_batch(header, batch) if record.key is not None)
         elif self._name.startswith("__transaction_state-"):
             self.transactional_ids.update(change.transactional_id for change in read_changes(header, batch, self._name))
 

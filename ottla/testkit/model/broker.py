@@ -26,7 +26,7 @@ from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.broker.txn.log import encode_change
-from ottla.broker.txn.values import CALM
+from ottla.broker.txn.values import NO_PENDING
 from ottla.protocol import codec
 from ottla.protocol.batch import (
     COMMIT,
@@ -223,7 +223,7 @@ class RealBroker:
         """The outcome."""
         (shard,) = self.coordinator.shards()
         state = shard.states.get(TRANSACTIONAL_ID)
-        pending = shard.volatile.get(TRANSACTIONAL_ID, CALM).pending
+        pending = shard.transient.get(TRANSACTIONAL_ID, NO_PENDING).pending
         return Content(
             None if state is None else (state.status, state.producer_id, state.producer_epoch),
             None if pending is None else pending.status,
@@ -326,7 +326,7 @@ class RealBroker:
 def expected(world: World, state: State) -> Content:
     """What the model has in a state."""
     coordinator = world.coordinators.known[state[0]]
-    last, pending = coordinator.state, coordinator.volatile.pending
+    last, pending = coordinator.state, coordinator.transient.pending
     logs = tuple(world.partitions.known[partition_of(state, place)].log for place in (0, 1))
     return Content(
         None if last is None else (last.status, last.producer_id, last.producer_epoch),

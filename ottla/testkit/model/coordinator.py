@@ -1,7 +1,7 @@
 """The coordinator of the model: what `coordinator.py` of the broker does around the machine, one event at a time. pure
 
-Every decision, every new state and every change of the volatile part is made by `ottla.broker.txn.machine`. Each append
-takes time: the record is pending until the event `durable`, and a crash may lose it or keep it.
+Every decision, every new state and every change of the transient state is made by `ottla.broker.txn.machine`. Each
+append takes time: the record is pending until the event `durable`, and a crash may lose it or keep it.
 """
 
 from collections.abc import Hashable, Sequence
@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 from ottla.broker.txn import machine
 from ottla.broker.txn.states import IllegalMove, TransactionStatus
 from ottla.broker.txn.values import (
-    CALM,
     NEED_PRODUCER_ID,
     NO_PARTITIONS,
+    NO_PENDING,
     NO_PRODUCER_ID,
     Decision,
     TopicPartition,
     TransactionState,
-    Volatile,
+    TransientState,
 )
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.model.values import (
@@ -61,7 +61,7 @@ class Coordinator(NamedTuple):
     """`state` is the last durable record of the id, `watched` whether its timeout is."""
 
     state: TransactionState | None
-    volatile: Volatile = CALM
+    transient: TransientState = NO_PENDING
     appending: tuple[Append, ...] = ()
     epoch: int = 0
     fresh: int = FIRST_PRODUCER_ID
@@ -132,13 +132,13 @@ class Coordinators:
     def time_out(self, number: int) -> int | None:
         """The open transaction has timed out: None if there is none to abort."""
         coordinator = self.known[number]
-        state, volatile = coordinator.state, coordinator.volatile
-        if state is None or not coordinator.watched or not machine.has_timed_out(state, volatile, AFTER_TIMEOUT_MS):
+        state, transient = coordinator.state, coordinator.transient
+        if state is None or not coordinator.watched or not machine.has_timed_out(state, transient, AFTER_TIMEOUT_MS):
             return None
         level, fresh = self.bounds.level, coordinator.fresh
-        decision = machine.decide_abort(state, volatile, level, NOW_MS, NO_PRODUCER_ID, ErrorCode.NONE)
+        decision = machine.decide_abort(state, transient, level, NOW_MS, NO_PRODUCER_ID, ErrorCode.NONE)
         if decision is NEED_PRODUCER_ID:
-            decision = machine.decide_abort(state, volatile, level, NOW_MS, fresh, ErrorCode.NONE)
+            decision = machine.decide_abort(state, transient, level, NOW_MS, fresh, ErrorCode.NONE)
             coordinator = coordinator._replace(fresh=fresh + 1)
         return self.number(self._append(coordinator, decision, NOBODY, coordinator.members))
 
@@ -178,7 +178,7 @@ class Coordinators:
         if known is None:
             coordinator = self.known[number]
             (known,) = machine.verify_partitions(
-                coordinator.state, coordinator.volatile, request.producer_id, request.epoch, [PLACES[request.place]]
+                coordinator.state, coordinator.transient, request.producer_id, request.epoch, [PLACES[request.place]]
             )
             self._verified[key] = known
         return known
@@ -206,19 +206,19 @@ class Coordinators:
         return Asked(self.number(after), None, True, stray)
 
     def _decide(self, coordinator: Coordinator, request: Request, fresh: int) -> Decision:
-        state, volatile = coordinator.state, coordinator.volatile
+        state, transient = coordinator.state, coordinator.transient
         producer_id, epoch = request.producer_id, request.epoch
         if request.kind is Kind.INIT:
             return machine.decide_init_producer_id(
-                state, volatile, TIMEOUT_MS, producer_id, epoch, self.bounds.level, NOW_MS, fresh
+                state, transient, TIMEOUT_MS, producer_id, epoch, self.bounds.level, NOW_MS, fresh
             )
         v2 = self.bounds.generations[request.client] == V2
         if request.kind is Kind.END:
             if v2:
-                return machine.decide_end_v2(state, volatile, producer_id, epoch, request.commit, NOW_MS, fresh)
-            return machine.decide_end(state, volatile, producer_id, epoch, request.commit, NOW_MS)
+                return machine.decide_end_v2(state, transient, producer_id, epoch, request.commit, NOW_MS, fresh)
+            return machine.decide_end(state, transient, producer_id, epoch, request.commit, NOW_MS)
         places: Sequence[TopicPartition] = PLACES if request.kind is Kind.ADD else [PLACES[request.place]]
-        return machine.decide_add_partitions(state, volatile, producer_id, epoch, places, NOW_MS, V2 if v2 else 0)
+        return machine.decide_add_partitions(state, transient, producer_id, epoch, places, NOW_MS, V2 if v2 else 0)
 
     def _append(self, coordinator: Coordinator, decision: Decision, waiter: int, members: Members) -> Coordinator:
         record = decision.record
@@ -228,7 +228,7 @@ class Coordinators:
         except (IllegalMove, machine.Impossible) as error:
             raise Violation("illegal-move", str(error)) from error
         return coordinator._replace(
-            volatile=machine.append_began(coordinator.volatile, record, decision.fenced_epoch),
+            transient=machine.append_began(coordinator.transient, record, decision.fenced_epoch),
             appending=(*coordinator.appending, Append(decision, waiter, members)),
         )
 
@@ -240,7 +240,7 @@ class Coordinators:
         _check_epochs(before, state)
         after = coordinator._replace(
             state=state,
-            volatile=machine.record_applied(coordinator.volatile, decision.last_epoch),
+            transient=machine.record_applied(coordinator.transient, decision.last_epoch),
             members=append.members,
         )
         return self._effects(after, before, state)
@@ -254,25 +254,25 @@ class Coordinators:
             elif effect is machine.Effect.STOP_TIMEOUT:
                 coordinator = coordinator._replace(watched=False)
             else:
-                volatile = machine.completion_prepared(coordinator.volatile, state, NOW_MS)
-                coordinator = coordinator._replace(volatile=volatile)
-                if not volatile.awaiting:
+                transient = machine.completion_prepared(coordinator.transient, state, NOW_MS)
+                coordinator = coordinator._replace(transient=transient)
+                if not transient.awaiting:
                     coordinator = self._complete(coordinator)
         return coordinator
 
     def _complete(self, coordinator: Coordinator) -> Coordinator:
-        volatile = coordinator.volatile
-        if volatile.pending is None:
+        transient = coordinator.transient
+        if transient.pending is None:
             return coordinator
-        decision = Decision(ErrorCode.NONE, volatile.pending, last_epoch=volatile.last_epoch)
+        decision = Decision(ErrorCode.NONE, transient.pending, last_epoch=transient.last_epoch)
         return self._append(coordinator, decision, NOBODY, coordinator.members)
 
     def _settle(self, coordinator: Coordinator, marker: Marker, error: ErrorCode) -> Coordinator:
         if error and error not in DROPPED:
             raise Violation("marker-refused", f"{marker} was answered {error.name}")
-        volatile = coordinator.volatile
-        awaiting = {place: None for place in volatile.awaiting if place != PLACES[marker.place]}
-        coordinator = coordinator._replace(volatile=volatile._replace(awaiting=awaiting))
+        transient = coordinator.transient
+        awaiting = {place: None for place in transient.awaiting if place != PLACES[marker.place]}
+        coordinator = coordinator._replace(transient=transient._replace(awaiting=awaiting))
         return coordinator if awaiting else self._complete(coordinator)
 
 
@@ -293,7 +293,7 @@ def written_by(coordinator: Coordinator) -> tuple[Marker, ...]:
             state.client_version,
             serial,
         )
-        for place in sorted(coordinator.volatile.awaiting)
+        for place in sorted(coordinator.transient.awaiting)
     )
 
 
@@ -316,17 +316,17 @@ def _frozen(state: TransactionState | None) -> Hashable:
 
 
 def _key(coordinator: Coordinator) -> Hashable:
-    volatile = coordinator.volatile
+    transient = coordinator.transient
     appending = tuple(
         (_frozen(append.decision.record), append.decision._replace(record=None), append.waiter, append.members)
         for append in coordinator.appending
     )
     return (
         _frozen(coordinator.state),
-        _frozen(volatile.pending),
-        volatile.last_epoch,
-        volatile.fenced_epoch,
-        tuple(sorted(volatile.awaiting)),
+        _frozen(transient.pending),
+        transient.last_epoch,
+        transient.fenced_epoch,
+        tuple(sorted(transient.awaiting)),
         appending,
         coordinator[3:],
     )

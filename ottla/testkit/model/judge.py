@@ -38,8 +38,8 @@ class Judge:
     def rest(self, state: State) -> str | None:
         """What is left over although nothing is under way, None if nothing is."""
         coordinator = self._world.coordinators.known[state[0]]
-        if coordinator.volatile.pending is not None:
-            return f"stuck: {coordinator.volatile.pending.status.wire_name} is pending for ever"
+        if coordinator.transient.pending is not None:
+            return f"stuck: {coordinator.transient.pending.status.wire_name} is pending for ever"
         if coordinator.state is not None and coordinator.state.status not in RESTING:
             return f"stuck: {coordinator.state.status.wire_name} for ever"
         for place in (0, 1):

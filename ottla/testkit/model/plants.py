@@ -30,7 +30,7 @@ def epochs_unchecked() -> Iterator[None]:
         return check_batch
 
     def verified(_known: Any) -> Any:
-        return lambda state, volatile, producer_id, epoch, partitions: [ErrorCode.NONE] * len(partitions)
+        return lambda state, transient, producer_id, epoch, partitions: [ErrorCode.NONE] * len(partitions)
 
     def opened(_known: Any) -> Any:
         return lambda log, producer_id, epoch: (
@@ -50,7 +50,7 @@ def unverified() -> AbstractContextManager[None]:
     """The coordinator finds every write sound."""
 
     def make(_known: Any) -> Any:
-        return lambda state, volatile, producer_id, epoch, partitions: [ErrorCode.NONE] * len(partitions)
+        return lambda state, transient, producer_id, epoch, partitions: [ErrorCode.NONE] * len(partitions)
 
     return replaced(machine, "verify_partitions", make)
 
@@ -78,8 +78,8 @@ def nothing_pending() -> Iterator[None]:
             state = coordinator.state
             if state is not None and state.status in PREPARED:
                 state = state._replace(status=COMPLETION_OF[state.status])
-            volatile = coordinator.volatile._replace(pending=None)
-            return decide(self, coordinator._replace(state=state, volatile=volatile), request, fresh)
+            transient = coordinator.transient._replace(pending=None)
+            return decide(self, coordinator._replace(state=state, transient=transient), request, fresh)
 
         return _decide
 
@@ -99,14 +99,14 @@ def markers_before_prepare() -> Iterator[None]:
             record = None if last is None else last.decision.record
             if last is None or record is None or record.status not in PREPARED:
                 return markers(self, number)
-            volatile = coordinator.volatile._replace(awaiting=record.partitions)
-            return written_by(coordinator._replace(state=record, volatile=volatile, members=last.members))
+            transient = coordinator.transient._replace(awaiting=record.partitions)
+            return written_by(coordinator._replace(state=record, transient=transient, members=last.members))
 
         return known
 
     def unheard(answered: Any) -> Any:
         def marker_answered(self: Coordinators, number: int, marker: Any, error: Any) -> Any:
-            return answered(self, number, marker, error) if self.known[number].volatile.awaiting else number
+            return answered(self, number, marker, error) if self.known[number].transient.awaiting else number
 
         return marker_answered
 
@@ -118,9 +118,9 @@ def retry_unrecognised() -> AbstractContextManager[None]:
     """An EndTxn of V2 that is repeated is not recognised: it ends the next transaction."""
 
     def make(decide: Any) -> Any:
-        def decide_end_v2(state: Any, volatile: Any, producer_id: int, epoch: int, *rest: Any) -> Any:
+        def decide_end_v2(state: Any, transient: Any, producer_id: int, epoch: int, *rest: Any) -> Any:
             current = epoch if state is None else max(epoch, state.producer_epoch)
-            return decide(state, volatile, producer_id, current, *rest)
+            return decide(state, transient, producer_id, current, *rest)
 
         return decide_end_v2
 

@@ -79,11 +79,11 @@ class Reduction:
         known = self._coordinators.get(number)
         if known is None:
             value = self._world.coordinators.known[number]
-            volatile = value.volatile
+            transient = value.transient
             mirrored = value._replace(
                 state=_mirrored_state(value.state),
-                volatile=volatile._replace(
-                    pending=_mirrored_state(volatile.pending), awaiting=_mirrored_partitions(volatile.awaiting)
+                transient=transient._replace(
+                    pending=_mirrored_state(transient.pending), awaiting=_mirrored_partitions(transient.awaiting)
                 ),
                 appending=tuple(map(_mirrored_append, value.appending)),
             )

@@ -27,7 +27,7 @@ def describe(world: World, before: State | None, each: Next) -> str:
     ]
     coordinator = world.coordinators.known[after[0]]
     if before is not None and before[0] != after[0] and coordinator.state is not None:
-        state, pending = coordinator.state, coordinator.volatile.pending
+        state, pending = coordinator.state, coordinator.transient.pending
         told = f"{state.status.wire_name} {state.producer_id}:{state.producer_epoch}"
         if pending is not None:
             told += f", pending {pending.status.wire_name} {pending.producer_id}:{pending.producer_epoch}"

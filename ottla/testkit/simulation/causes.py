@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.sinks import TransactionMarker
-from ottla.broker.txn.ending import V2
+from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.testkit.simulation import wire

@@ -8,7 +8,7 @@ from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.partition import Partition
 from ottla.broker.txn.states import ALLOWED_PREVIOUS, PENDING_ONLY, RESTING, TransactionStatus
-from ottla.broker.txn.values import CALM, TransactionState, is_exhausted
+from ottla.broker.txn.values import NO_PENDING, TransactionState, is_exhausted
 
 _S = TransactionStatus
 _FINAL: Final = frozenset(status for status in TransactionStatus if status not in PENDING_ONLY)
@@ -138,9 +138,9 @@ class Invariants:
                 )
         for shard in assembly.broker.transactions.shards():
             for transactional_id, state in shard.states.items():
-                volatile = shard.volatile.get(transactional_id, CALM)
-                if state.status not in RESTING or volatile.pending is not None:
-                    yield f"stuck: {transactional_id} rests in {state.status.name}, pending {volatile.pending}"
+                transient = shard.transient.get(transactional_id, NO_PENDING)
+                if state.status not in RESTING or transient.pending is not None:
+                    yield f"stuck: {transactional_id} rests in {state.status.name}, pending {transient.pending}"
         if assembly.broker.transactions.loading or assembly.broker.groups.listed()[0]:
             yield "stuck: a coordinator is still loading its logs"
         if not assembly.broker.long_work.is_idle:

@@ -18,10 +18,10 @@ from ottla.broker.log.compaction import CleanedTransactions
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.producer_state_entry import ACCEPTED
 from ottla.broker.log.producer_state_manager import ProducerStateManager
-from ottla.broker.txn import ending, machine, markers
+from ottla.broker.txn import end_txn_rules, machine, markers
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.states import PREPARED, RESTING, TransactionStatus
-from ottla.broker.txn.values import REFUSALS
+from ottla.broker.txn.values import ANSWERS
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
@@ -137,12 +137,12 @@ def pending_ignored() -> AbstractContextManager[None]:
 
     def make(decide: Any) -> Any:
         def _commit_in(self: TransactionCoordinator, shard: Any, transactional_id: str, decision: Any) -> Any:
-            def blind(state: Any, volatile: Any, fresh: int) -> Any:
+            def blind(state: Any, transient: Any, fresh: int) -> Any:
                 if state is not None and state.status is TransactionStatus.PREPARE_COMMIT:
                     state = state._replace(status=TransactionStatus.COMPLETE_COMMIT)
                 elif state is not None and state.status is TransactionStatus.PREPARE_ABORT:
                     state = state._replace(status=TransactionStatus.COMPLETE_ABORT)
-                return decision(state, volatile._replace(pending=None), fresh)
+                return decision(state, transient._replace(pending=None), fresh)
 
             return decide(self, shard, transactional_id, blind)
 
@@ -295,9 +295,9 @@ def abort_does_not_fence() -> AbstractContextManager[None]:
     """Transactions V1: a transaction that timed out is aborted in its own epoch, so its producer goes on."""
 
     def make(abort: Any) -> Any:
-        def decide_abort(state: Any, volatile: Any, level: int, *rest: Any) -> Any:
-            decision = abort(state, volatile, level, *rest)
-            if level >= ending.V2 or decision.record is None:
+        def decide_abort(state: Any, transient: Any, level: int, *rest: Any) -> Any:
+            decision = abort(state, transient, level, *rest)
+            if level >= end_txn_rules.V2 or decision.record is None:
                 return decision
             record = decision.record._replace(producer_epoch=state.producer_epoch)
             return decision._replace(record=record, fenced_epoch=-1)
@@ -328,7 +328,7 @@ def empty_abort_keeps_epoch() -> AbstractContextManager[None]:
     def nothing(state: Any, decision: Any) -> Any:
         if decision.record is None or state.status not in RESTING:
             return decision
-        return REFUSALS[ErrorCode.NONE]._replace(producer_id=state.producer_id, producer_epoch=state.producer_epoch)
+        return ANSWERS[ErrorCode.NONE]._replace(producer_id=state.producer_id, producer_epoch=state.producer_epoch)
 
     return _end_v2(nothing)
 
@@ -338,7 +338,7 @@ def repeated_end_refused() -> AbstractContextManager[None]:
 
     def refuse(state: Any, decision: Any) -> Any:
         done = decision.record is None and decision.error is ErrorCode.NONE
-        return REFUSALS[ErrorCode.PRODUCER_FENCED] if done else decision
+        return ANSWERS[ErrorCode.PRODUCER_FENCED] if done else decision
 
     return _end_v2(refuse)
 
@@ -389,7 +389,7 @@ def exhausted_id_kept() -> Iterator[None]:
     def never(_known: Any) -> Any:
         return lambda epoch: False
 
-    with replaced(ending, "is_exhausted", never), replaced(machine, "is_exhausted", never):
+    with replaced(end_txn_rules, "is_exhausted", never), replaced(machine, "is_exhausted", never):
         yield
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.cluster.sinks import TransactionMarker
-from ottla.broker.txn.ending import V2
+from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.testkit.simulation import wire

@@ -40,14 +40,14 @@ def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Gh
             yield from _unforgotten_differences(partition, broker.clock.now_ms() - expiration_ms)
         if partition.topic == CONSUMER_OFFSETS_TOPIC:
             for header, batch in partition.scan(0):
-                for said in replay_batch(header, batch):
-                    groups.apply(partition.index, said, 0)
+                for record in replay_batch(header, batch):
+                    groups.apply(partition.index, record, 0)
     yield from _transaction_differences(assembly)
     if broker.groups.listed()[0]:
         return  # they are still being loaded
-    live = {entry.group.group_id: entry for entry in broker.groups.listed()[1]}
-    for group_id in sorted(live.keys() | groups.entries.keys()):
-        left, right = live.get(group_id), groups.entries.get(group_id)
+    live = {metadata.group.group_id: metadata for metadata in broker.groups.listed()[1]}
+    for group_id in sorted(live.keys() | groups.groups.keys()):
+        left, right = live.get(group_id), groups.groups.get(group_id)
         # A group whose members have not been told their shares yet is in no log.
         found = NO_OFFSETS if left is None else left.offsets.known()
         replayed = NO_OFFSETS if right is None else right.offsets.known()

@@ -9,7 +9,7 @@ from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.broker.config import Config
 from ottla.broker.log.partition import Partition
-from ottla.broker.txn.ending import V2
+from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import MAX_EPOCH, NO_PARTITIONS, NO_TIMESTAMP, TransactionState

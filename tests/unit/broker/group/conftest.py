@@ -164,7 +164,7 @@ class Rig:
 
     @property
     def store(self):
-        return self.groups._directory.store
+        return self.groups._manager.store
 
     @property
     def commits(self):
@@ -174,7 +174,7 @@ class Rig:
         return self.cluster.logs[coordinator_partition(group_id, PARTITIONS)]
 
     def group(self, group_id="g"):
-        return self.store.entries[group_id].group
+        return self.store.groups[group_id].group
 
     def begin(self, coroutine):
         """Run one request as an event; a list that gets its result. `activity` of the list's owner can be discarded."""
@@ -236,10 +236,10 @@ class Rig:
         return result
 
     def delete_group(self, group_id="g"):
-        return self.finish(self.groups.removal.delete_group(group_id))
+        return self.finish(self.groups.expiration.delete_group(group_id))
 
     def delete_offsets(self, group_id, topics):
-        return self.finish(self.groups.removal.delete_offsets(group_id, topics))
+        return self.finish(self.groups.expiration.delete_offsets(group_id, topics))
 
     def mark(self, producer_id, commit=True, group_id="g"):
         index = self.log_of(group_id).index

@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 from ottla.broker.costs import ROW_US
-from ottla.broker.group import coordinator, directory
-from ottla.broker.group.machine import MOST_RESERVED
-from ottla.broker.group.states import GroupState
+from ottla.broker.group import coordinator, metadata_manager
+from ottla.broker.group.classic_group import MOST_RESERVED
+from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import build_batch, iter_records
 from ottla.protocol.errors import ErrorCode
@@ -53,20 +53,20 @@ def test_first_join_logs_an_empty_group_that_outlives_the_reserved_id(rig):
     rig.clock.advance(10_000)
     assert rig.clock.armed == 1, "the cleaning alone"
     rig.restart()
-    assert rig.group().state is GroupState.EMPTY and len(logged(rig)) == 1
+    assert rig.group().state is ClassicGroupState.EMPTY and len(logged(rig)) == 1
 
 
 @pytest.mark.parametrize("bad", [{"protocols": ()}, {"protocol_type": ""}])
 def test_refused_join_makes_the_group_all_the_same(rig, bad):
     (reply,) = rig.join(**bad)
     assert reply.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert set(rig.store.entries) == {"g"} and [told(value) for value in logged(rig)] == [EMPTY]
+    assert set(rig.store.groups) == {"g"} and [told(value) for value in logged(rig)] == [EMPTY]
 
 
 def test_new_group_that_the_log_refuses_does_not_exist(rig):
     rig.log_of().refuse = ErrorCode.KAFKA_STORAGE_ERROR
     (reply,) = rig.join(known_id=True)
-    assert reply.error is ErrorCode.NOT_COORDINATOR and not rig.store.entries
+    assert reply.error is ErrorCode.NOT_COORDINATOR and not rig.store.groups
     rig.log_of().refuse = ErrorCode.NONE
     (reply,) = rig.join(known_id=True)
     assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
@@ -158,7 +158,7 @@ def test_members_of_a_restarted_broker_go_on_without_a_rebalance(rig):
         assert rig.heartbeat(reply, instance[reply.member_id]) is ErrorCode.NONE
         (synced,) = rig.sync(reply, instance=instance[reply.member_id])
         assert synced.assignment == reply.member_id.encode()
-    assert rig.group().state is GroupState.STABLE and rig.group().generation == 1
+    assert rig.group().state is ClassicGroupState.STABLE and rig.group().generation == 1
     (again,) = rig.join(second.member_id, instance[second.member_id])
     assert again.generation == 1
 
@@ -169,13 +169,13 @@ def test_members_that_do_not_come_back_after_a_restart_lose_their_session(rig):
     rig.clock.advance(9_999)
     assert len(rig.group().members) == 2
     rig.clock.advance(1)
-    assert rig.group().state is GroupState.EMPTY
+    assert rig.group().state is ClassicGroupState.EMPTY
     assert logged(rig)[-1].members == ()
 
 
 def test_group_that_is_still_loading_says_so_and_lets_heartbeats_pass(rig, monkeypatch):
     (reply,) = rig.stable()
-    monkeypatch.setattr("ottla.broker.group.directory.BATCH_US", SHARE_US)
+    monkeypatch.setattr("ottla.broker.group.metadata_manager.BATCH_US", SHARE_US)
     rig.restart(settle=False)
     assert rig.groups.listed()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert rig.heartbeat(reply) is ErrorCode.NONE
@@ -237,7 +237,7 @@ def test_member_that_joins_twice_is_answered_twice(rig):
 def test_discarded_earlier_request_does_not_take_the_later_one_along(rig):
     rig.stable(session_ms=600_000)
     waiting = rig.join(session_ms=600_000)
-    member_id = next(iter(rig.store.entries["g"].joins))
+    member_id = next(iter(rig.store.groups["g"].joins))
     later = rig.join(member_id)
     waiting.activity.discard()
     rig.clock.advance(60_000)
@@ -269,10 +269,10 @@ def test_group_without_members_and_offsets_is_removed_in_the_end(rig):
     (reply,) = rig.stable()
     rig.leave((reply.member_id, None))
     rig.clock.advance(600_000)
-    assert not rig.store.entries
+    assert not rig.store.groups
     assert logged(rig)[-1] is None
     rig.restart()
-    assert not rig.store.entries
+    assert not rig.store.groups
     rig.stable()
     rig.clock.advance(1.0)
     assert rig.group().generation == 1
@@ -291,7 +291,7 @@ def test_group_goes_on_when_its_record_cannot_be_made(rig, monkeypatch, caplog):
     follower = next(r[0] for r in waiting if r[0] is not leader)
     synced = rig.sync(follower)
     with monkeypatch.context() as broken:
-        broken.setattr(directory, "group_batch", None)
+        broken.setattr(metadata_manager, "group_batch", None)
         (reply,) = rig.sync(leader, [(leader.member_id, b"A")])
     assert reply.error is synced[0].error is ErrorCode.UNKNOWN_SERVER_ERROR and "could not be logged" in caplog.text
     again = [rig.join(each.member_id) for each in (leader, follower)]
@@ -332,7 +332,7 @@ def test_member_that_says_too_much_is_refused(rig, protocols, error, caplog):
     rig.clock.advance()
     assert waiting[0].error is error
     assert ("group.member.max.protocols" in caplog.text) is bool(error)
-    assert set(rig.store.entries) == (set() if error else {"g"})
+    assert set(rig.store.groups) == (set() if error else {"g"})
 
 
 def test_protocol_that_is_named_twice_counts_once_and_first(rig):
@@ -425,13 +425,13 @@ def most_in_a_turn(rig, waiting):
 def test_a_loaded_group_that_is_asked_before_its_sessions_begin_goes_on(rig, monkeypatch, most):
     ids = [f"g{number}" for number in range(20) if rig.log_of(f"g{number}") is rig.log_of("g1")]
     members = {group_id: rig.stable(2, group_id=group_id) for group_id in ids}
-    monkeypatch.setattr("ottla.broker.group.directory.ROW_US", SHARE_US)
+    monkeypatch.setattr("ottla.broker.group.metadata_manager.ROW_US", SHARE_US)
     rig.config.group_max_size = most
     rig.restart(settle=False)
-    while rig.log_of("g1").index in rig.groups._directory.loading:
+    while rig.log_of("g1").index in rig.groups._manager.loading:
         assert rig.clock.one_turn()
     asked = {group_id: rig.join(first.member_id, group_id=group_id) for group_id, (first, _) in members.items()}
-    assert {rig.group(group_id).state for group_id in ids} == {GroupState.PREPARING_REBALANCE}
+    assert {rig.group(group_id).state for group_id in ids} == {ClassicGroupState.PREPARING_REBALANCE}
     rig.clock.settle()
     assert rig.groups.listed()[0] is ErrorCode.NONE
     assert all(len(rig.group(group_id).members) == 2 for group_id in ids)

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.broker.group import store as store_module
-from ottla.broker.group.log import Replayed
-from ottla.broker.group.offsets import Committed
+from ottla.broker.group.log import CoordinatorRecord
+from ottla.broker.group.offsets import OffsetAndMetadata
 from ottla.broker.group.store import GroupStore
 from ottla.protocol.state_records import OffsetKey, OffsetValue
 
@@ -19,7 +19,7 @@ class Log:
         self.store, self.end = GroupStore(0), 0
 
     def say(self, producer_id, key, value, committed=False):
-        self.store.apply(0, Replayed(producer_id, self.end, key, value, committed), 0)
+        self.store.apply(0, CoordinatorRecord(producer_id, self.end, key, value, committed), 0)
         self.end += 1
 
     def commit(self, offset, producer_id=-1, key=KEY, group="g"):
@@ -32,7 +32,7 @@ class Log:
         self.say(producer_id, None, None, commit)
 
     def offsets(self, group="g"):
-        return self.store.entries[group].offsets
+        return self.store.groups[group].offsets
 
     def committed(self, key=KEY, group="g"):
         found = self.offsets(group).get(key)
@@ -112,7 +112,7 @@ class Model:
     def commit(self, at, offset, producer_id, key, group):
         committed, pending = self.groups.setdefault(group, ({}, {}))
         into = committed if producer_id < 0 else pending.setdefault(producer_id, {})
-        into[key] = Committed(OffsetValue(offset, -1, "", 0), at)
+        into[key] = OffsetAndMetadata(OffsetValue(offset, -1, "", 0), at)
 
     def mark(self, producer_id, commit):
         for committed, pending in self.groups.values():
@@ -144,7 +144,7 @@ steps = st.lists(
 
 
 def agree(log, model):
-    for group, entry in log.store.entries.items():
+    for group, entry in log.store.groups.items():
         committed, pending = model.groups[group]
         offsets = entry.offsets
         assert offsets.known() == (committed, pending)
@@ -180,5 +180,5 @@ def test_what_is_settled_by_and_by_reads_as_if_settled_by_the_marker(steps, at_o
         store_module.SETTLED_AT_ONCE = known
     while log.store.settle():
         agree(log, model)
-    for entry in log.store.entries.values():  # nothing of an ended transaction is kept
+    for entry in log.store.groups.values():  # nothing of an ended transaction is kept
         assert all(each.committed is None for of_key in entry.offsets.in_transactions.values() for each in of_key)

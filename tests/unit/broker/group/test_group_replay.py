@@ -43,14 +43,14 @@ def play(rig, number, name, *details):
     elif name == "come or go":
         if rig.log_of().refuse:
             return  # Membership that could not be logged lives in memory alone, by design.
-        members = [*rig.group().members] if "g" in rig.store.entries else []
+        members = [*rig.group().members] if "g" in rig.store.groups else []
         if members:
             rig.leave(*((member_id, None) for member_id in members))
         else:
             rig.stable(2, session_ms=1_800_000)
     elif name == "clean":
         rig.clock.advance(600_000)
-        for each in rig.store.entries.values():
+        for each in rig.store.groups.values():
             each.group.start_sessions(rig.clock.monotonic_ms())
     elif name == "refuse":
         for each in rig.cluster.logs:
@@ -62,7 +62,7 @@ def play(rig, number, name, *details):
 def durable(rig):
     """Everything that must survive, by group; when a group without a record was made is known to nobody."""
     found = {}
-    for group_id, entry in rig.store.entries.items():
+    for group_id, entry in rig.store.groups.items():
         value = entry.group.value()
         if not value.generation:
             value = value._replace(state_timestamp_ms=0)
@@ -72,7 +72,7 @@ def durable(rig):
 
 def live(rig, transaction):
     """Whether a group that is there waits for the transaction's end."""
-    entries = rig.store.entries.values()
+    entries = rig.store.groups.values()
     return any(transaction in found for entry in entries for found in entry.offsets.in_transactions.values())
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from ottla.broker.group import store
 from ottla.broker.group.commits import CommitRow
-from ottla.broker.group.directory import SETTLE_US
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
+from ottla.broker.group.metadata_manager import SETTLE_US
 from ottla.broker.group.offsets import GroupOffsets
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ErrorCode as E
@@ -66,7 +66,7 @@ def test_offsets_of_a_large_transaction_count_at_its_marker_and_are_settled_in_s
     assert told(rig) == ([5, 5] if commit else [-1, -1])
     most = events_until_settled(rig, settled)
     assert len(most) > 3 and max(most) <= MOST_IN_ONE_EVENT
-    assert not rig.store.entries["g"].offsets.in_transactions
+    assert not rig.store.groups["g"].offsets.in_transactions
     assert told(rig) == ([5, 5] if commit else [-1, -1])
 
 
@@ -100,12 +100,12 @@ def test_a_log_with_a_large_transaction_is_loaded_in_shares(rig, settled, commit
 def test_a_group_can_be_deleted_while_its_offsets_are_being_settled(rig, commit):
     commit_many(rig)
     mark(rig, commit)
-    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
     assert not deleted and not rig.store.is_settled
     rig.clock.settle()
-    assert deleted == [E.NONE] and not rig.store.entries
+    assert deleted == [E.NONE] and not rig.store.groups
     rig.restart()
-    assert not rig.store.entries
+    assert not rig.store.groups
 
 
 def test_a_group_whose_transaction_was_aborted_goes_at_the_next_look(rig):
@@ -113,4 +113,4 @@ def test_a_group_whose_transaction_was_aborted_goes_at_the_next_look(rig):
     rig.clock.advance(rig.config.offsets_retention_check_interval_ms - 1)
     mark(rig, commit=False)
     rig.clock.advance(1)
-    assert not rig.store.entries
+    assert not rig.store.groups

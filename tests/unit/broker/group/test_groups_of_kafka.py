@@ -11,7 +11,7 @@ import cramjam
 import pytest
 
 from ottla.broker.group.log import Producer, group_batch, offsets_batch, replay_batch
-from ottla.broker.group.states import GroupState
+from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.group.store import GroupStore
 from ottla.protocol.batch import iter_batches
 from ottla.protocol.state_records import GroupKey
@@ -39,22 +39,26 @@ def replayed(batches):
         for said in replay_batch(header, batch):
             store.apply(0, said, 0)
             if isinstance(said.key, GroupKey):
-                states.append((header, batch, store.entries["auditors"].group.value()))
+                states.append((header, batch, store.groups["auditors"].group.value()))
     return store, states
 
 
 def test_last_committed_offset_and_the_empty_group_are_what_kafka_dumped(batches):
     store, states = replayed(batches)
-    (entry,) = store.entries.values()
+    (entry,) = store.groups.values()
     committed, pending = entry.offsets.known()
     assert {key: each.value.offset for key, each in committed.items()} == {("ledger", 2): 751} and not pending
-    assert (entry.group.state, entry.group.generation, entry.group.protocol_type) == (GroupState.EMPTY, 2, "consumer")
+    assert (entry.group.state, entry.group.generation, entry.group.protocol_type) == (
+        ClassicGroupState.EMPTY,
+        2,
+        "consumer",
+    )
     assert [(value.generation, len(value.members)) for *_, value in states] == [(0, 0), (1, 1), (2, 0)]
 
 
 def test_aborted_offset_is_not_committed_in_between(batches):
     store, _ = replayed([(h, b) for h, b in batches if h.base_offset <= 9])
-    (committed,) = store.entries["auditors"].offsets.known()[0].values()
+    (committed,) = store.groups["auditors"].offsets.known()[0].values()
     assert committed.value.offset == 282
 
 

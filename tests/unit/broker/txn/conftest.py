@@ -310,7 +310,7 @@ HEADER_BYTES = {False: 10, True: 11}
 @pytest.fixture
 def ask(rig):
     """Send one request of a version through encoder, reader, handler and back; the response message."""
-    groups = SimpleNamespace(offsets=SimpleNamespace(partition_of=lambda group_id: len(group_id)))
+    groups = SimpleNamespace(offsets=SimpleNamespace(partition_for=lambda group_id: len(group_id)))
     rig.cluster.topics["__consumer_offsets"] = SimpleNamespace(partition_count=50)
     broker = SimpleNamespace(
         transactions=rig.coordinator,

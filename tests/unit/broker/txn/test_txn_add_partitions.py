@@ -6,13 +6,13 @@ import pytest
 
 from ottla.broker.txn.machine import check_step, decide_add_partitions, verify_partitions
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.broker.txn.values import CALM, TransactionState, Volatile
+from ottla.broker.txn.values import NO_PENDING, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
 
 BUSY, MAPPING, FENCED = E.CONCURRENT_TRANSACTIONS, E.INVALID_PRODUCER_ID_MAPPING, E.PRODUCER_FENCED
 PID, NOW = 4000, 1_700_000_000_000
 FOO, BAR = ("foo", 1), ("bar", 0)
-PENDING = Volatile(pending=TransactionState(PID, 5, S.COMPLETE_COMMIT, 60_000, {}, NOW, NOW))
+PENDING = TransientState(pending=TransactionState(PID, 5, S.COMPLETE_COMMIT, 60_000, {}, NOW, NOW))
 
 
 def held(status, *partitions):
@@ -27,20 +27,25 @@ class Row(NamedTuple):
     error: E
     add: tuple = (FOO,)
     producer: tuple[int, int] = (PID, 5)
-    volatile: Volatile = CALM
+    transient: TransientState = NO_PENDING
     partitions: dict | None = None  # of the record
     start_ms: int = NOW
 
 
 ADD = [
     Row("3 unknown id", None, MAPPING),
-    *[Row(f"4 pending set, {s.name}", held(s), BUSY, volatile=PENDING) for s in list(S)[:6]],
-    Row("4 pending wins over another producer id", held(S.EMPTY), BUSY, producer=(9, 5), volatile=PENDING),
-    Row("4 pending wins over another epoch", held(S.EMPTY), BUSY, producer=(PID, 4), volatile=PENDING),
+    *[Row(f"4 pending set, {s.name}", held(s), BUSY, transient=PENDING) for s in list(S)[:6]],
+    Row("4 pending wins over another producer id", held(S.EMPTY), BUSY, producer=(9, 5), transient=PENDING),
+    Row("4 pending wins over another epoch", held(S.EMPTY), BUSY, producer=(PID, 4), transient=PENDING),
     *[Row(f"5 another producer id, {s.name}", held(s), MAPPING, producer=(9, 5)) for s in list(S)[:6]],
     *[Row(f"6 lower epoch, {s.name}", held(s), FENCED, producer=(PID, 4)) for s in list(S)[:6]],
     *[Row(f"6 higher epoch, {s.name}", held(s), FENCED, producer=(PID, 6)) for s in list(S)[:6]],
-    Row("6 fenced by an abort that was not logged", held(S.ONGOING, FOO), FENCED, volatile=Volatile(fenced_epoch=6)),
+    Row(
+        "6 fenced by an abort that was not logged",
+        held(S.ONGOING, FOO),
+        FENCED,
+        transient=TransientState(fenced_epoch=6),
+    ),
     Row("7 PrepareCommit", held(S.PREPARE_COMMIT, FOO), BUSY),
     Row("7 PrepareAbort", held(S.PREPARE_ABORT, FOO), BUSY),
     Row("8 all there already", held(S.ONGOING, FOO, BAR), E.NONE, add=(BAR, FOO)),
@@ -61,7 +66,7 @@ ADD = [
 
 @pytest.mark.parametrize("row", ADD, ids=[row.name for row in ADD])
 def test_add_partitions(row):
-    decision = decide_add_partitions(row.state, row.volatile, *row.producer, row.add, NOW)
+    decision = decide_add_partitions(row.state, row.transient, *row.producer, row.add, NOW)
     assert decision.error == row.error
     if row.partitions is None:
         assert decision.record is None
@@ -74,12 +79,12 @@ def test_add_partitions(row):
 
 def test_the_record_before_keeps_its_partitions():
     before = held(S.ONGOING, BAR)
-    decide_add_partitions(before, CALM, PID, 5, (FOO,), NOW)
+    decide_add_partitions(before, NO_PENDING, PID, 5, (FOO,), NOW)
     assert before.partitions == {BAR: None}
 
 
 def test_the_last_epoch_survives_the_beginning_of_a_transaction():
-    decision = decide_add_partitions(held(S.EMPTY), Volatile(last_epoch=4), PID, 5, (FOO,), NOW)
+    decision = decide_add_partitions(held(S.EMPTY), TransientState(last_epoch=4), PID, 5, (FOO,), NOW)
     assert decision.last_epoch == 4
 
 
@@ -88,11 +93,11 @@ VERIFY = [
     Row("another producer id", held(S.ONGOING, FOO), MAPPING, producer=(9, 5)),
     Row("lower epoch", held(S.ONGOING, FOO), FENCED, producer=(PID, 4)),
     Row("higher epoch", held(S.ONGOING, FOO), FENCED, producer=(PID, 6)),
-    Row("fenced in memory", held(S.ONGOING, FOO), FENCED, volatile=Volatile(fenced_epoch=6)),
+    Row("fenced in memory", held(S.ONGOING, FOO), FENCED, transient=TransientState(fenced_epoch=6)),
     Row("PrepareCommit", held(S.PREPARE_COMMIT, FOO), BUSY),
     Row("PrepareAbort", held(S.PREPARE_ABORT, FOO), BUSY),
     Row("in the transaction", held(S.ONGOING, FOO), E.NONE),
-    Row("in the transaction, pending set", held(S.ONGOING, FOO), E.NONE, volatile=PENDING),
+    Row("in the transaction, pending set", held(S.ONGOING, FOO), E.NONE, transient=PENDING),
     Row("not in the transaction", held(S.ONGOING, BAR), E.TRANSACTION_ABORTABLE),
     Row("Empty", held(S.EMPTY), E.TRANSACTION_ABORTABLE),
     Row("CompleteCommit", held(S.COMPLETE_COMMIT), E.TRANSACTION_ABORTABLE),
@@ -102,9 +107,9 @@ VERIFY = [
 
 @pytest.mark.parametrize("row", VERIFY, ids=[row.name for row in VERIFY])
 def test_verify(row):
-    assert verify_partitions(row.state, row.volatile, *row.producer, [FOO]) == [row.error]
+    assert verify_partitions(row.state, row.transient, *row.producer, [FOO]) == [row.error]
 
 
 def test_verification_answers_for_each_partition_in_order():
-    result = verify_partitions(held(S.ONGOING, FOO), CALM, PID, 5, [BAR, FOO, ("foo", 0)])
+    result = verify_partitions(held(S.ONGOING, FOO), NO_PENDING, PID, 5, [BAR, FOO, ("foo", 0)])
     assert result == [E.TRANSACTION_ABORTABLE, E.NONE, E.TRANSACTION_ABORTABLE]

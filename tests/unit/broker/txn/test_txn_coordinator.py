@@ -35,7 +35,7 @@ def test_a_transaction_from_init_to_complete(rig):
     marker = TransactionMarker(4000, 0, coordinator_epoch=3, commit=True, transaction_version=0)
     assert rig.sink.written == [("foo", 1, marker), ("bar", 0, marker)]
     assert rig.state().partitions == {}
-    assert rig.shard_of().volatile == {}
+    assert rig.shard_of().transient == {}
 
 
 def test_complete_is_logged_in_the_turn_of_end_txn(rig):
@@ -135,7 +135,7 @@ def test_a_fence_that_could_not_be_logged_still_fences(rig):
     assert rig.end("t", old).error is E.PRODUCER_FENCED
     assert rig.init().error is E.CONCURRENT_TRANSACTIONS
     assert rig.state()[:3] == (4000, 1, S.COMPLETE_ABORT)
-    assert rig.shard_of().volatile == {}
+    assert rig.shard_of().transient == {}
 
 
 def test_resume_by_producer_id_and_epoch_and_its_repetition(rig):

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.broker.txn.ending import completion, decide_abort, decide_end, decide_end_v2
+from ottla.broker.txn.end_txn_rules import completion, decide_abort, decide_end, decide_end_v2
 from ottla.broker.txn.machine import append_failed, check_step, has_expired, has_timed_out
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.broker.txn.values import CALM, NEED_PRODUCER_ID, TransactionState, Volatile
+from ottla.broker.txn.values import NEED_PRODUCER_ID, NO_PENDING, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
 
 BUSY, MAPPING, FENCED, STATE = (
@@ -20,7 +20,7 @@ BUSY, MAPPING, FENCED, STATE = (
 PID, OLD_PID, FRESH_PID, NOW = 4000, 3000, 5000, 1_700_000_000_000
 PARTITIONS = {("foo", 1): None, ("bar", 0): None}
 COMMIT, ABORT = True, False
-PENDING = Volatile(pending=TransactionState(PID, 5, S.COMPLETE_COMMIT, 60_000, {}, NOW, NOW))
+PENDING = TransientState(pending=TransactionState(PID, 5, S.COMPLETE_COMMIT, 60_000, {}, NOW, NOW))
 LOGGED_STATES = list(S)[:6]
 
 
@@ -36,7 +36,7 @@ class Row(NamedTuple):
     commit: bool
     error: E
     producer: tuple[int, int] = (PID, 5)
-    volatile: Volatile = CALM
+    transient: TransientState = NO_PENDING
     record: tuple[S, int] | None = None  # status and epoch
     answer: tuple[int, int] = (-1, -1)
 
@@ -47,14 +47,14 @@ def both(name, state, error, **more):
 
 V1 = [
     *both("unknown id", None, MAPPING),
-    *both("unknown id being created", None, MAPPING, volatile=PENDING),
+    *both("unknown id being created", None, MAPPING, transient=PENDING),
     *both("another producer id", held(S.ONGOING), MAPPING, producer=(9, 5)),
-    *both("another producer id wins over pending", held(S.ONGOING), MAPPING, producer=(9, 5), volatile=PENDING),
+    *both("another producer id wins over pending", held(S.ONGOING), MAPPING, producer=(9, 5), transient=PENDING),
     *both("lower epoch", held(S.ONGOING), FENCED, producer=(PID, 4)),
     *both("higher epoch", held(S.ONGOING), FENCED, producer=(PID, 6)),
-    *both("epoch wins over pending", held(S.ONGOING), FENCED, producer=(PID, 4), volatile=PENDING),
-    *both("fenced in memory", held(S.ONGOING), FENCED, volatile=Volatile(fenced_epoch=6)),
-    *[row for s in LOGGED_STATES for row in both(f"pending, {s.name}", held(s), BUSY, volatile=PENDING)],
+    *both("epoch wins over pending", held(S.ONGOING), FENCED, producer=(PID, 4), transient=PENDING),
+    *both("fenced in memory", held(S.ONGOING), FENCED, transient=TransientState(fenced_epoch=6)),
+    *[row for s in LOGGED_STATES for row in both(f"pending, {s.name}", held(s), BUSY, transient=PENDING)],
     Row("Ongoing, commit", held(S.ONGOING), COMMIT, E.NONE, record=(S.PREPARE_COMMIT, 5)),
     Row("Ongoing, abort", held(S.ONGOING), ABORT, E.NONE, record=(S.PREPARE_ABORT, 5)),
     Row("PrepareCommit, commit", held(S.PREPARE_COMMIT), COMMIT, BUSY),
@@ -71,7 +71,7 @@ V1 = [
 
 @pytest.mark.parametrize("row", V1, ids=[row.name for row in V1])
 def test_end_txn_version_1(row):
-    decision = decide_end(row.state, row.volatile, *row.producer, row.commit, NOW)
+    decision = decide_end(row.state, row.transient, *row.producer, row.commit, NOW)
     assert (decision.error, decision.producer_id, decision.producer_epoch) == (row.error, -1, -1)
     if row.record is None:
         assert decision.record is None
@@ -84,8 +84,8 @@ def test_end_txn_version_1(row):
 MOVED = (PID, 4)  # the request that moved the epoch to 5
 V2 = [
     *both("unknown id", None, MAPPING),
-    *both("pending wins over an unknown id", None, BUSY, volatile=PENDING),
-    *both("pending wins over another producer id", held(S.ONGOING), BUSY, producer=(9, 5), volatile=PENDING),
+    *both("pending wins over an unknown id", None, BUSY, transient=PENDING),
+    *both("pending wins over another producer id", held(S.ONGOING), BUSY, producer=(9, 5), transient=PENDING),
     *both("another producer id", held(S.ONGOING), MAPPING, producer=(9, 5)),
     *[
         row
@@ -198,7 +198,7 @@ V2 = [
 
 @pytest.mark.parametrize("row", V2, ids=[row.name for row in V2])
 def test_end_txn_version_2(row):
-    decision = decide_end_v2(row.state, row.volatile, *row.producer, row.commit, NOW, FRESH_PID)
+    decision = decide_end_v2(row.state, row.transient, *row.producer, row.commit, NOW, FRESH_PID)
     assert (decision.error, (decision.producer_id, decision.producer_epoch)) == (row.error, row.answer)
     if row.record is None:
         assert decision.record is None
@@ -214,31 +214,31 @@ def test_end_txn_version_2(row):
 
 
 def test_an_exhausted_epoch_needs_a_producer_id_before_anything_is_logged():
-    assert decide_end_v2(held(S.ONGOING, 32766), CALM, PID, 32766, COMMIT, NOW) is NEED_PRODUCER_ID
+    assert decide_end_v2(held(S.ONGOING, 32766), NO_PENDING, PID, 32766, COMMIT, NOW) is NEED_PRODUCER_ID
 
 
 @pytest.mark.parametrize("level", [0, 1])
 def test_an_abort_by_the_coordinator_moves_the_epoch_and_forgets_the_last(level):
-    decision = decide_abort(held(S.ONGOING), Volatile(last_epoch=4), level, NOW, -1, E.NONE)
+    decision = decide_abort(held(S.ONGOING), TransientState(last_epoch=4), level, NOW, -1, E.NONE)
     assert decision.record == TransactionState(PID, 6, S.PREPARE_ABORT, 60_000, PARTITIONS, NOW - 500, NOW, PID)
     assert (decision.last_epoch, decision.error) == (-1, E.NONE)
 
 
 def test_an_abort_by_the_coordinator_at_level_2_remembers_the_last_epoch():
-    decision = decide_abort(held(S.ONGOING), CALM, 2, NOW, -1, E.NONE)
+    decision = decide_abort(held(S.ONGOING), NO_PENDING, 2, NOW, -1, E.NONE)
     assert (decision.record.producer_epoch, decision.record.client_version, decision.last_epoch) == (6, 2, 5)
 
 
 def test_a_failed_fence_is_remembered_at_level_1_and_not_at_level_2():
-    first = decide_abort(held(S.ONGOING), CALM, 1, NOW, -1, E.NONE)
-    kept = append_failed(CALM, first)
-    assert kept == Volatile(fenced_epoch=6)
+    first = decide_abort(held(S.ONGOING), NO_PENDING, 1, NOW, -1, E.NONE)
+    kept = append_failed(NO_PENDING, first)
+    assert kept == TransientState(fenced_epoch=6)
     assert decide_abort(held(S.ONGOING), kept, 1, NOW, -1, E.NONE).record.producer_epoch == 6
-    assert append_failed(CALM, decide_abort(held(S.ONGOING), CALM, 2, NOW, -1, E.NONE)) == CALM
+    assert append_failed(NO_PENDING, decide_abort(held(S.ONGOING), NO_PENDING, 2, NOW, -1, E.NONE)) == NO_PENDING
 
 
 def test_the_fence_stops_at_32767():
-    assert decide_abort(held(S.ONGOING, 32767), CALM, 1, NOW, -1, E.NONE).record.producer_epoch == 32767
+    assert decide_abort(held(S.ONGOING, 32767), NO_PENDING, 1, NOW, -1, E.NONE).record.producer_epoch == 32767
 
 
 def test_completion_keeps_producer_and_start_and_drops_partitions():
@@ -257,21 +257,21 @@ def test_completion_switches_to_the_next_producer_id():
 
 @pytest.mark.parametrize("status", LOGGED_STATES, ids=lambda status: status.name)
 def test_only_an_open_transaction_times_out(status):
-    assert has_timed_out(held(status), CALM, NOW + 10**9) is (status is S.ONGOING)
+    assert has_timed_out(held(status), NO_PENDING, NOW + 10**9) is (status is S.ONGOING)
 
 
 def test_timeout_runs_from_the_first_partition_and_must_be_passed():
     state = held(S.ONGOING)
-    assert not has_timed_out(state, CALM, state.start_ms + 60_000)
-    assert has_timed_out(state, CALM, state.start_ms + 60_001)
+    assert not has_timed_out(state, NO_PENDING, state.start_ms + 60_000)
+    assert has_timed_out(state, NO_PENDING, state.start_ms + 60_001)
     assert not has_timed_out(state, PENDING, state.start_ms + 60_001)
-    assert not has_timed_out(state._replace(timeout_ms=2147483647), CALM, NOW * 2)
+    assert not has_timed_out(state._replace(timeout_ms=2147483647), NO_PENDING, NOW * 2)
 
 
 @pytest.mark.parametrize(("status", "pending"), list(itertools.product(LOGGED_STATES, (False, True))))
 def test_only_ids_at_rest_expire(status, pending):
     may = status in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT) and not pending
     state = held(status)
-    volatile = PENDING if pending else CALM
-    assert has_expired(state, volatile, state.last_update_ms + 1000, 1000) is may
-    assert not has_expired(state, volatile, state.last_update_ms + 999, 1000)
+    transient = PENDING if pending else NO_PENDING
+    assert has_expired(state, transient, state.last_update_ms + 1000, 1000) is may
+    assert not has_expired(state, transient, state.last_update_ms + 999, 1000)

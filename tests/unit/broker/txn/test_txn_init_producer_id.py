@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.txn.machine import check_step, decide_init_producer_id
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.broker.txn.values import CALM, NEED_PRODUCER_ID, TransactionState, Volatile
+from ottla.broker.txn.values import NEED_PRODUCER_ID, NO_PENDING, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
 
 BUSY, FENCED = E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED
@@ -29,18 +29,18 @@ class Row(NamedTuple):
     answer: tuple[int, int] = (-1, -1)
     record: tuple[S, int, int] | None = None  # status, producer id, epoch
     last_epoch: int = -1  # after the record
-    volatile: Volatile = CALM
+    transient: TransientState = NO_PENDING
     level: int = 1
 
 
 NONE = (-1, -1)
-PENDING = Volatile(pending=held(S.EMPTY, 7))
+PENDING = TransientState(pending=held(S.EMPTY, 7))
 REST = (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
 
 ROWS = [
-    *[Row(f"1 pending set, {s.name}", held(s, 5), NONE, BUSY, volatile=PENDING) for s in list(S)[:6]],
-    Row("1 pending set wins over an invalid id", held(S.EMPTY, 5), (9, 5), BUSY, volatile=PENDING),
-    Row("1 creation pending", None, NONE, BUSY, volatile=PENDING),
+    *[Row(f"1 pending set, {s.name}", held(s, 5), NONE, BUSY, transient=PENDING) for s in list(S)[:6]],
+    Row("1 pending set wins over an invalid id", held(S.EMPTY, 5), (9, 5), BUSY, transient=PENDING),
+    Row("1 creation pending", None, NONE, BUSY, transient=PENDING),
     *[Row(f"2 another producer id, {s.name}", held(s, 5), (9, 5), FENCED) for s in list(S)[:6]],
     Row("2 previous id with an epoch that was not exhausted", held(S.EMPTY, 0, previous=OLD_PID), (OLD_PID, 9), FENCED),
     *[
@@ -67,7 +67,7 @@ ROWS = [
         NONE,
         BUSY,
         record=(S.PREPARE_ABORT, PID, 6),
-        volatile=Volatile(fenced_epoch=6),
+        transient=TransientState(fenced_epoch=6),
     ),
     Row("5 new id", None, NONE, E.NONE, (FRESH_PID, 0), (S.EMPTY, FRESH_PID, 0)),
     *[Row(f"5 {s.name}", held(s, 5), NONE, E.NONE, (PID, 6), (S.EMPTY, PID, 6)) for s in REST],
@@ -99,7 +99,14 @@ ROWS = [
         32766,
     ),
     Row(
-        "9 repeated after 7", held(S.EMPTY, 6), (PID, 5), E.NONE, (PID, 6), (S.EMPTY, PID, 6), 5, Volatile(last_epoch=5)
+        "9 repeated after 7",
+        held(S.EMPTY, 6),
+        (PID, 5),
+        E.NONE,
+        (PID, 6),
+        (S.EMPTY, PID, 6),
+        5,
+        TransientState(last_epoch=5),
     ),
     Row(
         "9 repeated after a rotation",
@@ -109,9 +116,9 @@ ROWS = [
         (PID, 0),
         (S.EMPTY, PID, 0),
         32766,
-        Volatile(last_epoch=32766),
+        TransientState(last_epoch=32766),
     ),
-    Row("10 lower", held(S.EMPTY, 6), (PID, 4), FENCED, volatile=Volatile(last_epoch=5)),
+    Row("10 lower", held(S.EMPTY, 6), (PID, 4), FENCED, transient=TransientState(last_epoch=5)),
     Row("10 higher", held(S.EMPTY, 6), (PID, 7), FENCED),
     Row("10 repeated, but the coordinator has restarted", held(S.EMPTY, 6), (PID, 5), FENCED),
     Row("10 repeated after a rotation and a restart", held(S.EMPTY, 0, previous=OLD_PID), (OLD_PID, 32766), FENCED),
@@ -121,14 +128,14 @@ ROWS = [
         held(S.EMPTY, 32766),
         (PID, 32765),
         E.UNKNOWN_SERVER_ERROR,
-        volatile=Volatile(last_epoch=32765),
+        transient=TransientState(last_epoch=32765),
     ),
 ]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_init_producer_id(row):
-    decision = decide_init_producer_id(row.state, row.volatile, 90_000, *row.expected, row.level, NOW, FRESH_PID)
+    decision = decide_init_producer_id(row.state, row.transient, 90_000, *row.expected, row.level, NOW, FRESH_PID)
     assert decision.error == row.error
     assert (decision.producer_id, decision.producer_epoch) == row.answer
     if row.record is None:
@@ -153,11 +160,11 @@ def test_init_producer_id(row):
     ids=["new id", "exhausted", "fenced at the end", "open and exhausted, level 2"],
 )
 def test_a_fresh_producer_id_is_asked_for_only_where_one_is_used(state, level):
-    assert decide_init_producer_id(state, CALM, 90_000, -1, -1, level, NOW) is NEED_PRODUCER_ID
+    assert decide_init_producer_id(state, NO_PENDING, 90_000, -1, -1, level, NOW) is NEED_PRODUCER_ID
 
 
 def test_fence_at_level_2_draws_the_next_producer_id_when_exhausted():
-    decision = decide_init_producer_id(held(S.ONGOING, 32766), CALM, 90_000, -1, -1, 2, NOW, FRESH_PID)
+    decision = decide_init_producer_id(held(S.ONGOING, 32766), NO_PENDING, 90_000, -1, -1, 2, NOW, FRESH_PID)
     assert decision.record.producer_epoch == 32767
     assert decision.record.next_producer_id == FRESH_PID
     assert decision.error is BUSY

@@ -23,7 +23,7 @@ from ottla.broker.txn.machine import (
 )
 from ottla.broker.txn.states import PREPARED
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.broker.txn.values import CALM
+from ottla.broker.txn.values import NO_PENDING
 from ottla.protocol.batch import iter_batches
 from ottla.protocol.errors import ErrorCode as E
 
@@ -68,19 +68,19 @@ def decided(before, after):
     producer = (after.producer_id, after.producer_epoch)
     if after.status is S.EMPTY:
         timeout_ms = after.timeout_ms
-        return decide_init_producer_id(before, CALM, timeout_ms, -1, -1, LEVEL, now_ms, after.producer_id).record
+        return decide_init_producer_id(before, NO_PENDING, timeout_ms, -1, -1, LEVEL, now_ms, after.producer_id).record
     if after.status is S.ONGOING:
         added = [each for each in after.partitions if each not in before.partitions]
-        return decide_add_partitions(before, CALM, *producer, added, now_ms, after.client_version).record
+        return decide_add_partitions(before, NO_PENDING, *producer, added, now_ms, after.client_version).record
     if after.status not in PREPARED:
         return completion(before, now_ms)
     commit = after.status is S.PREPARE_COMMIT
     if after.client_version < 2:
-        return decide_end(before, CALM, *producer, commit, now_ms).record
+        return decide_end(before, NO_PENDING, *producer, commit, now_ms).record
     if before.client_version < 2:
         # The cluster's own abort of a V1 producer's transaction goes by the cluster's level.
-        return decide_abort(before, CALM, LEVEL, now_ms, -1, E.NONE).record
-    return decide_end_v2(before, CALM, before.producer_id, before.producer_epoch, commit, now_ms).record
+        return decide_abort(before, NO_PENDING, LEVEL, now_ms, -1, E.NONE).record
+    return decide_end_v2(before, NO_PENDING, before.producer_id, before.producer_epoch, commit, now_ms).record
 
 
 def test_every_record_is_the_one_that_our_machine_would_log(steps):

@@ -307,7 +307,7 @@ def test_the_state_is_the_log_replayed_after_any_history(make_rig, level, seed):
     assert comparable(rig.durable(), level) == comparable(replayed(rig), level)
     for shard in rig.coordinator.shards():
         assert shard.open == {}
-        assert [each for each in shard.volatile.items() if each[1].pending is not None] == []
+        assert [each for each in shard.transient.items() if each[1].pending is not None] == []
     before, seen = {}, set()
     for each in rig.cluster.logs:
         for header, batch in each.batches:

@@ -110,7 +110,7 @@ def test_an_id_at_rest_expires_with_a_tombstone(rig):
     assert rig.state() is None
     header, batch = rig.log_of("t").batches[-1]
     assert [(record.key, record.value) for record in iter_records(batch, header)] == [(b"\x00\x00\x00\x01t", None)]
-    assert rig.shard_of().volatile == {}
+    assert rig.shard_of().transient == {}
     assert rig.add("t", producer, FOO) is E.INVALID_PRODUCER_ID_MAPPING
     rig.restart()
     assert rig.state() is None

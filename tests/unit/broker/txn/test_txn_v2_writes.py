@@ -102,7 +102,7 @@ def produced(replies, version=12):
 def client(broker):
     create_internal_topic(broker.cluster, "__consumer_offsets")
     broker.clock.settle()
-    assert broker.groups.offsets.partition_of("g") == OFFSETS[1]
+    assert broker.groups.offsets.partition_for("g") == OFFSETS[1]
     return Client(broker)
 
 

@@ -12,8 +12,8 @@ from typing import Final
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.costs import BATCH_US, HASH_CHAR_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
-from ottla.broker.group.log import Replayed, client_error, group_batch, replay_batch
-from ottla.broker.group.store import Entry, GroupStore
+from ottla.broker.group.log import CoordinatorRecord, client_error, group_batch, replay_batch
+from ottla.broker.group.store import GroupMetadata, GroupStore
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult
 from ottla.broker.ports.clock import Clock
@@ -28,7 +28,7 @@ SETTLE_US: Final = 0.6
 """One offset of a transaction that has ended, put among the committed ones or dropped."""
 
 
-class GroupDirectory:
+class GroupMetadataManager:
     """The groups of one broker and the partitions that hold them."""
 
     def __init__(self, cluster: Cluster, turns: Turns, clock: Clock, initial_rebalance_delay_ms: int) -> None:
@@ -40,7 +40,7 @@ class GroupDirectory:
         self._damaged: set[int] = set()
         self._settling = False
 
-    async def load(self, on_loaded: Callable[[Entry], None]) -> None:
+    async def load(self, on_loaded: Callable[[GroupMetadata], None]) -> None:
         """Load what stands in `__consumer_offsets`, in shares. A partition that breaks does not hold up the next."""
         topic = self._cluster.topics.get(CONSUMER_OFFSETS_TOPIC)
         self.loading = set(range(topic.partition_count)) if topic is not None else set()
@@ -56,12 +56,12 @@ class GroupDirectory:
                 log.exception("Loading %s-%d stopped", CONSUMER_OFFSETS_TOPIC, index)
                 self._damaged.add(index)
             self.loading.discard(index)
-            for entry in filter(None, map(self.store.entries.get, found)):
-                self._turns.charge(ROW_US * (1 + len(entry.group.members)))
-                on_loaded(entry)
+            for metadata in filter(None, map(self.store.groups.get, found)):
+                self._turns.charge(ROW_US * (1 + len(metadata.group.members)))
+                on_loaded(metadata)
                 await self._turns.share()
-        if self.store.entries:
-            log.info("Loaded %d groups", len(self.store.entries))
+        if self.store.groups:
+            log.info("Loaded %d groups", len(self.store.groups))
 
     async def _load(self, partition: Partition, found: set[str]) -> None:
         """Apply one log from its start; the ids of its groups go to `found`."""
@@ -69,10 +69,10 @@ class GroupDirectory:
             return
         wall_ms = self._clock.now_ms()
         for header, batch in partition.scan(partition.log_start_offset):
-            for said in replay_batch(header, batch):
-                self.store.apply(partition.index, said, wall_ms)
-                if said.key is not None:
-                    found.add(said.key.group)
+            for record in replay_batch(header, batch):
+                self.store.apply(partition.index, record, wall_ms)
+                if record.key is not None:
+                    found.add(record.key.group)
                 self._turns.charge(STATE_RECORD_US)
             self._turns.charge(BATCH_US + len(batch) * STATE_BYTE_US)
             await self._turns.share()
@@ -102,11 +102,11 @@ class GroupDirectory:
 
         self._turns.rest(start)
 
-    def partition_of(self, group_id: str) -> int:
+    def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group, whether FindCoordinator has made it or not."""
-        entry = self.store.entries.get(group_id)
-        if entry is not None:
-            return entry.index
+        metadata = self.store.groups.get(group_id)
+        if metadata is not None:
+            return metadata.index
         self._turns.charge(len(group_id) * HASH_CHAR_US)
         return coordinator_partition(group_id, self._cluster.internal_partition_count(CONSUMER_OFFSETS_TOPIC))
 
@@ -116,18 +116,18 @@ class GroupDirectory:
         assert partition is not None
         return partition
 
-    def find(self, group_id: str) -> tuple[Entry | None, ErrorCode]:
+    def find(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
         """The group, if there is one; or why this broker cannot say."""
-        entry = self.store.entries.get(group_id)
-        index = self.partition_of(group_id)
+        metadata = self.store.groups.get(group_id)
+        index = self.partition_for(group_id)
         if index in self.loading:
             return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         partition = self._cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
         if index in self._damaged or partition is None or partition.offline is not None:
             return None, ErrorCode.NOT_COORDINATOR
-        if entry is not None and entry.ending:
+        if metadata is not None and metadata.ending:
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE  # what Kafka says of a group that is dead
-        return entry, NO_ERROR
+        return metadata, NO_ERROR
 
     def ends(self) -> dict[int, int]:
         """Where the logs end, by partition."""
@@ -135,9 +135,9 @@ class GroupDirectory:
         count = 0 if topic is None else topic.partition_count
         return {index: self.partition(index).log_end_offset for index in range(count)}
 
-    def obtain(self, group_id: str) -> Entry:
+    def obtain(self, group_id: str) -> GroupMetadata:
         """The group, created Empty, and not logged, when there is none."""
-        return self.store.obtain(group_id, self.partition_of(group_id), self._clock.now_ms())
+        return self.store.obtain(group_id, self.partition_for(group_id), self._clock.now_ms())
 
     def log_group(self, index: int, group_id: str, value: GroupValue | None) -> AppendResult:
         """Append a group's record, or its tombstone."""
@@ -147,6 +147,6 @@ class GroupDirectory:
         """Log a group that was not there, or the end of one, and apply it; nothing changes when the log refuses."""
         result = self.log_group(index, group_id, value)
         if not result.error:
-            said = Replayed(-1, result.base_offset, GroupKey(group_id), value)
-            self.store.apply(index, said, self._clock.now_ms())
+            record = CoordinatorRecord(-1, result.base_offset, GroupKey(group_id), value)
+            self.store.apply(index, record, self._clock.now_ms())
         return client_error(result.error)

@@ -15,7 +15,7 @@ from typing import Final
 
 from ottla.broker.group.members import Member, Moment, Protocols, Roster, Timeouts
 from ottla.broker.group.replies import Assigned, Emptied, JoinReply, Outcome, Restarted, Step, SyncReply
-from ottla.broker.group.states import GroupState, check_transition
+from ottla.broker.group.states import ClassicGroupState, check_transition
 from ottla.broker.group.subscriptions import Subscriptions
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.state_records import GroupValue
@@ -31,7 +31,7 @@ MOST_RESERVED: Final = 1_000
 NEVER_MS: Final = float("inf")
 
 
-class Group:
+class ClassicGroup:
     """One classic group.
 
     `initial_delay_ms` holds the first rebalance open for members that start together; `state_timestamp_ms` is wall
@@ -40,7 +40,7 @@ class Group:
 
     def __init__(self, group_id: str, initial_delay_ms: int, wall_ms: int) -> None:
         self.group_id = group_id
-        self.state = GroupState.EMPTY
+        self.state = ClassicGroupState.EMPTY
         self.state_timestamp_ms = wall_ms
         self.generation = 0
         self.protocol_type: str | None = None
@@ -115,7 +115,7 @@ class Group:
         self.protocol_type = value.protocol_type or None
         self.generation = value.generation
         self.protocol = value.protocol
-        self.state = GroupState.STABLE if value.members else GroupState.EMPTY
+        self.state = ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY
         self.state_timestamp_ms = value.state_timestamp_ms
         for saved in value.members:
             rebalance_ms = saved.rebalance_timeout_ms
@@ -144,22 +144,22 @@ class Group:
 
         Groups are asked as soon as their partition is loaded, and this may come later: to a rebalance nothing is added.
         """
-        return self._prepare_rebalance(now) if self.state is GroupState.STABLE else Outcome()
+        return self._prepare_rebalance(now) if self.state is ClassicGroupState.STABLE else Outcome()
 
     # -- members come ---------------------------------------------------------------------------------------------
 
     def accepts(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether a member with these protocols can be in the group."""
-        if self.state is GroupState.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and self.roster.shares(protocols)
 
     def has_room(self, member_id: str, max_size: int) -> bool:
         """Whether this member may join. In a rebalance those count who joined already: the last ones are out."""
-        if self.state is GroupState.EMPTY or len(self.members) < max_size:
+        if self.state is ClassicGroupState.EMPTY or len(self.members) < max_size:
             return True
         member = self.members.get(member_id)
-        if self.state is not GroupState.PREPARING_REBALANCE:
+        if self.state is not ClassicGroupState.PREPARING_REBALANCE:
             return member is not None
         return (member is not None and member.awaiting_join) or self.roster.joined_count < max_size
 
@@ -186,8 +186,8 @@ class Group:
         Who wants the same as before gets the current generation again, since it may have missed the reply; in a stable
         group the leader does not, because it joins again when it wants a new assignment.
         """
-        settled = self.state is GroupState.COMPLETING_REBALANCE or (
-            self.state is GroupState.STABLE and member.member_id != self.roster.leader
+        settled = self.state is ClassicGroupState.COMPLETING_REBALANCE or (
+            self.state is ClassicGroupState.STABLE and member.member_id != self.roster.leader
         )
         if settled and protocols == member.protocols:
             return Outcome(joined={member.member_id: self._join_reply(member)})
@@ -201,7 +201,7 @@ class Group:
 
         A stable group stays as it is when its protocol does not change, once that is logged.
         """
-        if self.state is GroupState.STABLE and self.roster.choose_protocol(member, protocols) == self.protocol:
+        if self.state is ClassicGroupState.STABLE and self.roster.choose_protocol(member, protocols) == self.protocol:
             return Outcome(step=self._restart_of(member, new_id, protocols, timeouts, can_skip))
         outcome = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
         self._replace(member, new_id, protocols, timeouts, now)
@@ -255,7 +255,7 @@ class Group:
         return outcome
 
     def _went(self, now: Moment) -> Outcome:
-        if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        if self.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
             return self._prepare_rebalance(now)
         return self._complete_join_if_all_joined(now)
 
@@ -263,7 +263,7 @@ class Group:
 
     def sync(self, member: Member, assignments: Iterable[tuple[str, bytes]]) -> Outcome:
         """A checked member asks for its assignment; the leader brings everybody's, which must be logged first."""
-        if self.state is GroupState.STABLE:
+        if self.state is ClassicGroupState.STABLE:
             self._has_synced(member.member_id)
             return Outcome(synced={member.member_id: self._sync_reply(member)})
         if member.member_id == self.roster.leader:
@@ -302,7 +302,7 @@ class Group:
                 return Outcome(joined={step.new_id: JoinReply(error)}) if error else self._restarted(step, now)
             case Emptied():
                 self._begin_generation(None)
-                self._enter(GroupState.EMPTY, now)
+                self._enter(ClassicGroupState.EMPTY, now)
                 self.due_ms = self.next_deadline_ms()
                 return Outcome()
 
@@ -314,7 +314,7 @@ class Group:
             return outcome.add(self._prepare_rebalance(now))
         for member in self.members.values():
             member.assignment = step.assignments.get(member.member_id, b"")
-        self._enter(GroupState.STABLE, now)
+        self._enter(ClassicGroupState.STABLE, now)
         return self._tell_assignment(ErrorCode.NONE, now)
 
     def _restarted(self, step: Restarted, now: Moment) -> Outcome:
@@ -373,29 +373,33 @@ class Group:
 
     def _joining(self, member: Member, now: Moment) -> Outcome:
         self.roster.set_joined(member, True)
-        if self.state is GroupState.PREPARING_REBALANCE:
+        if self.state is ClassicGroupState.PREPARING_REBALANCE:
             return self._complete_join_if_all_joined(now)
         return self._prepare_rebalance(now)
 
     def _prepare_rebalance(self, now: Moment) -> Outcome:
         """Everybody must join again; who waits for an assignment of the old generation is told so."""
         outcome, now_ms = Outcome(), now.monotonic_ms
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member in self.members.values():
                 member.assignment = b""
             outcome = self._tell_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._sync_deadline_ms = NEVER_MS
         timeout_ms = self.roster.rebalance_timeout_ms if self.members else LEAST_PUT_OFF_MS
-        self._is_initial = self.state is GroupState.EMPTY
+        self._is_initial = self.state is ClassicGroupState.EMPTY
         if self._is_initial:
             self._initial_limit_ms = now_ms + max(timeout_ms, self._initial_delay_ms)
             self._grew = False
         self._join_deadline_ms = self._note(now_ms + (self._initial_delay_ms if self._is_initial else timeout_ms))
-        self._enter(GroupState.PREPARING_REBALANCE, now)
+        self._enter(ClassicGroupState.PREPARING_REBALANCE, now)
         return outcome.add(self._complete_join_if_all_joined(now))
 
     def _complete_join_if_all_joined(self, now: Moment) -> Outcome:
-        if self.state is not GroupState.PREPARING_REBALANCE or self._is_initial or not self.roster.everybody_joined:
+        if (
+            self.state is not ClassicGroupState.PREPARING_REBALANCE
+            or self._is_initial
+            or not self.roster.everybody_joined
+        ):
             return Outcome()
         return self._complete_join(now)
 
@@ -421,7 +425,7 @@ class Group:
             self._join_deadline_ms = self._note(now.monotonic_ms + put_off_ms)
             return Outcome()
         self._begin_generation(self.roster.choose_protocol())
-        self._enter(GroupState.COMPLETING_REBALANCE, now)
+        self._enter(ClassicGroupState.COMPLETING_REBALANCE, now)
         self._sync_deadline_ms = self._note(now.monotonic_ms + self.roster.rebalance_timeout_ms)
         return Outcome(joined=self._tell_generation(now.monotonic_ms))
 
@@ -446,7 +450,7 @@ class Group:
         self._unsynced = set(self.members)
         return joined
 
-    def _enter(self, target: GroupState, now: Moment) -> None:
+    def _enter(self, target: ClassicGroupState, now: Moment) -> None:
         self.state = check_transition(self.group_id, self.state, target)
         self.state_timestamp_ms = now.wall_ms
 

@@ -12,14 +12,14 @@ from typing import Final
 
 from ottla.broker.txn.states import COMPLETION_OF, ONGOING, PREPARE_COMMIT, PREPARED, TransactionStatus
 from ottla.broker.txn.values import (
+    ANSWERS,
     MAX_EPOCH,
     NEED_PRODUCER_ID,
     NO_PARTITIONS,
     NO_PRODUCER_ID,
-    REFUSALS,
     Decision,
     TransactionState,
-    Volatile,
+    TransientState,
     current_epoch,
     is_exhausted,
 )
@@ -76,31 +76,31 @@ END_V2: Final[dict[tuple[TransactionStatus, bool, bool], End | ErrorCode]] = {
     (_S.COMPLETE_ABORT, False, False): End.EMPTY_ABORT,
 }
 
-_OK = REFUSALS[NO_ERROR]
+_OK = ANSWERS[NO_ERROR]
 
 
 def decide_end(
-    state: TransactionState | None, volatile: Volatile, producer_id: int, epoch: int, commit: bool, now_ms: int
+    state: TransactionState | None, transient: TransientState, producer_id: int, epoch: int, commit: bool, now_ms: int
 ) -> Decision:
     """EndTxn 0-4. Producer id and epoch are checked before the pending state."""
     if state is None or state.producer_id != producer_id:
-        return REFUSALS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
-    if epoch != current_epoch(state, volatile):
-        return REFUSALS[ErrorCode.PRODUCER_FENCED]
-    if volatile.pending is not None:
-        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+        return ANSWERS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    if epoch != current_epoch(state, transient):
+        return ANSWERS[ErrorCode.PRODUCER_FENCED]
+    if transient.pending is not None:
+        return ANSWERS[ErrorCode.CONCURRENT_TRANSACTIONS]
     outcome = END_V1[state.status, commit]
     if isinstance(outcome, ErrorCode):
-        return REFUSALS[outcome]
+        return ANSWERS[outcome]
     if outcome is _DONE:
         return _OK
     record = _prepared(state, commit, epoch, now_ms)
-    return Decision(NO_ERROR, record, last_epoch=volatile.last_epoch)
+    return Decision(NO_ERROR, record, last_epoch=transient.last_epoch)
 
 
 def decide_end_v2(
     state: TransactionState | None,
-    volatile: Volatile,
+    transient: TransientState,
     producer_id: int,
     epoch: int,
     commit: bool,
@@ -111,27 +111,32 @@ def decide_end_v2(
 
     The pending state is checked before producer id and epoch. NEED_PRODUCER_ID when the epoch is exhausted.
     """
-    if volatile.pending is not None:
-        return REFUSALS[ErrorCode.CONCURRENT_TRANSACTIONS]
+    if transient.pending is not None:
+        return ANSWERS[ErrorCode.CONCURRENT_TRANSACTIONS]
     if state is None:
-        return REFUSALS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
-    current = current_epoch(state, volatile)
+        return ANSWERS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    current = current_epoch(state, transient)
     rotated = state.previous_producer_id == producer_id and epoch == MAX_EPOCH - 1 and current == 0
     if state.producer_id != producer_id and not rotated:
-        return REFUSALS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+        return ANSWERS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     repeated = current == epoch + 1 or (rotated and state.status not in PREPARED)
     outcome = END_V2.get((state.status, repeated, commit))
     if outcome is None or not (repeated or epoch == current):
-        return REFUSALS[ErrorCode.PRODUCER_FENCED]
+        return ANSWERS[ErrorCode.PRODUCER_FENCED]
     if isinstance(outcome, ErrorCode):
-        return REFUSALS[outcome]
+        return ANSWERS[outcome]
     if outcome is _DONE:
         return Decision(NO_ERROR, producer_id=state.producer_id, producer_epoch=current)
-    return _prepare_v2(state, volatile, commit, now_ms, fresh_producer_id, NO_ERROR)
+    return _prepare_v2(state, transient, commit, now_ms, fresh_producer_id, NO_ERROR)
 
 
 def decide_abort(
-    state: TransactionState, volatile: Volatile, level: int, now_ms: int, fresh_producer_id: int, answer: ErrorCode
+    state: TransactionState,
+    transient: TransientState,
+    level: int,
+    now_ms: int,
+    fresh_producer_id: int,
+    answer: ErrorCode,
 ) -> Decision:
     """The coordinator aborts an open transaction itself (a new instance, a timeout) and fences its producer.
 
@@ -139,8 +144,8 @@ def decide_abort(
     decision. At level 0 and 1 a failed append is remembered, so that the epoch does not move twice.
     """
     if level >= V2:
-        return _prepare_v2(state, volatile, False, now_ms, fresh_producer_id, answer)
-    fence = volatile.fenced_epoch
+        return _prepare_v2(state, transient, False, now_ms, fresh_producer_id, answer)
+    fence = transient.fenced_epoch
     if fence < 0:
         fence = min(state.producer_epoch + 1, MAX_EPOCH)
     record = _prepared(state, False, fence, now_ms)
@@ -181,16 +186,16 @@ def _prepared(state: TransactionState, commit: bool, epoch: int, now_ms: int) ->
 
 def _prepare_v2(
     state: TransactionState,
-    volatile: Volatile,
+    transient: TransientState,
     commit: bool,
     now_ms: int,
     fresh_producer_id: int,
     answer: ErrorCode,
 ) -> Decision:
     """Prepare with the epoch moved on. Epoch 32767 stays where it is in an abort and cannot commit."""
-    current = current_epoch(state, volatile)
+    current = current_epoch(state, transient)
     if current >= MAX_EPOCH and commit:
-        return REFUSALS[ErrorCode.UNKNOWN_SERVER_ERROR]
+        return ANSWERS[ErrorCode.UNKNOWN_SERVER_ERROR]
     rotates = is_exhausted(current)
     if rotates and fresh_producer_id == NO_PRODUCER_ID:
         return NEED_PRODUCER_ID

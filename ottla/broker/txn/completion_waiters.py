@@ -1,4 +1,4 @@
-"""Requests that meet the marker phase of their transactional id and wait, undecided, for its end. shell
+"""Requests that wait, undecided, for the Complete record of their transactional id. shell
 
 Whoever is told CONCURRENT_TRANSACTIONS sleeps 20 to 100 ms, and markers are mostly written in less than one. So the
 request is kept for a while and decided when Complete is applied, as if it had arrived then. Until that it has changed
@@ -12,13 +12,13 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
 from ottla.broker.txn.shard import Shard
-from ottla.broker.txn.values import CALM, Decision, TransactionState, Volatile
+from ottla.broker.txn.values import NO_PENDING, Decision, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode
 
 _BUSY: Final = ErrorCode.CONCURRENT_TRANSACTIONS
 
-Decide = Callable[[TransactionState | None, Volatile, int], Decision]
-"""(state, volatile, fresh producer id or -1) -> decision; asked again with an id after NEED_PRODUCER_ID, and when the
+Decide = Callable[[TransactionState | None, TransientState, int], Decision]
+"""(state, transient, fresh producer id or -1) -> decision; asked again with an id after NEED_PRODUCER_ID, and when the
 marker phase that it met is over."""
 
 Commit = Callable[[str, Decide], Decision | Wait[Decision]]
@@ -30,7 +30,7 @@ async def settled(outcome: Decision | Wait[Decision]) -> Decision:
     return outcome if isinstance(outcome, Decision) else await outcome
 
 
-class MarkerPhase:
+class CompletionWaiters:
     """Decides requests, and keeps those that come too early in `Shard.waiting`."""
 
     __slots__ = ("_clock", "_commit", "_shard_of", "_turns", "_wait_ms")
@@ -52,7 +52,7 @@ class MarkerPhase:
             return decision
         return await self._decided_anew(transactional_id, decide, decision)
 
-    def over(self, shard: Shard, transactional_id: str) -> None:
+    def completed(self, shard: Shard, transactional_id: str) -> None:
         """Complete of the id is applied: its requests are decided in the order in which they came."""
         self._release(shard, transactional_id, True)
 
@@ -75,7 +75,7 @@ class MarkerPhase:
             left_ms = until_ms - monotonic_ms()
             if not isinstance(shard, Shard) or left_ms <= 0:
                 break
-            if machine.is_ending(shard.states.get(transactional_id), shard.volatile.get(transactional_id, CALM)):
+            if machine.is_ending(shard.states.get(transactional_id), shard.transient.get(transactional_id, NO_PENDING)):
                 if not await self._ended(shard, transactional_id, left_ms):
                     break
             elif decision.record is None:

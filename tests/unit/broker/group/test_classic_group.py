@@ -4,10 +4,10 @@ from copy import deepcopy
 
 import pytest
 
-from ottla.broker.group.machine import LEAST_PUT_OFF_MS, NEVER_MS, NEW_MEMBER_TIMEOUT_MS, Group
+from ottla.broker.group.classic_group import LEAST_PUT_OFF_MS, NEVER_MS, NEW_MEMBER_TIMEOUT_MS, ClassicGroup
 from ottla.broker.group.members import Member, Moment, Roster, Timeouts
 from ottla.broker.group.replies import Outcome
-from ottla.broker.group.states import ALLOWED_PREVIOUS, GroupState, check_transition
+from ottla.broker.group.states import ALLOWED_PREVIOUS, ClassicGroupState, check_transition
 from ottla.protocol.errors import ErrorCode
 
 RANGE = (("range", b"sub"),)
@@ -34,7 +34,7 @@ def member(name, instance=None, protocols=RANGE, session_ms=10_000, rebalance_ms
 
 
 def group(initial_delay_ms=0):
-    return Group("g", initial_delay_ms, WALL_MS)
+    return ClassicGroup("g", initial_delay_ms, WALL_MS)
 
 
 def joined(*members):
@@ -44,7 +44,7 @@ def joined(*members):
         assert not made.add(each, "consumer", at(0.0)).joined
     # The second and later members prolong the first rebalance once, by its delay of 0 ms.
     outcome = made.tick(at(0.0))
-    if made.state is GroupState.PREPARING_REBALANCE:
+    if made.state is ClassicGroupState.PREPARING_REBALANCE:
         outcome = made.tick(at(0.0))
     assert set(outcome.joined) == {each.member_id for each in members}
     return made
@@ -56,7 +56,7 @@ def stable(*names, **more):
     for each in reversed([*made.members.values()]):
         outcome = made.sync(each, [(name, name.encode()) for name in made.members])
     logged(made, outcome)
-    assert made.state is GroupState.STABLE
+    assert made.state is ClassicGroupState.STABLE
     return made
 
 
@@ -66,7 +66,7 @@ def test_first_member_leads_a_generation_of_its_own():
     reply = made.tick(at(0.0)).joined["a"]
     assert (reply.error, reply.generation, reply.leader, reply.protocol) == (0, 1, "a", "range")
     assert reply.members == (("a", None, b"sub"),)
-    assert made.state is GroupState.COMPLETING_REBALANCE
+    assert made.state is ClassicGroupState.COMPLETING_REBALANCE
 
 
 def test_initial_delay_collects_members_that_start_together():
@@ -94,9 +94,9 @@ def test_initial_rebalance_keeps_its_delay_when_its_only_member_leaves():
     errors, outcome = made.leave([("a", None)], at(1.0))
     assert errors == [ErrorCode.NONE]
     assert outcome.joined["a"].error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert made.state is GroupState.PREPARING_REBALANCE
+    assert made.state is ClassicGroupState.PREPARING_REBALANCE
     logged(made, made.tick(at(3000.0)))
-    assert made.state is GroupState.EMPTY
+    assert made.state is ClassicGroupState.EMPTY
 
 
 def test_leader_sync_waits_for_the_log_and_then_answers_everybody():
@@ -120,14 +120,14 @@ def test_assignment_that_cannot_be_logged_fails_those_who_wait_and_starts_over()
     made = joined(member("a"))
     outcome = logged(made, made.sync(made.members["a"], [("a", b"A")]), ErrorCode.NOT_COORDINATOR)
     assert outcome.synced["a"].error is ErrorCode.NOT_COORDINATOR
-    assert made.state is GroupState.PREPARING_REBALANCE
+    assert made.state is ClassicGroupState.PREPARING_REBALANCE
     assert made.members["a"].assignment == b""
 
 
 def test_new_member_starts_a_rebalance_that_waits_for_the_old_ones():
     made = stable("a")
     assert not made.add(member("b"), "consumer", at(0.0)).joined
-    assert made.state is GroupState.PREPARING_REBALANCE
+    assert made.state is ClassicGroupState.PREPARING_REBALANCE
     outcome = made.rejoin(made.members["a"], RANGE, TIMES, at(0.0))
     assert {reply.generation for reply in outcome.joined.values()} == {2}
 
@@ -136,23 +136,23 @@ def test_member_that_rejoins_unchanged_before_the_assignment_gets_the_generation
     made = joined(member("a"), member("b"))
     assert made.rejoin(made.members["a"], RANGE, TIMES, at(0.0)).joined["a"].members
     assert made.rejoin(made.members["b"], RANGE, TIMES, at(0.0)).joined["b"].generation == 1
-    assert made.state is GroupState.COMPLETING_REBALANCE
+    assert made.state is ClassicGroupState.COMPLETING_REBALANCE
     assert not made.rejoin(made.members["b"], CHANGED, TIMES, at(0.0)).joined
-    assert made.state is GroupState.PREPARING_REBALANCE
+    assert made.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_follower_that_rejoins_unchanged_gets_the_current_generation():
     made = stable("a", "b")
     outcome = made.rejoin(made.members["b"], RANGE, TIMES, at(0.0))
     assert outcome.joined["b"].generation == made.generation
-    assert made.state is GroupState.STABLE
+    assert made.state is ClassicGroupState.STABLE
 
 
 @pytest.mark.parametrize(("name", "protocols"), [("a", RANGE), ("b", CHANGED)])
 def test_leader_or_changed_follower_that_rejoins_starts_a_rebalance(name, protocols):
     made = stable("a", "b")
     assert not made.rejoin(made.members[name], protocols, TIMES, at(0.0)).joined
-    assert made.state is GroupState.PREPARING_REBALANCE
+    assert made.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_member_that_does_not_rejoin_in_time_is_out():
@@ -175,7 +175,7 @@ def test_static_members_alone_keep_a_rebalance_open_until_one_joins():
     )
     made.leave([("b", None)], at(0.0))
     assert made.generation == 1 and not made.tick(at(60_000.0)).joined
-    assert (made.state, made.generation) == (GroupState.PREPARING_REBALANCE, 1)
+    assert (made.state, made.generation) == (ClassicGroupState.PREPARING_REBALANCE, 1)
     made.rejoin(made.members["j-1"], RANGE, Timeouts(60_000, 600_000), at(60_001.0))
     reply = made.tick(at(120_000.0)).joined["j-1"]
     assert (reply.leader, reply.generation) == ("j-1", 2)
@@ -197,7 +197,7 @@ def test_member_that_never_syncs_is_out_after_the_rebalance_timeout(leader_synce
         logged(made, outcome)
     outcome = made.tick(at(60_000.0))
     assert set(made.members) == {"a"} if leader_synced else {"b"}
-    assert made.state is GroupState.PREPARING_REBALANCE
+    assert made.state is ClassicGroupState.PREPARING_REBALANCE
     if not leader_synced:
         assert outcome.synced["b"].error is ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -207,7 +207,7 @@ def test_silent_member_loses_its_session_and_the_rest_rebalance():
     made.members["a"].touch(9_000.0)
     made.tick(at(10_000.0))
     assert set(made.members) == {"a"}
-    assert made.state is GroupState.PREPARING_REBALANCE
+    assert made.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_member_that_waits_needs_no_heartbeats():
@@ -232,9 +232,9 @@ def test_new_member_that_hung_up_is_out_after_five_minutes_of_rebalance():
 def test_last_member_that_leaves_empties_the_group_and_logs_it():
     made = stable("a")
     _, outcome = made.leave([("a", None)], at(0.0))
-    assert made.state is GroupState.PREPARING_REBALANCE and not made.members
+    assert made.state is ClassicGroupState.PREPARING_REBALANCE and not made.members
     logged(made, outcome)
-    assert made.state is GroupState.EMPTY and made.next_deadline_ms() == NEVER_MS
+    assert made.state is ClassicGroupState.EMPTY and made.next_deadline_ms() == NEVER_MS
     value = made.value()
     assert (value.members, value.protocol, value.leader, value.generation) == ((), None, None, 2)
     assert value.protocol_type == "consumer"
@@ -260,7 +260,7 @@ def test_reserved_member_id_holds_the_rebalance_until_its_session_ends():
     made = stable("a")
     made.reserve("b", 10_000, 0.0)
     made.rejoin(made.members["a"], CHANGED, TIMES, at(0.0))
-    assert made.state is GroupState.PREPARING_REBALANCE
+    assert made.state is ClassicGroupState.PREPARING_REBALANCE
     assert set(made.tick(at(10_000.0)).joined) == {"a"}
 
 
@@ -281,7 +281,7 @@ def test_static_member_that_restarts_keeps_its_assignment_without_a_rebalance():
     reply = restart_static(made).joined["i-2"]
     assert (reply.error, reply.skip_assignment, reply.leader) == (ErrorCode.NONE, True, "i-2")
     assert [name for name, _, _ in reply.members] == ["i-2"]
-    assert made.state is GroupState.STABLE and made.members["i-2"].assignment == b"i-1"
+    assert made.state is ClassicGroupState.STABLE and made.members["i-2"].assignment == b"i-1"
     assert made.roster.error("i-1", "i") is ErrorCode.FENCED_INSTANCE_ID
     assert made.roster.error("i-1", None) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -324,7 +324,7 @@ def test_group_that_could_not_log_its_end_comes_back_to_it():
     _, outcome = made.leave([("a", None)], at(0.0))
     assert outcome.step and made.due_ms == LEAST_PUT_OFF_MS
     logged(made, made.tick(at(LEAST_PUT_OFF_MS)))
-    assert made.state is GroupState.EMPTY and made.generation == 2
+    assert made.state is ClassicGroupState.EMPTY and made.generation == 2
 
 
 def test_static_member_that_restarts_with_another_protocol_rebalances():
@@ -339,7 +339,7 @@ def test_static_member_that_restarts_before_the_assignment_fences_and_rebalances
     made.sync(made.members["i-1"], [])
     outcome = restart_static(made)
     assert outcome.synced["i-1"].error is ErrorCode.FENCED_INSTANCE_ID
-    assert made.state is GroupState.PREPARING_REBALANCE
+    assert made.state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_static_member_that_restarts_while_it_joins_fences_its_old_self():
@@ -403,7 +403,7 @@ def test_restored_group_equals_the_one_that_was_saved():
     loaded = group()
     loaded.restore(saved.value())
     assert loaded.value() == saved.value()
-    assert loaded.state is GroupState.STABLE
+    assert loaded.state is ClassicGroupState.STABLE
     assert loaded.next_deadline_ms() == NEVER_MS
     loaded.start_sessions(500.0)
     assert loaded.next_deadline_ms() == 10_500.0
@@ -415,12 +415,12 @@ def test_restored_empty_group_equals_the_one_that_was_saved():
     logged(saved, saved.leave([("a", None)], at(0.0))[1])
     loaded = group()
     loaded.restore(saved.value())
-    assert loaded.value() == saved.value() and loaded.state is GroupState.EMPTY
+    assert loaded.value() == saved.value() and loaded.state is ClassicGroupState.EMPTY
     assert loaded.next_deadline_ms() == NEVER_MS
 
 
-@pytest.mark.parametrize("target", list(GroupState))
-@pytest.mark.parametrize("current", list(GroupState))
+@pytest.mark.parametrize("target", list(ClassicGroupState))
+@pytest.mark.parametrize("current", list(ClassicGroupState))
 def test_transitions_outside_the_table_are_bugs(current, target):
     if current in ALLOWED_PREVIOUS[target]:
         assert check_transition("g", current, target) is target

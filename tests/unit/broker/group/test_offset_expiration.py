@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.group import directory, removal
+from ottla.broker.group import metadata_manager, offset_expiration
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.broker.group.offsets import GroupOffsets
-from ottla.broker.group.states import GroupState
+from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import iter_records
 from ottla.protocol.errors import ErrorCode as E
@@ -69,7 +69,7 @@ def test_a_deleted_group_is_gone_with_all_its_offsets(rig):
     commit(rig, ROW, ROW._replace(partition=1))
     commit(rig, ROW._replace(partition=2), producer=PRODUCER)
     assert rig.delete_group("g") is E.NONE
-    assert tombstones(rig) == [[("t", 0), ("t", 1), ("t", 2)], [()]] and not rig.store.entries
+    assert tombstones(rig) == [[("t", 0), ("t", 1), ("t", 2)], [()]] and not rig.store.groups
     rig.mark(7)
     for _ in range(2):
         assert offsets(rig) == {} and rig.delete_group("g") is E.GROUP_ID_NOT_FOUND
@@ -81,7 +81,7 @@ def test_a_group_of_members_is_not_deleted(rig):
     commit(rig, caller=caller)
     assert rig.delete_group("g") is E.NON_EMPTY_GROUP and offsets(rig) == {("t", 0): 42}
     rig.leave((caller.member_id, None))
-    assert rig.delete_group("g") is E.NONE and not rig.store.entries
+    assert rig.delete_group("g") is E.NONE and not rig.store.groups
 
 
 def test_a_deleted_group_forgets_the_ids_that_it_handed_out(rig):
@@ -101,13 +101,13 @@ def test_what_the_log_refuses_to_forget_stays(rig):
     assert offsets(rig) == {("t", 0): 42}
     rig.log_of().refuse = E.NONE
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.entries
+    assert not rig.store.groups
 
 
 def test_nothing_is_deleted_while_groups_are_being_loaded(rig):
     commit(rig)
     rig.restart(settle=False)
-    rig.groups._directory.loading.update(range(4))
+    rig.groups._manager.loading.update(range(4))
     assert rig.delete_group("g") is E.COORDINATOR_LOAD_IN_PROGRESS
     assert rig.delete_offsets("g", [("t", [0])]) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
 
@@ -119,7 +119,7 @@ def test_offsets_of_nobody_are_deleted_pending_ones_too(rig):
     assert told == (E.NONE, [[E.NONE] * 4, [E.NONE]])
     assert tombstones(rig) == [[("t", 0), ("t", 2)]]
     rig.mark(7)
-    assert offsets(rig) == {("t", 1): 42} and "g" in rig.store.entries
+    assert offsets(rig) == {("t", 1): 42} and "g" in rig.store.groups
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_tombstones_of_a_long_name_come_in_batches_that_a_log_takes(rig):
     commit(rig, *(ROW._replace(partition=index) for index in range(20)), caller=Caller(name))
     assert rig.delete_group(name) is E.NONE
     assert [len(keys) for keys in tombstones(rig, name)] == [4, 4, 4, 4, 4, 1]
-    assert not rig.store.entries
+    assert not rig.store.groups
 
 
 # --- with time --------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_offsets_of_nobody_expire_by_their_own_age(rig):
     rig.clock.advance(LOOK_MS)
     assert tombstones(rig) == [[("t", 0)], [("t", 1)], [()]]
     rig.restart()
-    assert not rig.store.entries
+    assert not rig.store.groups
 
 
 def test_an_age_is_the_same_after_a_restart(rig):
@@ -192,7 +192,7 @@ def test_an_offset_with_a_time_of_its_own_expires_then(rig):
     rig.clock.advance(2 * RETENTION_MS - LOOK_MS - 1)
     assert offsets(rig) == {("t", 1): 42}
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.entries
+    assert not rig.store.groups
 
 
 def test_offsets_of_members_that_are_gone_are_as_old_as_the_empty_group(rig):
@@ -204,7 +204,7 @@ def test_offsets_of_members_that_are_gone_are_as_old_as_the_empty_group(rig):
     rig.restart()
     assert offsets(rig) == {("t", 0): 42}
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.entries
+    assert not rig.store.groups
 
 
 def test_an_open_transaction_keeps_its_offset_and_the_group(rig):
@@ -214,13 +214,13 @@ def test_an_open_transaction_keeps_its_offset_and_the_group(rig):
     assert offsets(rig) == {("t", 0): 42} and tombstones(rig) == [[("t", 1)]]
     rig.mark(7, commit=False)
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.entries
+    assert not rig.store.groups
 
 
 def test_an_open_transaction_keeps_a_group_that_nobody_else_knows(rig):
     commit(rig, producer=PRODUCER)
     rig.clock.advance(2 * RETENTION_MS)
-    assert set(rig.store.entries) == {"g"} and tombstones(rig) == []
+    assert set(rig.store.groups) == {"g"} and tombstones(rig) == []
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_in_a_rebalance_nothing_expires(rig):
     caller = member(rig, "t")
     commit(rig, ROW._replace(topic="u", expire_ms=1), caller=caller)
     rig.join(protocols=(("range", subscription("t")),), rebalance_ms=10**8, session_ms=10**9)
-    assert rig.group().state is GroupState.PREPARING_REBALANCE
+    assert rig.group().state is ClassicGroupState.PREPARING_REBALANCE
     rig.clock.advance(LOOK_MS)
     assert offsets(rig) == {("u", 0): 42}
 
@@ -252,7 +252,7 @@ def test_a_group_that_somebody_joins_in_between_does_not_expire(rig, monkeypatch
     slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
     rig.clock.ms += RETENTION_MS
-    ended = rig.begin(rig.groups.removal.expire())
+    ended = rig.begin(rig.groups.expiration.expire())
     rig.join(protocols=(("range", subscription("t")),))
     rig.clock.settle()
     assert ended == [None] and offsets(rig) == {("t", 1): 42}
@@ -260,46 +260,46 @@ def test_a_group_that_somebody_joins_in_between_does_not_expire(rig, monkeypatch
 
 def slow(monkeypatch):
     """Every key is a share of its own."""
-    monkeypatch.setattr(removal, "BATCH_US", SHARE_US)
-    monkeypatch.setattr(removal, "ROW_US", SHARE_US)
-    monkeypatch.setattr(removal, "KEYS_AT_ONCE", 1)
+    monkeypatch.setattr(offset_expiration, "BATCH_US", SHARE_US)
+    monkeypatch.setattr(offset_expiration, "ROW_US", SHARE_US)
+    monkeypatch.setattr(offset_expiration, "KEYS_AT_ONCE", 1)
 
 
 def test_a_group_that_is_deleted_and_made_again_in_between_is_another(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
     rig.clock.ms += RETENTION_MS
-    ended = rig.begin(rig.groups.removal.expire())
-    value, rig.store.entries["g"].offsets = rig.group().value(), GroupOffsets()
+    ended = rig.begin(rig.groups.expiration.expire())
+    value, rig.store.groups["g"].offsets = rig.group().value(), GroupOffsets()
     for each in (None, value):
-        rig.groups._directory.change_group(rig.log_of().index, "g", each)
-    again = rig.store.entries["g"]
+        rig.groups._manager.change_group(rig.log_of().index, "g", each)
+    again = rig.store.groups["g"]
     rig.clock.settle()
-    assert ended == [None] and rig.store.entries["g"] is again
+    assert ended == [None] and rig.store.groups["g"] is again
 
 
 def test_a_group_that_is_being_deleted_is_nobodys(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
-    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
     assert not deleted and len(offsets_of(rig)) == 4
     busy = E.COORDINATOR_NOT_AVAILABLE
     assert rig.join()[0].error is rig.leave(("m", None))[0] is rig.groups.describe("g")[1] is busy
     assert rig.commits.commit(Caller("g"), [ROW]) == [busy]
-    assert rig.begin(rig.groups.removal.delete_group("g")) == [busy]
+    assert rig.begin(rig.groups.expiration.delete_group("g")) == [busy]
     rig.clock.settle()
-    assert deleted == [E.NONE] and not rig.store.entries
+    assert deleted == [E.NONE] and not rig.store.groups
     commit(rig)
 
 
 def offsets_of(rig):
-    return rig.store.entries["g"].offsets.known()[0]
+    return rig.store.groups["g"].offsets.known()[0]
 
 
 def test_a_group_that_the_log_keeps_from_being_deleted_to_its_end_stays(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
-    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
     rig.log_of().refuse = E.KAFKA_STORAGE_ERROR
     rig.clock.settle()
     rig.log_of().refuse = E.NONE
@@ -311,18 +311,18 @@ def test_a_group_that_the_log_keeps_from_being_deleted_to_its_end_stays(rig, mon
 def test_a_group_is_deleted_to_its_end_when_whoever_asked_hangs_up(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
-    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
     deleted.activity.discard()
     assert len(offsets_of(rig)) == 4
     rig.clock.settle()
-    assert not deleted and not rig.store.entries
-    assert not rig.restart().store.entries
+    assert not deleted and not rig.store.groups
+    assert not rig.restart().store.groups
 
 
 def test_a_bug_in_a_deletion_is_told_and_leaves_the_group_to_others(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
-    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
     with monkeypatch.context() as broken:
         broken.setattr(rig.log_of(), "append_own", None, raising=False)
         rig.clock.settle()
@@ -336,17 +336,17 @@ def test_a_marker_that_comes_while_a_group_is_deleted_brings_nothing_back(rig, m
     slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
     commit(rig, ROW._replace(partition=2), ROW._replace(partition=0, offset=43), producer=PRODUCER)
-    deleted = rig.begin(rig.groups.removal.delete_group("g"))
+    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
     rig.mark(7)
     rig.clock.settle()
-    assert deleted == [E.NONE] and not rig.store.entries
-    assert not rig.restart().store.entries
+    assert deleted == [E.NONE] and not rig.store.groups
+    assert not rig.restart().store.groups
 
 
 @pytest.mark.parametrize("work", ["expire", "forget", "load", "delete"])
 def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
     slow(monkeypatch)
-    monkeypatch.setattr(directory, "BATCH_US", SHARE_US)
+    monkeypatch.setattr(metadata_manager, "BATCH_US", SHARE_US)
     for index in range(5):
         commit(rig, ROW._replace(partition=index))
     if work == "load":
@@ -355,14 +355,14 @@ def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
     elif work == "forget":
         rig.turns.event(lambda: rig.cluster.on_topic_deleted[0](SimpleNamespace(name="t")))
     elif work == "delete":
-        rig.begin(rig.groups.removal.delete_group("g")).activity.discard()
+        rig.begin(rig.groups.expiration.delete_group("g")).activity.discard()
     else:
         rig.clock.ms += RETENTION_MS
         rig.turns.event(rig.groups._start_cleaning)
-    before = len(rig.log_of().batches), len(rig.store.entries)
+    before = len(rig.log_of().batches), len(rig.store.groups)
     rig.turns.event(rig.groups.stop)
     rig.clock.advance(10 * LOOK_MS)
-    assert (len(rig.log_of().batches), len(rig.store.entries)) == before
+    assert (len(rig.log_of().batches), len(rig.store.groups)) == before
 
 
 # --- what breaks ------------------------------------------------------------------------------------------------------
@@ -374,20 +374,20 @@ def test_a_partition_that_breaks_does_not_keep_the_others_from_expiring(rig, cap
     assert rig.log_of("g") is not rig.log_of("h")
     rig.log_of("g").append_own = None
     rig.clock.advance(RETENTION_MS)
-    assert set(rig.store.entries) == {"g"} and "failed; it is tried again" in caplog.text
+    assert set(rig.store.groups) == {"g"} and "failed; it is tried again" in caplog.text
     del rig.log_of("g").append_own
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.entries
+    assert not rig.store.groups
 
 
 def test_a_look_that_fails_is_not_the_last_one(rig, monkeypatch, caplog):
     commit(rig)
     with monkeypatch.context() as broken:
-        broken.setattr(rig.store, "entries", None)
+        broken.setattr(rig.store, "groups", None)
         rig.clock.advance(RETENTION_MS)
     assert "the next one comes as planned" in caplog.text
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.entries
+    assert not rig.store.groups
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("a bug")])
@@ -404,7 +404,7 @@ def test_a_partition_that_cannot_be_loaded_does_not_keep_the_others_loading(rig,
     assert fetch(rig.commits, "g", None, False)[0] is E.NOT_COORDINATOR
     assert offsets(rig, "h") == {("t", 0): 42}
     rig.clock.advance(2 * RETENTION_MS)
-    assert not rig.store.entries
+    assert not rig.store.groups
 
 
 # --- clocks that are set ----------------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def test_a_group_that_empties_after_a_suspend_keeps_its_offsets_as_long_as_any(r
     rig.clock.advance(RETENTION_MS - 1)
     assert offsets(rig) == {("t", 0): 42}
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.entries
+    assert not rig.store.groups
 
 
 def test_a_clock_that_is_set_ahead_and_back_expires_nothing(rig):

@@ -19,12 +19,12 @@ from itertools import islice
 from typing import Final
 
 from ottla.broker.costs import BATCH_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
-from ottla.broker.group.directory import GroupDirectory
-from ottla.broker.group.log import Replayed, client_error, offsets_batch
-from ottla.broker.group.machine import Group
+from ottla.broker.group.classic_group import ClassicGroup
+from ottla.broker.group.log import CoordinatorRecord, client_error, offsets_batch
+from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets, Key
-from ottla.broker.group.states import GroupState
-from ottla.broker.group.store import Entry
+from ottla.broker.group.states import ClassicGroupState
+from ottla.broker.group.store import GroupMetadata
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Activity, Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
@@ -43,11 +43,11 @@ COVERED_MS: Final = 1_000.0
 UNKNOWN_MS: Final = -1
 
 
-class Removal:
+class OffsetExpiration:
     """What removes groups and offsets of one broker. `retention_ms` is that of offsets without a time of their own."""
 
-    def __init__(self, directory: GroupDirectory, turns: Turns, clock: Clock, retention_ms: int) -> None:
-        self._directory = directory
+    def __init__(self, manager: GroupMetadataManager, turns: Turns, clock: Clock, retention_ms: int) -> None:
+        self._manager = manager
         self._turns = turns
         self._clock = clock
         self._retention_ms = retention_ms
@@ -56,7 +56,7 @@ class Removal:
         # means a new topic of the same name.
         self._gone: dict[str, Mapping[int, int]] = {}
         # Their offsets that wait for open transactions: of each group, with those ends by topic.
-        self._covered: list[tuple[Entry, list[Key], Mapping[str, int]]] = []
+        self._covered: list[tuple[GroupMetadata, list[Key], Mapping[str, int]]] = []
         self._forgetting = False
         self._walk: Activity[None] | None = None
         self._again: Timer | None = None
@@ -75,35 +75,35 @@ class Removal:
 
         It goes on when the request is discarded: with half of its offsets a group would be read wrong.
         """
-        entry, error = self._directory.find(group_id)
+        metadata, error = self._manager.find(group_id)
         if error:
             return error
-        if entry is None:
+        if metadata is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if entry.group.state is not GroupState.EMPTY:
+        if metadata.group.state is not ClassicGroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        offsets = entry.offsets
+        offsets = metadata.offsets
         if offsets.at_most <= _keys_at_once(group_id):
-            error = self._bury(entry, {key: None for key in offsets.places() if key in offsets})
-            return error or self._directory.change_group(entry.index, group_id, None)
-        return await self._apart(group_id, self._delete_in_portions(entry))
+            error = self._bury(metadata, {key: None for key in offsets.places() if key in offsets})
+            return error or self._manager.change_group(metadata.index, group_id, None)
+        return await self._apart(group_id, self._delete_in_portions(metadata))
 
-    async def _delete_in_portions(self, entry: Entry) -> ErrorCode:
-        group_id = entry.group.group_id
-        entry.ending = True
+    async def _delete_in_portions(self, metadata: GroupMetadata) -> ErrorCode:
+        group_id = metadata.group.group_id
+        metadata.ending = True
         try:
             while True:
-                await self._directory.settle()
-                if not entry.offsets.at_most:
+                await self._manager.settle()
+                if not metadata.offsets.at_most:
                     break
-                for some in self._portions(group_id, entry.offsets.places()):
-                    error = self._bury(entry, [key for key in some if key in entry.offsets])
+                for some in self._portions(group_id, metadata.offsets.places()):
+                    error = self._bury(metadata, [key for key in some if key in metadata.offsets])
                     if error:
                         return error
                     await self._turns.share()
-            return self._directory.change_group(entry.index, group_id, None)
+            return self._manager.change_group(metadata.index, group_id, None)
         finally:  # it is gone, or it is not deleted after all
-            entry.ending = False
+            metadata.ending = False
 
     async def _apart(self, group_id: str, work: Handler[ErrorCode]) -> ErrorCode:
         """Wait for work that does not end with whoever waits for it."""
@@ -137,14 +137,14 @@ class Removal:
         asked = [*dict.fromkeys((topic, index) for topic, indexes in topics for index in indexes)]
         subscribed: set[str] = set()
         for some in [*self._portions(group_id, asked)] or [()]:
-            entry, error = await self._ready_group(group_id)
-            if entry is None or error:
+            metadata, error = await self._ready_group(group_id)
+            if metadata is None or error:
                 return error or ErrorCode.GROUP_ID_NOT_FOUND, []
-            group = entry.group
-            if group.state is not GroupState.EMPTY and not group.is_of_consumers:
+            group = metadata.group
+            if group.state is not ClassicGroupState.EMPTY and not group.is_of_consumers:
                 return ErrorCode.NON_EMPTY_GROUP, []
             subscribed.update(topic for topic, _index in some if group.is_subscribed(topic))
-            error = self._bury(entry, [key for key in some if key[0] not in subscribed and key in entry.offsets])
+            error = self._bury(metadata, [key for key in some if key[0] not in subscribed and key in metadata.offsets])
             if error:
                 return error, []
             await self._turns.share()
@@ -155,50 +155,50 @@ class Removal:
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted: the end of its offsets in every group, pending ones too, by and by."""
-        self._gone[topic] = self._directory.ends()
+        self._gone[topic] = self._manager.ends()
         self._forget()
 
     async def expire(self) -> None:
         """Look at every group once. A partition that breaks is left for the next look, the others go on."""
         broken: set[int] = set()
-        for entry in [*self._directory.store.entries.values()]:
-            if entry.index in broken:
+        for metadata in [*self._manager.store.groups.values()]:
+            if metadata.index in broken:
                 continue
             try:
-                await self._expire_group(entry)
+                await self._expire_group(metadata)
             except Exception:
-                log.exception("The look for expired offsets in partition %d failed; it is tried again", entry.index)
-                broken.add(entry.index)
+                log.exception("The look for expired offsets in partition %d failed; it is tried again", metadata.index)
+                broken.add(metadata.index)
             await self._turns.share()
 
     # -- expiry ---------------------------------------------------------------------------------------------------
 
-    async def _expire_group(self, entry: Entry) -> None:
+    async def _expire_group(self, metadata: GroupMetadata) -> None:
         self._turns.charge(ROW_US)
-        for some in self._portions(entry.group.group_id, entry.offsets.places()):
-            if not await self._may_expire(entry):
+        for some in self._portions(metadata.group.group_id, metadata.offsets.places()):
+            if not await self._may_expire(metadata):
                 return
             now_ms = self._clock.now_ms()
-            offsets, group = entry.offsets, entry.group
-            if self._bury(entry, [place for place in some if self._is_expired(group, offsets, place, now_ms)]):
+            offsets, group = metadata.offsets, metadata.group
+            if self._bury(metadata, [place for place in some if self._is_expired(group, offsets, place, now_ms)]):
                 return
             await self._turns.share()
-        await self._directory.settle()
-        if self._is_there(entry) and entry.group.state is GroupState.EMPTY and entry.offsets.is_empty:
+        await self._manager.settle()
+        if self._is_there(metadata) and metadata.group.state is ClassicGroupState.EMPTY and metadata.offsets.is_empty:
             self._turns.charge(BATCH_US + STATE_RECORD_US)
-            self._directory.change_group(entry.index, entry.group.group_id, None)
+            self._manager.change_group(metadata.index, metadata.group.group_id, None)
 
-    async def _may_expire(self, entry: Entry) -> bool:
+    async def _may_expire(self, metadata: GroupMetadata) -> bool:
         """Nobody's and no member's offsets, or those that consumers of whom we can tell do not read any more."""
-        await self._read_subscriptions(entry)
-        group = entry.group
-        if not self._is_there(entry):
+        await self._read_subscriptions(metadata)
+        group = metadata.group
+        if not self._is_there(metadata):
             return False
-        if group.protocol_type is None or group.state is GroupState.EMPTY:
+        if group.protocol_type is None or group.state is ClassicGroupState.EMPTY:
             return True
-        return group.state is GroupState.STABLE and group.is_of_consumers and group.subscribed is not None
+        return group.state is ClassicGroupState.STABLE and group.is_of_consumers and group.subscribed is not None
 
-    def _is_expired(self, group: Group, offsets: GroupOffsets, place: Key, now_ms: int) -> bool:
+    def _is_expired(self, group: ClassicGroup, offsets: GroupOffsets, place: Key, now_ms: int) -> bool:
         committed = offsets.get(place)
         if committed is None or offsets.is_unstable(place) or group.is_subscribed(place[0]):
             return False
@@ -206,7 +206,7 @@ class Removal:
         if value.expire_ms != UNKNOWN_MS:
             return now_ms >= value.expire_ms
         since_ms = value.commit_ms
-        if group.protocol_type is not None and group.state is GroupState.EMPTY and group.state_timestamp_ms >= 0:
+        if group.protocol_type is not None and group.state is ClassicGroupState.EMPTY and group.state_timestamp_ms >= 0:
             since_ms = group.state_timestamp_ms
         return now_ms - since_ms >= self._retention_ms
 
@@ -220,43 +220,43 @@ class Removal:
     async def _forget_topics(self) -> None:
         """One walk over the groups for all topics that are gone by now; those that go meanwhile get another."""
         covered, self._covered = self._covered, []
-        for entry, keys, ends in covered:
-            await self._forget_keys(entry, keys, ends)
+        for metadata, keys, ends in covered:
+            await self._forget_keys(metadata, keys, ends)
         while self._gone:
             gone, self._gone = self._gone, {}
             refused: set[int] = set()
-            for entry in [*self._directory.store.entries.values()]:
-                keys = await self._keys_of_topics(entry, gone)
-                ends = {topic: of_logs.get(entry.index, 0) for topic, of_logs in gone.items()} if keys else {}
-                if entry.index not in refused and not await self._forget_keys(entry, keys, ends):
-                    refused.add(entry.index)
+            for metadata in [*self._manager.store.groups.values()]:
+                keys = await self._keys_of_topics(metadata, gone)
+                ends = {topic: of_logs.get(metadata.index, 0) for topic, of_logs in gone.items()} if keys else {}
+                if metadata.index not in refused and not await self._forget_keys(metadata, keys, ends):
+                    refused.add(metadata.index)
                 await self._turns.share()
 
-    async def _keys_of_topics(self, entry: Entry, topics: Container[str]) -> list[Key]:
+    async def _keys_of_topics(self, metadata: GroupMetadata, topics: Container[str]) -> list[Key]:
         self._turns.charge(ROW_US)
         found: list[Key] = []
-        for some in _chunks(entry.offsets.places(), NAMES_AT_ONCE):
+        for some in _chunks(metadata.offsets.places(), NAMES_AT_ONCE):
             self._turns.charge(PLACE_US * len(some))
             found += [key for key in some if key[0] in topics]
             await self._turns.share()
         return found
 
-    async def _forget_keys(self, entry: Entry, keys: Sequence[Key], ends: Mapping[str, int]) -> bool:
-        """What was said of the keys before these ends of the log, by topic; False when the log refuses."""
+    async def _forget_keys(self, metadata: GroupMetadata, keys: Sequence[Key], ends: Mapping[str, int]) -> bool:
+        """Remove what was committed for the keys before these ends of the log, by topic; False when the log refuses."""
         covered: list[Key] = []
-        for some in self._portions(entry.group.group_id, keys):
-            if not self._is_there(entry) or entry.index in self._directory.loading:
+        for some in self._portions(metadata.group.group_id, keys):
+            if not self._is_there(metadata) or metadata.index in self._manager.loading:
                 return True
             self._turns.charge(ROW_US * len(some))
-            older = {key: entry.offsets.is_older(key, ends[key[0]]) for key in some}
+            older = {key: metadata.offsets.is_older(key, ends[key[0]]) for key in some}
             covered += [key for key, is_older in older.items() if is_older is None]
-            error = self._bury(entry, [key for key, is_older in older.items() if is_older])
+            error = self._bury(metadata, [key for key, is_older in older.items() if is_older])
             if error:
-                log.error("Offsets of deleted topics stay in partition %d: %s", entry.index, error.name)
+                log.error("Offsets of deleted topics stay in partition %d: %s", metadata.index, error.name)
                 return False
             await self._turns.share()
         if covered:
-            self._covered.append((entry, covered, ends))
+            self._covered.append((metadata, covered, ends))
         return True
 
     def _forgot(self, _result: None) -> None:
@@ -278,40 +278,40 @@ class Removal:
         """The keys, as many at a time as go into one batch."""
         return _chunks(keys, _keys_at_once(group_id))
 
-    def _bury(self, entry: Entry, keys: Iterable[Key]) -> ErrorCode:
+    def _bury(self, metadata: GroupMetadata, keys: Iterable[Key]) -> ErrorCode:
         """Log tombstones of some offsets of a group in one batch, and apply them."""
-        rows = [(OffsetKey(entry.group.group_id, *key), None) for key in keys]
+        rows = [(OffsetKey(metadata.group.group_id, *key), None) for key in keys]
         if not rows:
             self._turns.charge(ROW_US)
             return ErrorCode.NONE
         wall_ms = self._clock.now_ms()
         batch = offsets_batch(rows, wall_ms, None)
         self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
-        result = self._directory.partition(entry.index).append_own(batch)
+        result = self._manager.partition(metadata.index).append_own(batch)
         if result.error:
             return client_error(result.error)
         for delta, (key, _) in enumerate(rows):
-            said = Replayed(-1, result.base_offset + delta, key, None)
-            self._directory.store.apply(entry.index, said, wall_ms)
+            record = CoordinatorRecord(-1, result.base_offset + delta, key, None)
+            self._manager.store.apply(metadata.index, record, wall_ms)
         return ErrorCode.NONE
 
-    async def _ready_group(self, group_id: str) -> tuple[Entry | None, ErrorCode]:
+    async def _ready_group(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
         """The group, with what its members read; read on if it changes in between."""
-        entry, error = self._directory.find(group_id)
-        while entry is not None and not error and not entry.group.knows_subscriptions:
-            await self._read_subscriptions(entry)
-            entry, error = self._directory.find(group_id)
-        return entry, error
+        metadata, error = self._manager.find(group_id)
+        while metadata is not None and not error and not metadata.group.knows_subscriptions:
+            await self._read_subscriptions(metadata)
+            metadata, error = self._manager.find(group_id)
+        return metadata, error
 
-    async def _read_subscriptions(self, entry: Entry) -> None:
-        while not entry.group.knows_subscriptions:
-            entry.group.read_subscriptions(NAMES_AT_ONCE)
+    async def _read_subscriptions(self, metadata: GroupMetadata) -> None:
+        while not metadata.group.knows_subscriptions:
+            metadata.group.read_subscriptions(NAMES_AT_ONCE)
             self._turns.charge(NAMES_AT_ONCE * PLACE_US)
             await self._turns.share()
 
-    def _is_there(self, entry: Entry) -> bool:
+    def _is_there(self, metadata: GroupMetadata) -> bool:
         """Whether the group was not removed meanwhile, and its partition can be asked."""
-        return self._directory.find(entry.group.group_id) == (entry, ErrorCode.NONE)
+        return self._manager.find(metadata.group.group_id) == (metadata, ErrorCode.NONE)
 
 
 def _keys_at_once(group_id: str) -> int:
