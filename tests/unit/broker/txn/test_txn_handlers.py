@@ -290,7 +290,7 @@ def test_describe_producers(rig, ask):
         last_sequence=11,
         last_timestamp_ms=1234,
         coordinator_epoch=2,
-        transaction_start=77,
+        current_txn_first_offset=77,
     )
     partitions = {
         ("foo", 0): SimpleNamespace(offline=None, producers=lambda: iter([known])),
@@ -318,7 +318,7 @@ def partition_of(count):
             last_sequence=-1,
             last_timestamp_ms=number,
             coordinator_epoch=-1,
-            transaction_start=2**40 + number,
+            current_txn_first_offset=2**40 + number,
         )
         for number in range(count)
     ]
