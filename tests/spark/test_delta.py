@@ -1,5 +1,7 @@
 """Delta tables of an audit and of an export, as delta-rs reads them; and what is said without it."""
 
+import importlib.util
+
 import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
@@ -78,9 +80,15 @@ def test_an_export_that_fails_is_no_delta_table(write_log, tmp_path, capsys):
     assert not list((tmp_path / "records").rglob("*"))
 
 
+def find_deltalake(monkeypatch, found):
+    """The other libraries are looked for as ever, and what was found is remembered."""
+    look = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found if name == "deltalake" else look(name))
+
+
 def test_without_deltalake_the_extra_is_named_before_anything_is_written(write_log, tmp_path, monkeypatch, capsys):
     write_log().data(1)
-    monkeypatch.setattr(delta.importlib.util, "find_spec", lambda name: None)
+    find_deltalake(monkeypatch, None)
     output = tmp_path / "out"
     assert audit.main([str(write_log.root), "--output", str(output), "--output-format", "delta"]) == 2
     assert export.main([str(write_log.root), str(output), "--format", "delta"]) == 2
@@ -98,7 +106,7 @@ def test_without_deltalake_the_extra_is_named_before_anything_is_written(write_l
 )
 def test_stores_that_delta_tables_are_not_written_to_are_told(write_log, monkeypatch, capsys, uri, said):
     write_log().data(1)
-    monkeypatch.setattr(delta.importlib.util, "find_spec", lambda name: object())
+    find_deltalake(monkeypatch, object())
     assert audit.main([str(write_log.root), "--output", uri, "--output-format", "delta"]) == 2
     assert said in capsys.readouterr().err
 
