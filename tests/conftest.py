@@ -1,4 +1,7 @@
-"""Marks and what they need. A test that cannot run here is skipped with its reason, never passed over in silence."""
+"""Marks and what they need, tests that share something, and what is said of those that did not run.
+
+A test that nobody asked for is deselected. One that cannot run here is skipped, and the summary says what was lacking.
+"""
 
 import functools
 import importlib.util
@@ -6,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 
 import pytest
 
@@ -14,11 +18,13 @@ MARKS = {
     "maven": "needs Java and Maven, which fetches Apache Kafka",
     "spark": "runs PySpark, which needs Java",
     "conformance": "plays the scenario against Apache Kafka too; runs when OTTLA_CONFORMANCE=1",
-    "slow": "takes more than a few seconds; OTTLA_FAST=1 leaves it out",
+    "slow": "takes more than a few seconds; OTTLA_FAST=1, so `make test`, leaves it out",
 }
+LEFT_OUT = pytest.StashKey[Counter]()
 
 
 def pytest_configure(config):
+    config.stash[LEFT_OUT] = Counter()
     for mark, meaning in MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
 
@@ -45,24 +51,43 @@ def spark_lacks():
     return java_lacks() or ("" if importlib.util.find_spec("pyspark") else "pyspark is not installed")
 
 
-def conformance_lacks():
-    return maven_lacks() if os.environ.get("OTTLA_CONFORMANCE") == "1" else "set OTTLA_CONFORMANCE=1 to run it"
-
-
-def slow_lacks():
-    return "OTTLA_FAST=1 leaves slow tests out" if os.environ.get("OTTLA_FAST") == "1" else ""
-
-
-LACKS = {
-    "java": java_lacks,
-    "maven": maven_lacks,
-    "spark": spark_lacks,
-    "conformance": conformance_lacks,
-    "slow": slow_lacks,
-}
+LACKS = {"java": java_lacks, "maven": maven_lacks, "spark": spark_lacks, "conformance": maven_lacks}
 
 
 def pytest_runtest_setup(item):
     for mark, lacks in LACKS.items():
         if item.get_closest_marker(mark) and (reason := lacks()):
-            pytest.skip(f"{mark}: {reason}")
+            pytest.skip(reason)
+
+
+def not_asked_for(item):
+    """What the summary says of a test that nobody asked for, or an empty string."""
+    if item.get_closest_marker("conformance") and os.environ.get("OTTLA_CONFORMANCE") != "1":
+        return "compared with Apache Kafka: `make conformance` runs them, and so does OTTLA_CONFORMANCE=1"
+    if item.get_closest_marker("slow") and os.environ.get("OTTLA_FAST") == "1":
+        return "slow: CI runs them, and so does whoever does not set OTTLA_FAST=1"
+    return ""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """First of all: what follows sees only what will run."""
+    reasons = [not_asked_for(item) for item in items]
+    config.stash[LEFT_OUT].update(filter(None, reasons))
+    if any(reasons):
+        config.hook.pytest_deselected(items=[item for item, reason in zip(items, reasons, strict=True) if reason])
+        items[:] = [item for item, reason in zip(items, reasons, strict=True) if not reason]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    lacking = Counter()
+    for report in terminalreporter.stats.get("skipped", ()):
+        *_, reason = report.longrepr
+        what = "file" if isinstance(report, pytest.CollectReport) else "test"
+        lacking[what, reason.removeprefix("Skipped: ")] += 1
+    if lacking:
+        terminalreporter.section("skipped for what this machine or a client lacks")
+    for (what, reason), count in lacking.most_common():
+        terminalreporter.write_line(f"{count:5} {what}{'s' if count > 1 else ''}: {reason}")
+    for reason, count in config.stash[LEFT_OUT].most_common():
+        terminalreporter.write_line(f"Not asked for: {count:,} tests {reason}.")

@@ -4,8 +4,6 @@ Kafka's answers are recorded, so that Ottla is held against them without Java. W
 and must answer as recorded.
 """
 
-import os
-
 import pytest
 from differential.kept import REUSED_AT_LEVEL_2, kept_at
 from differential.library import LEVELS, recording, scripts
@@ -34,8 +32,6 @@ def _plays(item, target, level):
     callspec = getattr(item, "callspec", None)
     if item.path.name != "test_differential.py" or not callspec:
         return False
-    if item.get_closest_marker("conformance") and os.environ.get("OTTLA_CONFORMANCE") != "1":
-        return False  # it will be skipped
     return callspec.params.get("target") == target and callspec.params.get("level") == level
 
 
