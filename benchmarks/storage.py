@@ -27,9 +27,9 @@ import raw  # noqa: E402
 from figures import Figures, Row, machine, show  # noqa: E402
 from transactions import medians_ms, watched  # noqa: E402
 
-from ottla.broker.log.ahead import Job, recover_ahead  # noqa: E402
 from ottla.broker.log.loaded import LoadedLog  # noqa: E402
 from ottla.broker.log.log_segments import LogSegments  # noqa: E402
+from ottla.broker.log.parallel_recovery import LogToRecover, recover_in_processes  # noqa: E402
 from ottla.broker.log.recovery import Start, load_log, new_log  # noqa: E402
 from ottla.broker.log.settings import PartitionSettings  # noqa: E402
 from ottla.broker.ports.disk import RealDisk  # noqa: E402
@@ -137,13 +137,13 @@ def recovery(rounds: int) -> Figures:
 def side_by_side(root: Path, size_bytes: int, value_bytes: int, rounds: int) -> float:
     """GiB/s of the recovery of one log for each processor."""
     start = Start(0, 0, False, False, NOW_MS, 86_400_000)
-    jobs = [Job(str(root / f"beside-{number}"), SETTINGS, start, size_bytes) for number in range(processors())]
+    jobs = [LogToRecover(str(root / f"beside-{number}"), SETTINGS, start, size_bytes) for number in range(processors())]
     for job in jobs:
         write_segment(Path(job.directory), size_bytes, value_bytes)
     best_s = float("inf")
     for _ in range(rounds):
         began = time.perf_counter()
-        found = recover_ahead(RealDisk(), jobs)
+        found = recover_in_processes(RealDisk(), jobs)
         best_s = min(best_s, time.perf_counter() - began)
         if len(found) < len(jobs):
             raise SystemExit("not every log was recovered")

@@ -56,7 +56,7 @@ LOG_LINE_US: Final = 20.0
 CHANGED_AT_ONCE: Final = 50
 """Topics or other resources of one request. What one sync covers is applied in one step: some 15 us for a topic that
 comes or goes, `CONFIGURE_US` at most for one that gets other configs."""
-BURY_US: Final = 50.0
+RENAME_US: Final = 50.0
 CONFIG_US: Final = 5.0
 """One config of a resource that is encoded."""
 APPLY_US: Final = 1.0
@@ -78,11 +78,11 @@ class Partitions(Protocol):
     def configure(self, topic: Topic) -> None:
         """Let a topic's logs act on its configs."""
 
-    def bury(self, topic: Topic, index: int) -> list[str]:
-        """Close the log of a partition that was detached and take its directory away; where it is now, if anywhere."""
+    def rename_for_deletion(self, topic: Topic, index: int) -> list[str]:
+        """Close the log of a partition that was detached and rename its directory; where it is now, if anywhere."""
 
-    def remove_later(self, paths: Sequence[str]) -> None:
-        """Remove what was buried after `file.delete.delay.ms`."""
+    def delete_later(self, paths: Sequence[str]) -> None:
+        """Delete what was renamed for that, after `file.delete.delay.ms`."""
 
 
 class Controller:
@@ -255,21 +255,21 @@ class Controller:
 
     async def _remove(self, topic: Topic, indexes: Iterator[int], claim: Claim) -> None:
         """What follows the deletion of a topic; its name is kept until then."""
-        buried: list[str] = []
+        renamed: list[str] = []
         for index in indexes:
-            buried += self._partitions.bury(topic, index)
-            self.turns.charge(BURY_US)
+            renamed += self._partitions.rename_for_deletion(topic, index)
+            self.turns.charge(RENAME_US)
             await self.turns.share()
-        self._partitions.remove_later(buried)
+        self._partitions.delete_later(renamed)
         self._removing.pop(topic.topic_id, None)
         await claim.wait
         self._claims.release(claim)
 
     def stop(self) -> None:
-        """Take the directories of deleted topics away that are left; the next start removes them."""
+        """Rename the directories of deleted topics that are left; the next start deletes them."""
         for topic, indexes in self._removing.values():
             for index in indexes:
-                self._partitions.bury(topic, index)
+                self._partitions.rename_for_deletion(topic, index)
 
     async def alter_configs(self, changes: Sequence[ConfigRecord]) -> None:
         """Log configs with values that were checked; their resources are claimed. When it is durable, logs act on their

@@ -75,10 +75,10 @@ class PartitionStore(Protocol):
     def met(self, error: OSError) -> None:
         """IO failed in a step that may be tried again."""
 
-    def set_aside_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
+    def rename_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Take the directories of topics that do not exist out of the way, but for partitions that do."""
 
-    def recover_ahead(self, partitions: Iterable[tuple[str, int, bytes, PartitionSettings]]) -> None:
+    def recover_in_processes(self, partitions: Iterable[tuple[str, int, bytes, PartitionSettings]]) -> None:
         """After a crash: read the long logs of (topic, index, topic id, settings) side by side."""
 
     def open_partition(
@@ -92,7 +92,7 @@ class PartitionStore(Protocol):
     ) -> Partition:
         """Open or create one partition of this broker. Raises Shortage if it is `patient`."""
 
-    def read_ahead(self, topic: str, index: int, topic_id: bytes, settings: PartitionSettings) -> Iterator[float]:
+    def load_in_steps(self, topic: str, index: int, topic_id: bytes, settings: PartitionSettings) -> Iterator[float]:
         """What takes long of opening a partition, in steps; whatever is left of them `open_partition` takes."""
 
     def absent_partition(
@@ -103,11 +103,11 @@ class PartitionStore(Protocol):
     def sync(self, partition: Partition) -> None:
         """Put what a partition has appended on the device. Raises OSError."""
 
-    def bury_partition(self, topic: str, index: int) -> list[str]:
+    def rename_for_deletion(self, topic: str, index: int) -> list[str]:
         """Close one partition and rename its directory; the new path, or none where there is no directory."""
 
-    def remove_later(self, paths: Sequence[str]) -> None:
-        """Remove what was buried after `file.delete.delay.ms`."""
+    def delete_later(self, paths: Sequence[str]) -> None:
+        """Delete what was renamed for that, after `file.delete.delay.ms`."""
 
 
 class Cluster:
@@ -194,10 +194,10 @@ class Cluster:
         if self._log.began_empty and not self.image.topics:
             self._begin()
         else:
-            self._store.set_aside_strays({METADATA_TOPIC_ID, *self.image.topics_by_id}, self.has_partition)
+            self._store.rename_strays({METADATA_TOPIC_ID, *self.image.topics_by_id}, self.has_partition)
         self._find_absent()
         self._elect()
-        self._store.recover_ahead(self._logs_here())
+        self._store.recover_in_processes(self._logs_here())
         for topic in self.image.topics.values():
             self._partitions[topic.name] = [None] * topic.partition_count
             if not self._store.clean_start:
@@ -270,7 +270,7 @@ class Cluster:
     async def opened(self, topic: str, index: int) -> Partition | None:
         """`partition`, but opened in shares if it is not open yet: what it has to read may take seconds."""
         if self.is_unopened(topic, index):
-            await self._read_ahead(topic, index)
+            await self._load_in_steps(topic, index)
         return self.partition(topic, index)
 
     async def size_bytes(self, topic: str, index: int) -> int | None:
@@ -366,13 +366,13 @@ class Cluster:
             if partition is not None:
                 partition.settings = settings
 
-    def bury(self, topic: Topic, index: int) -> list[str]:
-        """Close the log of a partition that was detached and take its directory away; where it is, if anywhere."""
-        return self._store.bury_partition(topic.name, index)
+    def rename_for_deletion(self, topic: Topic, index: int) -> list[str]:
+        """Close the log of a partition that was detached and rename its directory; where it is, if anywhere."""
+        return self._store.rename_for_deletion(topic.name, index)
 
-    def remove_later(self, paths: Sequence[str]) -> None:
-        """Remove what was buried after `file.delete.delay.ms`."""
-        self._store.remove_later(paths)
+    def delete_later(self, paths: Sequence[str]) -> None:
+        """Delete what was renamed for that, after `file.delete.delay.ms`."""
+        self._store.delete_later(paths)
 
     # --- leaders --------------------------------------------------------------------------------------------------
 
@@ -432,7 +432,7 @@ class Cluster:
     async def _open_rest(self) -> None:
         for name in list(self.image.topics):
             for index in range(len(self._partitions.get(name, ()))):
-                await self._read_ahead(name, index)
+                await self._load_in_steps(name, index)
                 if self._open_if_there(name, index) and self._turns.over:
                     # Nobody waits for it: others have most of the time.
                     wait: Wait[None] = Wait(self._turns)
@@ -440,13 +440,13 @@ class Cluster:
                     await wait
                     await self._turns.share()
 
-    async def _read_ahead(self, name: str, index: int) -> None:
+    async def _load_in_steps(self, name: str, index: int) -> None:
         """Do in shares what takes long of opening a partition that is not open yet."""
         topic = self.image.topics.get(name)
         if topic is None or self._stopped or (name, index) in self._absent:
             return
         settings = self._settings_of(topic.configs)
-        for cost_us in self._store.read_ahead(name, index, topic.topic_id, settings):
+        for cost_us in self._store.load_in_steps(name, index, topic.topic_id, settings):
             self._turns.charge(cost_us)
             await self._turns.share()
 

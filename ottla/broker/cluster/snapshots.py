@@ -77,7 +77,7 @@ class SnapshotStore(Protocol):
 
     def remove_side_file(self, name: str) -> None: ...
 
-    def bury_side_file(self, name: str) -> None:
+    def delete_side_file_later(self, name: str) -> None:
         """Rename a file to a `.deleted` one, which goes after a while."""
 
     def met(self, error: OSError) -> None:
@@ -218,7 +218,7 @@ class MetadataSnapshots:
             partition.raise_log_start(following.end_offset)
             await self._delete_segments(partition)
             if partition.offline is None:
-                self._store.bury_side_file(self._path(oldest))
+                self._store.delete_side_file_later(self._path(oldest))
                 log.info("The snapshot %s of the metadata goes", snapshot_name(oldest))
 
     def _may_go(self, snapshot: SnapshotId, found: Sequence[SnapshotId]) -> bool:

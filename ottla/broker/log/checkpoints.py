@@ -106,13 +106,13 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     return topic, int(index)
 
 
-def set_aside_name(topic: str, index: int, identity: bytes, suffix: str) -> str:
+def name_with_suffix(topic: str, index: int, identity: bytes, suffix: str) -> str:
     """`<topic>-<index>.<32 hex>-<suffix>` (DELETE, STRAY), the topic cut to a name of at most 255 characters."""
     tail = f"-{index}.{identity.hex()}-{suffix}"
     return topic[: 255 - len(tail)] + tail
 
 
-def is_grave(name: str) -> bool:
+def is_delete_directory(name: str) -> bool:
     """Whether a directory was set aside to be removed."""
     return name.endswith(f"-{DELETE}")
 

@@ -33,7 +33,7 @@ from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.settings import MAX_INT64
-from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, rename_segment, set_aside
+from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, change_file_suffixes, rename_to_deleted
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk, Shortage
 from ottla.broker.ports.workers import LaterWorkers
@@ -305,14 +305,14 @@ class LogCleaner:
     # --- replacing ------------------------------------------------------------------------------------------------
 
     async def _swap(self, partition: Partition, group: list[LogSegment], output: "_Output") -> None:
-        rename_segment(self._disk, output.path, CLEANED, SWAP)
+        change_file_suffixes(self._disk, output.path, CLEANED, SWAP)
         try:
             await self._sync(partition, [partition.directory])
             self._check_there(partition, group)
         except _Interrupted:
             if partition.offline is None:
                 # The `.log` first: with it the others count as undecided.
-                rename_segment(self._disk, output.path, SWAP, CLEANED)
+                change_file_suffixes(self._disk, output.path, SWAP, CLEANED)
                 output.discard()
             raise
         deleted: list[str] = []
@@ -320,15 +320,15 @@ class LogCleaner:
             segment.close()
             # The state of producers at the beginning of a group is that at the beginning of what replaces it.
             path = segment.log_path.removesuffix(".log")
-            deleted += set_aside(self._disk, path, with_snapshot=segment is not group[0])
+            deleted += rename_to_deleted(self._disk, path, with_snapshot=segment is not group[0])
         # No file system has to keep the order of renames, and without the old files' the new ones' would do harm.
         try:
             self._disk.sync_dir(partition.directory)
         except Shortage as short:  # half of a swap is not to be tried again
             raise OSError(errno.EIO, f"{short}", partition.directory) from short
-        rename_segment(self._disk, output.path, SWAP, "")
+        change_file_suffixes(self._disk, output.path, SWAP, "")
         partition.replace_segments(group, output.segment(partition, group[-1].created_ms))
-        self._logs.graves.bury(deleted, partition.settings.file_delete_delay_ms)
+        self._logs.deleter.delete_later(deleted, partition.settings.file_delete_delay_ms)
 
     def _check_there(self, partition: Partition, group: Sequence[LogSegment]) -> None:
         if partition.offline is not None or not partition.segments.holds(group):

@@ -9,13 +9,20 @@ from logging import getLogger
 from typing import Final
 
 from ottla.broker.log import checkpoints
-from ottla.broker.log.ahead import LEAST_BYTES, Job, Recovered, bytes_to_scan, recover_ahead, take_over
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.checkpoints import TopicPartition
+from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.flusher import Flusher
-from ottla.broker.log.graves import Graves
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.openings import Openings
+from ottla.broker.log.parallel_recovery import (
+    LEAST_BYTES,
+    LogToRecover,
+    RecoveredLog,
+    adopt_recovered,
+    bytes_to_recover,
+    recover_in_processes,
+)
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.recovery import Start, load_log, load_steps, new_log
 from ottla.broker.log.settings import LogSettings, PartitionSettings
@@ -57,10 +64,10 @@ class LogManager:
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
         # By directory: what was recovered and is not opened yet.
-        self._recovered: dict[str, Recovered] = {}
+        self._recovered: dict[str, RecoveredLog] = {}
         self._openings = Openings()
         self._checkpoints = Checkpointer(disk, clock, turns, settings.directory, self._partitions, self.met)
-        self.graves = Graves(disk, clock, turns, self.fail)
+        self.deleter = FileDeleter(disk, clock, turns, self.fail)
 
     @property
     def flushing(self) -> bool:
@@ -100,9 +107,9 @@ class LogManager:
         if self.clean_start:
             disk.remove(marker)
             disk.sync_dir(self.directory)
-        graves = [self._path(name) for name in disk.list(self.directory) if checkpoints.is_grave(name)]
-        if graves:
-            self._clock.next_turn(lambda: self.graves.remove(graves))
+        left = [self._path(name) for name in disk.list(self.directory) if checkpoints.is_delete_directory(name)]
+        if left:
+            self._clock.next_turn(lambda: self.deleter.delete(left))
 
     def sync(self, partition: Partition) -> None:
         """Put what a partition has appended on the device; a failure takes the directory offline and is raised."""
@@ -158,13 +165,13 @@ class LogManager:
     def remove_side_file(self, name: str) -> None:
         self._disk.remove(self._path(name))
 
-    def bury_side_file(self, name: str) -> None:
+    def delete_side_file_later(self, name: str) -> None:
         """Rename a file to a `.deleted` one, which goes after `file.delete.delay.ms`."""
-        grave = self._path(name + DELETED)
-        self._disk.rename(self._path(name), grave)
-        self.remove_later((grave,))
+        renamed = self._path(name + DELETED)
+        self._disk.rename(self._path(name), renamed)
+        self.delete_later((renamed,))
 
-    def set_aside_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
+    def rename_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Rename partition directories of other topics: a deletion was logged, and the broker died before its files
         were moved. A directory that names no topic id is nobody's, and would become that of the next topic of its name
         (`LogManager.isStrayReplica`). As in Kafka they are kept.
@@ -177,12 +184,12 @@ class LogManager:
                 continue
             found_id = self.topic_id_on_disk(topic, index)
             if found_id not in known_ids and (found_id is not None or self.side_files(name)):
-                self._set_aside(topic, index, _DELETED if found_id else "names no topic")
+                self._rename_to_stray(topic, index, _DELETED if found_id else "names no topic")
                 self._checkpoints.forget((topic, index))
 
-    def _set_aside(self, topic: str, index: int, why: str = _DELETED) -> None:
+    def _rename_to_stray(self, topic: str, index: int, why: str = _DELETED) -> None:
         directory = self._path(f"{topic}-{index}")
-        stray = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), checkpoints.STRAY))
+        stray = self._path(checkpoints.name_with_suffix(topic, index, self._disk.random_id(), checkpoints.STRAY))
         _log.warning("%s %s; it is kept as %s", directory, why, stray)
         self._disk.rename(directory, stray)
 
@@ -310,13 +317,13 @@ class LogManager:
                 if found_id is None:
                     self._write_topic_id(directory, topic_id)
                 return self._load(key, directory, settings, now_ms)
-            self._set_aside(topic, index)
+            self._rename_to_stray(topic, index)
             self._checkpoints.forget_on_disk(key)
             self._disk.make_dir(directory)
         self._write_topic_id(directory, topic_id)
         return new_log(self._disk, directory, settings, 0, now_ms)
 
-    def recover_ahead(self, partitions: Iterable[tuple[str, int, bytes, PartitionSettings]]) -> None:
+    def recover_in_processes(self, partitions: Iterable[tuple[str, int, bytes, PartitionSettings]]) -> None:
         """After a crash: read the long logs of (topic, index, topic id, settings) now, several side by side.
 
         What cannot be done here is done when the partition is opened.
@@ -330,14 +337,14 @@ class LogManager:
                 if (topic, index) in self._partitions:
                     continue
                 directory, start = self._path(f"{topic}-{index}"), self._start_of((topic, index), settings, now_ms)
-                size_bytes = bytes_to_scan(self._disk, directory, start.recovery_point)
+                size_bytes = bytes_to_recover(self._disk, directory, start.recovery_point)
                 if size_bytes >= LEAST_BYTES and self.topic_id_on_disk(topic, index) == topic_id:
-                    jobs.append(Job(directory, settings, start, size_bytes))
-            self._recovered = recover_ahead(self._disk, jobs)
+                    jobs.append(LogToRecover(directory, settings, start, size_bytes))
+            self._recovered = recover_in_processes(self._disk, jobs)
         except OSError as error:
             self.met(error)
 
-    def read_ahead(self, topic: str, index: int, topic_id: bytes, settings: PartitionSettings) -> Iterator[float]:
+    def load_in_steps(self, topic: str, index: int, topic_id: bytes, settings: PartitionSettings) -> Iterator[float]:
         """What takes long of `open_partition`, in steps, for who need not have the partition at once."""
         key, directory = (topic, index), self._path(f"{topic}-{index}")
         if self.offline is not None or not self.clean_start or key in self._partitions:
@@ -356,7 +363,7 @@ class LogManager:
             return begun
         found = self._recovered.pop(directory, None)
         if found is not None:
-            return take_over(self._disk, directory, settings, found, now_ms)
+            return adopt_recovered(self._disk, directory, settings, found, now_ms)
         return load_log(self._disk, directory, settings, self._start_of(key, settings, now_ms))
 
     def _start_of(self, key: TopicPartition, settings: PartitionSettings, now_ms: int) -> Start:
@@ -373,8 +380,11 @@ class LogManager:
         content = checkpoints.encode_partition_metadata(topic_id)
         self._disk.write(f"{directory}/{checkpoints.PARTITION_METADATA}", content)
 
-    def bury_partition(self, topic: str, index: int) -> list[str]:
-        """Close one partition and rename its directory; the new path, or none where there is no directory."""
+    def rename_for_deletion(self, topic: str, index: int) -> list[str]:
+        """Close a partition and rename its directory to `-delete`; the new path, or none where there is no directory.
+
+        Source: the first half of Kafka's `LogManager.asyncDelete`; `delete_later` is the other.
+        """
         partition = self._partitions.pop((topic, index), None)
         if partition is not None:
             partition.take_offline("the partition was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -384,17 +394,17 @@ class LogManager:
         self._openings.give_up(directory)
         if self.offline is not None or not self._disk.exists(directory):
             return []
-        grave = self._path(checkpoints.set_aside_name(topic, index, self._disk.random_id(), checkpoints.DELETE))
+        renamed = self._path(checkpoints.name_with_suffix(topic, index, self._disk.random_id(), checkpoints.DELETE))
         try:
-            self._disk.rename(directory, grave)
+            self._disk.rename(directory, renamed)
         except OSError as error:
             self.fail(error)
             return []
-        return [grave]
+        return [renamed]
 
-    def remove_later(self, paths: Sequence[str]) -> None:
-        """Remove what was buried after `file.delete.delay.ms`."""
-        self.graves.bury(paths, self.settings.file_delete_delay_ms)
+    def delete_later(self, paths: Sequence[str]) -> None:
+        """Delete what was renamed for that, after `file.delete.delay.ms`."""
+        self.deleter.delete_later(paths, self.settings.file_delete_delay_ms)
 
     def volume(self) -> Volume | None:
         """The file system that holds the directory; None if the directory is offline."""
@@ -481,7 +491,7 @@ class LogManager:
             self.on_offline()
 
     def _unlock(self) -> None:
-        self.graves.close()
+        self.deleter.close()
         self._openings.give_up_all()
         self._checkpoints.stop()
         lock, self._lock = self._lock, None

@@ -24,7 +24,7 @@ from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.producer_state_manager import SNAPSHOT_SLICE, CompletedTxn, ProducerStateManager
 from ottla.broker.log.segment_index import time_of
 from ottla.broker.log.settings import PartitionSettings
-from ottla.broker.log.swap import DELETED, finish_swaps
+from ottla.broker.log.swap import DELETED, complete_swap_operations
 from ottla.broker.log.tail_kind import TailKind, classify_tail
 from ottla.broker.ports.disk import Disk
 from ottla.protocol.batch import COMMIT, CONTROL, BatchHeader, read_marker
@@ -100,13 +100,13 @@ class _Loader:
         self.end_offset = 0
         self.snapshot_offset = -1
         self.missing_before_last = 0
-        self.set_aside: list[str] = []
+        self.deleted_files: list[str] = []
         self.passed_over = 0
 
     def load(self) -> Steps[LoadedLog]:
         loaded = yield from self._load()
         # These tell a recovery why offsets are missing. It has put what it made of that on the device.
-        for name in self.set_aside:
+        for name in self.deleted_files:
             self.disk.remove(f"{self.directory}/{name}")
         return loaded
 
@@ -148,12 +148,12 @@ class _Loader:
 
     def _find_files(self) -> None:
         names = self.disk.list(self.directory)
-        if finish_swaps(self.disk, self.directory, names):
+        if complete_swap_operations(self.disk, self.directory, names):
             names = self.disk.list(self.directory)
         for name in names:
             if name.endswith(".tmp"):
                 self.disk.remove(f"{self.directory}/{name}")
-        self.set_aside = [name for name in names if name.endswith(DELETED)]
+        self.deleted_files = [name for name in names if name.endswith(DELETED)]
         files = [(int(found[1]), found[2]) for name in names if (found := _FILE.fullmatch(name))]
         bases = dict.fromkeys(base for base, suffix in files if suffix == "log")  # in their order
         for base, suffix in files:
@@ -329,7 +329,7 @@ class _Loader:
         may keep the new names of some and bring back the others; these go then too."""
         if self.settings.cleanup_compact:
             return False
-        logs = (name.removesuffix(f".log{DELETED}") for name in self.set_aside)
+        logs = (name.removesuffix(f".log{DELETED}") for name in self.deleted_files)
         return any(name.isdecimal() and self.end_offset <= int(name) < segment.base_offset for name in logs)
 
     def _has_gap_before(self, segment: LogSegment) -> bool:

@@ -13,10 +13,10 @@ from itertools import islice
 from logging import getLogger
 
 from ottla.broker.costs import LOOK_US, ROW_US
-from ottla.broker.log.graves import Graves
+from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.swap import set_aside
+from ottla.broker.log.swap import rename_to_deleted
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns
@@ -66,7 +66,7 @@ class Retention:
         disk: Disk,
         clock: Clock,
         turns: Turns,
-        graves: Graves,
+        deleter: FileDeleter,
         failed: Callable[[OSError], None],
     ) -> None:
         """`failed` hears of IO that fails; it takes the log directory offline."""
@@ -74,7 +74,7 @@ class Retention:
         self._disk = disk
         self._clock = clock
         self._turns = turns
-        self._graves = graves
+        self._deleter = deleter
         self._failed = failed
         self._busy = False
 
@@ -117,8 +117,8 @@ class Retention:
             segment.close()
         deleted: list[str] = []
         for segment in removed:
-            deleted += set_aside(self._disk, segment.log_path.removesuffix(".log"), with_snapshot=True)
-        self._graves.bury(deleted, partition.settings.file_delete_delay_ms)
+            deleted += rename_to_deleted(self._disk, segment.log_path.removesuffix(".log"), with_snapshot=True)
+        self._deleter.delete_later(deleted, partition.settings.file_delete_delay_ms)
         if removed:
             _log.info(
                 "%s: deleted %d segments, the log begins at %d", partition.name, count, partition.log_start_offset

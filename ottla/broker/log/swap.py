@@ -5,7 +5,8 @@ it stands once no `.cleaned` is left and the names are on the device. Then the o
 `.swap` files get the names they are for. Loading finishes what has been decided and drops what has not. The offsets
 that the `.log.swap` ends with say which segments it replaces.
 
-Source: Kafka's `LocalLog.replaceSegments`, `LogLoader` (4.3.1), whose half-done swaps are finished here as well.
+Source: Kafka's `LocalLog.replaceSegments`, `LogLoader.completeSwapOperations` (4.3.1); half-done swaps of
+Kafka's are completed here as well.
 """
 
 import re
@@ -23,7 +24,7 @@ SUFFIXES = ("log", "index", "timeindex", "txnindex")
 _FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex)(\.cleaned|\.swap)?")
 
 
-def rename_segment(disk: Disk, path: str, old: str, new: str) -> list[str]:
+def change_file_suffixes(disk: Disk, path: str, old: str, new: str) -> list[str]:
     """Rename the files of a segment (`path` is theirs without suffixes) that exist; their new names."""
     renamed = []
     for suffix in SUFFIXES:
@@ -34,9 +35,9 @@ def rename_segment(disk: Disk, path: str, old: str, new: str) -> list[str]:
     return renamed
 
 
-def set_aside(disk: Disk, path: str, with_snapshot: bool) -> list[str]:
-    """Rename the files of a segment that is not in the log any more, and what its producers were; their new names."""
-    renamed = rename_segment(disk, path, "", DELETED)
+def rename_to_deleted(disk: Disk, path: str, with_snapshot: bool) -> list[str]:
+    """Rename the files of a segment that has left the log, and its snapshot, to `.deleted`; their new names."""
+    renamed = change_file_suffixes(disk, path, "", DELETED)
     snapshot = f"{path}.snapshot"
     if with_snapshot and disk.exists(snapshot):
         disk.rename(snapshot, snapshot + DELETED)
@@ -44,7 +45,7 @@ def set_aside(disk: Disk, path: str, with_snapshot: bool) -> list[str]:
     return renamed
 
 
-def finish_swaps(disk: Disk, directory: str, names: Iterable[str]) -> bool:
+def complete_swap_operations(disk: Disk, directory: str, names: Iterable[str]) -> bool:
     """Bring a directory that holds `names` to the state before or after a compaction; whether anything changed.
 
     Raises BadBatch if what is to replace segments is damaged, and OSError.
@@ -74,7 +75,7 @@ def finish_swaps(disk: Disk, directory: str, names: Iterable[str]) -> bool:
                 if base <= old < end_offset or old == base:
                     disk.remove(f"{directory}/{name}")
         for base in sorted({base for base, _, _ in swaps}):
-            rename_segment(disk, f"{directory}/{base:020d}", SWAP, "")
+            change_file_suffixes(disk, f"{directory}/{base:020d}", SWAP, "")
     disk.sync_dir(directory)
     return True
 

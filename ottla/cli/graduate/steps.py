@@ -167,7 +167,7 @@ class Graduation:
         if not self._disk.exists(place):
             return
         # The one kind of name that Kafka leaves alone in a log directory (`LogManager.loadLogs`).
-        stray = checkpoints.set_aside_name(METADATA_TOPIC, 0, self._disk.random_id(), "stray")
+        stray = checkpoints.name_with_suffix(METADATA_TOPIC, 0, self._disk.random_id(), "stray")
         self._disk.rename(place, self._path(stray))
         self._disk.sync_dir(self._directory)
         self.undo[:0] = [f"rm -r {METADATA_DIRECTORY}", f"mv {stray} {METADATA_DIRECTORY}"]

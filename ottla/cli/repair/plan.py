@@ -17,7 +17,7 @@ from ottla.broker.log.batches import BadBatch
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.recovery import Start, load_log
 from ottla.broker.log.settings import PartitionSettings
-from ottla.broker.log.swap import finish_swaps
+from ottla.broker.log.swap import complete_swap_operations
 from ottla.cli.dump.index_faults import offset_index_fault, time_index_fault
 from ottla.cli.dump.side_files import leader_epochs, offset_index, time_index
 from ottla.cli.inspect.overlay_disk import OverlayDisk
@@ -66,7 +66,7 @@ def plan_partition(
     try:
         with silent_recovery():
             with suppress(BadBatch):  # loading meets it once more, and says so
-                finish_swaps(disk, directory, disk.list(directory))
+                complete_swap_operations(disk, directory, disk.list(directory))
             swap = list(disk.moves)
             loaded = load_log(disk, directory, settings, from_scratch)
         end = loaded.segments.end_offset

@@ -67,7 +67,7 @@ class Log:
     def retain(self):
         """Delete the segments that may go; the start of the log."""
         manager = self.manager
-        retention = Retention(lambda: manager, self.disk, self.clock, self.turns, manager.graves, manager.fail)
+        retention = Retention(lambda: manager, self.disk, self.clock, self.turns, manager.deleter, manager.fail)
         self.turns.start(retention.run(), lambda result: None, self.bugs.append)
         return self.partition.log_start_offset
 

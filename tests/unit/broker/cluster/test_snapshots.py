@@ -52,7 +52,7 @@ def snapshots(broker, **settings):
         broker.clock,
         broker.turns,
         SnapshotSettings(**settings),
-        Retention(lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.graves, broker.logs.met).look_at,
+        Retention(lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.deleter, broker.logs.met).look_at,
     )
 
 

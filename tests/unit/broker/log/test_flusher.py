@@ -148,7 +148,7 @@ def test_a_partition_that_is_deleted_is_not_waited_for(broker, produce, syncs):
     partition = broker.partition(**FLUSHED)
     heard = []
     partition.when_durable(produce(partition).last_offset, heard.append)
-    broker.manager.remove_later(broker.manager.bury_partition("t", 0))
+    broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))
     assert heard == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     syncs.pop().end()
     assert not broker.manager.flushing

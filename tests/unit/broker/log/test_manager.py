@@ -261,38 +261,38 @@ def test_a_deleted_partition_is_out_of_the_way_at_once_and_gone_later(broker, pr
     produce(partition)
     parked = Wait(broker.turns)
     partition.park(parked)
-    broker.manager.remove_later(broker.manager.bury_partition("t", 0))
+    broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))
     assert broker.manager.get("t", 0) is None
     # Who still holds it is told that it is gone, not that the storage failed.
     assert parked.done
     assert produce(partition).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert partition.read(0, 100).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    (grave,) = broker.directory.glob("t-0.*-delete")
-    assert len(grave.name) == len("t-0.") + 32 + len("-delete")
+    (renamed,) = broker.directory.glob("t-0.*-delete")
+    assert len(renamed.name) == len("t-0.") + 32 + len("-delete")
     assert produce(broker.partition()).base_offset == 0
     broker.clock.advance(60_000)
-    assert not grave.exists()
+    assert not renamed.exists()
     assert broker.path().exists()
 
 
 def test_deleted_directories_that_a_stop_left_go_at_the_next_start(broker):
     broker.partition("t" * 249)
-    broker.manager.remove_later(broker.manager.bury_partition("t" * 249, 0))
-    (grave,) = broker.directory.glob("*-delete")
-    assert len(grave.name) == 255
+    broker.manager.delete_later(broker.manager.rename_for_deletion("t" * 249, 0))
+    (renamed,) = broker.directory.glob("*-delete")
+    assert len(renamed.name) == 255
     broker.stop()
     broker.start()
-    assert not grave.exists()
+    assert not renamed.exists()
 
 
 def test_nothing_of_a_deleted_partition_goes_when_its_new_name_cannot_be_synced(broker, produce):
     produce(broker.partition())
-    broker.manager.remove_later(broker.manager.bury_partition("t", 0))
-    (grave,) = broker.directory.glob("*-delete")
-    there = sorted(grave.iterdir())
+    broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))
+    (renamed,) = broker.directory.glob("*-delete")
+    there = sorted(renamed.iterdir())
     broker.disk.fail_sync = True
     broker.clock.advance(60_000)
-    assert sorted(grave.iterdir()) == there
+    assert sorted(renamed.iterdir()) == there
     assert "Input/output error" in broker.manager.offline
 
 
@@ -413,13 +413,13 @@ def test_deleted_files_go_over_many_turns_while_they_take_long(broker, produce):
         produce(partition)
     broker.partition("u")
     for topic in ("t", "u"):
-        broker.manager.remove_later(broker.manager.bury_partition(topic, 0))
+        broker.manager.delete_later(broker.manager.rename_for_deletion(topic, 0))
     turns = []
     broker.turns._next_turn = turns.append
     broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)  # each call takes all that may be taken
 
     def left():
-        return sum(len(list(grave.iterdir())) for grave in broker.directory.glob("*-delete"))
+        return sum(len(list(renamed.iterdir())) for renamed in broker.directory.glob("*-delete"))
 
     before = left()
     broker.clock.advance(60_000)

@@ -33,7 +33,7 @@ def entry(number):
 
 
 def ahead(broker, topic_id=TOPIC_ID):
-    return broker.manager.read_ahead("t", 0, topic_id, SETTINGS)
+    return broker.manager.load_in_steps("t", 0, topic_id, SETTINGS)
 
 
 def state_of(partition):
@@ -85,8 +85,8 @@ def test_several_take_the_steps_in_turns(crowded):
 def test_a_partition_that_is_deleted_meanwhile_is_not_read_on(crowded):
     steps = ahead(crowded)
     next(steps)
-    (grave,) = crowded.manager.bury_partition("t", 0)
-    assert grave.endswith("-delete")
+    (renamed,) = crowded.manager.rename_for_deletion("t", 0)
+    assert renamed.endswith("-delete")
     assert list(steps) == []
     assert crowded.partition().producer_count == 0
 

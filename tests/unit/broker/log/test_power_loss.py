@@ -192,7 +192,7 @@ def test_segments_that_were_deleted_may_come_back_but_keep_no_log_from_being_rea
         broker.disk.end_syncs()
     partition.settings = replace(partition.settings, retention_bytes=0)
     manager = broker.manager
-    looks = Retention(lambda: manager, broker.disk, broker.clock, broker.turns, manager.graves, manager.fail)
+    looks = Retention(lambda: manager, broker.disk, broker.clock, broker.turns, manager.deleter, manager.fail)
     broker.turns.start(looks.look_at(partition), lambda result: None, broker.bugs.append)
     assert partition.log_start_offset > 3
     if seed % 4 == 1:
@@ -227,7 +227,7 @@ def test_a_deleted_log_that_comes_back_still_has_its_id(in_memory, produce, seed
     produce(partition)
     broker.disk.end_syncs()
     assert partition.high_watermark == 1
-    broker.manager.remove_later(broker.manager.bury_partition("t", 0))
+    broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))
     broker.clock.advance(60_000)
     if seed % 2:
         broker.disk.end_syncs()

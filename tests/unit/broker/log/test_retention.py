@@ -6,7 +6,7 @@ from itertools import count, pairwise
 import pytest
 
 from ottla.broker.log import retention
-from ottla.broker.log.graves import STEP_BYTES, Graves
+from ottla.broker.log.file_deleter import STEP_BYTES, FileDeleter
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.retention import SEGMENTS_PER_STEP, Retention, count_deletable
 from ottla.broker.turns import SHARE_US, Turns
@@ -20,7 +20,7 @@ ONE_BATCH = {"segment_bytes": 100}
 
 def clean_up(broker):
     manager = broker.manager
-    made = Retention(lambda: manager, broker.disk, broker.clock, broker.turns, manager.graves, manager.fail)
+    made = Retention(lambda: manager, broker.disk, broker.clock, broker.turns, manager.deleter, manager.fail)
     broker.turns.start(made.run(), lambda result: None, broker.bugs.append)
 
 
@@ -281,7 +281,8 @@ def test_large_file_is_removed_in_steps(broker, tmp_path, slow):
     large = tmp_path / "large.log.deleted"
     with large.open("wb") as file:
         file.truncate(2 * STEP_BYTES + 5)
-    Graves(broker.disk, broker.clock, broker.turns, broker.manager.fail).remove([str(large), str(tmp_path / "gone")])
+    deleter = FileDeleter(broker.disk, broker.clock, broker.turns, broker.manager.fail)
+    deleter.delete([str(large), str(tmp_path / "gone")])
     sizes = [large.stat().st_size]
     while slow:
         broker.turns.event(slow.pop(0))

@@ -69,7 +69,7 @@ def test_a_topic_made_again_has_not_the_recovery_point_of_the_deleted_one(broker
     broker.stop()
     broker.start()
     broker.partition()
-    broker.manager.remove_later(broker.manager.bury_partition("t", 0))
+    broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))
     produce(broker.partition())
     broker.kill()
     broker.start()

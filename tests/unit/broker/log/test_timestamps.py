@@ -144,7 +144,7 @@ def test_a_log_that_is_deleted_during_a_search_is_left_alone(broker, produce):
         produce(partition, timestamp_ms=NOW_MS + number)
 
     def delete():
-        broker.manager.remove_later(broker.manager.bury_partition("t", 0))
+        broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))
 
     assert finish(partition, NOW_MS + 9, delete) is None
     assert not broker.path().exists() and broker.manager.offline is None

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.log import ahead
+from ottla.broker.log import parallel_recovery
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports import disk as disk_module
 from ottla.broker.ports.side_by_side import share_out
@@ -20,9 +20,9 @@ PARTITIONS = 5
 
 @pytest.fixture(autouse=True)
 def short_logs_are_long(monkeypatch):
-    monkeypatch.setattr(ahead, "LEAST_BYTES", 1)
+    monkeypatch.setattr(parallel_recovery, "LEAST_BYTES", 1)
     monkeypatch.setattr("ottla.broker.log.manager.LEAST_BYTES", 1)
-    monkeypatch.setattr(ahead, "WORTH_BYTES", 1)
+    monkeypatch.setattr(parallel_recovery, "WORTH_BYTES", 1)
     monkeypatch.setattr(disk_module, "processors", lambda: 2)
     monkeypatch.setattr("ottla.broker.ports.side_by_side.processors", lambda: 2)
 
@@ -51,7 +51,7 @@ def found(broker, side_by_side):
     broker.start()
     if side_by_side:
         wanted = [("t", index, TOPIC_ID, PartitionSettings(**SETTINGS)) for index in range(PARTITIONS)]
-        broker.manager.recover_ahead(wanted)
+        broker.manager.recover_in_processes(wanted)
     ahead_of_time = set(broker.manager._recovered)
     states = {}
     for index in range(PARTITIONS):
@@ -112,30 +112,30 @@ def test_a_damaged_log_is_offline_and_its_damage_told(killed, tmp_path):
 
 def test_io_that_fails_in_a_process_takes_the_directory_offline(killed, monkeypatch):
     """As if it had failed here: a sync that is done once more would not fail again."""
-    recover = ahead._recover
+    recover = parallel_recovery._recover
 
     def fails(disk, job):
         if job.directory.endswith("t-3"):
             raise OSError(errno.EIO, "Input/output error")
         return recover(disk, job)
 
-    monkeypatch.setattr(ahead, "_recover", fails)
+    monkeypatch.setattr(parallel_recovery, "_recover", fails)
     killed.start()
     wanted = [("t", index, TOPIC_ID, PartitionSettings(**SETTINGS)) for index in range(PARTITIONS)]
-    killed.manager.recover_ahead(wanted)
+    killed.manager.recover_in_processes(wanted)
     assert "Input/output error" in killed.manager.offline
     assert killed.partition(index=3, leader_epoch=2, **SETTINGS).offline is not None
 
 
 def test_what_a_process_did_not_come_to_is_recovered_when_it_is_opened(killed, tmp_path, monkeypatch):
-    recover = ahead._recover
+    recover = parallel_recovery._recover
 
     def dies(disk, job):
         if job.directory.endswith("t-3"):
             os._exit(9)
         return recover(disk, job)
 
-    monkeypatch.setattr(ahead, "_recover", dies)
+    monkeypatch.setattr(parallel_recovery, "_recover", dies)
     one_by_one, side_by_side = both_ways(killed, tmp_path)
     assert 0 < len(side_by_side.ahead) < PARTITIONS
     assert side_by_side.states == one_by_one.states
@@ -146,7 +146,7 @@ def test_open_partitions_and_those_of_other_topics_are_left_alone(killed):
     killed.start()
     killed.partition(index=0, leader_epoch=2, **SETTINGS)
     wanted = [("t", index, bytes(16) if index == 1 else TOPIC_ID, PartitionSettings(**SETTINGS)) for index in range(4)]
-    killed.manager.recover_ahead(wanted)
+    killed.manager.recover_in_processes(wanted)
     assert set(killed.manager._recovered) == {str(killed.path(index=index)) for index in (2, 3)}
 
 

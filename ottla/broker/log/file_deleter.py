@@ -1,11 +1,13 @@
-"""Removing files that nobody reads any more, in shares. shell
+"""Deleting files that nobody reads any more, later and in shares. shell
 
-What is deleted is renamed first and removed after `file.delete.delay.ms`; what a stop leaves behind, the next start
-removes. A large file is cut shorter in steps: the kernel would free all of it at once, while everybody waits.
+What is to go is renamed first and deleted after `file.delete.delay.ms`; what a stop leaves behind, the next start
+deletes. A large file is cut shorter in steps: the kernel would free all of it at once, while everybody waits.
 
 Nothing is touched before its new name is on the device. A power loss could bring the old name back, and it would lead
 to what is left: a log without the id of its topic, or cut short. The new names of segments also tell a recovery why
 offsets are missing when others of them have come back.
+
+Source: Kafka's `LogManager.deleteLogs`, `LocalLog.deleteSegmentFiles` (4.3.1).
 """
 
 from collections import deque
@@ -14,7 +16,7 @@ from contextlib import closing
 from logging import getLogger
 from typing import Final
 
-from ottla.broker.log.checkpoints import is_grave
+from ottla.broker.log.checkpoints import is_delete_directory
 from ottla.broker.log.swap import DELETED
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
@@ -27,8 +29,8 @@ STEP_US: Final = 2_000.0
 """What it costs ext4 to free so much."""
 
 
-class Graves:
-    """Files and directories of files that are to be removed. `failed` hears of a sync that fails; nothing goes then."""
+class FileDeleter:
+    """Files and directories of files that are to go. `failed` hears of a sync that fails; nothing goes then."""
 
     def __init__(self, disk: Disk, clock: Clock, turns: Turns, failed: Callable[[OSError], None]) -> None:
         self._disk = disk
@@ -37,50 +39,50 @@ class Graves:
         self._failed = failed
         self._paths: deque[str] = deque()
         self._timers: dict[int, Timer] = {}
-        self._buried = 0
+        self._delayed = 0
         self._busy = False
         self._closed = False
 
-    def bury(self, paths: Iterable[str], delay_ms: float) -> None:
-        """Remove files and directories after `delay_ms`."""
+    def delete_later(self, paths: Iterable[str], delay_ms: float) -> None:
+        """Delete files and directories after `delay_ms`."""
         later = list(paths)
         if not later or self._closed:
             return
-        self._buried += 1
-        number = self._buried
+        self._delayed += 1
+        number = self._delayed
 
-        def remove() -> None:
+        def delete() -> None:
             del self._timers[number]
-            self.remove(later)
+            self.delete(later)
 
-        self._timers[number] = self._clock.call_later(delay_ms, remove)
+        self._timers[number] = self._clock.call_later(delay_ms, delete)
 
-    def remove(self, paths: Iterable[str]) -> None:
-        """Remove files and directories, from now on."""
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files and directories, from now on."""
         self._paths.extend(paths)
         if not self._busy:
             self._busy = True
-            self._turns.start(self._remove_all(), self._ended, self._broke)
+            self._turns.start(self._delete_all(), self._ended, self._broke)
 
     def close(self) -> None:
-        """Remove nothing more."""
+        """Delete nothing more."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self._paths.clear()
 
-    async def _remove_all(self) -> None:
+    async def _delete_all(self) -> None:
         while self._paths and not self._closed:
             paths = list(self._paths)
             self._paths.clear()
-            renamed = [path for path in paths if is_grave(path) or path.endswith(DELETED)]
+            renamed = [path for path in paths if is_delete_directory(path) or path.endswith(DELETED)]
             error = await self._settle({path.rpartition("/")[0] for path in renamed})
             if error is not None:
                 self.close()
                 self._failed(error)
             for path in paths:
-                while not self._closed and not self._remove_part(path):
+                while not self._closed and not self._delete_part(path):
                     await self._turns.share()
                 await self._turns.share()
 
@@ -100,16 +102,16 @@ class Graves:
         await ended
         return job.error
 
-    def _remove_part(self, path: str) -> bool:
+    def _delete_part(self, path: str) -> bool:
         """Do one step; whether nothing more is to be done."""
         disk = self._disk
         try:
             try:
                 names = disk.list(path)
             except NotADirectoryError:
-                return self._remove_file(path)
+                return self._delete_file(path)
             if names:
-                self._remove_file(f"{path}/{names[0]}")
+                self._delete_file(f"{path}/{names[0]}")
                 return False
             disk.remove_tree(path)
         except FileNotFoundError:
@@ -118,7 +120,7 @@ class Graves:
             _log.error("%s cannot be removed, the next start tries again: %s", path, error)
         return True
 
-    def _remove_file(self, path: str) -> bool:
+    def _delete_file(self, path: str) -> bool:
         size_bytes = self._disk.size_bytes(path)
         if size_bytes > STEP_BYTES:
             with closing(self._disk.open(path)) as file:

@@ -1,4 +1,4 @@
-"""After a crash: recovering logs that take long to read side by side, before they are opened one by one. shell
+"""After a crash: recovering logs that take long to read in processes, before they are opened one by one. shell
 
 Each log is recovered by `recovery.py`, in a process that writes its files and hands back what it found. A log that is
 not among the results is recovered when it is opened.
@@ -27,7 +27,7 @@ WORTH_BYTES: Final = 128 << 20
 _LOG_NAME_LENGTH: Final = 24
 
 
-class Job(NamedTuple):
+class LogToRecover(NamedTuple):
     """A log to recover. `size_bytes` is about what has to be read."""
 
     directory: str
@@ -36,7 +36,7 @@ class Job(NamedTuple):
     size_bytes: int
 
 
-class _Found(NamedTuple):
+class RecoveredSegment(NamedTuple):
     """A segment as recovery has left it."""
 
     base_offset: int
@@ -45,10 +45,10 @@ class _Found(NamedTuple):
     has_aborted_file: bool
 
 
-class Recovered(NamedTuple):
-    """`LoadedLog` as a value that can be sent."""
+class RecoveredLog(NamedTuple):
+    """What the process of a log found: `LoadedLog` as a value that can be sent."""
 
-    segments: list[_Found]
+    segments: list[RecoveredSegment]
     producers: ProducerStateManager
     epochs: LeaderEpochCache
     end_offset: int
@@ -59,7 +59,7 @@ class Recovered(NamedTuple):
     damage: str | None
 
 
-def bytes_to_scan(disk: Disk, directory: str, recovery_point: int) -> int:
+def bytes_to_recover(disk: Disk, directory: str, recovery_point: int) -> int:
     """About how much a recovery reads: from the segment that holds the recovery point on."""
     try:
         size_bytes = disk.size_bytes(f"{directory}/{recovery_point:020d}.log")
@@ -75,7 +75,7 @@ def bytes_to_scan(disk: Disk, directory: str, recovery_point: int) -> int:
     return 0
 
 
-def recover_ahead(disk: Disk, jobs: Sequence[Job]) -> dict[str, Recovered]:
+def recover_in_processes(disk: Disk, jobs: Sequence[LogToRecover]) -> dict[str, RecoveredLog]:
     """{directory: what was found}, of those jobs for which it is worth the while. Raises OSError."""
     jobs = [job for job in jobs if job.size_bytes >= LEAST_BYTES]
     sizes = [job.size_bytes for job in jobs]
@@ -84,7 +84,7 @@ def recover_ahead(disk: Disk, jobs: Sequence[Job]) -> dict[str, Recovered]:
     return {jobs[place].directory: found for place, found in disk.spread(_recover, jobs, sizes).items()}
 
 
-def _recover(disk: Disk, job: Job) -> Recovered:
+def _recover(disk: Disk, job: LogToRecover) -> RecoveredLog:
     """In a process of its own: recover the log and close its files."""
     loaded = load_log(disk, job.directory, job.settings, job.start)
     unsynced = loaded.unsynced
@@ -95,10 +95,10 @@ def _recover(disk: Disk, job: Job) -> Recovered:
         unsynced += (path,)
     loaded.segments.close()
     segments = [
-        _Found(segment.base_offset, segment.size_bytes, segment.created_ms, segment.has_aborted_file)
+        RecoveredSegment(segment.base_offset, segment.size_bytes, segment.created_ms, segment.has_aborted_file)
         for segment in loaded.segments
     ]
-    return Recovered(
+    return RecoveredLog(
         segments,
         loaded.producers,
         loaded.epochs,
@@ -111,8 +111,10 @@ def _recover(disk: Disk, job: Job) -> Recovered:
     )
 
 
-def take_over(disk: Disk, directory: str, settings: PartitionSettings, found: Recovered, now_ms: int) -> LoadedLog:
-    """The log that another process has recovered."""
+def adopt_recovered(
+    disk: Disk, directory: str, settings: PartitionSettings, found: RecoveredLog, now_ms: int
+) -> LoadedLog:
+    """The log that a process has recovered, for the broker to go on with."""
     if found.damage is not None:
         return new_log(disk, directory, settings, 0, now_ms)._replace(damage=found.damage)
     segments = [
