@@ -11,7 +11,7 @@ from ottla.testkit.furnish import Size, furnish, message
 from ottla.testkit.greedy import Greed, greedy
 from ottla.testkit.simulation.charged import MOST_EVENT_US
 from ottla.testkit.simulation.schedule import START_MS
-from tests.unit.broker.lone import Lone
+from tests.lone import Lone
 
 SIZE = Size(
     topics=300,

@@ -18,7 +18,7 @@ from ottla.testkit.furnish import message
 from ottla.testkit.simulation.charged import MOST_EVENT_US
 from ottla.testkit.simulation.disk_errors import FOR_EVER, BadDisk
 from ottla.testkit.simulation.schedule import START_MS
-from tests.unit.broker.lone import Lone
+from tests.lone import Lone
 
 RECORDS = [(b"k", b"v", (("h", b"1"), ("i", b"2"))), (None, b"w")]
 OTHERS = [(b"k", b"v", (("i", b"2"), ("h", b"1"))), (None, b"w")]
@@ -36,14 +36,8 @@ class Ledger:
 
     def __init__(self, refuse, partitions=1, **configs):
         self.lone = Lone(producer_sequence_reuse_refuse=refuse, max_decompressed_message_bytes=1 << 25)
-        configs = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
-        topic = {"name": "ledger", "num_partitions": partitions, "replication_factor": 1, "assignments": []}
-        asked = message(
-            ApiKey.CREATE_TOPICS, 5, topics=[topic | {"configs": configs}], timeout_ms=1, validate_only=False
-        )
-        assert self.lone.ask(ApiKey.CREATE_TOPICS, 5, asked).topics[0].error_code == E.NONE
+        (self.partition, *_) = self.lone.create_topic("ledger", partitions, **configs)
         self.broker = self.lone.assembly.broker
-        self.partition = self.broker.cluster.partition("ledger", 0)
 
     def request(self, *batches, acks=-1, transactional_id=None):
         rows = [{"index": index, "records": data} for index, data in enumerate(batches)]

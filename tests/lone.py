@@ -1,6 +1,7 @@
-"""A broker in memory with one client, whose every event is weighed."""
+"""A broker in memory, on a virtual clock, with one client or several; its every event can be weighed."""
 
 import sys
+from collections import deque
 from random import Random
 from typing import NamedTuple
 
@@ -10,13 +11,16 @@ from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.ports.disk import Volume
 from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.furnish import message
 from ottla.testkit.simulation.charged import ChargedTurns
 from ottla.testkit.simulation.disk import VOLUME_BYTES, MemoryDisk
 from ottla.testkit.simulation.network import Link, Weather
 from ottla.testkit.simulation.ports import PortCalls
 from ottla.testkit.simulation.schedule import Schedule, VirtualClock
 
-STILL = Weather(delay_ms=0.0, stall=0.0, split=0.0, reset=0.0)
+STILL = Weather(delay_ms=0.0, stall=0.0, split=0.0, reset=0.0, late=0.0)
 METADATA_LOG = "/data/__cluster_metadata-0/00000000000000000000.log"
 CALLS_PER_US = 30
 """So many calls of the interpreter a charged microsecond pays for; twice of what it takes, for costs are rounded up."""
@@ -63,10 +67,52 @@ class _Disk(MemoryDisk):
         return Volume(path, VOLUME_BYTES, VOLUME_BYTES)
 
 
-class Lone:
-    """The broker, and `ask` to send it a request and run everything that follows."""
+class Client:
+    """A connection of its own, for requests that are sent and not waited for; `replies` are what they were answered."""
 
-    def __init__(self, **options):
+    def __init__(self, lone, name):
+        self.replies = []
+        self.closed = False
+        self._asked = deque()
+        self._received = b""
+        self._lone = lone
+        self._link = Link(lone, self, lone.assembly.accept(), name)
+
+    def post(self, api_key, version, **fields):
+        """Send a request, which is there a moment later."""
+        if fields.get("acks") != 0:
+            self._asked.append((api_key, version))
+        self._link.send(codec.encode_request(message(api_key, version, **fields), version, 1, "client"))
+
+    def send(self, api_key, version, **fields):
+        """Send a request, and let the broker do what it does at once."""
+        self.post(api_key, version, **fields)
+        self._lone.rest(0.1)
+
+    def hang_up(self):
+        """The broker notices at once."""
+        self._link.leave()
+        self._lone.rest(0.2)
+
+    # What a link asks of its client.
+
+    def received(self, link, data):
+        self._received += data
+        while len(self._received) >= 4 and len(self._received) >= (end := 4 + int.from_bytes(self._received[:4])):
+            frame, self._received = self._received[:end], self._received[end:]
+            self.replies.append(codec.decode_response(*self._asked.popleft(), frame[4:])[1])
+
+    def lost(self, link):
+        self.closed = True
+
+
+class Lone:
+    """The broker, and `ask` to send it a request and run everything that follows.
+
+    `sync_ms` is how long its disk takes to sync.
+    """
+
+    def __init__(self, sync_ms=1.0, **options):
         self.bugs = []
         self.schedule = Schedule()
         self.random = Random(1)
@@ -74,7 +120,7 @@ class Lone:
         self.clock = VirtualClock(self.schedule, PortCalls(), 0.0, lambda work: work())
         self.turns = WeighedTurns(self.clock.next_turn, self.bugs.append, lambda what, cost_us: None)
         self.clock.enter = self.turns.event
-        self.disk = _Disk(PortCalls(), Random(1), lambda work: self.schedule.after(1.0, work))
+        self.disk = _Disk(PortCalls(), Random(1), lambda work: self.schedule.after(sync_ms, work))
         self.assembly = Assembly(Config(log_dirs="/data", **options), self.clock, self.disk, self.turns)
         self.replies = []
         self.link = None
@@ -145,3 +191,15 @@ class Lone:
 
     def ask(self, api_key, version, message):
         return codec.decode_response(api_key, version, self.serve(message, version)[4:])[1]
+
+    def client(self, name="other"):
+        """One more client."""
+        return Client(self, name)
+
+    def create_topic(self, name, partitions=1, **configs):
+        """Its partitions; configs have underscores in the place of dots."""
+        configs = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        row = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": []}
+        asked = message(ApiKey.CREATE_TOPICS, 5, topics=[row | {"configs": configs}], timeout_ms=1, validate_only=False)
+        assert self.ask(ApiKey.CREATE_TOPICS, 5, asked).topics[0].error_code == ErrorCode.NONE
+        return [self.assembly.broker.cluster.partition(name, index) for index in range(partitions)]

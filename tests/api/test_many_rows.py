@@ -9,7 +9,7 @@ from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.furnish import furnish, message
-from tests.unit.broker.lone import Lone
+from tests.lone import Lone
 from tests.unit.broker.test_bounded import SIZE
 
 MANY = 5_000

@@ -1,0 +1,62 @@
+"""Whole brokers on disks in memory whose syncs take a while."""
+
+from random import Random
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.crash.life import Life
+from ottla.testkit.crash.stage import DIRECTORY
+from ottla.testkit.furnish import message
+from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.ports import PortCalls
+from ottla.testkit.simulation.schedule import Schedule
+from tests.lone import Lone
+
+SYNC_MS = 5.0
+SLOW_SYNC_MS = 50.0
+
+
+@pytest.fixture
+def begin_life():
+    """Start one; `flushing`: every append is flushed."""
+
+    def begin(flushing):
+        schedule = Schedule()
+        disk = MemoryDisk(PortCalls(), Random(1), lambda end: schedule.after(SYNC_MS, end))
+        disk.make_dirs(DIRECTORY)
+        return Life(disk, schedule, flushing=flushing)
+
+    return begin
+
+
+class Flushed:
+    """A broker that flushes every append, to a slow disk."""
+
+    def __init__(self):
+        self.lone = Lone(sync_ms=SLOW_SYNC_MS, log_flush_interval_messages=1)
+
+    def ask(self, api_key, version, **fields):
+        """The reply, which must not come before the disk has synced what it says."""
+        client = self.lone.client()
+        self.lone.rest(10 * SLOW_SYNC_MS)  # nothing of before is under way
+        client.send(api_key, version, **fields)
+        self.lone.rest(SLOW_SYNC_MS - 1.0)
+        assert client.replies == [], "it is answered before it is durable"
+        self.lone.rest(3 * SLOW_SYNC_MS)
+        (reply,) = client.replies
+        assert self.lone.bugs == []
+        return reply
+
+    def ask_until(self, api_key, version, **fields):
+        """The reply, once there is a coordinator that can give it."""
+        asked = message(api_key, version, **fields)
+        while (reply := self.lone.ask(api_key, version, asked)).error_code:
+            assert ErrorCode(reply.error_code).retriable
+            self.lone.rest()
+        return reply
+
+
+@pytest.fixture
+def flushed():
+    return Flushed()

@@ -1,0 +1,48 @@
+"""DeleteRecords: what may be deleted, while what is there may not be durable yet."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode as E
+from ottla.testkit.furnish import message
+from ottla.testkit.simulation.schedule import START_MS
+
+HIGH_WATERMARK = -1
+
+
+def produced():
+    batch = bytes(build_batch([(b"k", b"v")] * 2, timestamp_ms=START_MS))
+    topics = [{"name": "ledger", "partition_data": [{"index": 0, "records": batch}]}]
+    return {"transactional_id": None, "acks": -1, "timeout_ms": 1, "topic_data": topics}
+
+
+def delete(lone, offset):
+    """(error, where the log begins then)."""
+    topics = [{"name": "ledger", "partitions": [{"partition_index": 0, "offset": offset}]}]
+    asked = message(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1_000)
+    (row,) = lone.ask(ApiKey.DELETE_RECORDS, 2, asked).topics[0].partitions
+    return E(row.error_code), row.low_watermark
+
+
+@pytest.mark.parametrize("offset", [HIGH_WATERMARK, 2, 3, 4])
+def test_nothing_is_deleted_that_is_not_durable(flushed, offset):
+    lone = flushed.lone
+    (partition,) = lone.create_topic("ledger")
+    flushed.ask(ApiKey.PRODUCE, 9, **produced())
+    lone.client().send(ApiKey.PRODUCE, 9, **produced())
+    assert (partition.high_watermark, partition.log_end_offset) == (2, 4), "a flush is under way"
+    expected = (E.NONE, 2) if offset in (HIGH_WATERMARK, 2) else (E.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(lone, offset) == expected
+    lone.rest(1_000)
+    assert delete(lone, offset) == (E.NONE, 4 if offset == HIGH_WATERMARK else offset)
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(-2, (E.OFFSET_OUT_OF_RANGE, -1)), (0, (E.NONE, 2)), (5, None)])
+def test_the_start_of_a_log_only_rises_and_stays_in_the_log(flushed, offset, expected):
+    lone = flushed.lone
+    lone.create_topic("ledger")
+    for _ in range(2):
+        flushed.ask(ApiKey.PRODUCE, 9, **produced())
+    assert delete(lone, 2) == (E.NONE, 2)
+    assert delete(lone, offset) == (expected or (E.OFFSET_OUT_OF_RANGE, -1))

@@ -1,0 +1,240 @@
+"""Fetch: how much of several partitions is sent, in which leader epoch, and what a client that waits can meet."""
+
+import gc
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.api import fetch
+from ottla.broker.api.context import Request
+from ottla.broker.api.table import TABLE
+from ottla.broker.log.partition import Partition
+from ottla.broker.turns import SHARE_US, Wait
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode as E
+from ottla.testkit.furnish import message
+from ottla.testkit.simulation.schedule import START_MS
+from tests.lone import Lone
+
+VERSION = 12
+NEVER_MS = 600_000
+MANY = 2 * fetch.ROWS_AT_ONCE
+
+
+class Ledger:
+    """A broker in memory with one topic."""
+
+    def __init__(self, partitions=1):
+        self.lone = Lone()
+        self.partitions = self.lone.create_topic("ledger", partitions)
+
+    def append(self, index=0, value=b"v"):
+        """The size of the batch that was appended."""
+        batch = bytes(build_batch([(b"k", value)], timestamp_ms=START_MS))
+        topics = [{"name": "ledger", "partition_data": [{"index": index, "records": batch}]}]
+        asked = message(ApiKey.PRODUCE, 9, transactional_id=None, acks=-1, timeout_ms=1, topic_data=topics)
+        assert self.lone.ask(ApiKey.PRODUCE, 9, asked).responses[0].partition_responses[0].error_code == E.NONE
+        return len(batch)
+
+    def rows(self, *rows, version=VERSION, **given):
+        """What is answered to (partition, fields that differ), in their order."""
+        reply = self.lone.ask(ApiKey.FETCH, version, message(ApiKey.FETCH, version, **asked(*rows, **given)))
+        return reply.responses[0].partitions
+
+    def sizes(self, *rows, **given):
+        """How many bytes of each."""
+        return [len(row.records or b"") for row in self.rows(*rows, **given)]
+
+    def wait(self, *rows, claim=None, **given):
+        """A list that gets the answer to a fetch for which there is not enough yet."""
+        given = {"min_bytes": 100_000, "max_wait_ms": NEVER_MS} | given
+        told, lone = [], self.lone
+
+        def answered(reply):
+            _, body = codec.decode_response(ApiKey.FETCH, VERSION, b"".join(map(bytes, reply.buffers))[4:])
+            told.extend(body.responses[0].partitions)
+
+        body = message(ApiKey.FETCH, VERSION, **asked(*rows, **given))
+        handler = TABLE[ApiKey.FETCH].handle(
+            lone.assembly.broker, Request(ApiKey.FETCH, VERSION, 1, "", "client", body, claim)
+        )
+        lone.turns.event(lambda: lone.turns.start(handler, answered, lone.bugs.append))
+        assert told == []
+        return told
+
+
+def asked(*rows, **given):
+    partitions = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1 << 20} | row for index, row in rows]
+    body = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0}
+    return body | {"topics": [{"topic": "ledger", "partitions": partitions}]} | given
+
+
+# --- how much ---------------------------------------------------------------------------------------------------------
+
+
+def test_partitions_share_what_the_request_may_have_in_their_order():
+    ledger = Ledger(3)
+    first, second, third = (ledger.append(index, bytes(100 * (index + 1))) for index in range(3))
+    every = [(index, {}) for index in range(3)]
+    assert ledger.sizes(*every, max_bytes=first + second + third) == [first, second, third]
+    assert ledger.sizes(*every, max_bytes=first + second + third - 1) == [first, second, 0]
+    assert ledger.sizes(*every, max_bytes=first + second) == [first, second, 0]
+    assert ledger.sizes(*every, max_bytes=first + second - 1) == [first, 0, 0]
+    assert ledger.sizes((2, {}), (0, {}), (1, {}), max_bytes=third + second) == [third, first, 0]
+    assert ledger.sizes((2, {}), (0, {}), (1, {}), max_bytes=third) == [third, 0, 0]
+
+
+def test_the_first_batch_that_there_is_is_sent_however_large():
+    ledger = Ledger(3)
+    size_bytes = ledger.append(1)
+    ledger.append(2)
+    assert ledger.sizes((0, {}), (1, {}), (2, {}), max_bytes=1) == [0, size_bytes, 0]
+    assert ledger.sizes((1, {"partition_max_bytes": 1}), (2, {"partition_max_bytes": 1})) == [size_bytes, 0]
+
+
+def test_a_partition_gets_no_more_than_it_may_have_and_leaves_the_rest_to_others():
+    ledger = Ledger(2)
+    one = ledger.append(0)
+    ledger.append(0)
+    other = ledger.append(1, bytes(100))
+    rows = (0, {"partition_max_bytes": one}), (1, {})
+    assert ledger.sizes(*rows, max_bytes=one + other) == [one, other]
+
+
+def test_what_a_partition_refuses_costs_the_others_nothing():
+    ledger = Ledger(2)
+    size_bytes = ledger.append(1)
+    rows = ledger.rows((0, {"fetch_offset": 5}), (7, {}), (1, {}), max_bytes=size_bytes)
+    assert [row.error_code for row in rows] == [E.OFFSET_OUT_OF_RANGE, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
+    assert len(rows[2].records) == size_bytes
+
+
+# --- leader epochs (KIP-320) ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error"),
+    [(-1, E.NONE), (2, E.FENCED_LEADER_EPOCH), (3, E.NONE), (4, E.UNKNOWN_LEADER_EPOCH)],
+)
+@pytest.mark.parametrize("version", [9, VERSION])
+def test_who_names_a_leader_epoch_must_name_this_one(version, epoch, error):
+    ledger = Ledger()
+    ledger.partitions[0].lead(3)
+    size_bytes = ledger.append()
+    (row,) = ledger.rows((0, {"current_leader_epoch": epoch}), version=version)
+    assert (row.error_code, len(row.records or b"")) == (error, 0 if error else size_bytes)
+    assert (row.high_watermark, row.log_start_offset) == ((-1, -1) if error else (1, 0))
+
+
+def test_a_wrong_leader_epoch_is_told_before_a_wrong_offset_and_at_once():
+    ledger = Ledger()
+    ledger.partitions[0].lead(3)
+    before_ms = ledger.lone.schedule.now_ms
+    row = {"current_leader_epoch": 2, "fetch_offset": 7}
+    assert ledger.rows((0, row), max_wait_ms=1_000)[0].error_code == E.FENCED_LEADER_EPOCH
+    assert ledger.lone.schedule.now_ms - before_ms < 1_000
+
+
+def test_before_version_9_there_is_no_leader_epoch():
+    ledger = Ledger()
+    ledger.partitions[0].lead(3)
+    assert ledger.rows((0, {}), version=8)[0].error_code == E.NONE
+
+
+# --- a client that waits ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [0, 2, 3])
+def test_a_log_start_that_is_raised_above_a_waiting_fetch_ends_its_wait(offset):
+    ledger = Ledger()
+    for _ in range(4):
+        ledger.append()
+    told = ledger.wait((0, {"fetch_offset": offset}))
+    ledger.lone.turns.event(lambda: ledger.partitions[0].raise_log_start(offset + 1))
+    assert [row.error_code for row in told] == [E.OFFSET_OUT_OF_RANGE]
+
+
+def test_a_log_start_below_a_waiting_fetch_is_nothing_to_it():
+    ledger = Ledger()
+    for _ in range(4):
+        ledger.append()
+    told = ledger.wait((0, {"fetch_offset": 2}))
+    ledger.lone.turns.event(lambda: ledger.partitions[0].raise_log_start(2))
+    assert told == [] and ledger.partitions[0].offline is None
+    # The stop of the broker ends it.
+    ledger.lone.turns.event(ledger.lone.assembly.close)
+    assert [row.error_code for row in told] == [E.KAFKA_STORAGE_ERROR]
+
+
+def test_a_large_fetch_that_waits_holds_nothing_of_its_request():
+    ledger = Ledger()
+    released = []
+    ledger.wait((0, {}), claim=SimpleNamespace(release=lambda: released.append(True)))
+    assert released == [True]
+
+
+@pytest.mark.parametrize("end", ["enough", "time"])
+def test_who_waits_is_answered_with_what_there_is_when_there_is_enough_or_the_time_is_over(end):
+    ledger = Ledger()
+    size_bytes = ledger.append()
+    enough = 2 * size_bytes if end == "enough" else 3 * size_bytes
+    told = ledger.wait((0, {}), min_bytes=enough, max_wait_ms=500)
+    ledger.lone.rest(400)
+    ledger.append()
+    assert bool(told) is (end == "enough")
+    ledger.lone.rest(100)
+    assert [len(row.records) for row in told] == [2 * size_bytes]
+
+
+def waits():
+    """How many handlers wait, or would if their client were still there."""
+    gc.collect()
+    return sum(type(each) is Wait for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("partitions", [1, 3, MANY, 1_000])
+def test_of_a_client_that_hangs_up_while_it_waits_nothing_stays(partitions):
+    ledger = Ledger(partitions)
+    lone, memory = ledger.lone, ledger.lone.assembly.broker.memory
+    client, before = lone.client(), waits()
+    client.send(ApiKey.FETCH, VERSION, **asked(*((index, {}) for index in range(partitions)), max_wait_ms=5_000))
+    lone.rest()
+    parked = partitions * fetch.PARKED_ROW_BYTES
+    assert waits() == before + 1 and client.replies == []
+    held = held_bytes(memory)
+    assert held >= parked if partitions == 1_000 else held == 0
+    client.hang_up()
+    assert held_bytes(memory) == 0
+    lone.rest(5_100)  # what was to come when its time is over has gone from the clock
+    assert waits() == before
+    ledger.append()
+    assert lone.bugs == [] and client.replies == []
+
+
+def held_bytes(memory):
+    return sum(part.held_bytes for part in (memory.requests, memory.medium, memory.decoded, memory.replies))
+
+
+@pytest.mark.parametrize("comes_behind", [None, fetch.ROWS_AT_ONCE - 1, fetch.ROWS_AT_ONCE])
+def test_a_fetch_of_many_partitions_meets_what_comes_while_it_looks_at_them(monkeypatch, comes_behind):
+    ledger, max_wait_ms = Ledger(MANY), 1_000
+    lone, look = ledger.lone, Partition.bytes_available
+    batch = bytes(build_batch([(b"k", b"v")], timestamp_ms=START_MS))
+    producer, rows = lone.client("producer"), [{"name": "ledger", "partition_data": [{"index": 0, "records": batch}]}]
+
+    def looked(partition, *more):
+        nonlocal comes_behind
+        if partition.index == comes_behind:
+            comes_behind = None
+            produced = {"transactional_id": None, "acks": -1, "timeout_ms": 1, "topic_data": rows}
+            producer.post(ApiKey.PRODUCE, 9, **produced)
+        return look(partition, *more)
+
+    monkeypatch.setattr(Partition, "bytes_available", looked)
+    monkeypatch.setattr(fetch, "ROW_US", SHARE_US / 10)
+    began_ms, comes = lone.schedule.now_ms, comes_behind is not None
+    found = ledger.rows(*((index, {}) for index in range(MANY)), max_wait_ms=max_wait_ms)
+    assert bool(found[0].records) is comes
+    assert (lone.schedule.now_ms - began_ms < max_wait_ms) is comes

@@ -1,0 +1,71 @@
+"""ListOffsets: which special timestamps there are in which version, and what they find."""
+
+import pytest
+
+from ottla.broker.api.table import TABLE
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode as E
+from ottla.testkit.furnish import message
+from ottla.testkit.simulation.schedule import START_MS
+from tests.lone import Lone
+
+SERVED = range(TABLE[ApiKey.LIST_OFFSETS].min_version, TABLE[ApiKey.LIST_OFFSETS].max_version + 1)
+# (timestamp, first version, offset and timestamp found): `ListOffsetsRequest`, `KafkaApis.handleListOffsetRequest`.
+SPECIAL = [
+    pytest.param(-1, 1, (5, -1), id="latest"),
+    pytest.param(-2, 1, (2, -1), id="earliest"),
+    pytest.param(-3, 7, (3, START_MS + 9), id="max timestamp, KIP-734"),
+    pytest.param(-4, 8, (2, -1), id="earliest local, KIP-405"),
+    pytest.param(-5, 9, (-1, -1), id="last tiered, KIP-1005"),
+    pytest.param(-6, 11, (-1, -1), id="earliest pending upload, KIP-1023"),
+]
+
+
+@pytest.fixture(scope="module")
+def lone():
+    """A log that begins at 2 and ends at 5; the record at 3 has the latest time."""
+    lone = Lone()
+    (partition,) = lone.create_topic("ledger")
+    for time_ms in (0, 1, 2, 9, 4):
+        batch = bytes(build_batch([(b"k", b"v")], timestamp_ms=START_MS + time_ms))
+        topics = [{"name": "ledger", "partition_data": [{"index": 0, "records": batch}]}]
+        asked = message(ApiKey.PRODUCE, 9, transactional_id=None, acks=-1, timeout_ms=1, topic_data=topics)
+        assert not lone.ask(ApiKey.PRODUCE, 9, asked).responses[0].partition_responses[0].error_code
+    lone.turns.event(lambda: partition.raise_log_start(2))
+    return lone
+
+
+def find(lone, version, timestamp, **row):
+    """(error, offset, timestamp)."""
+    topics = [{"name": "ledger", "partitions": [{"partition_index": 0, "timestamp": timestamp} | row]}]
+    asked = message(ApiKey.LIST_OFFSETS, version, replica_id=-1, topics=topics)
+    (found,) = lone.ask(ApiKey.LIST_OFFSETS, version, asked).topics[0].partitions
+    return E(found.error_code), found.offset, found.timestamp
+
+
+@pytest.mark.parametrize("version", SERVED)
+@pytest.mark.parametrize(("timestamp", "first_version", "found"), SPECIAL)
+def test_a_special_timestamp_is_known_from_its_version_on(lone, version, timestamp, first_version, found):
+    expected = (E.NONE, *found) if version >= first_version else (E.UNSUPPORTED_VERSION, -1, -1)
+    assert find(lone, version, timestamp) == expected
+
+
+@pytest.mark.parametrize("version", SERVED)
+@pytest.mark.parametrize("timestamp", [-7, -(2**63)])
+def test_what_is_no_special_timestamp_is_known_in_no_version(lone, version, timestamp):
+    assert find(lone, version, timestamp) == (E.UNSUPPORTED_VERSION, -1, -1)
+
+
+@pytest.mark.parametrize(("timestamp", "offset"), [(0, 2), (START_MS + 2, 2), (START_MS + 3, 3), (START_MS + 9, 3)])
+def test_a_time_finds_the_first_record_that_is_no_older(lone, timestamp, offset):
+    times = {2: START_MS + 2, 3: START_MS + 9}
+    assert find(lone, 1, timestamp) == (E.NONE, offset, times[offset])
+    assert find(lone, 1, START_MS + 10) == (E.NONE, -1, -1)
+
+
+@pytest.mark.parametrize(("epoch", "error"), [(-1, E.NONE), (0, E.NONE), (1, E.UNKNOWN_LEADER_EPOCH)])
+@pytest.mark.parametrize("version", [4, SERVED[-1]])
+def test_who_names_a_leader_epoch_must_name_this_one(lone, version, epoch, error):
+    found = find(lone, version, -2, current_leader_epoch=epoch)
+    assert found == ((error, -1, -1) if error else (E.NONE, 2, -1))
