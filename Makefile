@@ -5,12 +5,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # What is drawn in tests is drawn anew for each commit, and the same for everybody who tests that commit.
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
+# How much: CI (.ci/run) says SEEDS=4000 FAST=0, `make check` more than that. FAST=1 leaves the slow tests out.
+SEEDS ?= 400
+KILLS ?= 5
+FAST ?= 1
 
-.PHONY: help env test lint types contracts tests docs format demo conformance crash bench clean
+.PHONY: help env test check lint types contracts tests docs format demo conformance crash bench clean
 
 help:
 	@echo "make demo         play the stories on a broker of its own and audit its files"
-	@echo "make test         lint, types, import contracts, tests"
+	@echo "make test         lint, types, import contracts, tests but the slow ones, 400 seeds of the simulation"
+	@echo "make check        all tests, 100,000 seeds of the simulation, fifty kills, and make crash"
 	@echo "make conformance  all that is compared with Apache Kafka, and fifty kills (needs Java 17 and Maven)"
 	@echo "make crash        every truncation, flipped bit, failing disk call and 20,000 crash states, of which the tests sample"
 	@echo "make bench        the broker's and the scan's figures"
@@ -29,6 +34,9 @@ env: $(STAMP)
 
 test: lint types contracts tests
 
+check: lint types contracts crash
+	$(MAKE) --no-print-directory tests FAST=0 KILLS=50 SEEDS=100000
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,7 +48,8 @@ contracts: $(STAMP)
 	$(BIN)/lint-imports
 
 tests: $(STAMP)
-	$(BIN)/python -m pytest --hypothesis-seed=$(SEED)
+	OTTLA_FAST=$(FAST) OTTLA_KILLS=$(KILLS) OTTLA_SEED=$(SEED) OTTLA_SEEDS=$(SEEDS) \
+	  $(BIN)/python -m pytest --hypothesis-seed=$(SEED)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
