@@ -18,12 +18,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import processes
-import report
 from confluent_kafka.admin import AdminClient, NewTopic
-from processes import Broker
+from parts import processes
+from parts.broker import report
+from parts.processes import Broker
 
-HERE = Path(__file__).resolve().parent
+WORKLOADS = Path(__file__).resolve().parent / "parts" / "broker" / "workloads.py"
 MANY = 16
 
 
@@ -31,7 +31,7 @@ def run(broker: Broker, workload: str, **arguments: Any) -> dict[str, Any]:
     """Run one workload in its own process; adds the broker's `cpu_s` over the measured part."""
     command = [
         sys.executable,
-        str(HERE / "workloads.py"),
+        str(WORKLOADS),
         workload,
         json.dumps({"bootstrap": broker.bootstrap, **arguments}),
     ]

@@ -10,19 +10,16 @@ read_uncommitted, per record returned; `wall` the CPU time of the whole read by 
 import argparse
 import json
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from parts.log import make_log
 
-from benchmarks.make_log import make_log  # noqa: E402
-from ottla.spark_jobs import schemas  # noqa: E402
-from ottla.spark_jobs.needs import check_worker  # noqa: E402
-from ottla.spark_jobs.scan.damage import FAIL, DamageLog  # noqa: E402
-from ottla.spark_jobs.scan.listing import list_partitions  # noqa: E402
+from ottla.spark_jobs import schemas
+from ottla.spark_jobs.needs import check_worker
+from ottla.spark_jobs.scan.damage import FAIL, DamageLog
+from ottla.spark_jobs.scan.listing import list_partitions
 
 COLUMNS = {
     "offset": ("offset",),

@@ -23,14 +23,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-sys.path.insert(0, str(ROOT))
+from parts.cpu_time import cpu_of_ended_children
+from parts.figures import Figures, Row, machine, show
+from parts.log import make_log
 
-from cpu_time import cpu_of_ended_children  # noqa: E402
-from figures import Figures, Row, machine, show  # noqa: E402
-from make_log import make_log  # noqa: E402
-
+ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "tests" / "data" / "kafka-4.3.1"
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 AUDIT_CODES = (0, 1)

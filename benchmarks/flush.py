@@ -4,10 +4,10 @@
     TMPDIR=/another/disk python benchmarks/flush.py --format json
 
 Wall times, of the disk that holds the temporary directory. Three brokers take turns in slices of a second: one without
-flushes, one with `log.flush.interval.messages=1`, and the same without group commit (`one_by_one.py`): each append is
-synced by itself, as Kafka does. The rates are medians of the slices. A transaction V2 of one record has five appends
-that wait for each other: the partition added, the batch, PrepareCommit, the marker, CompleteCommit. Each producer
-writes to a partition of its own and goes on as soon as it is answered.
+flushes, one with `log.flush.interval.messages=1`, and the same without group commit (`parts/one_by_one.py`): each
+append is synced by itself, as Kafka does. The rates are medians of the slices. A transaction V2 of one record has five
+appends that wait for each other: the partition added, the batch, PrepareCommit, the marker, CompleteCommit. Each
+producer writes to a partition of its own and goes on as soon as it is answered.
 """
 
 import argparse
@@ -15,24 +15,20 @@ import contextlib
 import os
 import selectors
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from parts import processes, raw
+from parts.figures import Figures, Row, machine, show
 
-import processes  # noqa: E402
-import raw  # noqa: E402
-from figures import Figures, Row, machine, show  # noqa: E402
+from ottla.broker.ports.kernel_syncs import KernelSyncs
+from ottla.broker.ports.syncs import sync_descriptors
+from ottla.protocol.errors import ErrorCode
 
-from ottla.broker.ports.kernel_syncs import KernelSyncs  # noqa: E402
-from ottla.broker.ports.syncs import sync_descriptors  # noqa: E402
-from ottla.protocol.errors import ErrorCode  # noqa: E402
-
+ONE_BY_ONE = Path(__file__).resolve().parent / "parts" / "one_by_one.py"
 COUNTS = (1, 16, 64)
 FLUSHED = "log.flush.interval.messages=1"
 BATCH_BYTES = 250
@@ -167,7 +163,7 @@ class Crowd:
 
 def flushes(root: Path, seconds: float, rounds: int) -> Figures:
     figures: Figures = {}
-    one_by_one = [str(HERE / "one_by_one.py")]
+    one_by_one = [str(ONE_BY_ONE)]
     with (
         processes.ottla(root / "fast") as fast,
         processes.ottla(root / "safe", [FLUSHED]) as safe,

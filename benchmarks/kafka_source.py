@@ -24,18 +24,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from parts import processes
+from parts.figures import machine
+from parts.kafka_source import dumped
+from parts.kafka_source.compared import Timing, heading, line_of, row_of, turns
+from parts.kafka_source.connector import connector, need_java_and_maven
+from parts.log import TOPIC, make_log
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-
-import dumped  # noqa: E402
-import processes  # noqa: E402
-from compared import Timing, heading, line_of, row_of, turns  # noqa: E402
-from confluent_kafka import KafkaException, TopicPartition  # noqa: E402
-from confluent_kafka.admin import AdminClient, OffsetSpec  # noqa: E402
-from connector import connector, need_java_and_maven  # noqa: E402
-from figures import machine  # noqa: E402
-from make_log import TOPIC, make_log  # noqa: E402
-
 COLUMNS = {
     "offset and key": {"offset": "long", "key": "binary"},
     "five columns": {
@@ -78,10 +76,10 @@ def spark_reader(name: str, python: str, cores: int, jars: tuple[str, ...], scra
     log = scratch / f"{name.replace(' ', '-')}.log"
     environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYSPARK_PYTHON")}
     # Workers import the package from here. The other environment has none of what it needs, and asks for none of it.
-    environment["PYTHONPATH"] = str(HERE.parent)
+    environment["PYTHONPATH"] = os.pathsep.join((str(HERE.parent), str(HERE)))
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [python, str(HERE / "spark_reads.py"), arguments],
+            [python, str(HERE / "parts" / "kafka_source" / "spark_reads.py"), arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

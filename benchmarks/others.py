@@ -8,35 +8,29 @@
     python benchmarks/others.py --load                           beside sound clients, and the broker's own work
     python benchmarks/others.py --hour 3600                      ten hostile clients beside sound ones
 
-The pinger (pinger.py) asks for small things, one after another. What it waits is told on the clock, and in CPU time of
-the broker, which does not depend on what else runs on the machine: of all its threads, and of its event loop's alone.
-An attack that has no answer after `--seconds` is cut off, and what it had until then is told.
+The pinger (parts/others/pinger.py) asks for small things, one after another. What it waits is told on the clock, and in
+CPU time of the broker, which does not depend on what else runs on the machine: of all its threads, and of its event
+loop's alone. An attack that has no answer after `--seconds` is cut off, and what it had until then is told.
 """
 
 import argparse
 import contextlib
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from parts import processes
+from parts.figures import machine
+from parts.others import hour, stage, walk
+from parts.others.attacks import ATTACKS, Attack
+from parts.others.felt import heading, line_of
+from parts.others.ordinary import LOADS
+from parts.others.stage import Figures
 
-import hour  # noqa: E402
-import processes  # noqa: E402
-import stage  # noqa: E402
-import walk  # noqa: E402
-from attacks import ATTACKS, Attack  # noqa: E402
-from felt import heading, line_of  # noqa: E402
-from figures import machine  # noqa: E402
-from ordinary import LOADS  # noqa: E402
-from stage import Figures  # noqa: E402
-
-from ottla.broker.api.table import TABLE  # noqa: E402
+from ottla.broker.api.table import TABLE
 
 MOST_CPU_MS = 20.0
 

@@ -17,12 +17,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
+from parts.cpu_time import cpu_of_tree
+from parts.log import make_log
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.cpu_time import cpu_of_tree  # noqa: E402
-from benchmarks.make_log import make_log  # noqa: E402
-
 ALL_COLUMNS = None
 FIVE_COLUMNS = "key binary, value binary, partition int, offset long, timestamp timestamp"
 TWO_COLUMNS = "offset long, key binary"

@@ -13,32 +13,27 @@ import contextlib
 import os
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from parts import processes, raw
+from parts.figures import Figures, Row, machine, show
+from parts.side_by_side import medians_ms, watched
 
-import processes  # noqa: E402
-import raw  # noqa: E402
-from figures import Figures, Row, machine, show  # noqa: E402
-from transactions import medians_ms, watched  # noqa: E402
-
-from ottla.broker.log.loaded import LoadedLog  # noqa: E402
-from ottla.broker.log.log_segments import LogSegments  # noqa: E402
-from ottla.broker.log.parallel_recovery import LogToRecover, recover_in_processes  # noqa: E402
-from ottla.broker.log.recovery import Start, load_log, new_log  # noqa: E402
-from ottla.broker.log.settings import PartitionSettings  # noqa: E402
-from ottla.broker.ports.disk import RealDisk  # noqa: E402
-from ottla.broker.ports.side_by_side import processors  # noqa: E402
-from ottla.client.connection import BlockingConnection  # noqa: E402
-from ottla.protocol.batch import assign_offsets, build_batch, read_header, seal, write_header  # noqa: E402
-from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY  # noqa: E402
-from ottla.protocol.snapshot import encode_snapshot  # noqa: E402
-from ottla.protocol.steps import to_the_end  # noqa: E402
+from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.log_segments import LogSegments
+from ottla.broker.log.parallel_recovery import LogToRecover, recover_in_processes
+from ottla.broker.log.recovery import Start, load_log, new_log
+from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.ports.disk import RealDisk
+from ottla.broker.ports.side_by_side import processors
+from ottla.client.connection import BlockingConnection
+from ottla.protocol.batch import assign_offsets, build_batch, read_header, seal, write_header
+from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY
+from ottla.protocol.snapshot import encode_snapshot
+from ottla.protocol.steps import to_the_end
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = PartitionSettings()

@@ -5,7 +5,7 @@
     python benchmarks/transactions.py --only idle --format json
 
 The clients speak the protocol themselves; the broker runs in a process of its own and tells its longest turn and
-collection (watched.py). Times are CPU times of the broker, medians of rounds, unless the row says wall.
+collection (parts/watched.py). Times are CPU times of the broker, medians of rounds, unless the row says wall.
 """
 
 import argparse
@@ -15,25 +15,20 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from parts import populate, processes, raw
+from parts.figures import Figures, Row, machine, show
+from parts.processes import Broker
+from parts.raw import cpu_s
+from parts.side_by_side import medians_ms, spent, watched
 
-import populate  # noqa: E402
-import processes  # noqa: E402
-import raw  # noqa: E402
-from figures import Figures, Row, machine, show  # noqa: E402
-from processes import Broker  # noqa: E402
-from raw import cpu_s  # noqa: E402
-from watched import Watch  # noqa: E402
-
-from ottla.client.connection import BlockingConnection  # noqa: E402
-from ottla.protocol import codec  # noqa: E402
-from ottla.protocol.api_keys import ApiKey  # noqa: E402
-from ottla.protocol.errors import ErrorCode  # noqa: E402
+from ottla.client.connection import BlockingConnection
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
 
 PIPELINED = 64
 MINUTE_MS = 60_000
@@ -64,37 +59,6 @@ ROWS = (
     Row("expiry_turn_ms", "  longest turn while those are looked through for expiry", "ms"),
     Row("roll_turn_ms", "  longest turn while a segment rolls", "ms"),
 )
-
-
-@contextlib.contextmanager
-def watched(data_dir: Path | None = None, *overrides: str) -> Iterator[tuple[Broker, Watch]]:
-    with tempfile.TemporaryDirectory(prefix="ottla-watch-") as directory:
-        path = Path(directory) / "figures"
-        watch = Watch(path, create=True)
-        with processes.ottla(data_dir, overrides, (str(HERE / "watched.py"), str(path))) as broker:
-            yield broker, watch
-
-
-def spent(broker: Broker, work: Callable[[], Any]) -> float:
-    """CPU seconds of the broker while `work` runs."""
-    assert broker.pid is not None
-    before = cpu_s(broker.pid)
-    work()
-    return cpu_s(broker.pid) - before
-
-
-def each_ms(broker: Broker, count: int, work: Callable[[], Any]) -> float:
-    def all_of_it() -> None:
-        for _ in range(count):
-            work()
-
-    return spent(broker, all_of_it) / count * 1000
-
-
-def medians_ms(rounds: int, count: int, *works: tuple[Broker, Callable[[], Any]]) -> list[float]:
-    """The works take turns, so that what else runs on the machine meets them alike; the first round is not counted."""
-    samples = [[each_ms(broker, count, work) for broker, work in works] for _ in range(rounds + 1)]
-    return [statistics.median(column) for column in zip(*samples[1:], strict=True)]
 
 
 def transactions_of(connection: BlockingConnection) -> list[Callable[[], None]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-PATH = Path(__file__).parents[3] / "benchmarks" / "compared.py"
+PATH = Path(__file__).parents[3] / "benchmarks" / "parts" / "kafka_source" / "compared.py"
 
 
 @pytest.fixture(scope="module")

@@ -7,18 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import populate
-import processes
-import raw
-from attacks import Attack, names, now_ms, ready
-from stage import Stage, staged
-
 from ottla.broker.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.furnish import message
+from parts import populate, processes, raw
+from parts.others.attacks import Attack, names, now_ms, ready
+from parts.others.stage import Stage, staged
 
 LOAD_S = 10.0
 PRODUCERS, GROUPS, IDS, ABORTED = 16, 100, 1_000_000, 100_000

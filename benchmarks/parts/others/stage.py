@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import hostile
-import processes
-import raw
-from hostile import Talk
-from pinger import Pinger
-from processes import Broker
-
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.furnish import message
+from parts import processes, raw
+from parts.others import hostile
+from parts.others.hostile import Talk
+from parts.others.pinger import Pinger
+from parts.processes import Broker
 
 PING = "ping"
 SETUP_TIMEOUT_S = 120.0

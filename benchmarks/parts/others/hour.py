@@ -16,14 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import attacks
-import hostile
-import processes
-import stage
-from attacks import MEBIBYTE
-from stage import Figures, Stage
-
 from ottla.protocol.api_keys import ApiKey
+from parts import processes
+from parts.others import attacks, hostile, stage
+from parts.others.attacks import MEBIBYTE
+from parts.others.stage import Figures, Stage
 
 HERE = Path(__file__).resolve().parent
 HOSTILE = 10

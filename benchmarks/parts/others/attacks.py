@@ -9,13 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import hostile
-import raw
-from stage import PING, Stage
-
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
+from parts import raw
+from parts.others import hostile
+from parts.others.stage import PING, Stage
 
 MEBIBYTE = 1 << 20
 PIPELINED = 50

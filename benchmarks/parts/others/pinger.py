@@ -1,10 +1,11 @@
 """A client that asks and writes small things, one after another, and says how long it waited. shell
 
-    python benchmarks/pinger.py HOST:PORT TOPIC PID        a program of its own, so that it imports nothing of ours
+    python benchmarks/parts/others/pinger.py HOST:PORT TOPIC PID
 
-It prints `ready`, begins to count at the line `go`, and ends at the line `end` with its figures as JSON. A wait has
-two lengths: on the clock, and in CPU time that the broker's process (and its first thread, where its event loop runs)
-used meanwhile. The second does not depend on what else the machine does. With `Pinger` another program runs one.
+A program of its own, so that it imports nothing of ours. It prints `ready`, begins to count at the line `go`, and ends
+at the line `end` with its figures as JSON. A wait has two lengths: on the clock, and in CPU time that the broker's
+process (and its first thread, where its event loop runs) used meanwhile. The second does not depend on what else the
+machine does. With `Pinger` another program runs one.
 """
 
 import contextlib

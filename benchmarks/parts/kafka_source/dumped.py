@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compared import Timing
-from cpu_time import cpu_of_ended_children
-from processes import KAFKA_SCRIPT, ROOT
+from parts.cpu_time import cpu_of_ended_children
+from parts.kafka_source.compared import Timing
+from parts.processes import KAFKA_SCRIPT, ROOT
 
 KAFKA_TOOL = ("bash", str(KAFKA_SCRIPT), "tool", "org.apache.kafka.tools.DumpLogSegments")
 OTTLA = (sys.executable, "-m", "ottla.cli.main")

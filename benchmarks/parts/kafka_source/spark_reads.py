@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from cpu_time import cpu_of_tree
+from parts.cpu_time import cpu_of_tree
 
 
 def start(cores: int, jars: list[str]) -> Any:

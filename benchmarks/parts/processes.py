@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 KAFKA_SCRIPT = ROOT / "tests" / "conformance" / "apache-kafka" / "kafka.sh"
 START_TIMEOUT_S = 60
 

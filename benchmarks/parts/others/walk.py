@@ -13,22 +13,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hostile
-import processes
-import raw
-import stage
-from felt import heading, line_of
-from processes import Broker
-from stage import Figures, Stage
-from watched import Watch
-
 from ottla.broker.api.context import Api
 from ottla.broker.api.table import TABLE
 from ottla.testkit.furnish import Size, furnish
 from ottla.testkit.greedy import Ask, State, greedy
+from parts import processes, raw
+from parts.others import hostile, stage
+from parts.others.felt import heading, line_of
+from parts.others.stage import Figures, Stage
+from parts.processes import Broker
+from parts.watched import Watch
 
-HERE = Path(__file__).resolve().parent
-WATCHED = str(HERE / "watched.py")
+WATCHED = str(Path(__file__).resolve().parents[1] / "watched.py")
 METADATA_LOG = "__cluster_metadata-0"
 WORST = 10
 MOST_BYTES = 4 << 30

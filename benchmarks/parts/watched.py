@@ -1,6 +1,6 @@
 """Serve like `ottla serve`, and say how long the collector and the broker's turns held everything up. shell
 
-    python benchmarks/watched.py FILE serve ...     the arguments of `ottla` follow
+    python benchmarks/parts/watched.py FILE serve ...     the arguments of `ottla` follow
 
 FILE holds eight numbers (`FIGURES`), always up to date; whoever writes zeros into it begins anew. Pauses are counted in
 CPU time of the main thread, so that other load of the machine does not look like ours.
@@ -80,7 +80,7 @@ def watch(watch: Watch) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     watch(Watch(Path(sys.argv[1])))
     from ottla.cli.main import main
 

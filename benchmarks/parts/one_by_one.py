@@ -8,7 +8,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.partition import Partition

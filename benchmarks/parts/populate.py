@@ -4,9 +4,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import raw
-from processes import Broker
-
 from ottla.broker.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.states import TransactionStatus
@@ -14,6 +11,8 @@ from ottla.broker.txn.values import NO_PARTITIONS, TransactionState
 from ottla.protocol.batch import assign_offsets, build_batch, build_marker
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
+from parts import raw
+from parts.processes import Broker
 
 STATE_PARTITIONS = 50
 PREPARED_WITHIN_S = 30

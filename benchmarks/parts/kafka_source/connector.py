@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-POM = Path(__file__).resolve().parent / "spark-kafka" / "pom.xml"
+POM = Path(__file__).resolve().parent / "pom.xml"
 # What Maven had when this was written, the newest first. Spark's own version is asked for before these.
 KNOWN = ("4.2.0", "4.1.1", "4.0.0")
 FETCH_TIMEOUT_S = 900

@@ -1,0 +1,1 @@
+"""Pieces of `kafka_source.py`. free"""

@@ -1,0 +1,1 @@
+"""Pieces of `others.py`. free"""
