@@ -8,21 +8,13 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from logging import getLogger
 from typing import Final
 
-from ottla.broker.log import checkpoints
+from ottla.broker.log import checkpoints, parallel_recovery
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.checkpoints import TopicPartition
 from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.openings import Openings
-from ottla.broker.log.parallel_recovery import (
-    LEAST_BYTES,
-    LogToRecover,
-    RecoveredLog,
-    adopt_recovered,
-    bytes_to_recover,
-    recover_in_processes,
-)
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.recovery import Start, load_log, load_steps, new_log
 from ottla.broker.log.settings import LogSettings, PartitionSettings
@@ -64,7 +56,7 @@ class LogManager:
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
         # By directory: what was recovered and is not opened yet.
-        self._recovered: dict[str, RecoveredLog] = {}
+        self._recovered: dict[str, parallel_recovery.RecoveredLog] = {}
         self._openings = Openings()
         self._checkpoints = Checkpointer(disk, clock, turns, settings.directory, self._partitions, self.met)
         self.deleter = FileDeleter(disk, clock, turns, self.fail)
@@ -337,10 +329,10 @@ class LogManager:
                 if (topic, index) in self._partitions:
                     continue
                 directory, start = self._path(f"{topic}-{index}"), self._start_of((topic, index), settings, now_ms)
-                size_bytes = bytes_to_recover(self._disk, directory, start.recovery_point)
-                if size_bytes >= LEAST_BYTES and self.topic_id_on_disk(topic, index) == topic_id:
-                    jobs.append(LogToRecover(directory, settings, start, size_bytes))
-            self._recovered = recover_in_processes(self._disk, jobs)
+                size_bytes = parallel_recovery.bytes_to_recover(self._disk, directory, start.recovery_point)
+                if size_bytes >= parallel_recovery.LEAST_BYTES and self.topic_id_on_disk(topic, index) == topic_id:
+                    jobs.append(parallel_recovery.LogToRecover(directory, settings, start, size_bytes))
+            self._recovered = parallel_recovery.recover_in_processes(self._disk, jobs)
         except OSError as error:
             self.met(error)
 
@@ -363,7 +355,7 @@ class LogManager:
             return begun
         found = self._recovered.pop(directory, None)
         if found is not None:
-            return adopt_recovered(self._disk, directory, settings, found, now_ms)
+            return parallel_recovery.adopt_recovered(self._disk, directory, settings, found, now_ms)
         return load_log(self._disk, directory, settings, self._start_of(key, settings, now_ms))
 
     def _start_of(self, key: TopicPartition, settings: PartitionSettings, now_ms: int) -> Start:

@@ -21,7 +21,6 @@ PARTITIONS = 5
 @pytest.fixture(autouse=True)
 def short_logs_are_long(monkeypatch):
     monkeypatch.setattr(parallel_recovery, "LEAST_BYTES", 1)
-    monkeypatch.setattr("ottla.broker.log.manager.LEAST_BYTES", 1)
     monkeypatch.setattr(parallel_recovery, "WORTH_BYTES", 1)
     monkeypatch.setattr(disk_module, "processors", lambda: 2)
     monkeypatch.setattr("ottla.broker.ports.side_by_side.processors", lambda: 2)
