@@ -30,7 +30,8 @@ from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.side_by_side import processors
 from ottla.client.connection import BlockingConnection
-from ottla.protocol.batch import assign_offsets, build_batch, read_header, seal, write_header
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import assign_offsets, read_header, seal, write_header
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY
 from ottla.protocol.snapshot import encode_snapshot
 from ottla.protocol.steps import to_the_end

@@ -7,7 +7,8 @@ tenth transaction aborted.
 import os
 import random
 
-from ottla.protocol.batch import assign_offsets, build_batch, build_marker, read_header, seal, write_header
+from ottla.protocol.batch import build_batch, build_marker
+from ottla.protocol.batch_header import assign_offsets, read_header, seal, write_header
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, AbortedTxn, pack_aborted
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 

@@ -7,8 +7,6 @@ tenth of what a client may be made to wait. What is small and happens once in a 
 
 from typing import Final
 
-from ottla.protocol.steps import RECORD_US as RECORD_US
-
 CONNECTION_US: Final = 100.0
 """One connection that is accepted, with its transport."""
 

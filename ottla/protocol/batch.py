@@ -1,4 +1,4 @@
-"""Record batch v2: the one place to import its parts from, and the builders of batches and markers. pure frozen
+"""Builds record batches v2 and markers, and reads markers. pure frozen
 
 Source: `org.apache.kafka.common.record.MemoryRecordsBuilder`, `EndTransactionMarker`, `ControlRecordType`.
 """
@@ -8,81 +8,27 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.protocol.batch_header import (
-    COMPRESSION_MASK,
     CONTROL,
-    DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    assemble,
+    seal,
+)
+from ottla.protocol.compression import compress
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.records import Headers, NewRecord, encode_record, iter_records
+from ottla.protocol.values import (
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
-    TIMESTAMP_TYPE,
-    TRANSACTIONAL,
-    BatchHeader,
-    assemble,
-    assign_offsets,
-    crc_is_valid,
-    decrement_sequence,
-    increment_sequence,
-    iter_batches,
-    read_header,
-    seal,
-    set_append_time,
-    set_max_timestamp,
-    write_header,
 )
-from ottla.protocol.compression import TooLarge, compress, decompress
-from ottla.protocol.errors import ProtocolError
-from ottla.protocol.produced import BatchCheck, check_produced_batch
-from ottla.protocol.records import Headers, NewRecord, Record, encode_record, iter_records
 from ottla.protocol.varints import Buffer, write_varint
-
-__all__ = [
-    "ABORT",
-    "COMMIT",
-    "COMPRESSION_MASK",
-    "CONTROL",
-    "DELETE_HORIZON",
-    "HEADER_SIZE",
-    "MAGIC",
-    "MARKER_SIZE",
-    "NO_PARTITION_LEADER_EPOCH",
-    "NO_PRODUCER_EPOCH",
-    "NO_PRODUCER_ID",
-    "NO_SEQUENCE",
-    "NO_TIMESTAMP",
-    "TIMESTAMP_TYPE",
-    "TRANSACTIONAL",
-    "BatchCheck",
-    "BatchHeader",
-    "Marker",
-    "NewRecord",
-    "Record",
-    "TooLarge",
-    "assemble",
-    "assign_offsets",
-    "build_batch",
-    "build_marker",
-    "build_record_batch",
-    "check_produced_batch",
-    "compress",
-    "crc_is_valid",
-    "decompress",
-    "decrement_sequence",
-    "increment_sequence",
-    "iter_batches",
-    "iter_records",
-    "read_header",
-    "read_marker",
-    "seal",
-    "set_append_time",
-    "set_max_timestamp",
-    "write_header",
-]
 
 # Control record types (`ControlRecordType`).
 ABORT = 0

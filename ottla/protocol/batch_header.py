@@ -12,6 +12,9 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.values import (
+    NO_SEQUENCE,
+)
 from ottla.protocol.varints import Buffer
 
 HEADER_SIZE = 61
@@ -26,11 +29,6 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-NO_TIMESTAMP = -1
-NO_PARTITION_LEADER_EPOCH = -1
 MAX_SEQUENCE = 2**31 - 1
 
 CRC_OFFSET = 17

@@ -38,21 +38,6 @@ from ottla.protocol.frames import (
 from ottla.protocol.walker import Reader, SteppedReader, compile_reader, compile_stepped_reader
 from ottla.protocol.writer import Encoder, Writer, compile_response, compile_writer
 
-__all__ = [
-    "decode_request",
-    "decode_response",
-    "encode_request",
-    "encode_unsupported_api_versions",
-    "is_flexible",
-    "read_request",
-    "read_request_in_steps",
-    "request_class",
-    "response_class",
-    "response_encoder",
-    "row_writer",
-    "schema_versions",
-]
-
 _CONSUMER: Final = frozenset((1, 2, 8, 9, 11, 12, 13, 14, 23, 47))
 _PRODUCER: Final = frozenset((0, 22, 24, 25, 26, 27, 28))
 _METADATA: Final = frozenset((3, 10, 18))

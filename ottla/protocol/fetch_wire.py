@@ -14,13 +14,13 @@ from typing import Final, NamedTuple, Protocol
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import response_header_size
 from ottla.protocol.primitives import (
-    NO_TOPIC_ID,
     NodeEndpoint,
     write_count,
     write_endpoint_tags,
     write_string,
     write_tagged_leader,
 )
+from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import Buffer
 
 _FETCH: Final = ApiKey.FETCH
@@ -84,7 +84,7 @@ class FetchableTopicResponse(NamedTuple):
 
     topic: str
     partitions: Sequence[FetchPartitionData]
-    topic_id: bytes = NO_TOPIC_ID
+    topic_id: bytes = ZERO_UUID
 
 
 def encode_fetch_response(

@@ -16,12 +16,10 @@ from ottla.protocol.batch import (
     LEADER_CHANGE,
     SNAPSHOT_FOOTER,
     SNAPSHOT_HEADER,
-    BatchHeader,
     build_batch,
-    crc_is_valid,
-    iter_batches,
     read_marker,
 )
+from ottla.protocol.batch_header import BatchHeader, crc_is_valid, iter_batches
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader, Writer
 from ottla.protocol.records import iter_records

@@ -14,8 +14,6 @@ _INT16: Final = Struct(">h").pack
 _INT32: Final = Struct(">i").pack
 _TAGGED_LEADER: Final = Struct(">BBiiB").pack
 
-NO_TOPIC_ID: Final = bytes(16)
-
 
 class NodeEndpoint(NamedTuple):
     """Where a leader that a response names can be reached."""

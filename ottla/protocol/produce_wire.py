@@ -15,13 +15,13 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import MAX_STRING_BYTES
 from ottla.protocol.frames import MAX_ENTRIES, skip_tags
 from ottla.protocol.primitives import (
-    NO_TOPIC_ID,
     NodeEndpoint,
     write_count,
     write_endpoint_tags,
     write_string,
     write_tagged_leader,
 )
+from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import read_unsigned_varint
 
 LOWEST_VERSION: Final = 3
@@ -72,7 +72,7 @@ class PartitionResponse(NamedTuple):
     log_start_offset: int = -1
     record_errors: Sequence[tuple[int, str | None]] = ()
     message: str | None = None
-    topic_id: bytes = NO_TOPIC_ID
+    topic_id: bytes = ZERO_UUID
     current_leader: tuple[int, int] | None = None
 
 

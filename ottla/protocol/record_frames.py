@@ -13,7 +13,6 @@ from ottla.protocol.batch_header import (
     CONTROL,
     DELETE_HORIZON,
     HEADER_SIZE,
-    NO_TIMESTAMP,
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
     BatchHeader,
@@ -24,6 +23,7 @@ from ottla.protocol.compression_steps import compress_steps, decompress_steps
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import READ_LIMIT_BYTES
 from ottla.protocol.steps import RECORD_US, Steps
+from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint, read_varint, write_varint
 
 Frame: TypeAlias = tuple[int, int, bytes | None, bool, int, int]

@@ -7,9 +7,10 @@ delta, varint offset delta, key, value and headers, each with a varint length of
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.protocol.batch_header import HEADER_SIZE, NO_SEQUENCE, BatchHeader, increment_sequence
+from ottla.protocol.batch_header import HEADER_SIZE, BatchHeader, increment_sequence
 from ottla.protocol.compression import NONE, decompress
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.values import NO_SEQUENCE
 from ottla.protocol.varints import Buffer, read_varint, read_varlong, write_varint
 
 Headers = Sequence[tuple[str, bytes | None]]

@@ -5,14 +5,8 @@ The same bytes as `build_batch` of records without key, headers and a time of th
 
 from collections.abc import Iterable
 
-from ottla.protocol.batch_header import (
-    MAGIC,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    BatchHeader,
-    assemble,
-)
+from ottla.protocol.batch_header import MAGIC, BatchHeader, assemble
+from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from ottla.protocol.varints import write_varint
 
 _NULL_KEY = b"\x01"  # zig-zag of -1

@@ -29,6 +29,7 @@ from uuid import UUID
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import MAX_STRING_BYTES
 from ottla.protocol.frames import MAX_TAGS
+from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import read_unsigned_varint
 
 Reader = Callable[[bytes], tuple[Any, int]]
@@ -51,7 +52,6 @@ FORMATS: Final = {
 }
 """Schema type -> `struct` code."""
 _SIZES: Final = {name: Struct(">" + code).size for name, code in FORMATS.items()}
-_NO_UUID: Final = bytes(16)
 _REFUSALS: Final = (IndexError, StructError, UnicodeDecodeError, ProtocolError)
 
 
@@ -97,7 +97,7 @@ class _Generator:
             "i16": Struct(">h").unpack_from,
             "i32": Struct(">i").unpack_from,
             "UUID": UUID,
-            "no_uuid": _NO_UUID,
+            "no_uuid": ZERO_UUID,
             "bits": _bits,
         }
 

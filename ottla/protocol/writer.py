@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from struct import Struct, pack
 from typing import Any, Final, NoReturn
 
+from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import write_unsigned_varint
 from ottla.protocol.walker import FORMATS
 
@@ -45,7 +46,6 @@ _FORMATS: Final = {**FORMATS, "uuid": "16s", "bitfield": "i"}
 _LENGTHS: Final = {"string": Struct(">h").pack, "bytes": Struct(">i").pack, "records": Struct(">i").pack}
 _SIZE: Final = Struct(">i").pack_into
 _NO_BITS: Final = -(1 << 31)
-_NO_ID: Final = bytes(16)
 
 
 class Unwritable(Exception):
@@ -329,7 +329,7 @@ def _default(field: Any) -> Any:
         if field.type_str == "bitfield":
             return _NO_BITS if field.default is None else sum(1 << bit for bit in field.default)
         if field.type_str == "uuid":
-            return _NO_ID
+            return ZERO_UUID
     return field.default
 
 

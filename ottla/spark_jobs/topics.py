@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.protocol.batch import iter_batches, iter_records
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.metadata_records import (
     ConfigRecord,
@@ -15,6 +15,7 @@ from ottla.protocol.metadata_records import (
     TopicRecord,
     decode_metadata_record,
 )
+from ottla.protocol.records import iter_records
 from ottla.spark_jobs.scan import storage
 from ottla.spark_jobs.scan.index_files import batch_positions
 

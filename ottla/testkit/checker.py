@@ -37,11 +37,9 @@ from ottla.testkit.checks.cycles import check_cycles
 from ottla.testkit.checks.exactly_once import check_exactly_once
 from ottla.testkit.checks.fates import check_fates
 from ottla.testkit.checks.logs import Logs, check_logs
-from ottla.testkit.checks.operations import Anomaly, BrokenHistory, Entry, Story, read_story
+from ottla.testkit.checks.operations import Anomaly, Entry, Story, read_story
 from ottla.testkit.checks.reads import check_reads
 from ottla.testkit.scanner import ScannedPartition, scan_partition
-
-__all__ = ["KINDS", "Anomaly", "BrokenHistory", "check", "check_files"]
 
 OFFSETS_TOPIC = "__consumer_offsets"
 OF_BOTH = ("late-offsets", "late-produce")

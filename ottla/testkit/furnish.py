@@ -12,8 +12,9 @@ from uuid import UUID
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.batch import NewRecord, build_batch
+from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records import NewRecord
 from ottla.testkit.greedy import State
 
 WIDE: Final = "wide"

@@ -11,7 +11,8 @@ from ottla.broker.api.duplicates import Duplicate
 from ottla.broker.log.readable import ReadableLog
 from ottla.broker.log.results import AppendResult, FetchIsolation
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.batch import HEADER_SIZE, assemble, build_batch, read_header
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import HEADER_SIZE, assemble, read_header
 from ottla.protocol.compression import NAMES
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.furnish import message

@@ -13,9 +13,11 @@ from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Turns
-from ottla.protocol.batch import HEADER_SIZE, assemble, build_batch, iter_records, read_header
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import HEADER_SIZE, assemble, read_header
 from ottla.protocol.compression import GZIP, NAMES
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.records import iter_records
 from ottla.protocol.steps import RECORD_US
 
 NOW = 1_700_000_000_000

@@ -9,8 +9,8 @@ from ottla.broker.api.context import NO_REPLY, Close, Request
 from ottla.broker.costs import REPLY_ROW_US, ROW_US
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.primitives import NO_TOPIC_ID
 from ottla.protocol.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
+from ottla.protocol.values import ZERO_UUID
 from ottla.testkit.simulation.charged import ChargedTurns
 
 KEY = 0
@@ -41,7 +41,7 @@ def serve():
             ),
             memory=SimpleNamespace(replies=SimpleNamespace(room=Room)),
         )
-        ids = [NO_TOPIC_ID] * len(topics) if version >= 13 else []
+        ids = [ZERO_UUID] * len(topics) if version >= 13 else []
         request = Request(KEY, version, 7, "", "peer", ProduceBody(None, acks, 1, topics, ids, 0))
         turns.event(lambda: turns.start(produce.handle(broker, request), replies.append, bugs.append))
         while later:

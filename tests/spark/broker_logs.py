@@ -19,9 +19,11 @@ from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.batch import build_batch, iter_batches, iter_records, read_marker
+from ottla.protocol.batch import build_batch, read_marker
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.records import iter_records
 
 TOPIC = "ledger"
 TOPIC_ID = bytes(range(16))

@@ -81,7 +81,7 @@ class LogWriter:
 
     def append(self, batch):
         """Append `batch` at the next offset; returns its position in the file."""
-        from ottla.protocol.batch import assign_offsets, read_header
+        from ottla.protocol.batch_header import assign_offsets, read_header
 
         assign_offsets(batch, self.next_offset, 0)
         position = self.path.stat().st_size

@@ -4,20 +4,10 @@ import shutil
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.protocol.batch import (
-    ABORT,
-    COMMIT,
-    assign_offsets,
-    build_marker,
-    build_record_batch,
-    iter_batches,
-    iter_records,
-    read_header,
-    read_marker,
-    seal,
-    write_header,
-)
-from ottla.protocol.state_records import (
+from ottla.protocol.batch import ABORT, COMMIT, build_marker, build_record_batch, read_marker
+from ottla.protocol.batch_header import assign_offsets, iter_batches, read_header, seal, write_header
+from ottla.protocol.records import iter_records
+from ottla.protocol.transaction_records import (
     decode_transaction_value,
     encode_transaction_value,
     read_transaction_key,

@@ -34,7 +34,8 @@ def random_records(chance):
 
 def write_random_log(log, chance, steps):
     """Producers that write, commit, abort, bump their epoch; compacted batches, append time, every codec, rolls."""
-    from ottla.protocol.batch import build_batch, set_append_time
+    from ottla.protocol.batch import build_batch
+    from ottla.protocol.batch_header import set_append_time
 
     epochs = dict.fromkeys(range(chance.randrange(1, 6)), 0)
     for _ in range(steps):

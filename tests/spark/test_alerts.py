@@ -56,7 +56,7 @@ def test_each_alert_is_given_once_and_ends_once(alerts, write_log):
 def coordinate(log, *steps):
     """Append states of order-1 (producer 7): (status, epoch, time in ms)."""
     from ottla.protocol.batch import build_record_batch
-    from ottla.protocol.state_records import TransactionValue, encode_transaction_value, transaction_key
+    from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 
     for status, epoch, now_ms in steps:
         places = (("ledger", (0,)),) if status in (1, 2, 3) else ()

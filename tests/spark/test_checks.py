@@ -6,7 +6,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 import numpy as np
 
-from ottla.protocol.state_records import TransactionValue
+from ottla.protocol.transaction_records import TransactionValue
 from ottla.spark_jobs.auditing import command_line
 from ottla.spark_jobs.auditing.command_line import BadArgument
 from ottla.spark_jobs.checks import copies, shape, stale

@@ -6,9 +6,10 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 import numpy as np
 
-from ottla.protocol.state_records import TransactionValue, encode_transaction_value, transaction_key
+from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 from ottla.spark_jobs.checks import hanging, history
-from ottla.spark_jobs.checks.hanging import OpenTransaction, Verdict
+from ottla.spark_jobs.checks.hanging import Verdict
+from ottla.spark_jobs.scan.fates import OpenTransaction
 
 START_MS = 1_700_000_000_000
 FOUND = OpenTransaction(producer_id=13, producer_epoch=2, first_offset=898, records=4, start_ms=START_MS)

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.protocol.batch import iter_batches
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 from ottla.spark_jobs.auditing import pipeline, tasks
 from ottla.spark_jobs.auditing.pipeline import audit

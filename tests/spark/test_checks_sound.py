@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.batch import build_record_batch
-from ottla.protocol.state_records import TransactionValue, encode_transaction_value, transaction_key
+from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 from ottla.spark_jobs.auditing.pipeline import audit
 from ottla.spark_jobs.auditing.request import Request
 from ottla.spark_jobs.runner import HereRunner

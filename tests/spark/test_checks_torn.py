@@ -6,7 +6,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 import numpy as np
 
-from ottla.protocol.state_records import TransactionValue, encode_transaction_value, transaction_key
+from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 from ottla.spark_jobs.checks import clocks, history, torn
 
 BEGAN_MS = 1_700_000_000_000

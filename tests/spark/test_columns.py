@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.protocol.batch import build_batch, build_marker, seal
-from ottla.protocol.batch_header import HEADER_SIZE
+from ottla.protocol.batch import build_batch, build_marker
+from ottla.protocol.batch_header import HEADER_SIZE, seal
 from ottla.protocol.compression import compress
 from ottla.spark_jobs import schemas
 from ottla.spark_jobs.scan import columns

@@ -8,8 +8,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.protocol.batch import seal
-from ottla.protocol.batch_header import HEADER_SIZE
+from ottla.protocol.batch_header import HEADER_SIZE, seal
 from ottla.spark_jobs import schemas
 from ottla.spark_jobs.scan import chunks, codecs, columns, plan, records
 from ottla.spark_jobs.views import deciding, planning

@@ -189,7 +189,8 @@ def test_damage_view_lists_it(read, write_log, damaged):
 
 
 def test_batch_that_does_not_decompress_is_damage(read, write_log):
-    from ottla.protocol.batch import build_batch, seal
+    from ottla.protocol.batch import build_batch
+    from ottla.protocol.batch_header import seal
 
     log = write_log()
     for codec in (1, 2, 3, 4):

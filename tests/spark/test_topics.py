@@ -4,7 +4,8 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.protocol.batch import assign_offsets, build_record_batch
+from ottla.protocol.batch import build_record_batch
+from ottla.protocol.batch_header import assign_offsets
 from ottla.protocol.indexes import OffsetEntry, pack_offset_entry
 from ottla.protocol.metadata_records import (
     ConfigRecord,

@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.protocol.batch import build_batch, build_marker, read_header
-from ottla.protocol.batch_header import DELETE_HORIZON, assemble
+from ottla.protocol.batch import build_batch, build_marker
+from ottla.protocol.batch_header import DELETE_HORIZON, assemble, read_header
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 from ottla.spark_jobs.scan import events, states
 from ottla.spark_jobs.scan.damage import DamageLog

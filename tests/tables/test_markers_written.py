@@ -3,12 +3,13 @@
 from types import SimpleNamespace
 
 from ottla.broker.group.commits import CommitRow
-from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.broker.log.results import FetchIsolation
-from ottla.protocol.batch import assign_offsets, build_batch, build_marker, iter_batches, read_marker
+from ottla.protocol.batch import build_batch, build_marker, read_marker
+from ottla.protocol.batch_header import assign_offsets, iter_batches
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.values import ProducerIdAndEpoch
 from ottla.testkit.metadata import create_internal_topic
 from tests.fetching import fetch
 from tests.replies import message_of
@@ -125,7 +126,7 @@ def with_groups(broker):
     create_internal_topic(broker.cluster, "__consumer_offsets")
     broker.clock.settle()
     commits = broker.groups.offsets
-    assert commits.commit(Caller("g"), [CommitRow("ledger", 0, 42, -1, "")], Producer(PID, 5)) == [E.NONE]
+    assert commits.commit(Caller("g"), [CommitRow("ledger", 0, 42, -1, "")], ProducerIdAndEpoch(PID, 5)) == [E.NONE]
     return commits.partition_for("g")
 
 

@@ -5,20 +5,21 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.broker.group.commits import CommitRow
-from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.broker.group.states import ClassicGroupState
 from ottla.protocol import codec
-from ottla.protocol.batch import build_batch, iter_records
+from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.state_records import read_offsets_key
+from ottla.protocol.offsets_records import read_offsets_key
+from ottla.protocol.records import iter_records
+from ottla.protocol.values import ProducerIdAndEpoch
 from ottla.testkit.metadata import create_internal_topic
 from tests.fetching import fetch
 from tests.tables.rows import EPOCH, LOADING, MAPPING, row, rows
 from tests.unit.broker.txn.test_txn_v2_writes import Client
 
 TXN_OFFSET_COMMIT = 28
-PRODUCER = Producer(7, 3)
+PRODUCER = ProducerIdAndEpoch(7, 3)
 NOBODY = Caller("g")
 PLACE = ("ledger", 0)
 UNSTABLE = (E.UNSTABLE_OFFSET_COMMIT, -1, -1, "")
@@ -44,7 +45,7 @@ def settled(groups, commit=True):
     index = groups.log_of().index
     marker = SimpleNamespace(
         producer_id=PRODUCER.producer_id,
-        producer_epoch=PRODUCER.producer_epoch,
+        producer_epoch=PRODUCER.epoch,
         commit=commit,
         coordinator_epoch=0,
         transaction_version=0,
@@ -143,10 +144,12 @@ def test_a_commit_is_checked_for_its_epoch_and_not_for_its_sequence(row, client)
     place = ("__consumer_offsets", offsets.partition_for("g"))
     at = [CommitRow("ledger", 0, 5, -1, "")]
     for _ in range(3):  # each of them has base sequence 0
-        assert offsets.commit(NOBODY, at, Producer(7, 3)) == [E.NONE]
+        assert offsets.commit(NOBODY, at, ProducerIdAndEpoch(7, 3)) == [E.NONE]
     end = client.broker.offsets(place)[1]
     assert end == 3
-    assert offsets.commit(NOBODY, at, Producer(7, 2 if "epoch" in row else 3)) == [EPOCH if "epoch" in row else E.NONE]
+    assert offsets.commit(NOBODY, at, ProducerIdAndEpoch(7, 2 if "epoch" in row else 3)) == [
+        EPOCH if "epoch" in row else E.NONE
+    ]
     assert client.broker.offsets(place) == (0, end if "epoch" in row else end + 1)
 
 
@@ -315,7 +318,7 @@ def test_a_later_record_wins_over_the_marker(row, groups):
     if "plain" in row:
         commit(groups, producer=None, offset=4)
     else:
-        commit(groups, producer=Producer(8, 0), offset=4)
+        commit(groups, producer=ProducerIdAndEpoch(8, 0), offset=4)
         groups.mark(8)
         assert fetched(groups).offset == 4
     assert settled(groups).offset == 4
@@ -333,7 +336,7 @@ def test_abort_drops_them(row, groups):
 def test_a_tombstone_drops_committed_and_pending_offsets(row, groups):
     commit(groups, producer=None, offset=4)
     commit(groups, offset=9)
-    commit(groups, producer=Producer(8, 0), offset=11)
+    commit(groups, producer=ProducerIdAndEpoch(8, 0), offset=11)
     commit(groups, offset=1, partition=1)
     (delete,) = groups.cluster.on_topic_deleted
     delete(SimpleNamespace(name="other"))

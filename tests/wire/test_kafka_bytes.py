@@ -8,8 +8,9 @@ import pytest
 from ottla.protocol import codec
 from ottla.protocol.fetch_wire import FetchableTopicResponse, FetchPartitionData, encode_fetch_response
 from ottla.protocol.frames import is_flexible, response_header_size
-from ottla.protocol.primitives import NO_TOPIC_ID, NodeEndpoint
+from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.produce_wire import PartitionResponse, decode_produce_request, encode_produce_response
+from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.walker import compile_reader
 from tests.wire.messages import library_bytes
 
@@ -66,7 +67,7 @@ def test_produce_requests_read_the_same_by_hand():
             0,
         )
         if version >= 13:
-            assert ours.topic_ids == [t.topic_id.bytes if t.topic_id else NO_TOPIC_ID for t in message.topic_data]
+            assert ours.topic_ids == [t.topic_id.bytes if t.topic_id else ZERO_UUID for t in message.topic_data]
         else:
             assert [name for name, _ in ours.topics] == [topic.name for topic in message.topic_data]
         assert [[(p, None if r is None else bytes(r)) for p, r in partitions] for _, partitions in ours.topics] == [
@@ -105,7 +106,7 @@ def test_produce_responses_are_kafkas_bytes_by_hand():
                 row.log_start_offset,
                 [(e.batch_index, e.batch_index_error_message) for e in row.record_errors],
                 row.error_message,
-                topic.topic_id.bytes if topic.topic_id else NO_TOPIC_ID,
+                topic.topic_id.bytes if topic.topic_id else ZERO_UUID,
                 leader_of(row),
             )
             for topic in message.responses
@@ -146,7 +147,7 @@ def test_fetch_responses_are_kafkas_bytes_by_hand():
             FetchableTopicResponse(
                 topic.topic,
                 [fetched(row) for row in topic.partitions],
-                topic.topic_id.bytes if topic.topic_id else NO_TOPIC_ID,
+                topic.topic_id.bytes if topic.topic_id else ZERO_UUID,
             )
             for topic in message.responses
         ]

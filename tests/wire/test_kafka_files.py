@@ -6,15 +6,34 @@ import pytest
 
 from ottla.protocol import batch as b
 from ottla.protocol import indexes, metadata_records, snapshot
-from ottla.protocol import state_records as s
+from ottla.protocol.batch_header import assign_offsets, crc_is_valid, iter_batches, read_header
+from ottla.protocol.offsets_records import (
+    GroupKey,
+    OffsetKey,
+    decode_group_value,
+    decode_offset_value,
+    encode_group_value,
+    encode_offset_value,
+    group_key,
+    offset_key,
+    read_offsets_key,
+)
+from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.records import iter_records
+from ottla.protocol.transaction_records import (
+    decode_transaction_value,
+    encode_transaction_value,
+    read_transaction_key,
+    transaction_key,
+)
 
 
 def data_records(directory, pattern):
     for path in sorted(directory.glob(pattern)):
         content = path.read_bytes()
-        for at, header in b.iter_batches(content):
+        for at, header in iter_batches(content):
             if not header.is_control:
-                yield from b.iter_records(content, header, at)
+                yield from iter_records(content, header, at)
 
 
 def test_every_batch_is_complete_sound_and_readable(kafka_directory):
@@ -22,9 +41,9 @@ def test_every_batch_is_complete_sound_and_readable(kafka_directory):
     for path in sorted(kafka_directory.glob("*/*.log")):
         content = path.read_bytes()
         end = 0
-        for at, header in b.iter_batches(content):
-            assert b.crc_is_valid(content, header, at), (path, at)
-            assert len(list(b.iter_records(content, header, at))) == header.record_count
+        for at, header in iter_batches(content):
+            assert crc_is_valid(content, header, at), (path, at)
+            assert len(list(iter_records(content, header, at))) == header.record_count
             if header.is_control:
                 seen[b.read_marker(content, header, at).control_type] += 1
             else:
@@ -38,11 +57,11 @@ def test_every_batch_is_complete_sound_and_readable(kafka_directory):
 def test_every_batch_that_clients_sent_passes_the_produce_check(kafka_directory):
     for path in sorted(kafka_directory.glob("*/*.log")):
         content = bytearray(path.read_bytes())
-        for at, header in list(b.iter_batches(content)):
+        for at, header in list(iter_batches(content)):
             if header.is_control or path.parent.name == "compacted-0":
                 continue
-            b.assign_offsets(content, 0, -1, at)
-            verdict = b.check_produced_batch(memoryview(content)[at : at + header.size_bytes])
+            assign_offsets(content, 0, -1, at)
+            verdict = check_produced_batch(memoryview(content)[at : at + header.size_bytes])
             assert (verdict.error, verdict.message) == (0, ""), (path, at)
             assert verdict.max_timestamp == header.max_timestamp
 
@@ -51,7 +70,7 @@ def test_markers_are_built_byte_for_byte(kafka_directory):
     count = 0
     for path in sorted(kafka_directory.glob("*-[0-9]/*.log")):
         content = path.read_bytes()
-        for at, header in b.iter_batches(content):
+        for at, header in iter_batches(content):
             marker = b.read_marker(content, header, at) if header.is_control else None
             if marker is None or marker.control_type > b.COMMIT or header.has_delete_horizon:
                 continue
@@ -62,7 +81,7 @@ def test_markers_are_built_byte_for_byte(kafka_directory):
                 marker.control_type == b.COMMIT,
                 header.max_timestamp,
             )
-            b.assign_offsets(built, header.base_offset, header.partition_leader_epoch)
+            assign_offsets(built, header.base_offset, header.partition_leader_epoch)
             assert built == content[at : at + header.size_bytes]
             count += 1
     assert count > 1000
@@ -89,7 +108,7 @@ def test_index_entries_point_at_the_batch_that_ends_with_their_offset(kafka_dire
     for path in sorted(kafka_directory.glob("*/*.index")):
         log = path.with_suffix(".log").read_bytes()
         for relative_offset, position in indexes.iter_offset_entries(path.read_bytes()):
-            assert b.read_header(log, position).last_offset == int(path.stem) + relative_offset
+            assert read_header(log, position).last_offset == int(path.stem) + relative_offset
 
 
 def test_snapshots_are_written_again_byte_for_byte(kafka_directory):
@@ -105,9 +124,9 @@ def test_snapshots_are_written_again_byte_for_byte(kafka_directory):
 def test_transaction_records_are_written_again_byte_for_byte(kafka_directory):
     count = 0
     for record in data_records(kafka_directory, "__transaction_state-*/*.log"):
-        assert s.transaction_key(s.read_transaction_key(record.key)) == record.key
+        assert transaction_key(read_transaction_key(record.key)) == record.key
         version = int.from_bytes(record.value[:2], "big")
-        assert s.encode_transaction_value(s.decode_transaction_value(record.value), version) == record.value
+        assert encode_transaction_value(decode_transaction_value(record.value), version) == record.value
         count += 1
     assert count > 1500
 
@@ -115,15 +134,15 @@ def test_transaction_records_are_written_again_byte_for_byte(kafka_directory):
 def test_offset_and_group_records_are_written_again_byte_for_byte(kafka_directory):
     seen = Counter()
     for record in data_records(kafka_directory, "__consumer_offsets-*/*.log"):
-        key = s.read_offsets_key(record.key)
-        if isinstance(key, s.OffsetKey):
-            assert s.offset_key(*key) == record.key
-            assert s.encode_offset_value(s.decode_offset_value(record.value)) == record.value
-        elif isinstance(key, s.GroupKey):
-            assert s.group_key(*key) == record.key
-            assert s.encode_group_value(s.decode_group_value(record.value)) == record.value
+        key = read_offsets_key(record.key)
+        if isinstance(key, OffsetKey):
+            assert offset_key(*key) == record.key
+            assert encode_offset_value(decode_offset_value(record.value)) == record.value
+        elif isinstance(key, GroupKey):
+            assert group_key(*key) == record.key
+            assert encode_group_value(decode_group_value(record.value)) == record.value
         seen[type(key)] += 1
-    assert seen[s.OffsetKey] >= 8 and seen[s.GroupKey] >= 3
+    assert seen[OffsetKey] >= 8 and seen[GroupKey] >= 3
 
 
 @pytest.mark.parametrize("pattern", ["__cluster_metadata-0/*.log", "bootstrap.checkpoint"])

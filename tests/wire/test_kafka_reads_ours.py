@@ -11,7 +11,18 @@ from ottla.protocol import batch as b
 from ottla.protocol import indexes as ix
 from ottla.protocol import metadata_records as m
 from ottla.protocol import snapshot
-from ottla.protocol import state_records as s
+from ottla.protocol.batch_header import assign_offsets, read_header, set_append_time
+from ottla.protocol.offsets_records import (
+    GroupMember,
+    GroupValue,
+    OffsetValue,
+    encode_group_value,
+    encode_offset_value,
+    group_key,
+    offset_key,
+)
+from ottla.protocol.records import NewRecord
+from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 
 KAFKA_SH = Path(__file__).parents[1] / "conformance" / "apache-kafka" / "kafka.sh"
 TS = 1700000000000
@@ -36,8 +47,8 @@ def write(folder, batches):
     offsets, times = [], []
     next_offset, latest = 0, -1
     for batch in batches:
-        b.assign_offsets(batch, next_offset, 3)
-        header = b.read_header(batch)
+        assign_offsets(batch, next_offset, 3)
+        header = read_header(batch)
         if log:
             offsets.append(ix.OffsetEntry(header.last_offset, len(log)))
         if header.max_timestamp > latest:
@@ -57,7 +68,7 @@ def test_kafka_reads_our_batches_of_every_codec_our_indexes_and_snapshot(tmp_pat
     batches = []
     for codec in range(5):
         records = [
-            b.NewRecord(None if i % 7 == 0 else b"k%d" % i, b"v" * i, [("h", None)] if i % 3 else (), TS + i)
+            NewRecord(None if i % 7 == 0 else b"k%d" % i, b"v" * i, [("h", None)] if i % 3 else (), TS + i)
             for i in range(100)
         ]
         options = {"producer_id": 40 + codec, "producer_epoch": 1, "base_sequence": 0, "transactional": True}
@@ -65,7 +76,7 @@ def test_kafka_reads_our_batches_of_every_codec_our_indexes_and_snapshot(tmp_pat
         batches.append(b.build_marker(40 + codec, 1, 7, codec % 2 == 0, TS + 500 + codec))
         batches.append(b.build_batch([(b"k", bytes(300_000))], timestamp_ms=TS, compression=codec))
     appended = b.build_batch([(b"k", b"v")], timestamp_ms=TS)
-    b.set_append_time(appended, TS + 9000)
+    set_append_time(appended, TS + 9000)
     stem = write(tmp_path / "t-0", [*batches, appended])
     stem.with_suffix(".txnindex").write_bytes(ix.pack_all_aborted([ix.AbortedTxn(41, 102, 202, 203)]))
     state = tmp_path / "t-0" / f"{203:020d}.snapshot"
@@ -86,10 +97,10 @@ def test_kafka_reads_our_batches_of_every_codec_our_indexes_and_snapshot(tmp_pat
 
 @pytest.mark.maven
 def test_kafka_reads_our_transaction_records(tmp_path):
-    value = s.TransactionValue(4000, 3, 60000, 1, (("foo", (1, 2)),), TS, TS)
-    values = [s.encode_transaction_value(value, 0)]
-    values += [s.encode_transaction_value(value._replace(previous_producer_id=4000, client_version=2)), None]
-    key = s.transaction_key("my-txn")
+    value = TransactionValue(4000, 3, 60000, 1, (("foo", (1, 2)),), TS, TS)
+    values = [encode_transaction_value(value, 0)]
+    values += [encode_transaction_value(value._replace(previous_producer_id=4000, client_version=2)), None]
+    key = transaction_key("my-txn")
     stem = write(tmp_path / "__transaction_state-0", [b.build_batch([(key, content)]) for content in values])
     told = dump(stem.with_suffix(".log"), decoder="transaction-log")
     assert told.count('"transactionalId":"my-txn"') == 3
@@ -100,13 +111,13 @@ def test_kafka_reads_our_transaction_records(tmp_path):
 
 @pytest.mark.maven
 def test_kafka_reads_our_offset_and_group_records(tmp_path):
-    committed = s.OffsetValue(42, 5, "m", TS)
-    records = [(s.offset_key("g", "foo", 1), s.encode_offset_value(committed, version)) for version in range(5)]
-    records.append((s.offset_key("g", "foo", 1), s.encode_offset_value(committed._replace(topic_id=TOPIC_ID))))
+    committed = OffsetValue(42, 5, "m", TS)
+    records = [(offset_key("g", "foo", 1), encode_offset_value(committed, version)) for version in range(5)]
+    records.append((offset_key("g", "foo", 1), encode_offset_value(committed._replace(topic_id=TOPIC_ID))))
     assignment = bytes.fromhex("00010000000000000000")
-    member = s.GroupMember("m-1", "still", "c", "/127.0.0.1", 300000, 10000, b"s", assignment)
-    group = s.GroupValue("consumer", 7, "range", "m-1", TS, (member,))
-    records += [(s.group_key("g"), s.encode_group_value(group, version)) for version in range(5)]
+    member = GroupMember("m-1", "still", "c", "/127.0.0.1", 300000, 10000, b"s", assignment)
+    group = GroupValue("consumer", 7, "range", "m-1", TS, (member,))
+    records += [(group_key("g"), encode_group_value(group, version)) for version in range(5)]
     stem = write(tmp_path / "__consumer_offsets-0", [b.build_batch([record]) for record in records])
     told = dump(stem.with_suffix(".log"), decoder="offsets")
     assert told.count('"group":"g","topic":"foo","partition":1') == 6

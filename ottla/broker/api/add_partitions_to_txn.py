@@ -17,8 +17,8 @@ from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encoded
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.txn.end_txn_rules import V2
-from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import TopicPartition
 
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4

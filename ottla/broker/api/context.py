@@ -119,6 +119,3 @@ class Api(NamedTuple):
     min_version: int
     max_version: int
     handle: Handle
-
-
-__all__ = ["NO_REPLY", "Api", "Broker", "Close", "Encoded", "Handle", "NoReply", "Reply", "Request"]

@@ -16,7 +16,7 @@ from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.config import describe_topic, topic_config_problem
 from ottla.broker.costs import CHANGE_US, CONFIG_ENTRY_US, ROW_US
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.primitives import NO_TOPIC_ID
+from ottla.protocol.values import ZERO_UUID
 
 MAX_PARTITIONS = 10_000
 """Of one request, all its topics together (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`)."""
@@ -149,13 +149,13 @@ def _own(asked: Any) -> dict[str, str]:
 
 async def _add(broker: Broker, topics: ReplyRows, asked: Any, outcome: Refused | bytes, *, with_configs: bool) -> None:
     if isinstance(outcome, Refused):
-        await topics.add(asked.name, NO_TOPIC_ID, outcome.error, outcome.message, configs=None)
+        await topics.add(asked.name, ZERO_UUID, outcome.error, outcome.message, configs=None)
         return
     entries = describe_topic(broker.config, _own(asked)) if with_configs else ()
     broker.turns.charge(len(entries) * CONFIG_ENTRY_US)
     await topics.add(
         name=asked.name,
-        topic_id=outcome or NO_TOPIC_ID,
+        topic_id=outcome or ZERO_UUID,
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=_partition_count(broker, asked),

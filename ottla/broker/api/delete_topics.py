@@ -15,7 +15,7 @@ from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import Topic
 from ottla.broker.costs import CHANGE_US
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.primitives import NO_TOPIC_ID
+from ottla.protocol.values import ZERO_UUID
 
 Asked = tuple[str | None, uuid.UUID | None]
 
@@ -46,7 +46,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         if topic is not None:
             await responses.add(topic.name, topic.topic_id, error, message)
         else:
-            await responses.add(name, NO_TOPIC_ID if topic_id is None else topic_id.bytes, error, message)
+            await responses.add(name, ZERO_UUID if topic_id is None else topic_id.bytes, error, message)
     return reply.finish(responses=responses)
 
 

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.costs import FILE_CALL_US, ROW_US
-from ottla.broker.log.partition import AppendResult, Partition
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.results import AppendResult
 from ottla.broker.memory import TooLarge
-from ottla.protocol.batch import BatchHeader
+from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.contents import differ
 from ottla.protocol.errors import ErrorCode, ProtocolError
 

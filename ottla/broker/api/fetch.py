@@ -17,7 +17,8 @@ from typing import Final, NamedTuple, cast
 from ottla.broker import outbox
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
-from ottla.broker.log.partition import FetchIsolation, Partition
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.results import FetchIsolation
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import NO_ERROR, ErrorCode

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fetch import READ_COMMITTED, leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.log.partition import FetchIsolation, Partition
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.errors import ErrorCode
 
 LATEST = -1

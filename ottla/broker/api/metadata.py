@@ -15,7 +15,7 @@ from ottla.broker.cluster.image import INTERNAL_TOPICS, Topic
 from ottla.broker.cluster.names import topic_name_problem
 from ottla.broker.costs import CHANGE_US
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.primitives import NO_TOPIC_ID
+from ottla.protocol.values import ZERO_UUID
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -72,7 +72,7 @@ class _Answer:
             await self.add(topics[name])
 
     async def _add_error(self, name: str, error: ErrorCode) -> None:
-        await self.topics.add(error, name, NO_TOPIC_ID, False, (), self._operations)
+        await self.topics.add(error, name, ZERO_UUID, False, (), self._operations)
 
     async def add(self, topic: Topic) -> None:
         """A topic with its partitions."""

@@ -15,7 +15,7 @@ from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.primitives import NO_TOPIC_ID
+from ottla.protocol.values import ZERO_UUID
 
 INT64_MAX = 2**63 - 1
 ROWS_AT_ONCE = 250
@@ -41,7 +41,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
     topics = await commit_rows(broker, body.topics, version >= 6, expire_ms, commit)
     topics = or_else(topics, await durability.of_group(broker, body.group_id))
-    tables = [(name, NO_TOPIC_ID, partitions) for name, partitions in topics]
+    tables = [(name, ZERO_UUID, partitions) for name, partitions in topics]
     return await with_tables(broker, request, "topics", "partitions", tables)
 
 

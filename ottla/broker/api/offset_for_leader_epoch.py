@@ -10,8 +10,9 @@ from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fetch import leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 
-UNDEFINED = (-1, -1)
+UNDEFINED = (UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

@@ -21,14 +21,14 @@ from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log.log_validator import ValidationResult, is_recompressed
-from ottla.broker.log.partition import AppendResult, Partition
-from ottla.broker.txn.values import TopicPartition
-from ottla.protocol.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, read_header
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.results import AppendResult
+from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, read_header
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.primitives import NO_TOPIC_ID
 from ottla.protocol.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
 from ottla.protocol.produced import BatchCheck, Checked, check_at_once, check_steps
 from ottla.protocol.steps import RECORD_US, Steps
+from ottla.protocol.values import ZERO_UUID, TopicPartition
 
 log = logging.getLogger("ottla.produce")
 
@@ -135,7 +135,7 @@ def _named(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Part
     """(name, id, partitions) of each topic; the name is empty when nobody has the id."""
     if not body.topic_ids:
         for name, partitions in body.topics:
-            yield name, NO_TOPIC_ID, partitions
+            yield name, ZERO_UUID, partitions
         return
     for topic_id, (_, partitions) in zip(body.topic_ids, body.topics, strict=True):
         topic = broker.cluster.topics_by_id.get(topic_id)
@@ -340,7 +340,7 @@ async def _durable(broker: Broker, partition: Partition, result: AppendResult) -
 
 
 def _refuse_all(body: ProduceBody, error: ErrorCode) -> Iterator[PartitionResponse]:
-    ids = body.topic_ids or [NO_TOPIC_ID] * len(body.topics)
+    ids = body.topic_ids or [ZERO_UUID] * len(body.topics)
     for topic_id, (topic, partitions) in zip(ids, body.topics, strict=True):
         for index, _records in partitions:
             yield PartitionResponse(topic, index, error, topic_id=topic_id)

@@ -15,10 +15,9 @@ from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.costs import LOOK_US
 from ottla.broker.group.commits import CommitRow
-from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
-from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 
 FIRST_VERSION_WITH_ABORTABLE = 4
 FIRST_VERSION_THAT_ADDS = 5
@@ -37,7 +36,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         error = joined or _verify(broker, request)
         if error:
             return [_told(error, version)] * len(rows)
-        producer = Producer(body.producer_id, body.producer_epoch)
+        producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
         return [_told(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
 
     topics = await commit_rows(broker, body.topics, version >= 2, -1, commit)

@@ -19,8 +19,8 @@ from ottla.broker.api.context import Broker
 from ottla.broker.log.partition import Partition
 from ottla.broker.turns import Wait
 from ottla.broker.txn.end_txn_rules import V2
-from ottla.broker.txn.values import TopicPartition
 from ottla.protocol.errors import NO_ERROR, ErrorCode
+from ottla.protocol.values import TopicPartition
 
 _LATE: Final = ErrorCode.INVALID_TXN_STATE
 

@@ -20,11 +20,11 @@ from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import PartitionSettings
 from ottla.protocol.metadata_records import Ids, MetadataRecord, ProducerIdsRecord
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
 
 log = logging.getLogger("ottla.cluster")
 
 PRODUCER_ID_BLOCK: Final = 1000
-_NO_EPOCH = -1
 
 
 class AdoptedStore(Protocol):
@@ -101,7 +101,7 @@ class Adoption:
         settings = self._settings_of(configs)
         epochs = {}
         for index in topic.indexes:
-            partition = self._store.open_partition(topic.name, index, topic_id, _NO_EPOCH, settings)
+            partition = self._store.open_partition(topic.name, index, topic_id, NO_PARTITION_LEADER_EPOCH, settings)
             if partition.offline is not None:
                 # Its leader epoch and its producers are not known, and both must not be used again.
                 raise LogDirectoryError(f"{partition.name} cannot be taken over: {partition.offline}")

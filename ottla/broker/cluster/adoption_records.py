@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.protocol.batch import BatchHeader
+from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.metadata_records import (

@@ -25,7 +25,7 @@ from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.broker.cluster.image import MetadataImage, Placement, Topic
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.cluster.names import collision_key
-from ottla.broker.costs import CONFIGURE_US, RECORD_US
+from ottla.broker.costs import CONFIGURE_US
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
@@ -41,6 +41,7 @@ from ottla.protocol.metadata_records import (
     encode_metadata_record,
     encode_partition_records,
 )
+from ottla.protocol.steps import RECORD_US
 from ottla.protocol.values_batch import ValuesBatch
 
 log = logging.getLogger("ottla.cluster")

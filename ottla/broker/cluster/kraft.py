@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.broker.cluster.image import CONFIGURED, MetadataImage
-from ottla.protocol.batch import BatchHeader, crc_is_valid, iter_batches
+from ottla.protocol.batch_header import BatchHeader, crc_is_valid, iter_batches
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import (
     SnapshotId,

@@ -26,7 +26,8 @@ from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import OnDurable, Partition
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.clock import Clock
-from ottla.protocol.batch import BatchHeader, build_batch, crc_is_valid
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import BatchHeader, crc_is_valid
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.kraft_records import SnapshotId, leader_change, read_snapshot, snapshot_name
@@ -39,6 +40,7 @@ from ottla.protocol.metadata_records import (
     encode_metadata_record,
 )
 from ottla.protocol.records import iter_records
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
 from ottla.protocol.values_batch import ValuesBatch
 
 log = logging.getLogger("ottla.cluster")
@@ -57,7 +59,6 @@ handed out again, while the logs still know the old one (`KafkaRaftClient` flush
 """
 RECORDS_PER_COMMIT: Final = 5000
 # An epoch that no log has: the partition is opened before anybody knows in which one to write.
-_NO_EPOCH = -1
 
 
 class MetadataStore(Protocol):
@@ -97,7 +98,7 @@ class MetadataLog:
         self._replay = MetadataReplay(image)
         self._new_epoch: int | None = None
         self.bytes_since_snapshot = 0
-        self.newest_snapshot = SnapshotId(0, _NO_EPOCH)
+        self.newest_snapshot = SnapshotId(0, NO_PARTITION_LEADER_EPOCH)
         """The newest that is known to be whole: it was read, or written."""
         self.last_timestamp_ms = -1
         """Of the last record that was read or appended; -1 if there was none behind the snapshot."""
@@ -119,7 +120,9 @@ class MetadataLog:
         """Replay what is there. Raises LogDirectoryError, or OSError when the bootstrap records cannot be logged."""
         newest = newest_snapshot(self._store.side_files(f"{METADATA_TOPIC}-0"))
         settings = self._settings if newest is None else replace(self._settings, needed_from_offset=newest.end_offset)
-        partition = self._store.open_partition(METADATA_TOPIC, 0, METADATA_TOPIC_ID, _NO_EPOCH, settings)
+        partition = self._store.open_partition(
+            METADATA_TOPIC, 0, METADATA_TOPIC_ID, NO_PARTITION_LEADER_EPOCH, settings
+        )
         partition.settings = self._settings
         self.partition = partition
         self.newest_snapshot = snapshot = self._read_newest_snapshot()
@@ -186,9 +189,9 @@ class MetadataLog:
         """Read the newest snapshot, or an older one if it is damaged and the log still reaches back so far."""
         found = snapshots_of(self._store.side_files(self._name))
         while True:
-            snapshot = found.pop() if found else SnapshotId(0, _NO_EPOCH)
+            snapshot = found.pop() if found else SnapshotId(0, NO_PARTITION_LEADER_EPOCH)
             self._check_that_log_continues(snapshot)
-            if snapshot.epoch == _NO_EPOCH:
+            if snapshot.epoch == NO_PARTITION_LEADER_EPOCH:
                 return snapshot
             path = f"{self._name}/{snapshot_name(snapshot)}"
             try:

@@ -21,7 +21,6 @@ from ottla.broker.cluster.image import Topic
 from ottla.broker.cluster.kraft import snapshots_of
 from ottla.broker.cluster.kraft_bootstrap import cluster_records, partition_as_it_is, topic_and_configs
 from ottla.broker.cluster.kraft_log import MetadataLog
-from ottla.broker.costs import RECORD_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import File
@@ -36,6 +35,7 @@ from ottla.protocol.kraft_records import (
     snapshot_timestamp_ms,
 )
 from ottla.protocol.metadata_records import encode_metadata_record
+from ottla.protocol.steps import RECORD_US
 from ottla.protocol.values_batch import ValuesBatch
 
 log = logging.getLogger("ottla.cluster")

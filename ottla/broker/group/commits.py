@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.costs import ROW_US
-from ottla.broker.group.log import CoordinatorRecord, Producer, client_error, offsets_batch
+from ottla.broker.group.log import CoordinatorRecord, client_error, offsets_batch
 from ottla.broker.group.members import Caller
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets, Key
@@ -20,7 +20,8 @@ from ottla.broker.group.store import GroupMetadata
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.state_records import OffsetKey, OffsetValue
+from ottla.protocol.offsets_records import OffsetKey, OffsetValue
+from ottla.protocol.values import ProducerIdAndEpoch
 
 Rows = Sequence[tuple[OffsetKey, OffsetValue | None]]
 
@@ -67,7 +68,7 @@ class OffsetCommits:
         self,
         caller: Caller,
         rows: Sequence[CommitRow],
-        producer: Producer | None = None,
+        producer: ProducerIdAndEpoch | None = None,
         no_such_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
     ) -> list[ErrorCode]:
         """Commit offsets of a group, inside the producer's transaction when one is given; an error per row.
@@ -145,7 +146,7 @@ class OffsetCommits:
             return False
         return len(metadata.encode("utf-16-le")) // 2 > self._metadata_max_chars
 
-    def _log(self, index: int, rows: Rows, producer: Producer | None) -> ErrorCode:
+    def _log(self, index: int, rows: Rows, producer: ProducerIdAndEpoch | None) -> ErrorCode:
         """Log first; what is in the log is applied as a replay would apply it."""
         now_ms = self._clock.now_ms()
         batch = offsets_batch(rows, now_ms, producer)

@@ -28,7 +28,7 @@ from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Activity, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.fields import fits_a_string
-from ottla.protocol.state_records import GroupValue
+from ottla.protocol.offsets_records import GroupValue
 
 log = logging.getLogger("ottla.group")
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.protocol.batch import BatchHeader, build_batch, build_record_batch, read_marker
+from ottla.protocol.batch import build_batch, build_record_batch, read_marker
+from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.records import iter_records
-from ottla.protocol.state_records import (
+from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.offsets_records import (
     GroupKey,
     GroupValue,
     OffsetKey,
     OffsetValue,
-    UnknownVersion,
     decode_group_value,
     decode_offset_value,
     encode_group_value,
@@ -20,6 +20,8 @@ from ottla.protocol.state_records import (
     offset_key,
     read_offsets_key,
 )
+from ottla.protocol.records import iter_records
+from ottla.protocol.values import ProducerIdAndEpoch
 
 COMMIT_MARKER = 1
 
@@ -34,13 +36,6 @@ _APPEND_ERRORS = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INVALID_TXN_STATE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-
-
-class Producer(NamedTuple):
-    """The producer of a transactional commit."""
-
-    producer_id: int
-    producer_epoch: int
 
 
 class CoordinatorRecord(NamedTuple):
@@ -63,7 +58,7 @@ def client_error(error: ErrorCode) -> ErrorCode:
 
 
 def offsets_batch(
-    rows: Sequence[tuple[OffsetKey, OffsetValue | None]], now_ms: int, producer: Producer | None
+    rows: Sequence[tuple[OffsetKey, OffsetValue | None]], now_ms: int, producer: ProducerIdAndEpoch | None
 ) -> bytearray:
     """One batch of commits (or tombstones); transactional when a producer is given."""
     records = [(offset_key(*key), None if value is None else encode_offset_value(value), ()) for key, value in rows]
@@ -75,7 +70,9 @@ def group_batch(group_id: str, value: GroupValue | None, now_ms: int) -> bytearr
     return _batch([(group_key(group_id), None if value is None else encode_group_value(value), ())], now_ms, None)
 
 
-def _batch(records: list[tuple[bytes, bytes | None, tuple[()]]], now_ms: int, producer: Producer | None) -> bytearray:
+def _batch(
+    records: list[tuple[bytes, bytes | None, tuple[()]]], now_ms: int, producer: ProducerIdAndEpoch | None
+) -> bytearray:
     """Kafka's coordinators begin at sequence 0 whether or not a producer is behind the batch."""
     if producer is None and len(records) == 1:
         ((key, value, _),) = records
@@ -85,7 +82,7 @@ def _batch(records: list[tuple[bytes, bytes | None, tuple[()]]], now_ms: int, pr
         records,
         timestamp_ms=now_ms,
         producer_id=-1 if producer is None else producer.producer_id,
-        producer_epoch=-1 if producer is None else producer.producer_epoch,
+        producer_epoch=-1 if producer is None else producer.epoch,
         base_sequence=0,
         transactional=producer is not None,
     )

@@ -20,7 +20,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
 from ottla.protocol.hashing import coordinator_partition
-from ottla.protocol.state_records import GroupKey, GroupValue
+from ottla.protocol.offsets_records import GroupKey, GroupValue
 
 log = logging.getLogger("ottla.group")
 

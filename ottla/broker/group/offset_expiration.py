@@ -28,7 +28,7 @@ from ottla.broker.group.store import GroupMetadata
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Activity, Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.state_records import OffsetKey
+from ottla.protocol.offsets_records import OffsetKey
 
 log = logging.getLogger("ottla.group")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from ottla.protocol.state_records import OffsetValue
+from ottla.protocol.offsets_records import OffsetValue
 
 Key = tuple[str, int]
 """(topic, partition)."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ottla.broker.group.members import Protocols, Timeouts
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.state_records import GroupValue
+from ottla.protocol.offsets_records import GroupValue
 
 
 class JoinReply(NamedTuple):

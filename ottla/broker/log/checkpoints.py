@@ -7,6 +7,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.values import ZERO_UUID, TopicPartition
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -22,8 +23,6 @@ DELETE, STRAY = "delete", "stray"
 
 # Only the existence of the file counts; the broker epoch is for brokers that register with a controller.
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
-
-TopicPartition = tuple[str, int]
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -68,7 +67,7 @@ def decode_partition_metadata(content: bytes) -> bytes:
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise ProtocolError(f"{PARTITION_METADATA} holds neither version 0 nor a topic id: {content[:80]!r}")
     topic_id = decode_id(fields["topic_id"])
-    if topic_id == bytes(16):
+    if topic_id == ZERO_UUID:
         raise ProtocolError(f"{PARTITION_METADATA} holds the zero topic id")
     return topic_id
 

@@ -35,10 +35,11 @@ from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.settings import MAX_INT64
 from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, change_file_suffixes, rename_to_deleted
 from ottla.broker.ports.clock import Clock
-from ottla.broker.ports.disk import Disk, Shortage
+from ottla.broker.ports.descriptors import Shortage
+from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Activity, Turns, Wait
-from ottla.protocol.batch import HEADER_SIZE, BatchHeader, read_header
+from ottla.protocol.batch_header import HEADER_SIZE, BatchHeader, read_header
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
 from ottla.protocol.record_frames import iter_frames, raw_steps

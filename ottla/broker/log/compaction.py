@@ -23,7 +23,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.broker.log.producer_state_entry import ProducerStateEntry
-from ottla.protocol.batch import ABORT, COMMIT, BatchHeader, read_marker
+from ottla.protocol.batch import ABORT, COMMIT, read_marker
+from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.record_frames import Frame, empty_batch, iter_frames, raw_steps, rebuild_batch
 from ottla.protocol.steps import RECORD_US, Steps

@@ -7,8 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from operator import itemgetter
 
-UNDEFINED_EPOCH = -1
-UNDEFINED_OFFSET = -1
+from ottla.protocol.values import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 
 _EPOCH = itemgetter(0)
 _START = itemgetter(1)
@@ -80,7 +79,7 @@ class LeaderEpochCache:
         """(largest known epoch <= `epoch`, its end offset); (-1, -1) where Kafka answers "undefined"."""
         entries = self._entries
         if epoch == UNDEFINED_EPOCH or not entries or epoch > entries[-1][0]:
-            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+            return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
         if epoch == entries[-1][0]:
             return epoch, log_end_offset
         above = bisect_right(entries, epoch, key=_EPOCH)

@@ -13,7 +13,7 @@ from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.log.stored_index import StoredIndex, Unsound
 from ottla.broker.ports.disk import Buffer, Disk, File
-from ottla.protocol.batch import HEADER_SIZE, read_header
+from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
 from ottla.protocol.steps import Steps, to_the_end

@@ -13,7 +13,7 @@ from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import Buffer, Disk
 from ottla.broker.ports.slices import FileSlice
-from ottla.protocol.batch import HEADER_SIZE, BatchHeader, read_header
+from ottla.protocol.batch_header import HEADER_SIZE, BatchHeader, read_header
 from ottla.protocol.steps import Steps
 
 EVERYTHING: Final = 1 << 62

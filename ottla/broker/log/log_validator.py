@@ -7,7 +7,7 @@ Source: Kafka's `LogValidator`, `UnifiedLog.analyzeAndValidateRecords`. What dep
 from typing import NamedTuple
 
 from ottla.broker.log.settings import PRODUCER_COMPRESSION, PartitionSettings
-from ottla.protocol.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader, assemble, read_header
+from ottla.protocol.batch_header import HEADER_SIZE, TRANSACTIONAL, BatchHeader, assemble, read_header
 from ottla.protocol.compression import NAMES, NONE
 from ottla.protocol.compression_steps import compress_steps, decompress_steps
 from ottla.protocol.errors import NO_ERROR, ErrorCode
@@ -15,9 +15,9 @@ from ottla.protocol.produced import BatchCheck, Checked
 from ottla.protocol.record_frames import iter_frames
 from ottla.protocol.records import READ_LIMIT_BYTES
 from ottla.protocol.steps import BYTE_US, RECORD_US, SHORT_BYTES, Steps
+from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import Buffer
 
-NO_TIMESTAMP = -1
 _CODECS = {name: codec for codec, name in NAMES.items()} | {"uncompressed": 0}
 
 

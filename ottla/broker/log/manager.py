@@ -3,14 +3,12 @@
 Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
 """
 
-import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from logging import getLogger
 from typing import Final
 
 from ottla.broker.log import checkpoints, parallel_recovery
 from ottla.broker.log.checkpointer import Checkpointer
-from ottla.broker.log.checkpoints import TopicPartition
 from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.loaded import LoadedLog
@@ -21,9 +19,11 @@ from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.log.swap import DELETED
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage, shortage
-from ottla.broker.ports.disk import Disk, File, Lock, LockHeld, SyncJob, Volume
+from ottla.broker.ports.disk import Disk, File, Lock, SyncJob, Volume
+from ottla.broker.ports.locks import LockHeld
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.values import TopicPartition
 
 _log = getLogger(__name__)
 
@@ -51,7 +51,7 @@ class LogManager:
         self._disk = disk
         self._clock = clock
         self._turns = turns
-        self._said_short_ms = -math.inf
+        self._said_short_ms = float("-inf")
         self._flusher = Flusher(disk, clock, self.fail)
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -77,10 +77,9 @@ class LogManager:
 
     def open(self) -> None:
         """Lock the directory and read what it says of itself. Raises LogDirectoryError."""
-        disk = self._disk
-        disk.make_dirs(self.directory)
+        self._disk.make_dirs(self.directory)
         try:
-            self._lock = disk.lock(self._path(checkpoints.LOCK))
+            self._lock = self._disk.lock(self._path(checkpoints.LOCK))
         except LockHeld as held:
             raise LogDirectoryError(str(held)) from None
         try:
@@ -91,15 +90,14 @@ class LogManager:
 
     def _begin(self) -> None:
         """The steps of `open` that need the lock."""
-        disk = self._disk
         self._identify()
         self._read_checkpoints()
         marker = self._path(checkpoints.CLEAN_SHUTDOWN)
-        self.clean_start = disk.exists(marker)
+        self.clean_start = self._disk.exists(marker)
         if self.clean_start:
-            disk.remove(marker)
-            disk.sync_dir(self.directory)
-        left = [self._path(name) for name in disk.list(self.directory) if checkpoints.is_delete_directory(name)]
+            self._disk.remove(marker)
+            self._disk.sync_dir(self.directory)
+        left = [self._path(name) for name in self._disk.list(self.directory) if checkpoints.is_delete_directory(name)]
         if left:
             self._clock.next_turn(lambda: self.deleter.delete(left))
 

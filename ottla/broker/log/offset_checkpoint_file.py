@@ -5,7 +5,8 @@ Source: Kafka's `OffsetCheckpointFile`.
 
 from collections.abc import Mapping
 
-from ottla.broker.log.checkpoints import TopicPartition, encode_lines, encode_offset
+from ottla.broker.log.checkpoints import encode_lines, encode_offset
+from ottla.protocol.values import TopicPartition
 
 
 class OffsetCheckpointFile:

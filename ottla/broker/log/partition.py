@@ -18,17 +18,18 @@ from ottla.broker.log.log_validator import ValidationFailure, ValidationResult, 
 from ottla.broker.log.producer_state_entry import AppendDecision, ProducerStateEntry
 from ottla.broker.log.producer_state_manager import AppendOrigin
 from ottla.broker.log.readable import ReadableLog
-from ottla.broker.log.results import AppendResult, FetchIsolation
+from ottla.broker.log.results import AppendResult
 from ottla.broker.log.settings import MAX_INT64, PartitionSettings
 from ottla.broker.log.snapshot_writer import SnapshotWriter
 from ottla.broker.ports.clock import Clock
-from ottla.broker.ports.disk import Disk, Shortage
+from ottla.broker.ports.descriptors import Shortage
+from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns
-from ottla.protocol.batch import (
+from ottla.protocol.batch import build_marker
+from ottla.protocol.batch_header import (
     TIMESTAMP_TYPE,
     BatchHeader,
     assign_offsets,
-    build_marker,
     read_header,
     seal,
     set_append_time,
@@ -38,8 +39,6 @@ from ottla.protocol.batch import (
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.produced import BatchCheck, Checked
 from ottla.protocol.steps import Steps, to_the_end
-
-__all__ = ["AppendResult", "FetchIsolation", "Partition"]
 
 OnDurable = Callable[[ErrorCode], None]
 """Told NONE when the log is durable up to where it was asked, or why it never will be."""

@@ -5,11 +5,10 @@ Source: Kafka's `ProducerStateEntry`, `BatchMetadata`, `ProducerAppendInfo` (4.3
 
 from typing import NamedTuple
 
-from ottla.protocol.batch import BatchHeader, decrement_sequence, increment_sequence
+from ottla.protocol.batch_header import BatchHeader, decrement_sequence, increment_sequence
 from ottla.protocol.errors import NO_ERROR, ErrorCode
+from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, UNKNOWN_OFFSET
 
-NO_EPOCH = -1
-NO_OFFSET = -1
 SEQUENCES = 2**31
 
 
@@ -47,19 +46,19 @@ class ProducerStateEntry:
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
-        self.epoch = NO_EPOCH
+        self.epoch = NO_PRODUCER_EPOCH
         self.coordinator_epoch = -1
-        self.last_timestamp_ms = -1
-        self.current_txn_first_offset = NO_OFFSET
+        self.last_timestamp_ms = NO_TIMESTAMP
+        self.current_txn_first_offset = UNKNOWN_OFFSET
         self.batches: list[BatchMetadata] = []
 
     @property
     def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else -1
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def last_data_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+        return self.batches[-1].last_offset if self.batches else UNKNOWN_OFFSET
 
     def find_duplicate_batch(self, header: BatchHeader) -> BatchMetadata | None:
         """The batch that the producer has written with these sequences, if it is one of those that are remembered."""
@@ -129,7 +128,7 @@ def following(producer: ProducerStateEntry, header: BatchHeader) -> AppendDecisi
 
 def sequence_gap(producer: ProducerStateEntry, epoch: int, first_sequence: int) -> str | None:
     """What is wrong with the first sequence of a batch, None if nothing is."""
-    if producer.epoch == NO_EPOCH:
+    if producer.epoch == NO_PRODUCER_EPOCH:
         return None
     if epoch != producer.epoch:
         if first_sequence == 0:

@@ -31,7 +31,6 @@ from typing import Final, NamedTuple
 
 from ottla.broker.log.producer_state_entry import (
     ACCEPTED,
-    NO_OFFSET,
     AppendDecision,
     BatchMetadata,
     ProducerStateEntry,
@@ -40,15 +39,15 @@ from ottla.broker.log.producer_state_entry import (
     reused,
     sequence_gap,
 )
-from ottla.protocol.batch import TRANSACTIONAL, BatchHeader
+from ottla.protocol.batch_header import TRANSACTIONAL, BatchHeader
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.snapshot import ProducerEntry
+from ottla.protocol.values import MAX_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, UNKNOWN_OFFSET
 
 BATCHES_KEPT = 5
 EXPIRY_SLICE = 2_000
 SNAPSHOT_SLICE = 500
-MAX_EPOCH = 2**15 - 1
 TRANSACTION_VERSION_2 = 2
 
 
@@ -93,7 +92,7 @@ class CompletedTxn(NamedTuple):
         return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
 
 
-_NO_BATCH = BatchMetadata(-1, NO_OFFSET, 0, -1)
+_NO_BATCH = BatchMetadata(NO_SEQUENCE, UNKNOWN_OFFSET, 0, NO_TIMESTAMP)
 
 
 class ProducerStateManager:
@@ -197,7 +196,7 @@ class ProducerStateManager:
             transaction_version >= TRANSACTION_VERSION_2
             and producer_epoch == producer.epoch
             and producer.current_txn_first_offset >= 0
-            and producer_epoch != MAX_EPOCH
+            and producer_epoch != MAX_PRODUCER_EPOCH
         ):
             return AppendDecision(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -301,7 +300,7 @@ class ProducerStateManager:
         _enter_epoch(producer, producer_epoch)
         producer.coordinator_epoch = coordinator_epoch
         producer.last_timestamp_ms = timestamp_ms
-        producer.current_txn_first_offset = NO_OFFSET
+        producer.current_txn_first_offset = UNKNOWN_OFFSET
         return completed
 
     def apply_emptied_marker(self, producer_id: int, producer_epoch: int, timestamp_ms: int) -> None:

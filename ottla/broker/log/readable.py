@@ -8,9 +8,9 @@ from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_segments import EVERYTHING, LogSegments, Moved
 from ottla.broker.log.results import FetchDataInfo, FetchIsolation
 from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
-from ottla.broker.ports.disk import Shortage
+from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.turns import Wait
-from ottla.protocol.batch import BatchHeader
+from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
 from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 

@@ -27,8 +27,8 @@ from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.log.swap import DELETED, complete_swap_operations
 from ottla.broker.log.tail_kind import TailKind, classify_tail
 from ottla.broker.ports.disk import Disk
-from ottla.protocol.batch import COMMIT, CONTROL, BatchHeader, read_marker
-from ottla.protocol.batch_header import LOG_OVERHEAD
+from ottla.protocol.batch import COMMIT, read_marker
+from ottla.protocol.batch_header import CONTROL, LOG_OVERHEAD, BatchHeader
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.snapshot import ENTRY_BYTES, HEAD_BYTES, SnapshotDecoder, encode_snapshot
 from ottla.protocol.steps import Steps, to_the_end

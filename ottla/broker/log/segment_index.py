@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from ottla.protocol.batch_header import LOG_OVERHEAD, BatchHeader
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, iter_time_entries
+from ottla.protocol.values import NO_TIMESTAMP
 
-NO_TIMESTAMP = -1
 _INT32 = 4
 
 

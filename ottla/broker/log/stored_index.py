@@ -8,9 +8,9 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from ottla.broker.log.segment_index import NO_TIMESTAMP
 from ottla.broker.ports.disk import Disk, File
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY
+from ottla.protocol.values import NO_TIMESTAMP
 
 _BLOCK: Final = 256
 # Fields of the entries.

@@ -9,7 +9,7 @@ from enum import Enum
 
 from ottla.broker.log.batches import BadBatch
 from ottla.broker.ports.disk import File
-from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, crc_is_valid, read_header
+from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, BatchHeader, crc_is_valid, read_header
 
 _PAGE_BYTES = 4_096
 _WINDOW_BYTES = 4 << 20

@@ -14,7 +14,7 @@ from ottla.broker.costs import COPY_BYTE_US, ROW_US
 from ottla.broker.log.batches import batch_size, iter_file, pass_older
 from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.log_segments import LogSegments, Moved
-from ottla.protocol.batch import BatchHeader
+from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.record_frames import find_record, raw_steps
 from ottla.protocol.steps import Steps
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US, WRITE_FILE_US
-from ottla.broker.ports.descriptors import Descriptors, Shortage, told
-from ottla.broker.ports.locks import LockHeld, RealLock
+from ottla.broker.ports.descriptors import Descriptors, told
+from ottla.broker.ports.locks import RealLock
 from ottla.broker.ports.side_by_side import processors, spread
 from ottla.broker.ports.slices import FileSlice, RealSlice
 from ottla.broker.ports.syncs import Syncs, ThreadSyncJob, sync_descriptor
@@ -26,8 +26,6 @@ _stat, _list, _mkdir, _rename, _unlink = os.stat, os.listdir, os.mkdir, os.repla
 Buffer: TypeAlias = bytes | bytearray | memoryview
 T = TypeVar("T")
 R = TypeVar("R")
-
-__all__ = ["Buffer", "Disk", "File", "Lock", "LockHeld", "RealDisk", "RealFile", "Shortage", "SyncJob", "Volume"]
 
 # More buffers than this in one writev are refused by Linux (IOV_MAX).
 _IOV_MAX = 1024

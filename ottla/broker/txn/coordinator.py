@@ -29,18 +29,10 @@ from ottla.broker.txn.recovery import Loader
 from ottla.broker.txn.shard import Shard, StateLog
 from ottla.broker.txn.states import PREPARE_COMMIT, PREPARED, RESTING
 from ottla.broker.txn.timers import Housekeeping
-from ottla.broker.txn.values import (
-    ANSWERS,
-    NEED_PRODUCER_ID,
-    NO_PENDING,
-    NO_PRODUCER_ID,
-    Decision,
-    TopicPartition,
-    TransactionState,
-    TransientState,
-)
+from ottla.broker.txn.values import ANSWERS, NEED_PRODUCER_ID, NO_PENDING, Decision, TransactionState, TransientState
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.hashing import coordinator_partition
+from ottla.protocol.values import NO_PRODUCER_ID, TopicPartition
 
 log = logging.getLogger("ottla.txn")
 

@@ -13,10 +13,8 @@ from typing import Final
 from ottla.broker.txn.states import COMPLETION_OF, ONGOING, PREPARE_COMMIT, PREPARED, TransactionStatus
 from ottla.broker.txn.values import (
     ANSWERS,
-    MAX_EPOCH,
     NEED_PRODUCER_ID,
     NO_PARTITIONS,
-    NO_PRODUCER_ID,
     Decision,
     TransactionState,
     TransientState,
@@ -24,6 +22,7 @@ from ottla.broker.txn.values import (
     is_exhausted,
 )
 from ottla.protocol.errors import NO_ERROR, ErrorCode
+from ottla.protocol.values import MAX_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 V2: Final = 2
 
@@ -116,7 +115,7 @@ def decide_end_v2(
     if state is None:
         return ANSWERS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     current = current_epoch(state, transient)
-    rotated = state.previous_producer_id == producer_id and epoch == MAX_EPOCH - 1 and current == 0
+    rotated = state.previous_producer_id == producer_id and epoch == MAX_PRODUCER_EPOCH - 1 and current == 0
     if state.producer_id != producer_id and not rotated:
         return ANSWERS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     repeated = current == epoch + 1 or (rotated and state.status not in PREPARED)
@@ -147,7 +146,7 @@ def decide_abort(
         return _prepare_v2(state, transient, False, now_ms, fresh_producer_id, answer)
     fence = transient.fenced_epoch
     if fence < 0:
-        fence = min(state.producer_epoch + 1, MAX_EPOCH)
+        fence = min(state.producer_epoch + 1, MAX_PRODUCER_EPOCH)
     record = _prepared(state, False, fence, now_ms)
     return Decision(answer, record, fenced_epoch=fence)
 
@@ -194,12 +193,12 @@ def _prepare_v2(
 ) -> Decision:
     """Prepare with the epoch moved on. Epoch 32767 stays where it is in an abort and cannot commit."""
     current = current_epoch(state, transient)
-    if current >= MAX_EPOCH and commit:
+    if current >= MAX_PRODUCER_EPOCH and commit:
         return ANSWERS[ErrorCode.UNKNOWN_SERVER_ERROR]
     rotates = is_exhausted(current)
     if rotates and fresh_producer_id == NO_PRODUCER_ID:
         return NEED_PRODUCER_ID
-    bumped = min(current + 1, MAX_EPOCH)
+    bumped = min(current + 1, MAX_PRODUCER_EPOCH)
     record = TransactionState(
         state.producer_id,
         bumped,

@@ -10,11 +10,13 @@ from typing import NamedTuple, Protocol
 
 from ottla.broker.txn.states import EMPTY, PENDING_ONLY, TransactionStatus
 from ottla.broker.txn.values import NO_PARTITIONS, Partitions, TransactionState
-from ottla.protocol.batch import BatchHeader, Record, build_batch, build_record_batch, iter_records
+from ottla.protocol.batch import build_batch, build_record_batch
+from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.state_records import (
+from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.records import Record, iter_records
+from ottla.protocol.transaction_records import (
     TransactionValue,
-    UnknownVersion,
     decode_transaction_value,
     encode_transaction_value,
     read_transaction_key,

@@ -19,18 +19,15 @@ from ottla.broker.txn.values import (
     NEVER_TIMES_OUT_MS,
     NO_PARTITIONS,
     NO_PENDING,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     Decision,
     Partitions,
-    TopicPartition,
     TransactionState,
     TransientState,
     current_epoch,
     is_exhausted,
 )
 from ottla.protocol.errors import NO_ERROR, ErrorCode
+from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
 _S = TransactionStatus
 _OK = ANSWERS[NO_ERROR]

@@ -18,8 +18,9 @@ from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
 from ottla.broker.costs import MARKER_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
-from ottla.broker.txn.values import Partitions, TopicPartition
+from ottla.broker.txn.values import Partitions
 from ottla.protocol.errors import NO_ERROR, ErrorCode
+from ottla.protocol.values import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.txn.shard import Shard

@@ -8,7 +8,7 @@ from ottla.broker.turns import Wait
 from ottla.broker.txn.log import AppendOutcome
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import NO_PENDING, TransactionState, TransientState
-from ottla.protocol.batch import BatchHeader
+from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.errors import ErrorCode
 
 

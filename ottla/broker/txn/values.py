@@ -8,14 +8,10 @@ from typing import Final, NamedTuple
 
 from ottla.broker.txn.states import TransactionStatus
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import MAX_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
-NO_TIMESTAMP: Final = -1
-MAX_EPOCH: Final = 32767
 NEVER_TIMES_OUT_MS: Final = 2147483647
 
-TopicPartition = tuple[str, int]
 Partitions = dict[TopicPartition, None]
 """A set that keeps its order (markers go out in the order of adding). Never changed once it is part of a record."""
 
@@ -92,7 +88,7 @@ NEED_PRODUCER_ID: Final = Decision(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 def is_exhausted(epoch: int) -> bool:
     """Whether the producer id must be replaced before another producer may use it (epoch 32767 is kept for fencing)."""
-    return epoch >= MAX_EPOCH - 1
+    return epoch >= MAX_PRODUCER_EPOCH - 1
 
 
 def current_epoch(state: TransactionState, transient: TransientState) -> int:

@@ -20,17 +20,15 @@ from ottla.cli.dump.schemas import (
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader
 from ottla.protocol.metadata_records import format_uuid
-from ottla.protocol.state_records import (
+from ottla.protocol.offsets_records import (
     GroupKey,
     GroupValue,
     OffsetValue,
-    TransactionValue,
     decode_group_value,
     decode_offset_value,
-    decode_transaction_value,
     read_offsets_key,
-    read_transaction_key,
 )
+from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
 
 TRANSACTIONS: Final = "transactions"
 OFFSETS: Final = "offsets"

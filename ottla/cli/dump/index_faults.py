@@ -5,7 +5,7 @@ Source: Kafka's `DumpLogSegments.dumpIndex`, `dumpTimeIndex`, which call the dis
 
 from ottla.broker.log.batches import BadBatch, find_offset
 from ottla.broker.ports.disk import File
-from ottla.protocol.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
+from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, BatchHeader, read_header
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, iter_offset_entries, iter_time_entries
 
 

@@ -12,10 +12,18 @@ from ottla.broker.log.batches import BadBatch, iter_file
 from ottla.broker.ports.disk import File
 from ottla.cli.dump.decode import Decoder, decode_control
 from ottla.cli.dump.plain import escaped, plain_text
-from ottla.protocol.batch import ABORT, COMMIT, LEADER_CHANGE, BatchHeader, Record, crc_is_valid, iter_records
-from ottla.protocol.batch_header import CONTROL, DELETE_HORIZON, TIMESTAMP_TYPE, TRANSACTIONAL
+from ottla.protocol.batch import ABORT, COMMIT, LEADER_CHANGE
+from ottla.protocol.batch_header import (
+    CONTROL,
+    DELETE_HORIZON,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+    BatchHeader,
+    crc_is_valid,
+)
 from ottla.protocol.compression import NAMES
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.records import Record, iter_records
 
 _MARKERS: Final = {ABORT: "ABORT", COMMIT: "COMMIT"}
 _CONTROL_KEY_SIZE: Final = 4

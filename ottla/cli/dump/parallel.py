@@ -20,7 +20,7 @@ from ottla.broker.log.batches import iter_runs
 from ottla.cli.dump.log import Stretch
 from ottla.cli.dump.printing import Found, Wanted
 from ottla.cli.read_only import ReadOnlyFile
-from ottla.protocol.batch import BatchHeader
+from ottla.protocol.batch_header import BatchHeader
 
 _MAX_OFFSET: Final = 2**63 - 1
 _WAITING: Final = 1

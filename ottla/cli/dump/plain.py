@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-from ottla.protocol.batch import BatchHeader
-from ottla.protocol.batch_header import MAX_SEQUENCE, NO_SEQUENCE
+from ottla.protocol.batch_header import MAX_SEQUENCE, BatchHeader
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_frames import raw_records
+from ottla.protocol.values import NO_SEQUENCE
 from ottla.protocol.varints import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, read_unsigned_varint
 
 _NULL: Final = 1  # zig-zag of -1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from ottla.broker.log import checkpoints
-from ottla.protocol.batch import decrement_sequence
+from ottla.protocol.batch_header import decrement_sequence
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import (
     OFFSET_ENTRY,
@@ -21,7 +21,6 @@ from ottla.protocol.snapshot import decode_snapshot
 
 Fields = Mapping[str, Any]
 Entry = tuple[str, Fields]
-NO_TIMESTAMP: Final = -1
 
 
 class Unsound(ProtocolError):

@@ -8,7 +8,8 @@ from typing import Final
 import click
 
 from ottla.broker.config import from_properties
-from ottla.broker.ports.disk import LockHeld, RealDisk
+from ottla.broker.ports.disk import RealDisk
+from ottla.broker.ports.locks import LockHeld
 from ottla.cli.graduate.config import config_problems, config_warnings, controller_endpoint
 from ottla.cli.graduate.steps import CannotGraduate, Found, Graduation, elsewhere, is_at_home, look
 from ottla.cli.settings import read_properties

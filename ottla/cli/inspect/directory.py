@@ -15,7 +15,6 @@ from ottla.broker.cluster.kraft import MetadataReplay, newest_snapshot
 from ottla.broker.group.log import replay_batch
 from ottla.broker.group.store import GroupStore
 from ottla.broker.log import checkpoints
-from ottla.broker.log.checkpoints import TopicPartition
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.recovery import Start, load_log
 from ottla.broker.log.settings import PartitionSettings
@@ -26,6 +25,7 @@ from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.inspect.partition import silent_recovery
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import SnapshotId, read_snapshot, snapshot_name
+from ottla.protocol.values import TopicPartition
 
 METADATA_DIRECTORY: Final = "__cluster_metadata-0"
 CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"

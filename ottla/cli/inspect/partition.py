@@ -14,7 +14,7 @@ from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.log.tail_kind import classify_tail
 from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.read_only import ReadOnlyFile
-from ottla.protocol.batch import BatchHeader
+from ottla.protocol.batch_header import BatchHeader
 
 CLEAN: Final = "sound"
 RECOVERS: Final = "recovers"

@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 from ottla.broker.log import checkpoints
-from ottla.broker.log.checkpoints import TopicPartition
 from ottla.broker.ports.disk import Disk
 from ottla.cli.repair.plan import Change
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.values import TopicPartition
 
 
 def apply_changes(disk: Disk, changes: list[Change]) -> None:

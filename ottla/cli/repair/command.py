@@ -11,11 +11,11 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.broker.log.checkpoints import TopicPartition
     from ottla.cli.inspect.directory import Directory
     from ottla.cli.output import Output
     from ottla.cli.repair.cost import Cost
     from ottla.cli.repair.plan import Change, Plan
+    from ottla.protocol.values import TopicPartition
 
 NOTHING, SOMETHING, NOT_REPAIRED = 0, 1, 2
 
@@ -67,7 +67,8 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
 def _locked(directory: Path, dry_run: bool) -> "Iterator[None]":
     """Hold the lock of the directory; a dry run only looks whether somebody does."""
     from ottla.broker.log.checkpoints import LOCK, META_PROPERTIES
-    from ottla.broker.ports.disk import LockHeld, RealDisk
+    from ottla.broker.ports.disk import RealDisk
+    from ottla.broker.ports.locks import LockHeld
     from ottla.cli.inspect.directory import holder_of_lock
 
     if not (directory / META_PROPERTIES).exists():

@@ -9,8 +9,8 @@ from ottla.broker.group.log import replay_batch
 from ottla.broker.txn.log import read_changes
 from ottla.cli.inspect.partition import Fault, find_fault
 from ottla.cli.read_only import ReadOnlyFile
-from ottla.protocol.batch import COMMIT, HEADER_SIZE, MAGIC, BatchHeader, crc_is_valid, read_header, read_marker
-from ottla.protocol.batch_header import MIN_BATCH_LENGTH
+from ottla.protocol.batch import COMMIT, read_marker
+from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, MIN_BATCH_LENGTH, BatchHeader, crc_is_valid, read_header
 from ottla.protocol.errors import ProtocolError
 
 _WINDOW_BYTES: Final = 4 << 20

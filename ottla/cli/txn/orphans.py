@@ -11,7 +11,8 @@ import click
 from ottla.cli.output import Output
 from ottla.cli.txn.cluster import DELETED, PARTITIONS_AT_ONCE, Cluster, Unanswered, error_name
 from ottla.cli.txn.judged import judged
-from ottla.cli.txn.verdict import OpenTransaction, Standing, TopicPartition, Verdict, abort_commands
+from ottla.cli.txn.verdict import OpenTransaction, Standing, Verdict, abort_commands
+from ottla.protocol.values import TopicPartition
 
 
 class Search(NamedTuple):

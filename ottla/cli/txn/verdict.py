@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-TopicPartition = tuple[str, int]
+from ottla.protocol.values import TopicPartition
 
 
 class Standing(StrEnum):

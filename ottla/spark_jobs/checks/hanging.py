@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from ottla.protocol.state_records import TransactionValue
+from ottla.protocol.transaction_records import TransactionValue
 from ottla.spark_jobs.checks import history
 from ottla.spark_jobs.checks.finding import Finding
 from ottla.spark_jobs.checks.history import ONGOING, PREPARED, History, Place

@@ -11,12 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ottla.protocol.state_records import (
-    TransactionValue,
-    UnknownVersion,
-    decode_transaction_value,
-    read_transaction_key,
-)
+from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
 from ottla.spark_jobs.scan.kernels import Longs
 
 TOPIC = "__transaction_state"

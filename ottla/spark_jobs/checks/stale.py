@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ottla.protocol.state_records import TransactionValue
+from ottla.protocol.transaction_records import TransactionValue
 from ottla.spark_jobs.checks.finding import Finding
 from ottla.spark_jobs.checks.history import ONGOING, PREPARED, Place
 from ottla.spark_jobs.checks.words import at_time, count, duration

@@ -65,7 +65,7 @@ class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         check_worker()
-        from ottla.spark_jobs.views.base import record_batch
+        from ottla.spark_jobs.arrow import record_batch
 
         if isinstance(partition, Alerts):
             schema = schemas.arrow_schema(schemas.HANGING, self._fields)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ottla.protocol.state_records import TransactionValue
+from ottla.protocol.transaction_records import TransactionValue
 from ottla.spark_jobs import schemas
 from ottla.spark_jobs.checks import hanging, history
 from ottla.spark_jobs.checks.hanging import OpenFinding

@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ottla.spark_jobs import schemas
-from ottla.spark_jobs.arrow import micros as micros
-from ottla.spark_jobs.arrow import numbers as numbers
-from ottla.spark_jobs.arrow import record_batch as record_batch
-from ottla.spark_jobs.arrow import times as times
+from ottla.spark_jobs.arrow import record_batch
 from ottla.spark_jobs.needs import check_worker
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.views.bounds import UNBOUNDED, Bounds, narrow

@@ -10,13 +10,14 @@ from ottla.protocol.batch_header import (
     CONTROL,
     DELETE_HORIZON,
     MAX_SEQUENCE,
-    NO_SEQUENCE,
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
+from ottla.protocol.values import NO_SEQUENCE
 from ottla.spark_jobs import schemas
+from ottla.spark_jobs.arrow import numbers, record_batch, times
 from ottla.spark_jobs.scan.damage import DamageLog
-from ottla.spark_jobs.views.base import ViewReader, numbers, record_batch, times
+from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.planning import Reading, Task, plan_readings, told_damage
 
 if TYPE_CHECKING:

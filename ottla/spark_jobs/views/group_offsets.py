@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.state_records import OffsetKey, OffsetValue, UnknownVersion, decode_offset_value, read_offsets_key
+from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.offsets_records import OffsetKey, OffsetValue, decode_offset_value, read_offsets_key
 from ottla.spark_jobs import schemas
+from ottla.spark_jobs.arrow import micros
 from ottla.spark_jobs.scan.listing import PartitionLog
-from ottla.spark_jobs.views.base import ViewReader, micros
+from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.internal import CONSUMER_OFFSETS, StoredRecord, row_at, stored_records, told
 from ottla.spark_jobs.views.planning import Task, fates_of, selected_logs
 

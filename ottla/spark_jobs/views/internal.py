@@ -6,12 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.state_records import (
-    TransactionValue,
-    UnknownVersion,
-    decode_transaction_value,
-    read_transaction_key,
-)
+from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
 from ottla.spark_jobs import schemas
 from ottla.spark_jobs.scan.damage import FAIL, REMEDY, DamagedSegment, DamageLog
 from ottla.spark_jobs.scan.listing import PartitionLog, list_partitions, select_topics

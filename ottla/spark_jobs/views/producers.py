@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from ottla.spark_jobs import schemas
+from ottla.spark_jobs.arrow import numbers, record_batch, times
 from ottla.spark_jobs.scan.damage import FAIL, DamageLog
 from ottla.spark_jobs.scan.listing import PartitionLog
-from ottla.spark_jobs.views.base import ViewReader, numbers, record_batch, times
+from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.internal import transactional_ids
 from ottla.spark_jobs.views.planning import Task, plan_partitions, told_damage
 

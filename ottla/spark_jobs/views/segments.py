@@ -7,10 +7,11 @@ from pyspark.sql.datasource import InputPartition
 
 from ottla.protocol.indexes import TXN_ENTRY
 from ottla.spark_jobs import schemas
+from ottla.spark_jobs.arrow import micros
 from ottla.spark_jobs.scan import storage
 from ottla.spark_jobs.scan.damage import DamageLog
 from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile
-from ottla.spark_jobs.views.base import ViewReader, micros
+from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.planning import Task, narrowed_log, selected_logs, wanted_of
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from ottla.protocol.state_records import TransactionValue
+from ottla.protocol.transaction_records import TransactionValue
 from ottla.spark_jobs import schemas
+from ottla.spark_jobs.arrow import micros
 from ottla.spark_jobs.scan.listing import PartitionLog
-from ottla.spark_jobs.views.base import ViewReader, micros
+from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.internal import TRANSACTION_STATE, StoredRecord, row_at, transaction_states
 from ottla.spark_jobs.views.planning import Task, selected_logs
 

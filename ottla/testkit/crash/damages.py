@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla.broker.log.manager import LogDirectoryError
-from ottla.broker.log.partition import FetchIsolation, Partition
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.steps import to_the_end
 from ottla.testkit.crash.logs import PARTITION, Shape, stopped_log

@@ -6,7 +6,8 @@ from typing import Final
 
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.checkpoints import parse_directory_name
-from ottla.broker.log.partition import FetchIsolation, Partition
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.steps import to_the_end
 from ottla.testkit.crash.life import Life

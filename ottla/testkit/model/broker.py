@@ -28,15 +28,8 @@ from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSett
 from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.values import NO_PENDING
 from ottla.protocol import codec
-from ottla.protocol.batch import (
-    COMMIT,
-    BatchHeader,
-    assign_offsets,
-    build_batch,
-    iter_batches,
-    read_header,
-    read_marker,
-)
+from ottla.protocol.batch import COMMIT, build_batch, read_marker
+from ottla.protocol.batch_header import BatchHeader, assign_offsets, iter_batches, read_header
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.model.coordinator import FIRST_PRODUCER_ID
 from ottla.testkit.model.explore import Leaf

@@ -13,13 +13,12 @@ from ottla.broker.txn.values import (
     NEED_PRODUCER_ID,
     NO_PARTITIONS,
     NO_PENDING,
-    NO_PRODUCER_ID,
     Decision,
-    TopicPartition,
     TransactionState,
     TransientState,
 )
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import NO_PRODUCER_ID, TopicPartition
 from ottla.testkit.model.values import (
     AFTER_TIMEOUT_MS,
     NOW_MS,

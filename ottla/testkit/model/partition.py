@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Final, NamedTuple
 
 from ottla.broker.log.producer_state_manager import AppendOrigin, ProducerStateManager
-from ottla.protocol.batch import TRANSACTIONAL, BatchHeader
+from ottla.protocol.batch_header import TRANSACTIONAL, BatchHeader
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.model.values import NOW_MS, Interned, Marker, Request, Violation
 

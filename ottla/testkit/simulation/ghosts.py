@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ottla.broker.assembly import Assembly
 from ottla.broker.log.partition import Partition
-from ottla.protocol.batch import BatchHeader
+from ottla.protocol.batch_header import BatchHeader
 from ottla.testkit.scanner import ABORTED, OPEN, ScannedPartition, ScannedRecord, scan_contents
 from ottla.testkit.simulation.history import History
 from ottla.testkit.simulation.reading import Visible

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ottla.protocol.batch import HEADER_SIZE, read_header, read_marker
+from ottla.protocol.batch import read_marker
+from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.records import iter_records
 
 

@@ -13,8 +13,8 @@ from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.log.recovery import replay
 from ottla.broker.txn import machine
 from ottla.broker.txn.log import read_changes
-from ottla.broker.txn.values import NO_PRODUCER_ID, TransactionState
-from ottla.protocol.batch import NO_SEQUENCE
+from ottla.broker.txn.values import TransactionState
+from ottla.protocol.values import NO_PRODUCER_ID, NO_SEQUENCE
 from ottla.testkit.simulation.ghosts import Ghosts
 
 NO_OFFSETS: Final[tuple[dict[Any, Any], dict[Any, Any]]] = ({}, {})

@@ -12,8 +12,9 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.states import TransactionStatus
-from ottla.broker.txn.values import MAX_EPOCH, NO_PARTITIONS, NO_TIMESTAMP, TransactionState
+from ottla.broker.txn.values import NO_PARTITIONS, TransactionState
 from ottla.protocol.hashing import coordinator_partition
+from ottla.protocol.values import MAX_PRODUCER_EPOCH, NO_TIMESTAMP
 from ottla.testkit.metadata import create_internal_topic, create_topic, next_producer_id
 from ottla.testkit.simulation.faults import Profile
 
@@ -112,7 +113,7 @@ def give_past(
     cluster = assembly.broker.cluster
     count = cluster.topics[TRANSACTION_STATE_TOPIC].partition_count
     for transactional_id in transactional_ids:
-        producer_id, epoch = next_producer_id(cluster), random.randrange(lowest_epoch, MAX_EPOCH)
+        producer_id, epoch = next_producer_id(cluster), random.randrange(lowest_epoch, MAX_PRODUCER_EPOCH)
         status = random.choice((*_ENDED, TransactionStatus.ONGOING))
         opened = status is TransactionStatus.ONGOING
         state = TransactionState(

@@ -1,6 +1,6 @@
 """The producers of a script: who they are, and what they sent."""
 
-from ottla.protocol.batch import decrement_sequence, increment_sequence
+from ottla.protocol.batch_header import decrement_sequence, increment_sequence
 
 SENT_KEPT = 10
 

@@ -2,8 +2,10 @@
 
 import time
 
-from ottla.protocol.batch import iter_batches, iter_records, read_marker
+from ottla.protocol.batch import read_marker
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records import iter_records
 
 FOREIGN_FROM = 900_000_000_000
 # The script's clock began so long before the broker's that the two cannot be mistaken, and is younger than any expiry.

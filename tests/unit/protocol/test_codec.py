@@ -9,7 +9,7 @@ import pytest
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.frames import FIRST_FLEXIBLE_VERSION, MAX_ENTRIES
+from ottla.protocol.frames import FIRST_FLEXIBLE_VERSION, MAX_ENTRIES, is_flexible
 
 SERVED = [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 22, 24, 25, 26, 27, 28, 32, 60, 61, 65, 66]
 
@@ -181,5 +181,5 @@ def test_request_frame_reads_back():
 def test_table_of_flexible_versions_has_no_api_without():
     assert 17 not in FIRST_FLEXIBLE_VERSION
     assert 47 not in FIRST_FLEXIBLE_VERSION
-    assert not codec.is_flexible(17, 1)
-    assert not codec.is_flexible(12345, 32767)
+    assert not is_flexible(17, 1)
+    assert not is_flexible(12345, 32767)

@@ -5,7 +5,8 @@ from itertools import product
 import pytest
 
 from ottla.protocol import contents
-from ottla.protocol.batch import HEADER_SIZE, assemble, build_batch, read_header
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import HEADER_SIZE, assemble, read_header
 from ottla.protocol.contents import differ
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.steps import Work, to_the_end

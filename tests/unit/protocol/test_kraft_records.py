@@ -3,7 +3,8 @@
 import pytest
 
 from ottla.protocol import kraft_records as k
-from ottla.protocol.batch import KRAFT_VERSION, KRAFT_VOTERS, build_batch, iter_batches
+from ottla.protocol.batch import KRAFT_VERSION, KRAFT_VOTERS, build_batch
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import iter_records
 

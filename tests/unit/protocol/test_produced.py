@@ -4,16 +4,18 @@ import zlib
 import pytest
 
 from ottla.protocol import batch as b
+from ottla.protocol.batch_header import CONTROL, HEADER_SIZE, TRANSACTIONAL, assemble, read_header, set_append_time
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.produced import SLICE_RECORDS, check_at_once, check_steps
+from ottla.protocol.produced import SLICE_RECORDS, check_at_once, check_produced_batch, check_steps
+from ottla.protocol.records import NewRecord
 from ottla.protocol.steps import RECORD_US, to_the_end
 
 TS = 1700000000000
-RECORDS = [b.NewRecord(b"k%d" % i, b"v" * i * 40, timestamp_ms=TS + i * 7) for i in range(5)]
+RECORDS = [NewRecord(b"k%d" % i, b"v" * i * 40, timestamp_ms=TS + i * 7) for i in range(5)]
 
 
 def check(batch, **options):
-    verdict = b.check_produced_batch(memoryview(bytes(batch)), **options)
+    verdict = check_produced_batch(memoryview(bytes(batch)), **options)
     assert verdict == to_the_end(check_steps(memoryview(bytes(batch)), **options)).check
     return verdict
 
@@ -28,8 +30,8 @@ def refused(batch, **options):
 def changed(batch=None, *, payload=None, **fields):
     """A batch with a valid CRC whose header or record bytes say something else."""
     batch = b.build_batch(RECORDS) if batch is None else batch
-    header = b.read_header(batch)._replace(**fields)
-    return b.assemble(header, batch[b.HEADER_SIZE :] if payload is None else payload)
+    header = read_header(batch)._replace(**fields)
+    return assemble(header, batch[HEADER_SIZE:] if payload is None else payload)
 
 
 def raw_batch(payload, count=1, **fields):
@@ -41,19 +43,19 @@ def test_sound_batch_is_accepted_with_its_times_in_every_codec(compression):
     batch = b.build_batch(RECORDS, compression=compression, producer_id=7, producer_epoch=0, base_sequence=0)
     verdict = check(batch)
     assert (verdict.error, verdict.message) == (ErrorCode.NONE, "")
-    assert verdict.header == b.read_header(batch)
+    assert verdict.header == read_header(batch)
     assert (verdict.min_timestamp, verdict.max_timestamp, verdict.has_null_key) == (TS, TS + 28, False)
 
 
 def test_times_are_those_of_the_records_not_of_the_header():
-    records = [b.NewRecord(b"", b"", timestamp_ms=TS + delta) for delta in (0, -90000, 70, 5)]
+    records = [NewRecord(b"", b"", timestamp_ms=TS + delta) for delta in (0, -90000, 70, 5)]
     verdict = check(changed(b.build_batch(records), max_timestamp=1))
     assert (verdict.min_timestamp, verdict.max_timestamp) == (TS - 90000, TS + 70)
 
 
 def test_append_time_batch_has_the_header_time():
     batch = b.build_batch(RECORDS)
-    b.set_append_time(batch, TS + 1000)
+    set_append_time(batch, TS + 1000)
     verdict = check(batch)
     assert (verdict.min_timestamp, verdict.max_timestamp) == (TS + 1000, TS + 1000)
 
@@ -69,7 +71,7 @@ def test_every_varint_width_of_keys_and_values_is_accepted(size):
 
 @pytest.mark.parametrize("delta", [63, 64, 8191, 8192, 2**31, 2**60])
 def test_every_varint_width_of_timestamps_is_accepted(delta):
-    batch = b.build_batch([b.NewRecord(b"", b"", timestamp_ms=t) for t in (0, delta, -delta)])
+    batch = b.build_batch([NewRecord(b"", b"", timestamp_ms=t) for t in (0, delta, -delta)])
     verdict = check(batch)
     assert (verdict.error, verdict.min_timestamp, verdict.max_timestamp) == (ErrorCode.NONE, -delta, delta)
 
@@ -105,8 +107,8 @@ def test_what_takes_one_step_and_no_more_is_checked_at_once():
 
 @pytest.mark.parametrize("count", [1, SLICE_RECORDS, SLICE_RECORDS + 1, 2 * SLICE_RECORDS, 5 * SLICE_RECORDS - 1])
 def test_long_batches_are_checked_in_slices(count):
-    records = [b.NewRecord(b"k", b"", timestamp_ms=TS - i) for i in range(count - 1)]
-    records.append(b.NewRecord(None, b"", timestamp_ms=TS - 5))
+    records = [NewRecord(b"k", b"", timestamp_ms=TS - i) for i in range(count - 1)]
+    records.append(NewRecord(None, b"", timestamp_ms=TS - 5))
     (verdict, _), seen = steps_of(check_steps(memoryview(b.build_batch(records))))
     assert sum(seen) == count * RECORD_US and max(seen) <= SLICE_RECORDS * RECORD_US
     assert verdict.error == ErrorCode.NONE
@@ -125,12 +127,12 @@ def test_many_headers_are_walked_in_slices(counts):
 @pytest.mark.parametrize("cut", [1, 2, 3])
 def test_a_record_of_many_headers_must_be_as_long_as_they_are(cut):
     batch = b.build_batch([(b"k", b"v", [("", b"x")] * 5_000)])
-    header = b.read_header(batch)
-    for payload in (batch[b.HEADER_SIZE : -cut], batch[b.HEADER_SIZE :] + bytes(cut)):
-        assert refused(b.assemble(header, payload)) == ErrorCode.INVALID_RECORD
-    record = bytearray(batch[b.HEADER_SIZE :])
+    header = read_header(batch)
+    for payload in (batch[HEADER_SIZE:-cut], batch[HEADER_SIZE:] + bytes(cut)):
+        assert refused(assemble(header, payload)) == ErrorCode.INVALID_RECORD
+    record = bytearray(batch[HEADER_SIZE:])
     record[-3 * 4_000] = 1  # of the next header: a key of length -1
-    assert refused(b.assemble(header, record)) == ErrorCode.INVALID_RECORD
+    assert refused(assemble(header, record)) == ErrorCode.INVALID_RECORD
 
 
 def test_the_crc_of_a_large_batch_is_computed_in_slices():
@@ -171,15 +173,15 @@ def test_partial_batch_behind_the_batch_is_not_counted():
         (changed(record_count=-5, last_offset_delta=-6), ErrorCode.INVALID_RECORD),
         (changed(record_count=6, last_offset_delta=5), ErrorCode.INVALID_RECORD),
         (changed(record_count=2**31 - 1, last_offset_delta=2**31 - 2), ErrorCode.INVALID_RECORD),
-        (changed(attributes=b.CONTROL | b.TRANSACTIONAL, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
+        (changed(attributes=CONTROL | TRANSACTIONAL, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
         (changed(producer_id=1, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
         (changed(producer_id=1, producer_epoch=-1, base_sequence=0), ErrorCode.INVALID_RECORD),
-        (changed(attributes=b.TRANSACTIONAL), ErrorCode.INVALID_RECORD),
+        (changed(attributes=TRANSACTIONAL), ErrorCode.INVALID_RECORD),
         (changed(attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (changed(attributes=7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (b.build_batch(RECORDS, offset_deltas=[0, 1, 2, 4, 3], last_offset_delta=4), ErrorCode.INVALID_RECORD),
         (b.build_batch(RECORDS[:2], offset_deltas=[1, 2], last_offset_delta=1), ErrorCode.INVALID_RECORD),
-        (changed(payload=b.build_batch(RECORDS)[b.HEADER_SIZE :] + b"\0"), ErrorCode.INVALID_RECORD),
+        (changed(payload=b.build_batch(RECORDS)[HEADER_SIZE:] + b"\0"), ErrorCode.INVALID_RECORD),
     ],
 )
 def test_broken_batch_gets_its_error(batch, error):
@@ -238,8 +240,8 @@ def test_garbage_in_a_codec_is_an_invalid_record(compression):
     ):
         assert refused(changed(payload=payload, attributes=compression)) == ErrorCode.INVALID_RECORD
     whole = b.build_batch(RECORDS, compression=compression)
-    for cut in range(1, len(whole) - b.HEADER_SIZE):
-        assert refused(changed(whole, payload=whole[b.HEADER_SIZE : -cut])) == ErrorCode.INVALID_RECORD
+    for cut in range(1, len(whole) - HEADER_SIZE):
+        assert refused(changed(whole, payload=whole[HEADER_SIZE:-cut])) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("compression", range(1, 5))

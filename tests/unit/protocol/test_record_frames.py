@@ -2,9 +2,11 @@
 
 import pytest
 
-from ottla.protocol.batch import build_batch, crc_is_valid, iter_records, read_header
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import crc_is_valid, read_header
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_frames import SLICE_RECORDS, empty_batch, iter_frames, raw_records, raw_steps, rebuild_batch
+from ottla.protocol.records import iter_records
 from ottla.protocol.steps import RECORD_US, to_the_end
 
 CODECS = range(5)

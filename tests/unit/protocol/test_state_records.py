@@ -1,12 +1,33 @@
 import pytest
 
-from ottla.protocol import state_records as s
 from ottla.protocol import transaction_records
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.offsets_records import (
+    GroupKey,
+    GroupMember,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    decode_group_value,
+    decode_offset_value,
+    encode_group_value,
+    encode_offset_value,
+    group_key,
+    offset_key,
+    read_offsets_key,
+)
+from ottla.protocol.transaction_records import (
+    TransactionValue,
+    decode_transaction_value,
+    encode_transaction_value,
+    read_transaction_key,
+    transaction_key,
+)
 
 TS = 1700000000000
-ONGOING = s.TransactionValue(4000, 3, 60000, 1, (("foo", (1,)),), TS + 1, TS)
-EMPTY = s.TransactionValue(4000, 0, 60000, 0, None, TS + 1, -1)
+ONGOING = TransactionValue(4000, 3, 60000, 1, (("foo", (1,)),), TS + 1, TS)
+EMPTY = TransactionValue(4000, 0, 60000, 0, None, TS + 1, -1)
 TRANSACTION_VECTORS = [
     (
         0,
@@ -26,7 +47,7 @@ TRANSACTION_VECTORS = [
         "0001 0000000000000fa0 0000 0000ea60 00 00 0000018bcfe56801 ffffffffffffffff 01 0008 0000000000000fa0",
     ),
 ]
-COMMITTED = s.OffsetValue(42, 5, "m", TS)
+COMMITTED = OffsetValue(42, 5, "m", TS)
 TOPIC_ID = bytes(range(16))
 OFFSET_VECTORS = [
     (3, COMMITTED, "0003 000000000000002a 00000005 00016d 0000018bcfe56800"),
@@ -36,28 +57,28 @@ OFFSET_VECTORS = [
         COMMITTED._replace(topic_id=TOPIC_ID),
         "0004 000000000000002a 00000005 026d 0000018bcfe56800 01 00 10" + TOPIC_ID.hex(),
     ),
-    (1, s.OffsetValue(42, -1, "m", TS, TS + 1), "0001 000000000000002a 00016d 0000018bcfe56800 0000018bcfe56801"),
+    (1, OffsetValue(42, -1, "m", TS, TS + 1), "0001 000000000000002a 00016d 0000018bcfe56800 0000018bcfe56801"),
 ]
-GROUP = s.GroupValue(
-    "consumer", 7, "range", "m-1", TS, (s.GroupMember("m-1", "static", "c", "/127.0.0.1", 300000, 10000, b"s", b"a"),)
+GROUP = GroupValue(
+    "consumer", 7, "range", "m-1", TS, (GroupMember("m-1", "static", "c", "/127.0.0.1", 300000, 10000, b"s", b"a"),)
 )
 
 
 def test_transaction_key_has_the_bytes_that_kafka_writes():
-    assert s.transaction_key("my-txn").hex() == "000000066d792d74786e"
-    assert s.read_transaction_key(s.transaction_key("my-txn")) == "my-txn"
-    assert s.read_transaction_key(b"\0\1rest") is None
+    assert transaction_key("my-txn").hex() == "000000066d792d74786e"
+    assert read_transaction_key(transaction_key("my-txn")) == "my-txn"
+    assert read_transaction_key(b"\0\1rest") is None
 
 
 @pytest.mark.parametrize(("version", "value", "kafka"), TRANSACTION_VECTORS)
 def test_transaction_value_has_the_bytes_that_kafka_writes(version, value, kafka):
-    assert s.encode_transaction_value(value, version).hex() == kafka.replace(" ", "")
-    assert s.decode_transaction_value(bytes.fromhex(kafka)) == value
+    assert encode_transaction_value(value, version).hex() == kafka.replace(" ", "")
+    assert decode_transaction_value(bytes.fromhex(kafka)) == value
 
 
 def test_next_producer_id_survives():
     value = ONGOING._replace(previous_producer_id=1, next_producer_id=2, client_version=2)
-    assert s.decode_transaction_value(s.encode_transaction_value(value)) == value
+    assert decode_transaction_value(encode_transaction_value(value)) == value
 
 
 @pytest.mark.parametrize("partitions", [None, (), (("foo", (1,)),)])
@@ -65,19 +86,19 @@ def test_next_producer_id_survives():
 @pytest.mark.parametrize("next_id", [-1, 12])
 @pytest.mark.parametrize("previous_id", [-1, 7, 2**40])
 def test_values_read_in_one_go_are_those_that_are_read_field_by_field(partitions, client_version, next_id, previous_id):
-    value = s.TransactionValue(7, 3, 60_000, 4, partitions, 99, 98, previous_id, next_id, client_version)
-    content = s.encode_transaction_value(value)
-    assert s.decode_transaction_value(content) == transaction_records._decode_any(content) == value
+    value = TransactionValue(7, 3, 60_000, 4, partitions, 99, 98, previous_id, next_id, client_version)
+    content = encode_transaction_value(value)
+    assert decode_transaction_value(content) == transaction_records._decode_any(content) == value
 
 
 @pytest.mark.parametrize("at", range(49))
 @pytest.mark.parametrize("bit", range(8))
 def test_damage_is_read_the_same_way_in_one_go_and_field_by_field(at, bit):
-    content = bytearray(s.encode_transaction_value(s.TransactionValue(7, 3, 60_000, 4, (), 99, 98, 7, -1, 2)))
+    content = bytearray(encode_transaction_value(TransactionValue(7, 3, 60_000, 4, (), 99, 98, 7, -1, 2)))
     assert len(content) == 49
     content[at] ^= 1 << bit
     outcomes = []
-    for decode in (s.decode_transaction_value, transaction_records._decode_any):
+    for decode in (decode_transaction_value, transaction_records._decode_any):
         try:
             outcomes.append(decode(bytes(content)))
         except ProtocolError as problem:
@@ -87,64 +108,64 @@ def test_damage_is_read_the_same_way_in_one_go_and_field_by_field(at, bit):
 
 def test_client_version_cannot_be_written_at_version_0():
     with pytest.raises(ValueError, match="version 0"):
-        s.encode_transaction_value(ONGOING._replace(client_version=2), 0)
+        encode_transaction_value(ONGOING._replace(client_version=2), 0)
 
 
 def test_newer_value_versions_are_told_apart_from_damage():
-    for decode in (s.decode_transaction_value, s.decode_offset_value, s.decode_group_value):
-        with pytest.raises(s.UnknownVersion):
+    for decode in (decode_transaction_value, decode_offset_value, decode_group_value):
+        with pytest.raises(UnknownVersion):
             decode(b"\0\5" + bytes(50))
 
 
 @pytest.mark.parametrize(("version", "value", "kafka"), OFFSET_VECTORS)
 def test_offset_value_has_the_bytes_that_kafka_writes(version, value, kafka):
-    assert s.encode_offset_value(value, version).hex() == kafka.replace(" ", "")
-    assert s.decode_offset_value(bytes.fromhex(kafka)) == value
+    assert encode_offset_value(value, version).hex() == kafka.replace(" ", "")
+    assert decode_offset_value(bytes.fromhex(kafka)) == value
 
 
 def test_offset_value_is_written_at_version_4_or_1_with_an_expiry():
-    assert s.encode_offset_value(COMMITTED)[:2] == b"\0\4"
-    assert s.encode_offset_value(COMMITTED._replace(leader_epoch=-1, expire_ms=TS))[:2] == b"\0\1"
+    assert encode_offset_value(COMMITTED)[:2] == b"\0\4"
+    assert encode_offset_value(COMMITTED._replace(leader_epoch=-1, expire_ms=TS))[:2] == b"\0\1"
     with pytest.raises(ValueError, match="expiry"):
-        s.encode_offset_value(COMMITTED._replace(expire_ms=TS), 4)
+        encode_offset_value(COMMITTED._replace(expire_ms=TS), 4)
 
 
 def test_offsets_keys_read_back_and_unknown_types_are_none():
-    assert s.offset_key("g", "foo", 1).hex() == "00010001670003666f6f00000001"
-    assert s.read_offsets_key(s.offset_key("g", "foo", 1)) == s.OffsetKey("g", "foo", 1)
-    assert s.read_offsets_key(b"\0\0" + s.offset_key("g", "foo", 1)[2:]) == s.OffsetKey("g", "foo", 1)
-    assert s.group_key("g").hex() == "0002000167"
-    assert s.read_offsets_key(s.group_key("g")) == s.GroupKey("g")
-    assert s.read_offsets_key(b"\0\x10\0\1g") is None
+    assert offset_key("g", "foo", 1).hex() == "00010001670003666f6f00000001"
+    assert read_offsets_key(offset_key("g", "foo", 1)) == OffsetKey("g", "foo", 1)
+    assert read_offsets_key(b"\0\0" + offset_key("g", "foo", 1)[2:]) == OffsetKey("g", "foo", 1)
+    assert group_key("g").hex() == "0002000167"
+    assert read_offsets_key(group_key("g")) == GroupKey("g")
+    assert read_offsets_key(b"\0\x10\0\1g") is None
 
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_group_value_reads_back(version):
-    assert s.decode_group_value(s.encode_group_value(GROUP, version)) == GROUP
+    assert decode_group_value(encode_group_value(GROUP, version)) == GROUP
 
 
 def test_old_group_values_take_kafkas_defaults():
-    value = s.decode_group_value(s.encode_group_value(GROUP, 0))
+    value = decode_group_value(encode_group_value(GROUP, 0))
     assert value.state_timestamp_ms == -1
     assert (value.members[0].group_instance_id, value.members[0].rebalance_timeout_ms) == (None, 10000)
-    assert s.decode_group_value(s.encode_group_value(GROUP, 2)).state_timestamp_ms == TS
+    assert decode_group_value(encode_group_value(GROUP, 2)).state_timestamp_ms == TS
 
 
 def test_empty_group_has_neither_protocol_nor_leader():
-    empty = s.GroupValue("consumer", 8, None, None, TS, ())
-    assert s.decode_group_value(s.encode_group_value(empty)) == empty
+    empty = GroupValue("consumer", 8, None, None, TS, ())
+    assert decode_group_value(encode_group_value(empty)) == empty
 
 
 @pytest.mark.parametrize(
     ("decode", "content"),
     [
-        (s.decode_transaction_value, s.encode_transaction_value(TRANSACTION_VECTORS[1][1])),
-        (s.decode_transaction_value, s.encode_transaction_value(ONGOING, 0)),
-        (s.decode_offset_value, s.encode_offset_value(COMMITTED)),
-        (s.decode_group_value, s.encode_group_value(GROUP)),
-        (s.decode_group_value, s.encode_group_value(GROUP, 4)),
-        (s.read_transaction_key, s.transaction_key("my-txn")),
-        (s.read_offsets_key, s.offset_key("g", "foo", 1)),
+        (decode_transaction_value, encode_transaction_value(TRANSACTION_VECTORS[1][1])),
+        (decode_transaction_value, encode_transaction_value(ONGOING, 0)),
+        (decode_offset_value, encode_offset_value(COMMITTED)),
+        (decode_group_value, encode_group_value(GROUP)),
+        (decode_group_value, encode_group_value(GROUP, 4)),
+        (read_transaction_key, transaction_key("my-txn")),
+        (read_offsets_key, offset_key("g", "foo", 1)),
     ],
 )
 def test_cut_or_longer_records_are_refused(decode, content):
@@ -156,4 +177,4 @@ def test_cut_or_longer_records_are_refused(decode, content):
 def test_lying_array_count_is_refused_before_anything_is_allocated():
     head = bytes.fromhex("0000 0000000000000fa0 0003 0000ea60 01 7fffffff")
     with pytest.raises(ProtocolError, match="array of 2147483647"):
-        s.decode_transaction_value(head + bytes(100))
+        decode_transaction_value(head + bytes(100))

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.protocol.batch import assign_offsets, build_batch, build_marker
-from ottla.protocol.state_records import OffsetValue, encode_offset_value, offset_key
+from ottla.protocol.batch import build_batch, build_marker
+from ottla.protocol.batch_header import assign_offsets
+from ottla.protocol.offsets_records import OffsetValue, encode_offset_value, offset_key
 from ottla.testkit import checker
 from ottla.testkit.checks.operations import BrokenHistory, read_story
 from ottla.testkit.scanner import scan_contents

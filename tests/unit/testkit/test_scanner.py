@@ -1,4 +1,5 @@
-from ottla.protocol.batch import assign_offsets, build_batch, build_marker, read_header
+from ottla.protocol.batch import build_batch, build_marker
+from ottla.protocol.batch_header import assign_offsets, read_header
 from ottla.testkit import scanner
 
 TS = 1700000000000

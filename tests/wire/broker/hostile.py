@@ -7,10 +7,12 @@ import pytest
 from rig import CLOSED, PRODUCE
 
 from ottla.protocol import codec
-from ottla.protocol.batch import BatchHeader, NewRecord, assemble, build_batch, compress
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import BatchHeader, assemble
+from ottla.protocol.compression import compress
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import RequestHeader, encode_request_header, is_flexible
-from ottla.protocol.records import encode_record
+from ottla.protocol.records import NewRecord, encode_record
 from ottla.protocol.varints import write_unsigned_varint
 
 CORRELATION_ID = 7

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
-from ottla.protocol.batch import build_batch, iter_batches, iter_records
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records import iter_records
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 3, 10, 19, 22
 CLOSED = "the connection is closed"

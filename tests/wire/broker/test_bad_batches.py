@@ -7,8 +7,8 @@ import pytest
 from hostile import Case, batch, bytes_of, cases, changed, compressed, produce, record, records_at, refused, sound
 from rig import CLOSED, FIND_COORDINATOR, PRODUCE, wait_until
 
-from ottla.protocol.batch import build_batch, seal
-from ottla.protocol.batch_header import CONTROL, TRANSACTIONAL
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import CONTROL, TRANSACTIONAL, seal
 from ottla.protocol.compression import GZIP, LZ4, NAMES, NONE, SNAPPY, ZSTD
 from ottla.protocol.errors import ErrorCode
 

@@ -13,7 +13,8 @@ from ottla.broker.log.checkpoints import encode_partition_metadata
 from ottla.broker.log.manager import LogDirectoryError, LogManager
 from ottla.broker.log.retention import Retention
 from ottla.protocol import metadata_records as m
-from ottla.protocol.batch import build_batch, iter_batches, iter_records, read_marker
+from ottla.protocol.batch import build_batch, read_marker
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import (
     SnapshotId,
@@ -24,6 +25,7 @@ from ottla.protocol.kraft_records import (
     leader_change,
     snapshot_name,
 )
+from ottla.protocol.records import iter_records
 from ottla.testkit.metadata import create_topic
 
 LEDGER, AUDIT = b"L" * 16, b"A" * 16

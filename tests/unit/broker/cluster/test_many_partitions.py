@@ -2,7 +2,8 @@
 
 import errno
 
-from ottla.broker.ports.disk import RealDisk, Shortage
+from ottla.broker.ports.descriptors import Shortage
+from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import build_batch
 from ottla.protocol.produced import check_produced_batch

@@ -11,7 +11,8 @@ from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.coordinator import GroupCoordinator, JoinAsk
 from ottla.broker.group.members import Caller, Timeouts
 from ottla.broker.log.results import AppendResult
-from ottla.protocol.batch import assign_offsets, build_marker, read_header
+from ottla.protocol.batch import build_marker
+from ottla.protocol.batch_header import assign_offsets, read_header
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 from ottla.testkit.simulation.charged import ChargedTurns

@@ -3,15 +3,15 @@
 import pytest
 
 from ottla.broker.group.commits import CommitRow
-from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import ProducerIdAndEpoch
 from tests.fetching import fetch
 
 NONE, UNKNOWN, FENCED = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
 OLD_GENERATION = ErrorCode.ILLEGAL_GENERATION
 ROW = CommitRow("t", 0, 5, 3, "m")
-PRODUCER = Producer(7, 0)
+PRODUCER = ProducerIdAndEpoch(7, 0)
 NOBODY = Caller("g")
 
 

@@ -9,9 +9,10 @@ from ottla.broker.group import coordinator, metadata_manager
 from ottla.broker.group.classic_group import MOST_RESERVED
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.turns import SHARE_US
-from ottla.protocol.batch import build_batch, iter_records
+from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.state_records import decode_group_value, read_offsets_key
+from ottla.protocol.offsets_records import decode_group_value, read_offsets_key
+from ottla.protocol.records import iter_records
 
 RANGE = (("range", b"sub"),)
 

@@ -6,14 +6,14 @@ import pytest
 
 from ottla.broker.group import offset_expiration
 from ottla.broker.group.commits import CommitRow
-from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.values import ProducerIdAndEpoch
 from tests.fetching import fetch
 
 ROW = CommitRow("t", 0, 42, -1, "")
-PRODUCER = Producer(7, 0)
+PRODUCER = ProducerIdAndEpoch(7, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def test_an_offset_of_a_deleted_topic_goes_unless_a_transaction_of_the_new_one_r
 
 def test_pending_offsets_of_a_deleted_topic_do_not_come_back_in_the_new_one(rig):
     for producer_id in (8, 9):
-        commit(rig, ROW, ROW._replace(partition=1), producer=Producer(producer_id, 0))
+        commit(rig, ROW, ROW._replace(partition=1), producer=ProducerIdAndEpoch(producer_id, 0))
     delete_topics(rig, "t")
     commit(rig, ROW._replace(partition=1, offset=7), producer=PRODUCER)
     rig.clock.settle()

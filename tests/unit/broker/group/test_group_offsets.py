@@ -7,7 +7,7 @@ from ottla.broker.group import store as store_module
 from ottla.broker.group.log import CoordinatorRecord
 from ottla.broker.group.offsets import OffsetAndMetadata
 from ottla.broker.group.store import GroupStore
-from ottla.protocol.state_records import OffsetKey, OffsetValue
+from ottla.protocol.offsets_records import OffsetKey, OffsetValue
 
 KEY = ("ledger", 0)
 

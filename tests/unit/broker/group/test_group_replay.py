@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.broker.group.commits import CommitRow
-from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import ProducerIdAndEpoch
 from tests.fetching import fetch
 
 NONE = ErrorCode.NONE
@@ -34,7 +34,7 @@ def play(rig, number, name, *details):
     if name == "commit":
         group_id, keys, producer_id = details
         rows = [CommitRow(topic, index, number, -1, f"{number}") for topic, index in keys]
-        rig.commits.commit(Caller(group_id), rows, None if producer_id is None else Producer(producer_id, 0))
+        rig.commits.commit(Caller(group_id), rows, None if producer_id is None else ProducerIdAndEpoch(producer_id, 0))
     elif name == "mark":
         group_id, producer_id, commit = details
         rig.mark(producer_id, commit, group_id)

@@ -4,16 +4,16 @@ import pytest
 
 from ottla.broker.group import store
 from ottla.broker.group.commits import CommitRow
-from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.broker.group.metadata_manager import SETTLE_US
 from ottla.broker.group.offsets import GroupOffsets
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.values import ProducerIdAndEpoch
 from tests.fetching import fetch
 
 COUNT, AT_ONCE = 12_000, 1_000
-PRODUCER = Producer(7, 0)
+PRODUCER = ProducerIdAndEpoch(7, 0)
 MOST_IN_ONE_EVENT = SHARE_US / SETTLE_US + 2 * store.SETTLED_AT_ONCE
 
 

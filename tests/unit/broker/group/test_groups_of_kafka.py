@@ -10,11 +10,12 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from ottla.broker.group.log import Producer, group_batch, offsets_batch, replay_batch
+from ottla.broker.group.log import group_batch, offsets_batch, replay_batch
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.group.store import GroupStore
-from ottla.protocol.batch import iter_batches
-from ottla.protocol.state_records import GroupKey
+from ottla.protocol.batch_header import iter_batches
+from ottla.protocol.offsets_records import GroupKey
+from ottla.protocol.values import ProducerIdAndEpoch
 
 ARCHIVE = Path(__file__).parents[3] / "data" / "kafka-4.3.1" / "unclean.tar.zst"
 
@@ -75,5 +76,5 @@ def test_offsets_in_transactions_are_encoded_as_kafka_did(batches):
     assert len(transactional) == 8
     for header, batch in transactional:
         rows = [(said.key, said.value) for said in replay_batch(header, batch)]
-        ours = offsets_batch(rows, header.base_timestamp, Producer(header.producer_id, header.producer_epoch))
+        ours = offsets_batch(rows, header.base_timestamp, ProducerIdAndEpoch(header.producer_id, header.producer_epoch))
         assert (ours[8:12], ours[16:]) == (batch[8:12], batch[16:])

@@ -6,20 +6,20 @@ import pytest
 
 from ottla.broker.group import metadata_manager, offset_expiration
 from ottla.broker.group.commits import CommitRow
-from ottla.broker.group.log import Producer
 from ottla.broker.group.members import Caller
 from ottla.broker.group.offsets import GroupOffsets
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.turns import SHARE_US
-from ottla.protocol.batch import iter_records
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.state_records import read_offsets_key
+from ottla.protocol.offsets_records import read_offsets_key
+from ottla.protocol.records import iter_records
+from ottla.protocol.values import ProducerIdAndEpoch
 from tests.fetching import fetch
 
 LOOK_MS = 600_000
 RETENTION_MS = 100 * 60_000
 ROW = CommitRow("t", 0, 42, -1, "")
-PRODUCER = Producer(7, 0)
+PRODUCER = ProducerIdAndEpoch(7, 0)
 
 
 def subscription(*topics):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.broker.costs import ROW_US
 from ottla.broker.log import checkpointer
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.checkpoints import decode_offsets, encode_offsets
@@ -100,7 +101,7 @@ def test_a_round_over_many_partitions_takes_many_turns(many, looked_at, monkeypa
     while many.clock.turns:
         seen = len(looked_at)
         many.clock.pass_turn()
-        assert len(looked_at) - seen <= SHARE_US / checkpointer.ROW_US
+        assert len(looked_at) - seen <= SHARE_US / ROW_US
         turns += 1
     assert turns >= 4
     assert sorted(looked_at) == list(range(1000))

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.group.log import Producer, offsets_batch, replay_batch
+from ottla.broker.group.log import offsets_batch, replay_batch
 from ottla.broker.group.store import GroupStore
 from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.compaction import Extent, find_dirt, group_segments
-from ottla.protocol.batch import iter_batches, iter_records, read_header
-from ottla.protocol.state_records import OffsetKey, OffsetValue
+from ottla.protocol.batch_header import iter_batches, read_header
+from ottla.protocol.offsets_records import OffsetKey, OffsetValue
+from ottla.protocol.records import iter_records
+from ottla.protocol.values import ProducerIdAndEpoch
 
 SETTINGS = {"segment_bytes": 400, "cleanup_compact": True, "min_cleanable_dirty_ratio": 0.3}
 
@@ -259,7 +261,7 @@ def test_committed_offsets_are_the_same_after_a_compaction(rig):
     for turn in range(3):
         for number in range(60):
             rig.broker.clock.ms += 1
-            producer = random.choice((None, Producer(7, 0), Producer(8, 0)))
+            producer = random.choice((None, ProducerIdAndEpoch(7, 0), ProducerIdAndEpoch(8, 0)))
             if producer is not None and random.random() < 0.4:
                 assert partition.append_marker(producer.producer_id, 0, random.random() < 0.5, 0, 1).error == 0
                 continue

@@ -8,7 +8,9 @@ from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.log.recovery import replay
 from ottla.broker.log.results import FetchIsolation
-from ottla.protocol.batch import iter_batches, iter_records, read_marker
+from ottla.protocol.batch import read_marker
+from ottla.protocol.batch_header import iter_batches
+from ottla.protocol.records import iter_records
 from ottla.testkit.scanner import scan_partition
 
 RETENTION_MS = 1_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.log.partition import FetchIsolation
+from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.settings import PartitionSettings
 from ottla.protocol.errors import ErrorCode
 

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.log.recovery import replay
 from ottla.broker.log.results import FetchIsolation
-from ottla.protocol.batch import iter_batches, iter_records, read_marker
+from ottla.protocol.batch import read_marker
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.indexes import iter_aborted
+from ottla.protocol.records import iter_records
 from ottla.testkit.scanner import scan_partition
 
 IDS = st.integers(1, 4)

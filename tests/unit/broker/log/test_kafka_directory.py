@@ -14,8 +14,10 @@ from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
-from ottla.protocol.batch import iter_batches, iter_records, read_marker
+from ottla.protocol.batch import read_marker
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.indexes import iter_aborted
+from ottla.protocol.records import iter_records
 from ottla.protocol.snapshot import decode_snapshot
 from ottla.testkit.scanner import scan_partition
 

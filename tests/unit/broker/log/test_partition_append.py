@@ -3,17 +3,11 @@
 import pytest
 
 from ottla.broker.log.results import FetchIsolation
-from ottla.protocol.batch import (
-    TIMESTAMP_TYPE,
-    build_batch,
-    iter_batches,
-    iter_records,
-    read_header,
-    seal,
-    write_header,
-)
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import TIMESTAMP_TYPE, iter_batches, read_header, seal, write_header
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.records import iter_records
 from ottla.testkit.scanner import scan_partition
 
 NOW_MS = 1_700_000_000_000

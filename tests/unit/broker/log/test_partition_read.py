@@ -4,7 +4,8 @@ import pytest
 
 from ottla.broker.log.batches import iter_file, iter_runs
 from ottla.broker.log.results import FetchIsolation
-from ottla.protocol.batch import build_batch, iter_batches
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.steps import to_the_end
 

@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from ottla.broker.log.producer_state_manager import AppendOrigin, ProducerStateManager
-from ottla.protocol.batch import BatchHeader, build_batch, read_header
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import BatchHeader, read_header
 from ottla.protocol.errors import ErrorCode
 
 MAX = 2**31 - 1

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.broker.log.results import FetchIsolation
-from ottla.protocol.batch import iter_batches
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.indexes import iter_time_entries
 from ottla.protocol.record_frames import empty_batch

@@ -5,10 +5,12 @@ import random
 import pytest
 
 from ottla.broker.log.results import FetchIsolation
-from ottla.protocol.batch import build_batch, iter_records, read_header, set_append_time
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import read_header, set_append_time
 from ottla.protocol.compression import NAMES
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.record_frames import empty_batch
+from ottla.protocol.records import iter_records
 from ottla.protocol.steps import SHORT_US, Work, to_the_end
 
 NOW_MS = 1_700_000_000_000

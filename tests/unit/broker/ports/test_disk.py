@@ -11,8 +11,9 @@ import pytest
 
 from ottla.broker.costs import FILE_CALL_US, WRITE_FILE_US
 from ottla.broker.ports import syncs
-from ottla.broker.ports.disk import LockHeld, RealDisk
+from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.kernel_syncs import KernelSyncs
+from ottla.broker.ports.locks import LockHeld
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls
 

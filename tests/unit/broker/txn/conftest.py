@@ -21,8 +21,10 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.protocol import codec
-from ottla.protocol.batch import assign_offsets, build_batch, iter_batches, read_header
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import assign_offsets, iter_batches, read_header
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.frames import is_flexible
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.produced import check_produced_batch
 from ottla.testkit.metadata import create_internal_topic, create_topic, reserve_producer_ids
@@ -324,7 +326,7 @@ def ask(rig):
     def send(api_key, version, **fields):
         sent = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(sent, version, 7, "")
-        body = codec.decode_request(api_key, version, frame[4 + HEADER_BYTES[codec.is_flexible(api_key, version)] :])
+        body = codec.decode_request(api_key, version, frame[4 + HEADER_BYTES[is_flexible(api_key, version)] :])
         replies = rig.begin(TABLE[api_key].handle(broker, Request(api_key, version, 7, "", "peer", body)))
         rig.clock.settle()
         (reply,) = replies

@@ -24,7 +24,7 @@ from ottla.broker.txn.machine import (
 from ottla.broker.txn.states import PREPARED
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import NO_PENDING
-from ottla.protocol.batch import iter_batches
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode as E
 
 ARCHIVE = Path(__file__).parents[3] / "data" / "kafka-4.3.1" / "unclean.tar.zst"

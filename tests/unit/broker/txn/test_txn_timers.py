@@ -5,8 +5,8 @@ import pytest
 from ottla.broker.turns import SHARE_US
 from ottla.broker.txn import timers
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.protocol.batch import iter_records
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.records import iter_records
 
 FOO, BAR = ("foo", 1), ("bar", 0)
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000

@@ -11,7 +11,8 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol import codec
-from ottla.protocol.batch import build_batch, iter_batches
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produce_wire import ProduceBody
 from ottla.testkit.metadata import create_internal_topic, update_features

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.cli.main import main
-from ottla.protocol.batch import assign_offsets, build_batch
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import assign_offsets
 from tests.unit.cli.kafka_directory import by_file, kafka_dump, unpack
 
 VERDICT = re.compile(r"(sound|damaged): ")

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from ottla.cli.dump.log import printable
 from ottla.cli.dump.plain import plain_text
 from ottla.cli.dump.printing import SPREAD_FROM_BYTES, Wanted, print_log
-from ottla.protocol.batch import NewRecord, assign_offsets, build_batch, iter_records, read_header, set_append_time
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import assign_offsets, read_header, set_append_time
 from ottla.protocol.compression import ZSTD
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.records import NewRecord, iter_records
 
 ODD = "a'\"\\\n\r\x00\x1b\x7f\x85\xa0\xadé\u200b\u2028\ufffd\ue000\U0001f600\U000e0001\U0010ffff"
 contents = st.none() | st.binary(max_size=300) | st.text(ODD, max_size=40).map(str.encode)

@@ -14,9 +14,11 @@ from ottla.broker.server import Server
 from ottla.cli.graduate.command import graduate
 from ottla.cli.graduate.config import Endpoint, config_problems, config_warnings, controller_endpoint
 from ottla.cli.graduate.steps import Graduation, look
-from ottla.protocol.batch import iter_batches, iter_records, read_marker
+from ottla.protocol.batch import read_marker
+from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.kraft_records import SnapshotId, snapshot_name
 from ottla.protocol.metadata_records import parse_uuid
+from ottla.protocol.records import iter_records
 from ottla.testkit.metadata import create_internal_topic, create_topic, next_producer_id
 
 PROPERTIES = {

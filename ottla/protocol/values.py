@@ -1,0 +1,35 @@
+"""Values that every room names: partitions, producers, and what stands for none. pure
+
+Source: `org.apache.kafka.common.TopicPartition`, `ProducerIdAndEpoch`, `RecordBatch`, `Uuid`, and of
+`org.apache.kafka.common.requests` `OffsetsForLeaderEpochResponse` and `ListOffsetsResponse` (4.3.1).
+"""
+
+from typing import Final, NamedTuple, TypeAlias
+
+TopicPartition: TypeAlias = tuple[str, int]
+"""Name of the topic and index of the partition. A plain tuple, because requests make thousands."""
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_PARTITION_LEADER_EPOCH: Final = -1
+
+UNDEFINED_EPOCH: Final = NO_PARTITION_LEADER_EPOCH
+"""With `UNDEFINED_EPOCH_OFFSET`, what is answered for a leader epoch that nothing is known of."""
+UNDEFINED_EPOCH_OFFSET: Final = NO_PARTITION_LEADER_EPOCH
+
+UNKNOWN_OFFSET: Final = -1
+
+MAX_PRODUCER_EPOCH: Final = 2**15 - 1
+"""Never given to a producer: a coordinator fences with it."""
+
+ZERO_UUID: Final = bytes(16)
+"""No topic id, on the wire and on disk."""
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """One producer: its id, and the epoch that tells it from those that had the id before."""
+
+    producer_id: int
+    epoch: int
