@@ -76,7 +76,8 @@ class Client:
         self._asked = deque()
         self._received = b""
         self._lone = lone
-        self._link = Link(lone, self, lone.assembly.accept(), name)
+        self._connection = lone.assembly.accept()
+        self._link = Link(lone, self, self._connection, name)
 
     def post(self, api_key, version, **fields):
         """Send a request, which is there a moment later."""
@@ -90,9 +91,9 @@ class Client:
         self._lone.rest(0.1)
 
     def hang_up(self):
-        """The broker notices at once."""
-        self._link.leave()
-        self._lone.rest(0.2)
+        """The broker notices at once, whatever else is due."""
+        self._link.open_to_client = self._link.open_to_broker = False
+        self._connection.connection_lost(None)
 
     # What a link asks of its client.
 

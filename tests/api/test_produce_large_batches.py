@@ -13,12 +13,14 @@ from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Turns
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import HEADER_SIZE, assemble, read_header
 from ottla.protocol.compression import GZIP, NAMES
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.records import iter_records
 from ottla.protocol.steps import RECORD_US
+from tests.lone import Lone
 
 NOW = 1_700_000_000_000
 
@@ -64,7 +66,7 @@ def make_partition(tmp_path, desk):
     manager.abandon()
 
 
-def large(compression, count=16_000, timestamp_ms=NOW, key=b"k"):
+def large_batch(compression, count=16_000, timestamp_ms=NOW, key=b"k"):
     draw = random.Random(5)
     return build_batch(
         [(key, draw.randbytes(64) * 2) for _ in range(count)], timestamp_ms=timestamp_ms, compression=compression
@@ -75,7 +77,7 @@ def large(compression, count=16_000, timestamp_ms=NOW, key=b"k"):
 def test_a_large_batch_is_recompressed_before_its_append(desk, make_partition, compression):
     settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
     partition = make_partition(settings)
-    data = large(compression)
+    data = large_batch(compression)
     desk.check(partition, data)
     turns = desk.run()
     ((check, validated),) = desk.found
@@ -94,7 +96,7 @@ def test_a_large_batch_is_recompressed_before_its_append(desk, make_partition, c
 
 def test_what_was_validated_for_other_settings_is_done_again(desk, make_partition):
     partition = make_partition(PartitionSettings(max_message_bytes=1 << 25, compression_type="gzip"))
-    data = large(0)
+    data = large_batch(0)
     desk.check(partition, data)
     desk.run()
     ((check, validated),) = desk.found
@@ -122,7 +124,7 @@ def test_a_batch_that_grows_beyond_the_topics_limit_is_refused(desk, make_partit
 )
 def test_bad_records_of_a_large_batch_are_found_in_steps(desk, make_partition, settings, content, error):
     partition = make_partition(PartitionSettings(max_message_bytes=1 << 25, **settings))
-    data = large(GZIP, **content)
+    data = large_batch(GZIP, **content)
     desk.check(partition, data)
     assert desk.run() > 2
     ((check, validated),) = desk.found
@@ -134,7 +136,7 @@ def test_bad_records_of_a_large_batch_are_found_in_steps(desk, make_partition, s
 @pytest.mark.parametrize(("claimed", "cost_us"), [(50, 50 * RECORD_US), (-(2**31), 0), (1_000, 0)])
 def test_what_is_checked_at_once_is_charged_for_the_records_that_there_are(desk, make_partition, claimed, cost_us):
     partition = make_partition(PartitionSettings())
-    data = large(0, count=50)
+    data = large_batch(0, count=50)
     data = assemble(
         read_header(data)._replace(record_count=claimed, last_offset_delta=max(claimed - 1, -1)), data[HEADER_SIZE:]
     )
@@ -149,7 +151,7 @@ def test_what_is_checked_at_once_is_charged_for_the_records_that_there_are(desk,
 
 def test_a_short_batch_is_checked_and_compressed_anew_in_its_turn(desk, make_partition):
     partition = make_partition(PartitionSettings(compression_type="gzip"))
-    data = large(0, count=50)
+    data = large_batch(0, count=50)
     desk.check(partition, data)
     assert desk.run() == 1
     ((check, validated),) = desk.found
@@ -159,7 +161,7 @@ def test_a_short_batch_is_checked_and_compressed_anew_in_its_turn(desk, make_par
 
 def test_no_append_compresses_anew_when_settings_changed_since_the_check(desk, make_partition, monkeypatch):
     partition = make_partition(PartitionSettings(max_message_bytes=1 << 25))
-    data = large(0)
+    data = large_batch(0)
     desk.check(partition, data)
     desk.run()
     ((check, validated),) = desk.found
@@ -173,3 +175,43 @@ def test_no_append_compresses_anew_when_settings_changed_since_the_check(desk, m
     desk.run()
     assert desk.found[0][0].error is E.NONE
     assert read_header(partition.read(0, 1 << 25).records).compression == GZIP
+
+
+# --- clients that hang up ---------------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def of_one_batch(topic, batch):
+    rows = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
+    return {"transactional_id": None, "acks": -1, "timeout_ms": 1, "topic_data": rows}
+
+
+@pytest.mark.parametrize(("count", "record_bytes"), [(3, MIB), (16_000, 128)], ids=["few records", "many records"])
+def test_who_hangs_up_over_a_large_batch_leaves_memory_and_gate_to_the_others(count, record_bytes):
+    """Behind any number of events: while it waits for the gate, for memory or for a worker, while it rests."""
+    lone = Lone(queued_max_request_bytes=16 * MIB)
+    for topic, compression in ("anew", "zstd"), ("kept", "producer"):
+        lone.create_topic(topic, max_message_bytes=str(1 << 25), compression_type=compression)
+    large = bytes(build_batch([(b"k", bytes(record_bytes))] * count, timestamp_ms=NOW, compression=GZIP))
+    work, memory = lone.assembly.broker.long_work, lone.assembly.broker.memory
+    events, met = 0, set()
+    while True:
+        clients = [lone.client() for _ in range(4)]
+        for client, topic in zip(clients, ("kept", "anew", "anew", "anew"), strict=True):
+            client.post(ApiKey.PRODUCE, 9, **of_one_batch(topic, large))
+        for _ in range(events):
+            lone.schedule.run_next()
+        answered = [bool(client.replies) for client in clients]
+        met.add(tuple(answered))
+        gone = clients[events % 3]
+        gone.hang_up()
+        lone.rest(1_000)
+        assert [bool(client.replies) for client in clients if client is not gone] == [True] * 3
+        for client in clients:
+            client.hang_up()
+        assert work.is_idle and memory.requests.held_bytes + memory.medium.held_bytes == 0 and lone.bugs == []
+        if all(answered):
+            break
+        events += 1 + events // 8
+    assert len(met) > 2
