@@ -66,7 +66,7 @@ conformance: $(STAMP)
 	@command -v java >/dev/null || { echo "make conformance needs Java 17: no java on the path"; exit 1; }
 	@command -v mvn >/dev/null || { echo "make conformance needs Maven, which fetches Apache Kafka: no mvn on the path"; exit 1; }
 	@$(BIN)/python -c 'import deltalake, grpc_status, moto, pandas' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[conformance]'
-	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest tests/conformance tests/crash tests/wire tests/spark
+	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest tests/conformance tests/crash tests/wire tests/scan tests/audit tests/spark
 
 crash: $(STAMP)
 	$(BIN)/python -m ottla.testkit.crash damage --jobs 2

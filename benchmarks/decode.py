@@ -16,10 +16,10 @@ from pathlib import Path
 
 from parts.log import make_log
 
-from ottla.spark_jobs import schemas
-from ottla.spark_jobs.needs import check_worker
-from ottla.spark_jobs.scan.damage import FAIL, DamageLog
-from ottla.spark_jobs.scan.listing import list_partitions
+from ottla.scan import schemas
+from ottla.scan.damage_log import FAIL, DamageLog
+from ottla.scan.listing import list_partitions
+from ottla.scan.needs import check_worker
 
 COLUMNS = {
     "offset": ("offset",),
@@ -32,9 +32,9 @@ ISOLATIONS = ("read_uncommitted", "read_committed")
 
 def read(root, columns, isolation):
     """Decode the log in this thread; returns how many records it gave."""
-    from ottla.spark_jobs.scan.partitions import visible_partitions
-    from ottla.spark_jobs.scan.plan import cut_partition
-    from ottla.spark_jobs.scan.records import RecordScan, uncommitted, visibility, visible_in
+    from ottla.scan.partitions import visible_partitions
+    from ottla.scan.plan import cut_partition
+    from ottla.scan.records import RecordScan, uncommitted, visibility, visible_in
 
     logs = list_partitions(str(root))
     visible = [uncommitted(log.log_start) for log in logs]

@@ -21,9 +21,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import numpy as np  # noqa: E402
 
-from ottla.spark_jobs.needs import check_worker  # noqa: E402
-from ottla.spark_jobs.scan import events, headers, states  # noqa: E402
-from ottla.spark_jobs.scan.kernels import kernel  # noqa: E402
+from ottla.scan import events, headers, states  # noqa: E402
+from ottla.scan.kernels import kernel  # noqa: E402
+from ottla.scan.needs import check_worker  # noqa: E402
 
 PRODUCERS = 2_000
 STRIDE = 7_919  # coprime to PRODUCERS: neighbours in the log are different producers

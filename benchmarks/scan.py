@@ -71,12 +71,13 @@ class Case(NamedTuple):
 
 def cases(spark, root, size, records, committed):
     """Everything that is measured, in order. Figures with `here` run in threads of this process."""
+    from ottla.audit.pipeline import audit
+    from ottla.audit.request import Request
+    from ottla.audit.runner import HereRunner
+    from ottla.scan.listing import list_partitions
+    from ottla.scan.partitions import scan_partitions
     from ottla.spark_jobs import export
-    from ottla.spark_jobs.auditing.pipeline import audit
-    from ottla.spark_jobs.auditing.request import Request
-    from ottla.spark_jobs.runner import HereRunner, SparkRunner
-    from ottla.spark_jobs.scan.listing import list_partitions
-    from ottla.spark_jobs.scan.partitions import scan_partitions
+    from ottla.spark_jobs.spark_runner import SparkRunner
 
     gib, cores = size / 2**30, os.cpu_count() or 1
     request = Request((str(root),), (), 0)
@@ -119,10 +120,10 @@ def aggregated(spark, root):
 def sum_task(task):
     import pyarrow.compute as pc
 
-    from ottla.spark_jobs import schemas
-    from ottla.spark_jobs.needs import check_worker
-    from ottla.spark_jobs.scan.damage import DamageLog
-    from ottla.spark_jobs.scan.records import RecordScan
+    from ottla.scan import schemas
+    from ottla.scan.damage_log import DamageLog
+    from ottla.scan.needs import check_worker
+    from ottla.scan.records import RecordScan
 
     check_worker()
     scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [("key", True), ("value", True)]), DamageLog("fail"))

@@ -13,6 +13,9 @@ from collections import Counter
 
 import pytest
 
+# Log directories for whoever reads files: the scan, the audit, the data source.
+pytest_plugins = ["tests.segment_files"]
+
 MARKS = {
     "java": "needs a Java 17 or later",
     "maven": "needs Java and Maven, which fetches Apache Kafka",

@@ -24,9 +24,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ottla.spark_jobs.auditing.command_line import BadArgument
-from ottla.spark_jobs.needs import cannot_run
-from ottla.spark_jobs.start import COULD_NOT_RUN, NobodyReads, run_job, show
+from ottla.audit.command_line import BadArgument
+from ottla.audit.program import COULD_NOT_RUN, run_job, show
+from ottla.spark_jobs.session import NoSpark, cannot_run, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +41,10 @@ ANSWER_SECONDS = 1
 _RAISED = re.compile(r"ottla[\w.]*: ")
 
 
+class NobodyReads(Exception):
+    """Stdout is a closed pipe; the text is one line."""
+
+
 def main(argv: list[str] | None = None) -> int:
     """Watch as `argv` says until interrupted; returns the exit code."""
     return run_job(parser(), argv, _alert)
@@ -52,10 +56,9 @@ def _alert(arguments: argparse.Namespace) -> int:
         return COULD_NOT_RUN
     from pyspark.errors import StreamingQueryException
 
+    from ottla.scan.listing import UnreadableDirectory, list_partitions
     from ottla.spark_jobs.options import OptionError
-    from ottla.spark_jobs.scan.listing import UnreadableDirectory, list_partitions
-    from ottla.spark_jobs.session import NoSpark, session
-    from ottla.spark_jobs.stream.options import stream_options
+    from ottla.spark_jobs.stream.stream_options import stream_options
 
     try:
         stream_options(_options(arguments))

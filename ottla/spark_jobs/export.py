@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.spark_jobs import outputs, schemas
-from ottla.spark_jobs.needs import WorkerLacks, cannot_run, check_worker
+from ottla.audit import outputs
+from ottla.audit.outputs import DELTA, PARQUET, Folder, TableFile
+from ottla.audit.program import COULD_NOT_RUN, run_job, show
+from ottla.scan import schemas
+from ottla.scan.needs import WorkerLacks, check_worker
 from ottla.spark_jobs.options import READ_COMMITTED, READ_UNCOMMITTED, OptionError, Options, read_options
-from ottla.spark_jobs.outputs import DELTA, PARQUET, Folder, TableFile
-from ottla.spark_jobs.start import COULD_NOT_RUN, run_job, show
+from ottla.spark_jobs.session import NoSpark, cannot_run, is_on_spark, session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,12 +67,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if missing := cannot_run("the export on Spark", on_spark=_on_spark(arguments)):
+    if missing := cannot_run("the export on Spark", on_spark=is_on_spark(arguments.run_on)):
         return _failed(missing)
-    from ottla.spark_jobs.scan.damage import REMEDY, DamagedSegment
-    from ottla.spark_jobs.scan.listing import UnreadableDirectory
-    from ottla.spark_jobs.scan.storage import shown
-    from ottla.spark_jobs.session import NoSpark
+    from ottla.scan.damage_log import REMEDY, DamagedSegment
+    from ottla.scan.listing import UnreadableDirectory
+    from ottla.scan.storage import shown
 
     try:
         written = _export(arguments)
@@ -124,14 +125,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _on_spark(arguments: argparse.Namespace) -> bool:
-    from ottla.spark_jobs.session import under_spark_submit
-
-    return bool(arguments.run_on == "spark" or (arguments.run_on == "auto" and under_spark_submit()))
-
-
 def _export(arguments: argparse.Namespace) -> Written:
-    from ottla.spark_jobs import delta
+    from ottla.audit import delta
 
     options = read_options(
         {
@@ -161,9 +156,7 @@ def _is_ours(name: str) -> bool:
 
 def _written(export: Export, tasks: "Sequence[Task]", arguments: argparse.Namespace) -> list[Written]:
     """What the tasks did. Raises CannotExport with the first reason why one could not."""
-    from ottla.spark_jobs.session import session
-
-    if _on_spark(arguments):
+    if is_on_spark(arguments.run_on):
         with session("ottla export") as spark:
             context = spark.sparkContext
             done = context.parallelize(tasks, len(tasks)).map(_writer(export)).collect() if tasks else []
@@ -177,7 +170,7 @@ def _written(export: Export, tasks: "Sequence[Task]", arguments: argparse.Namesp
 
 def _topics_exist(options: Options) -> None:
     """A misspelt topic must not be taken for one without records. Raises CannotExport."""
-    from ottla.spark_jobs.scan.listing import list_partitions, select_topics, topic_patterns
+    from ottla.scan.listing import list_partitions, select_topics, topic_patterns
 
     if options.topics and not select_topics(list_partitions(options.path), topic_patterns(options.topics)):
         raise CannotExport(f"{options.path}: no topic matches {options.topics}")
@@ -204,7 +197,7 @@ def _tasks(options: Options) -> "list[Task]":
 
 def _writer(export: Export) -> "Callable[[Task], Written]":
     def write(task: "Task") -> Written:
-        from ottla.spark_jobs.scan.damage import DamagedSegment
+        from ottla.scan.damage_log import DamagedSegment
 
         try:
             check_worker()
@@ -240,8 +233,8 @@ def _repeating(columns: Sequence[str]) -> list[str]:
 def _row_groups(export: Export, reading: "Reading") -> "Iterator[pa.Table]":
     import pyarrow as pa
 
-    from ottla.spark_jobs.scan.damage import DamageLog
-    from ottla.spark_jobs.scan.records import RecordScan, uncommitted
+    from ottla.scan.damage_log import DamageLog
+    from ottla.scan.records import RecordScan, uncommitted
     from ottla.spark_jobs.views.planning import told_damage
 
     schema = schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in export.columns])

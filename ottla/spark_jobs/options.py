@@ -6,9 +6,9 @@ Light on purpose, as `source.py`. Where Spark's own Kafka source has an option, 
 import json
 from typing import Any, NamedTuple
 
-from ottla.spark_jobs import schemas
+from ottla.scan import schemas
+from ottla.scan.damage_log import FAIL, MODES
 from ottla.spark_jobs.kafka_options import instead_of, is_met
-from ottla.spark_jobs.scan.damage import FAIL, MODES
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"

@@ -1,6 +1,8 @@
 """Spark sessions for the audit: a quiet local one, or that of spark-submit with our code shipped. shell"""
 
+import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 import warnings
@@ -10,12 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.scan.needs import WorkerLacks, check_worker
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
 # What an executor needs of ours; it never loads the broker.
-SHIPPED = ("ottla/protocol", "ottla/spark_jobs")
+SHIPPED = ("ottla/protocol", "ottla/scan", "ottla/audit", "ottla/spark_jobs")
 
 # Spark's own start-up chatter; errors still show.
 _QUIET_LOG4J = """\
@@ -38,6 +42,24 @@ class NoSpark(Exception):
 def under_spark_submit() -> bool:
     """Whether spark-submit started this process, so that a JVM with its settings is there already."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def is_on_spark(run_on: str) -> bool:
+    """What the option `--run-on` of a job means: `auto` is Spark where spark-submit is."""
+    return run_on == "spark" or (run_on == "auto" and under_spark_submit())
+
+
+def cannot_run(what: str, *, on_spark: bool) -> str:
+    """Why `what` cannot run here, in one line; empty if it can."""
+    if on_spark and importlib.util.find_spec("pyspark") is None:
+        return f"{what} needs PySpark: pip install 'ottla[spark]'"
+    if on_spark and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        return f"{what} needs Java 17: no java on the path and no JAVA_HOME"
+    try:
+        check_worker()
+    except WorkerLacks as error:
+        return str(error)
+    return ""
 
 
 @contextmanager

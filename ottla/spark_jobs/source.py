@@ -8,7 +8,7 @@ from typing import NoReturn
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from ottla.spark_jobs import schemas
+from ottla.scan import schemas
 from ottla.spark_jobs.options import OptionError, Options, read_options
 
 # A log has one writer, the broker that leads it.
@@ -56,9 +56,9 @@ class OttlaSource(DataSource):
         return PushedReader(reader) if options.pushdown else reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from ottla.spark_jobs.stream.alerts import AlertStream
-        from ottla.spark_jobs.stream.options import stream_options
-        from ottla.spark_jobs.stream.records import RecordStream
+        from ottla.spark_jobs.stream.alert_stream import AlertStream
+        from ottla.spark_jobs.stream.record_stream import RecordStream
+        from ottla.spark_jobs.stream.stream_options import stream_options
 
         options = stream_options(dict(self.options))
         view = options.read.view
@@ -74,7 +74,7 @@ class OttlaSource(DataSource):
 
     def _options(self) -> Options:
         """Spark asks for the schema of a batch read and of a stream alike, without saying which."""
-        from ottla.spark_jobs.stream.options import named_for_streams, stream_options
+        from ottla.spark_jobs.stream.stream_options import named_for_streams, stream_options
 
         given = dict(self.options)
         return stream_options(given).read if named_for_streams(given) else read_options(given)

@@ -1,44 +1,10 @@
-"""How the jobs start and end: as scripts of spark-submit, from their arguments, at Ctrl-C, at closed pipes. shell"""
+"""How a job starts as a script of spark-submit. shell"""
 
-import argparse
-import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-
-COULD_NOT_RUN, INTERRUPTED = 2, 130
-
-
-class NobodyReads(Exception):
-    """Stdout is a closed pipe; the text is one line."""
 
 
 def mend_path() -> None:
     """Python puts the folder of a script first on its path, where modules of ours would shadow others."""
     ours = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ours]
-
-
-def run_job(parser: argparse.ArgumentParser, argv: list[str] | None, job: Callable[[argparse.Namespace], int]) -> int:
-    """The exit code of a job that `argv` (without the program's name) describes."""
-    try:
-        arguments = parser.parse_args(argv)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else COULD_NOT_RUN
-    try:
-        return job(arguments)
-    except KeyboardInterrupt:
-        sys.stderr.write(f"{parser.prog}: interrupted\n")
-        return INTERRUPTED
-
-
-def show(text: str) -> bool:
-    """Text on stdout; False if nobody reads it any more, as behind `| head`: no reason to fail, nor to go on."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # What the interpreter flushes at its end goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return False
-    return True

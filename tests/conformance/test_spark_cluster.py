@@ -18,11 +18,11 @@ import zstandard
 from pyarrow import BufferReader, fs
 from spark_cluster import spark_cluster
 
+from ottla.scan.storage import located
 from ottla.spark_jobs import export
 from ottla.spark_jobs.audit import main
-from ottla.spark_jobs.scan.storage import located
 from ottla.spark_jobs.session import packed
-from tests.spark.s3_server import s3_server
+from tests.s3_server import s3_server
 
 pytestmark = [pytest.mark.conformance, pytest.mark.spark]
 
@@ -59,7 +59,7 @@ import json
 from pyspark.sql import SparkSession
 def compiled(_):
     import numpy as np, time
-    from ottla.spark_jobs.scan.kernels import varint
+    from ottla.scan.kernels import varint
     varint(np.array([2], dtype=np.uint8), 0, 1)
     time.sleep(1)
     yield sum(varint.stats.cache_hits.values()), sum(varint.stats.cache_misses.values())

@@ -10,10 +10,10 @@ from ottla.broker.log.cleaner import LogCleaner
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
-from ottla.spark_jobs import schemas
+from ottla.scan import schemas
 from ottla.spark_jobs.views import walking
 from ottla.testkit.scanner import scan_partition
-from tests.spark.broker_logs import TOPIC, TOPIC_ID, UnsyncedDisk, write_directory
+from tests.scan.broker_logs import TOPIC, TOPIC_ID, UnsyncedDisk, write_directory
 from tests.spark.views import read_view, reader_of
 
 PARTITIONS = 40

@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
+from ottla.scan import partitions
+from ottla.scan.damage_log import DamagedSegment
+from ottla.scan.listing import list_again, list_partitions
 from ottla.spark_jobs.options import Options, read_options
-from ottla.spark_jobs.scan import partitions
-from ottla.spark_jobs.scan.damage import DamagedSegment
-from ottla.spark_jobs.scan.listing import list_again, list_partitions
 from ottla.spark_jobs.views import deciding, planning
 from ottla.spark_jobs.views.bounds import UNBOUNDED
 from ottla.spark_jobs.views.planning import plan_readings

@@ -40,6 +40,7 @@ def test_columns_are_those_that_are_named(reference, tmp_path):
     assert {*exported(tmp_path / "out")[0]} == {"offset", "key", "topic", "partition"}
 
 
+@pytest.mark.spark
 def test_spark_reads_what_spark_tasks_wrote(spark, reference, tmp_path):
     out = tmp_path / "out"
     assert export.main([str(reference("clean")), str(out), "--run-on", "spark", "--topics", "ledger*"]) == 0

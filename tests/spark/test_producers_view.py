@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.snapshot import decode_snapshot, encode_snapshot
-from tests.spark.broker_logs import write_directory
+from tests.scan.broker_logs import write_directory
 from tests.spark.test_stretches import write_snapshots
 from tests.spark.views import read_view
 

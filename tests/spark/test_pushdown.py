@@ -12,7 +12,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 from pyspark.sql import datasource as ds
 
 from ottla.protocol.indexes import OffsetEntry, TimeEntry, pack_offset_entry, pack_time_entry
-from ottla.spark_jobs import schemas
+from ottla.scan import schemas
 from ottla.spark_jobs.options import OptionError, read_options
 from ottla.spark_jobs.views.bounds import UNBOUNDED, narrow
 from tests.spark.views import read_all, read_view, reader_of
@@ -102,7 +102,7 @@ def test_offsets_of_one_partition_open_its_segment_alone(rolled, opened):
 
 
 def test_index_spares_reading_the_rest_of_a_segment(rolled, opened, monkeypatch):
-    from ottla.spark_jobs.scan import chunks
+    from ottla.scan import chunks
 
     size = (rolled / segment_name(0, 0)).stat().st_size
     monkeypatch.setattr(chunks, "CHUNK_BYTES", size // BATCHES)

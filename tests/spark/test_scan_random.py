@@ -9,11 +9,10 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.batch_header import HEADER_SIZE, seal
-from ottla.spark_jobs import schemas
-from ottla.spark_jobs.scan import chunks, codecs, columns, plan, records
+from ottla.scan import chunks, codecs, columns, plan, records, schemas
 from ottla.spark_jobs.views import deciding, planning
 from ottla.testkit.scanner import scan_content, scan_partition
-from tests.spark.test_against_scanner import expected_rows, write_random_log
+from tests.scan.test_against_scanner import expected_rows, write_random_log
 from tests.spark.views import read_view, reader_of
 
 ALL = list(schemas.VIEWS[schemas.RECORDS])

@@ -10,17 +10,16 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.batch import build_marker
 from ottla.protocol.snapshot import ProducerEntry, decode_snapshot, encode_snapshot
-from ottla.spark_jobs import schemas
-from ottla.spark_jobs.scan import states
-from ottla.spark_jobs.scan.damage import DamagedSegment, DamageLog
-from ottla.spark_jobs.scan.listing import list_partitions
-from ottla.spark_jobs.scan.partitions import entering
-from ottla.spark_jobs.scan.plan import cut_partition
-from ottla.spark_jobs.scan.walk import Walk
+from ottla.scan import schemas, states
+from ottla.scan.damage_log import DamagedSegment, DamageLog
+from ottla.scan.listing import list_partitions
+from ottla.scan.partitions import entering
+from ottla.scan.plan import cut_partition
+from ottla.scan.walk import Walk
 from ottla.spark_jobs.views import walking
-from tests.spark.broker_logs import write_directory
-from tests.spark.conftest import LogWriter
-from tests.spark.test_against_scanner import write_random_log
+from tests.scan.broker_logs import write_directory
+from tests.scan.test_against_scanner import write_random_log
+from tests.segment_files import LogWriter
 from tests.spark.test_tables import write_wild_log
 from tests.spark.views import read_all, read_view, reader_of
 

@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.spark_jobs.scan import events
-from ottla.spark_jobs.scan.damage import DamageLog
-from ottla.spark_jobs.scan.listing import list_partitions
+from ottla.scan import events
+from ottla.scan.damage_log import DamageLog
+from ottla.scan.listing import list_partitions
 from ottla.spark_jobs.views.walking import PartitionWalk
 from tests.spark.views import read_view, reader_of
 
@@ -55,7 +55,7 @@ def in_order(rows):
 @pytest.fixture(scope="module")
 def many_logs(tmp_path_factory):
     """Thirty random logs, as partitions of one directory: producers that do what they may not do, too."""
-    from tests.spark.conftest import LogWriter
+    from tests.segment_files import LogWriter
 
     root = tmp_path_factory.mktemp("many") / "log"
     root.mkdir()

@@ -12,14 +12,16 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.snapshot import decode_snapshot
-from ottla.spark_jobs.scan import events
-from ottla.spark_jobs.scan.damage import DamageLog
-from ottla.spark_jobs.scan.listing import list_partitions
-from ottla.spark_jobs.scan.partitions import entering, entering_ranges, visible_partitions
-from ottla.spark_jobs.scan.plan import cut_partition
-from ottla.spark_jobs.scan.walk import Walk
+from ottla.scan import events
+from ottla.scan.damage_log import DamageLog
+from ottla.scan.listing import list_partitions
+from ottla.scan.partitions import entering, entering_ranges, visible_partitions
+from ottla.scan.plan import cut_partition
+from ottla.scan.walk import Walk
 from ottla.testkit.scanner import scan_partition
-from tests.spark.broker_logs import ISOLATIONS, consume, write_directory
+from tests.scan.broker_logs import ISOLATIONS, consume, write_directory
+
+pytestmark = pytest.mark.spark
 
 LOGS = int(os.environ.get("OTTLA_RANDOM_LOGS", "240"))
 LOGS_PER_DIRECTORY = max(40, LOGS // 10)

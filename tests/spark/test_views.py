@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.spark_jobs import schemas
-from tests.spark.conftest import REFERENCE
+from ottla.scan import schemas
+from tests.segment_files import REFERENCE
 from tests.spark.views import read_view
 from tests.unit.cli.kafka_directory import kafka_dump
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.spark_jobs import schemas
+from ottla.scan import schemas
 from ottla.spark_jobs.options import OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.spark_jobs import schemas
+from ottla.scan import schemas
+from tests.s3_server import s3_server
 from tests.spark.views import read_view
 
 pytestmark = pytest.mark.spark
@@ -166,3 +167,10 @@ def test_package_is_shipped_to_the_executors_of_a_cluster(reference, tmp_path):
     # Only the driver's process finds the source tree; executors find what was shipped before what is installed.
     found = run_apart(ON_A_CLUSTER, reference("clean"), archive)
     assert found == [3988, 2, ["ottla.zip"]]
+
+
+def test_records_from_s3_reach_spark(reference, spark):
+    with s3_server() as (upload, _):
+        uri = upload(reference("unclean"), "unclean")
+        for isolation, count in (("read_committed", 3988), ("read_uncommitted", 4996)):
+            assert spark.read.format("ottla").option("isolation.level", isolation).load(uri).count() == count

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.spark_jobs import schemas
+from ottla.scan import schemas
 from ottla.spark_jobs.options import read_options
 from ottla.spark_jobs.views.registry import view_reader
 

@@ -12,10 +12,10 @@ import click
 import pytest
 import yaml
 
+from ottla.audit import command_line
 from ottla.broker.config import from_environment, from_flags, load_config
 from ottla.cli.main import main
 from ottla.spark_jobs import alert, export
-from ottla.spark_jobs.auditing import command_line
 
 JOBS = {"audit": command_line.parser, "alert": alert.parser, "export": export.parser}
 ROOT = Path(__file__).resolve().parents[2]

@@ -42,8 +42,8 @@ def test_the_core_imports_what_a_plain_install_brings(folder):
     assert foreign_imports(folder) - names(PROJECT["dependencies"]) == set()
 
 
-@pytest.mark.parametrize("folder", ["ottla/spark_jobs", "ottla/testkit"])
-def test_spark_jobs_and_testkit_import_what_their_extras_bring(folder):
+@pytest.mark.parametrize("folder", ["ottla/scan", "ottla/audit", "ottla/spark_jobs", "ottla/testkit"])
+def test_what_reads_files_and_testkit_import_what_their_extras_bring(folder):
     extras = PROJECT["optional-dependencies"]
     allowed = names([*PROJECT["dependencies"], *extras["spark"], *extras["delta"], "pytest"])
     assert foreign_imports(folder) - allowed == set()

@@ -58,8 +58,8 @@ def timed_process(command: Sequence[str], codes: Sequence[int] = (0,)) -> Callab
 
 def timed_fates(root: Path, threads: int) -> Callable[[], Timing]:
     """Headers, CRCs and fates of all partitions in this process, which stays warm from run to run."""
-    from ottla.spark_jobs.scan.listing import list_partitions
-    from ottla.spark_jobs.scan.partitions import scan_partitions
+    from ottla.scan.listing import list_partitions
+    from ottla.scan.partitions import scan_partitions
 
     def run() -> Timing:
         began, before = time.perf_counter(), time.process_time()

@@ -4,22 +4,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ottla.audit.checks import hanging, history
+from ottla.audit.checks.hanging import OpenFinding
+from ottla.audit.checks.history import COMPLETE, DECISION_COLUMNS, TOPIC, History, HistoryDecoder
+from ottla.audit.checks.torn import SKEW_MS
 from ottla.protocol.transaction_records import TransactionValue
-from ottla.spark_jobs import schemas
-from ottla.spark_jobs.checks import hanging, history
-from ottla.spark_jobs.checks.hanging import OpenFinding
-from ottla.spark_jobs.checks.history import COMPLETE, DECISION_COLUMNS, TOPIC, History, HistoryDecoder
-from ottla.spark_jobs.checks.torn import SKEW_MS
+from ottla.scan import schemas
+from ottla.scan.damage_log import REPORT, DamageLog
+from ottla.scan.fates import OpenTransaction
+from ottla.scan.kernels import Longs
+from ottla.scan.listing import PartitionLog, list_partitions
+from ottla.scan.plan import cut_partition
+from ottla.scan.records import RecordScan, Wanted, uncommitted
+from ottla.scan.tail import Tail
 from ottla.spark_jobs.options import Options
-from ottla.spark_jobs.scan.damage import REPORT, DamageLog
-from ottla.spark_jobs.scan.fates import OpenTransaction
-from ottla.spark_jobs.scan.kernels import Longs
-from ottla.spark_jobs.scan.listing import PartitionLog, list_partitions
-from ottla.spark_jobs.scan.plan import cut_partition
-from ottla.spark_jobs.scan.records import RecordScan, Wanted, uncommitted
-from ottla.spark_jobs.scan.tail import Tail
+from ottla.spark_jobs.stream.followed import Followed, newest_segments
 from ottla.spark_jobs.stream.offsets import Place
-from ottla.spark_jobs.stream.partitions import Followed, newest_segments
 from ottla.spark_jobs.views.bounds import UNBOUNDED
 from ottla.spark_jobs.views.planning import narrowed_log, narrowed_range, selected_logs
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ottla.spark_jobs import schemas
-from ottla.spark_jobs.arrow import record_batch
-from ottla.spark_jobs.needs import check_worker
+from ottla.scan import schemas
+from ottla.scan.arrow import record_batch
+from ottla.scan.needs import check_worker
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.views.bounds import UNBOUNDED, Bounds, narrow
 

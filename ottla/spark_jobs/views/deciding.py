@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.scan import storage
+from ottla.scan.damage_log import REPORT
+from ottla.scan.listing import PartitionLog, list_again
 from ottla.spark_jobs.options import Options
-from ottla.spark_jobs.scan import storage
-from ottla.spark_jobs.scan.damage import REPORT
-from ottla.spark_jobs.scan.listing import PartitionLog, list_again
 
 if TYPE_CHECKING:
-    from ottla.spark_jobs.scan.fates import PartitionFates
-    from ottla.spark_jobs.scan.plan import Range
-    from ottla.spark_jobs.scan.records import Visibility
+    from ottla.scan.fates import PartitionFates
+    from ottla.scan.plan import Range
+    from ottla.scan.records import Visibility
 
 # What the driver walks before tasks do: it takes a few seconds.
 DRIVER_BYTES = 4 * 1024 * 1024 * 1024
@@ -61,7 +61,7 @@ def undecided(query: str, log: PartitionLog, options: Options, *, undecided_too:
 
 def seen_in(log: PartitionLog, fates: "PartitionFates", part: "Range", *, undecided_too: bool) -> Seen:
     """`undecided_too`: what lies behind the last stable offset as well."""
-    from ottla.spark_jobs.scan.records import visibility, visible_in
+    from ottla.scan.records import visibility, visible_in
 
     visible = visibility(fates, committed_only=True)
     if undecided_too:
@@ -96,7 +96,7 @@ def _indexed_below(log: PartitionLog) -> int | None:
 
 @lru_cache(maxsize=_KEPT_FATES)
 def _found(query: str, known_end: PartitionLog, on_damage: str, verify: bool) -> "tuple[PartitionLog, PartitionFates]":
-    from ottla.spark_jobs.scan.partitions import visible_partitions
+    from ottla.scan.partitions import visible_partitions
 
     del query
     log = list_again(known_end)

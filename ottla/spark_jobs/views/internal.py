@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
-from ottla.spark_jobs import schemas
-from ottla.spark_jobs.scan.damage import FAIL, REMEDY, DamagedSegment, DamageLog
-from ottla.spark_jobs.scan.listing import PartitionLog, list_partitions, select_topics
+from ottla.scan import schemas
+from ottla.scan.damage_log import FAIL, REMEDY, DamagedSegment, DamageLog
+from ottla.scan.listing import PartitionLog, list_partitions, select_topics
 from ottla.spark_jobs.views.planning import told_damage
 
 TRANSACTION_STATE = "__transaction_state"
@@ -36,8 +36,8 @@ _COLUMNS = ("segment", "offset", "timestamp", "producerId", "producerEpoch", "ke
 
 def stored_records(log: PartitionLog, on_damage: str) -> Iterator[StoredRecord]:
     """Every data record of the partition in offset order, whatever became of its transaction."""
-    from ottla.spark_jobs.scan.plan import cut_partition
-    from ottla.spark_jobs.scan.records import RecordScan, uncommitted
+    from ottla.scan.plan import cut_partition
+    from ottla.scan.records import RecordScan, uncommitted
 
     damage = DamageLog(on_damage)
     scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in _COLUMNS]), damage)

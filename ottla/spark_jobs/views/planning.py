@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from ottla.spark_jobs.needs import check_worker
+from ottla.scan import ahead, storage
+from ottla.scan.damage_log import FAIL, REPORT, DamageLog
+from ottla.scan.listing import PartitionLog, SegmentFile, list_partitions, select_topics, topic_patterns
+from ottla.scan.needs import check_worker
 from ottla.spark_jobs.options import Options, check_places
-from ottla.spark_jobs.scan import ahead, storage
-from ottla.spark_jobs.scan.damage import FAIL, REPORT, DamageLog
-from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile, list_partitions, select_topics, topic_patterns
 from ottla.spark_jobs.views.bounds import Bounds
 from ottla.spark_jobs.views.deciding import (
     TASKS_OF_A_WALK,
@@ -31,10 +31,10 @@ from ottla.spark_jobs.views.deciding import (
 )
 
 if TYPE_CHECKING:
-    from ottla.spark_jobs.scan.chunks import Piece
-    from ottla.spark_jobs.scan.fates import PartitionFates
-    from ottla.spark_jobs.scan.plan import Range
-    from ottla.spark_jobs.scan.records import Visibility, Wanted
+    from ottla.scan.chunks import Piece
+    from ottla.scan.fates import PartitionFates
+    from ottla.scan.plan import Range
+    from ottla.scan.records import Visibility, Wanted
 
 LARGEST_TASK_BYTES = 256 * 1024 * 1024
 _SMALL_TASK_BYTES = 64 * 1024 * 1024
@@ -96,7 +96,7 @@ def selected_logs(options: Options, bounds: Bounds, topic: str = "") -> list[Par
 
 def wanted_of(log: PartitionLog, options: Options, bounds: Bounds) -> "Wanted":
     """What options and filters ask of one partition."""
-    from ottla.spark_jobs.scan.records import Wanted
+    from ottla.scan.records import Wanted
 
     first, end = bounds.offset.first, bounds.offset.behind
     place = log.topic, log.partition
@@ -178,7 +178,7 @@ def _wanted(
 
 def _cut(logs: Sequence[PartitionLog], walked: Sequence[PartitionLog]) -> "list[tuple[Range, ...]]":
     """Ranges in tasks of about equal size; those that are `walked` by each of their tasks in few tasks."""
-    from ottla.spark_jobs.scan.plan import cut_partition, pack, plan_tasks
+    from ottla.scan.plan import cut_partition, pack, plan_tasks
 
     whole = {(log.topic, log.partition) for log in walked}
     some = [log._replace(segments=()) if (log.topic, log.partition) in whole else log for log in logs]
@@ -217,7 +217,7 @@ def fates_of(logs: Sequence[PartitionLog], options: Options, *, counted: bool = 
     When damage is reported, they must not rest on batches that the tasks will skip, so CRCs are checked here too.
     """
     check_worker()
-    from ottla.spark_jobs.scan.partitions import visible_partitions
+    from ottla.scan.partitions import visible_partitions
 
     threads = REMOTE_THREADS if storage.is_remote(options.path) else min(os.cpu_count() or 1, 8)
     return visible_partitions(logs, on_damage=options.on_damage, verify=options.verify or counted, threads=threads)
@@ -238,8 +238,8 @@ def _narrowed_piece(piece: "Piece", wanted: "Wanted") -> "Piece":
     """An entry that does not hold leaves the piece as it is: the index spares reading, it decides nothing."""
     import numpy as np
 
-    from ottla.spark_jobs.scan.index_files import batch_positions
-    from ottla.spark_jobs.scan.plan import is_batch_start
+    from ottla.scan.index_files import batch_positions
+    from ottla.scan.plan import is_batch_start
 
     if wanted.first_offset <= piece.base_offset and wanted.end_offset >= piece.offset_limit:
         return piece
@@ -278,7 +278,7 @@ def _not_before(segments: Sequence[SegmentFile], time_ms: int) -> list[SegmentFi
 
 def _largest_timestamp(path: str) -> int | None:
     """The last entry of a `.timeindex` in ms; None if there is none."""
-    from ottla.spark_jobs.scan.index_files import time_entries
+    from ottla.scan.index_files import time_entries
 
     entries = time_entries(storage.read_if_there(path) or b"", 0).rows
     return int(entries[-1, 1]) if len(entries) else None
@@ -290,9 +290,9 @@ def offset_for_time(log: PartitionLog, time_ms: int) -> int:
     Source: `FileRecords.searchForTimestamp`: batches that are late enough are searched record by record.
     """
     check_worker()
-    from ottla.spark_jobs.scan import headers
-    from ottla.spark_jobs.scan.chunks import SegmentReader
-    from ottla.spark_jobs.scan.plan import cut_segment
+    from ottla.scan import headers
+    from ottla.scan.chunks import SegmentReader
+    from ottla.scan.plan import cut_segment
 
     reader = SegmentReader(DamageLog(REPORT), check_crc=False)
     for segment in _not_before(log.segments, time_ms):
@@ -312,9 +312,9 @@ def offset_for_time(log: PartitionLog, time_ms: int) -> int:
 
 def _offset_in(log: PartitionLog, batch: "Piece", time_ms: int) -> int | None:
     """The first offset in `batch` whose record is as late."""
-    from ottla.spark_jobs import schemas
-    from ottla.spark_jobs.scan.plan import Range
-    from ottla.spark_jobs.scan.records import RecordScan, uncommitted
+    from ottla.scan import schemas
+    from ottla.scan.plan import Range
+    from ottla.scan.records import RecordScan, uncommitted
 
     scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [("offset", True), ("timestamp", True)]), DamageLog(FAIL))
     part = Range(0, 0, log.topic, log.partition, log.log_start, (batch,))

@@ -1,18 +1,18 @@
 """Which reader has which view. None of them loads more than Spark's own classes before it has to. free"""
 
-from ottla.spark_jobs import schemas
+from ottla.scan import schemas
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.views.base import ViewReader
-from ottla.spark_jobs.views.batches import BatchReader
-from ottla.spark_jobs.views.damage import DamageReader
-from ottla.spark_jobs.views.group_offsets import GroupOffsetsReader
-from ottla.spark_jobs.views.hanging import HangingReader
-from ottla.spark_jobs.views.partitions import PartitionReader
-from ottla.spark_jobs.views.producers import ProducerReader
-from ottla.spark_jobs.views.records import RecordReader
-from ottla.spark_jobs.views.segments import SegmentsReader
-from ottla.spark_jobs.views.transaction_state import TransactionStateReader
-from ottla.spark_jobs.views.transactions import TransactionReader
+from ottla.spark_jobs.views.batches_view import BatchReader
+from ottla.spark_jobs.views.damage_view import DamageReader
+from ottla.spark_jobs.views.group_offsets_view import GroupOffsetsReader
+from ottla.spark_jobs.views.hanging_view import HangingReader
+from ottla.spark_jobs.views.partitions_view import PartitionReader
+from ottla.spark_jobs.views.producers_view import ProducerReader
+from ottla.spark_jobs.views.records_view import RecordReader
+from ottla.spark_jobs.views.segments_view import SegmentsReader
+from ottla.spark_jobs.views.transaction_state_view import TransactionStateReader
+from ottla.spark_jobs.views.transactions_view import TransactionReader
 
 READERS: dict[str, type[ViewReader]] = {
     schemas.RECORDS: RecordReader,

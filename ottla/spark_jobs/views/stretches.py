@@ -13,16 +13,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ottla.spark_jobs.scan import states, storage
-from ottla.spark_jobs.scan.damage import DamagedSegment, DamageLog
-from ottla.spark_jobs.scan.indexes import read_snapshot, snapshot_offset
-from ottla.spark_jobs.scan.kernels import Longs
-from ottla.spark_jobs.scan.listing import PartitionLog, SegmentFile, list_again
-from ottla.spark_jobs.scan.partitions import entering
-from ottla.spark_jobs.scan.plan import cut_partition
-from ottla.spark_jobs.scan.records import Wanted
-from ottla.spark_jobs.scan.states import States
-from ottla.spark_jobs.scan.walk import Walk
+from ottla.scan import states, storage
+from ottla.scan.damage_log import DamagedSegment, DamageLog
+from ottla.scan.indexed_fates import read_snapshot, snapshot_offset
+from ottla.scan.kernels import Longs
+from ottla.scan.listing import PartitionLog, SegmentFile, list_again
+from ottla.scan.partitions import entering
+from ottla.scan.plan import cut_partition
+from ottla.scan.records import Wanted
+from ottla.scan.states import States
+from ottla.scan.walk import Walk
 from ottla.spark_jobs.views.planning import NO_OFFSET, narrowed_range
 
 _KEY = [states.PRODUCER_ID, states.FIRST_OFFSET]

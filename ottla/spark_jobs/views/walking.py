@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
+from ottla.scan import storage
+from ottla.scan.damage_log import FAIL, REPORT, DamageLog
+from ottla.scan.kernels import Longs
+from ottla.scan.listing import CLEANER_CHECKPOINT, PartitionLog, read_checkpoint, storage_path
+from ottla.scan.plan import cut_partition
+from ottla.scan.states import States
+from ottla.scan.walk import Step, Walk
 from ottla.spark_jobs.options import Options
-from ottla.spark_jobs.scan import storage
-from ottla.spark_jobs.scan.damage import FAIL, REPORT, DamageLog
-from ottla.spark_jobs.scan.kernels import Longs
-from ottla.spark_jobs.scan.listing import CLEANER_CHECKPOINT, PartitionLog, read_checkpoint, storage_path
-from ottla.spark_jobs.scan.plan import cut_partition
-from ottla.spark_jobs.scan.states import States
-from ottla.spark_jobs.scan.walk import Step, Walk
 from ottla.spark_jobs.views.bounds import Bounds
 from ottla.spark_jobs.views.planning import Task, selected_logs
 from ottla.spark_jobs.views.stretches import Stretch, check_leaving, cut_at_snapshots, entering_stretch

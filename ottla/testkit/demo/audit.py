@@ -13,7 +13,7 @@ _RUN = "import sys; from ottla.spark_jobs import audit; sys.exit(audit.main(sys.
 
 def what_is_missing() -> str | None:
     """Why nothing can be read here, or None."""
-    from ottla.spark_jobs.needs import lacking
+    from ottla.scan.needs import lacking
 
     return f"{', '.join(lacking())} is not installed (pip install 'ottla[spark]')" if lacking() else None
 

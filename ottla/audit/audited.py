@@ -1,0 +1,95 @@
+"""What an audit found: partitions, open transactions, findings. Reports are made from it. pure"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.audit.checks.finding import Finding, Severity
+from ottla.audit.checks.gaps import Missing
+from ottla.audit.checks.hanging import OpenFinding
+from ottla.audit.checks.shape import Model, Shape
+from ottla.scan.damage_log import Damage
+from ottla.scan.kernels import Longs
+from ottla.scan.listing import PartitionLog
+from ottla.scan.storage import shown
+
+
+class Tally(NamedTuple):
+    """Transactions that have batches in the log, and the records in these."""
+
+    transactions: int
+    records: int
+
+
+class PartitionAudit(NamedTuple):
+    """One partition of one directory.
+
+    `log_end` is where the valid log ends, or where `--as-of` cut it. `recent`: the newest transactions that ended, rows
+    of the `ENDED_` columns of `scan.events`, by marker offset.
+    """
+
+    directory: str
+    log: PartitionLog
+    log_start: int
+    log_end: int
+    last_stable_offset: int
+    committed: Tally
+    aborted: Tally
+    opened: Tally
+    plain_records: int
+    control_batches: int
+    batches: int
+    size_bytes: int
+    missing: Missing
+    open_transactions: tuple[OpenFinding, ...]
+    damage: tuple[Damage, ...]
+    torn_tails: tuple[Damage, ...]
+    recent: Longs
+
+    @property
+    def name(self) -> str:
+        return self.log.name
+
+
+class Audit(NamedTuple):
+    """An audit of one directory or of those of several brokers of a cluster.
+
+    `now_ms` is the time that ages are told from: that of `--as-of`, which `as_of` repeats as it was given. `names`: the
+    transactional ids of producers whose transactions the partitions' `recent` have, as far as they are known.
+    """
+
+    directories: tuple[str, ...]
+    now_ms: int
+    as_of: str
+    checks: tuple[str, ...]
+    partitions: list[PartitionAudit]
+    findings: list[Finding]
+    shape: Shape
+    model: Model | None
+    names: Mapping[int, str]
+
+    @property
+    def title(self) -> str:
+        """What was audited, for people."""
+        return f"Audit of {', '.join(map(shown, self.directories))}"
+
+    @property
+    def open_transactions(self) -> list[OpenFinding]:
+        return [one for partition in self.partitions for one in partition.open_transactions]
+
+    @property
+    def replicated(self) -> set[str]:
+        """Names of the partitions that several of the directories have."""
+        many = Counter(one.name for one in self.partitions)
+        return {name for name, count in many.items() if count > 1}
+
+    def at_least(self, severity: Severity) -> list[Finding]:
+        """The findings of this severity or worse."""
+        return [one for one in self.findings if one.is_at_least(severity)]
+
+
+def names_with_findings(findings: Iterable[Finding]) -> set[str]:
+    """The partitions (`topic-partition`) that errors or warnings name."""
+    return {
+        f"{one.topic}-{one.partition}" for one in findings if one.partition is not None and one.is_at_least("warning")
+    }

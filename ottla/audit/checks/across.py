@@ -1,0 +1,243 @@
+"""Torn transactions without their decision: what the partitions of one transaction say of each other. pure
+
+A transaction whose marker has the epoch behind that of its data (transactions V2, KIP-890, and what a coordinator
+aborted by fencing) is told apart by producer id and marker epoch: no other has these two. So a COMMIT in one partition
+and an ABORT in another are torn for sure, and one that is open where others have its marker lacks the marker. Where
+marker and data have the same epoch (V1) many transactions share it, and nothing can be proved: they stay unverifiable.
+And where data of a newer epoch stand in an open transaction, the marker of what was before is not here.
+"""
+
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, overload
+
+import numpy as np
+
+from ottla.audit.checks.finding import Finding, Severity
+from ottla.audit.checks.history import History, Place
+from ottla.audit.checks.sequence import told
+from ottla.audit.checks.words import at_time, count, who
+from ottla.scan import events
+from ottla.scan.fates import OpenTransaction
+from ottla.scan.kernels import Longs
+
+# As many transactions are told one by one.
+MOST_TOLD = 1_000
+# As many markers are compared at once.
+MOST_AT_ONCE = 8_000_000
+_KINDS = ("ABORT", "COMMIT")
+_NONE = np.empty(0, dtype=np.int64)
+_SAID: dict[int, tuple[Severity, str, str]] = {
+    events.EPOCH_IN_TRANSACTION: (
+        "error",
+        "torn: data of epoch {found} while the transaction of epoch {expected} is open: its marker is not here, and "
+        "its records end with this one",
+        "restore this partition from a replica, or see how the transaction before ended in its other partitions and "
+        "correct by hand what consumers were given",
+    ),
+}
+
+
+class Ends(NamedTuple):
+    """Markers as sorted numbers of producer id, marker epoch and kind, packed: about a byte each."""
+
+    packed: bytes = b""
+    many: int = 0
+
+
+def numbers(ended: Longs) -> Longs:
+    """A number for each row of a walk's `ended` that names its transaction: its last bit is the kind, 1 a commit."""
+    named = (ended[:, events.ENDED_FIRST_OFFSET] >= 0) & (
+        ended[:, events.ENDED_MARKER_EPOCH] == ended[:, events.ENDED_EPOCH] + 1
+    )
+    rows = ended[named]
+    found: Longs = _number(
+        rows[:, events.ENDED_PRODUCER_ID], rows[:, events.ENDED_MARKER_EPOCH], rows[:, events.ENDED_FATE]
+    )
+    return found
+
+
+def pack(parts: Sequence[Longs]) -> Ends:
+    """`numbers` of one range."""
+    found = np.unique(np.concatenate([_NONE, *parts]))
+    return Ends(zlib.compress(np.diff(found, prepend=0).tobytes(), 1), len(found)) if len(found) else Ends()
+
+
+def unpack(ends: Ends) -> Longs:
+    if not ends.many:
+        return _NONE
+    found: Longs = np.cumsum(np.frombuffer(zlib.decompress(ends.packed), dtype=np.int64))
+    return found
+
+
+def of_open(one: OpenTransaction) -> tuple[int, int]:
+    """The numbers that the markers of an open transaction would have: of an abort and of a commit."""
+    return _number(one.producer_id, one.producer_epoch + 1, 0), _number(one.producer_id, one.producer_epoch + 1, 1)
+
+
+def disputed(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> tuple[Longs, int]:
+    """The numbers to look up: of transactions that have both kinds, and of open ones that ended somewhere.
+
+    Beside them how many transactions with both kinds are too many to be told.
+    """
+    parts = list(parts)
+    awaited = np.unique(np.array([number for one in opened for number in of_open(one)], dtype=np.int64))
+    buckets = sum(ends.many for ends in parts) // MOST_AT_ONCE + 1
+    both, ended = [_NONE], [_NONE]
+    for bucket in range(buckets):
+        chosen = [_NONE]
+        for ends in parts:
+            every = unpack(ends)
+            chosen.append(every if buckets == 1 else every[(every >> 1) % buckets == bucket])
+        every = np.unique(np.concatenate(chosen))
+        both.append(every[np.flatnonzero((every[1:] ^ every[:-1]) == 1)])
+        ended.append(np.intersect1d(every, awaited, assume_unique=True))
+    torn = np.concatenate(both)
+    told = torn[:MOST_TOLD]
+    return np.unique(np.concatenate([told, told | 1, *ended])), len(torn) - len(told)
+
+
+def swallowed(place: Place, folder: str, anomalies: Longs, left_out: Counter[int], known: History) -> list[Finding]:
+    """Findings on transactions that have no marker, by the epoch of what follows; V2 (KIP-890) and after fencing."""
+    return told("torn", _SAID, place, folder, anomalies, left_out, known)
+
+
+class Marker(NamedTuple):
+    """A marker that was looked up. `partition`: its index in the listing."""
+
+    partition: int
+    number: int
+    offset: int
+    end_ms: int
+    segment: int
+    position: int
+
+
+def looked_up(partition: int, ended: Longs, wanted: Longs) -> list[Marker]:
+    """The markers with a number among `wanted` in rows of `ended`."""
+    found = []
+    for row in ended:
+        number = numbers(row[None])
+        if len(number) and number[0] in wanted:
+            columns = (events.ENDED_MARKER_OFFSET, events.ENDED_END_MS, events.ENDED_SEGMENT, events.ENDED_POSITION)
+            found.append(Marker(partition, int(number[0]), *(int(row[one]) for one in columns)))
+    return found
+
+
+class There(NamedTuple):
+    """A partition of the listing. `until_ms`: what is later is not judged here."""
+
+    place: Place
+    folder: str
+    name: str
+    until_ms: int
+    opened: Sequence[OpenTransaction]
+
+
+def judge(markers: Iterable[Marker], there: Mapping[int, There], known: History) -> dict[int, list[Finding]]:
+    """The findings by index of the partition, on markers that were looked up."""
+    by_transaction: dict[int, list[Marker]] = defaultdict(list)
+    for marker in markers:
+        by_transaction[marker.number >> 1].append(marker)
+    opened: dict[int, list[tuple[int, OpenTransaction]]] = defaultdict(list)
+    for partition, part in there.items():
+        for one in part.opened:
+            opened[of_open(one)[0] >> 1].append((partition, one))
+    found: dict[int, list[Finding]] = defaultdict(list)
+    for number, mine in sorted(by_transaction.items()):
+        for partition, finding in _torn(number, mine, there, known):
+            found[partition].append(finding)
+        for partition, one in opened.get(number, ()):
+            ended = ended_elsewhere(one, partition, mine, there)
+            if ended is not None:
+                found[partition].append(_incomplete(one, ended, mine, there[partition], there, known))
+    return found
+
+
+def ended_elsewhere(
+    one: OpenTransaction, partition: int, markers: Iterable[Marker], there: Mapping[int, There]
+) -> Marker | None:
+    """The earliest marker with which an open transaction ended in another partition long enough ago; None if none."""
+    numbers_of_it = of_open(one)
+    found = [
+        marker
+        for marker in markers
+        if marker.number in numbers_of_it
+        and there[marker.partition].place != there[partition].place
+        and marker.end_ms <= there[partition].until_ms
+    ]
+    return min(found, key=lambda marker: marker.end_ms, default=None)
+
+
+def _torn(number: int, mine: Sequence[Marker], there: Mapping[int, There], known: History) -> list[tuple[int, Finding]]:
+    sides = [[marker for marker in mine if marker.number & 1 == kind] for kind in (0, 1)]
+    if not all(sides) or len({marker.partition for marker in mine}) == 1:
+        return []
+    # Most partitions tell the decision, if any do.
+    fewest = min(len(side) for side in sides)
+    found = []
+    for side, others in (sides, sides[::-1]):
+        for marker in side if len(side) == fewest else ():
+            found.append((marker.partition, _contradiction(number, marker, others, there, known)))
+    return found
+
+
+def _contradiction(
+    number: int, marker: Marker, others: Sequence[Marker], there: Mapping[int, There], known: History
+) -> Finding:
+    producer_id, epoch = number >> 16, number & 0xFFFF
+    name = known.name_of(producer_id)
+    here, elsewhere = _KINDS[marker.number & 1], _KINDS[1 - (marker.number & 1)]
+    part = there[marker.partition]
+    return Finding(
+        "torn",
+        "error",
+        *part.place,
+        marker.offset,
+        producer_id,
+        name,
+        f"torn: {here} stands here, {elsewhere} in {_places(others, there)}, for one transaction of "
+        f"{who(name, producer_id, epoch)}, ended {at_time(marker.end_ms)}",
+        "the coordinator's decision is not at hand: see its __transaction_state or another replica; treat it as an "
+        "incident, and correct by hand what consumers were given",
+        f"{part.folder}/{marker.segment:020d}.log",
+        marker.position,
+    )
+
+
+def _incomplete(
+    one: OpenTransaction,
+    ended: Marker,
+    markers: Sequence[Marker],
+    part: There,
+    there: Mapping[int, There],
+    known: History,
+) -> Finding:
+    name = known.name_of(one.producer_id)
+    since = at_time(ended.end_ms).removeprefix("at ")
+    text = (
+        f"incomplete: {_KINDS[ended.number & 1]} stands in {_places(markers, there)} since {since}, and here the "
+        f"transaction of {who(name, one.producer_id, one.producer_epoch)} is open: {count(one.records, 'record')}"
+    )
+    action = "let the coordinator send the marker, or abort it here as well"
+    if ended.number & 1:
+        action = (
+            "do not abort it, others have committed: let the coordinator send the marker, or restore this partition "
+            "from a replica"
+        )
+    return Finding("torn", "error", *part.place, one.first_offset, one.producer_id, name, text, action)
+
+
+def _places(markers: Iterable[Marker], there: Mapping[int, There]) -> str:
+    told = [f"{there[one.partition].name}@{one.offset}" for one in markers]
+    return ", ".join(told[:4]) + (f" and {count(len(told) - 4, 'more place')}" if len(told) > 4 else "")
+
+
+@overload
+def _number(producer_id: int, epoch: int, kind: int) -> int: ...
+@overload
+def _number(producer_id: Longs, epoch: Longs, kind: Longs) -> Longs: ...
+def _number(producer_id: int | Longs, epoch: int | Longs, kind: int | Longs) -> int | Longs:
+    """Ids are handed out in order and stay far below 2^46."""
+    return (producer_id << 17) | (epoch << 1) | kind

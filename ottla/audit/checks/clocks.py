@@ -1,0 +1,93 @@
+"""Markers and decisions by clocks that differ: where one is behind, a marker seems older than its decision. pure
+
+Matched by the times as they stand, each marker then falls to the decision before its own, and the last decision of a
+row seems to lack its marker. Clocks differ by about the same for a long time, so a shift of the markers that leaves
+fewer of them, and of the decisions, without a partner is taken for the difference.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ottla.audit.checks import history, torn
+from ottla.audit.checks.torn import SKEW_MS, Matched
+from ottla.scan.kernels import Longs
+
+# As many markers of a partition are matched again at most.
+MOST_MATCHED_AGAIN = 2_000_000
+
+
+def in_doubt(decisions: Longs, ranges: Sequence[Matched]) -> Longs:
+    """The keys of producers and epochs that have a decision without a marker and a marker that fits no decision."""
+    done = np.zeros(len(decisions), dtype=bool)
+    for one in ranges:
+        done[one.carried_out[:, 0]] = True
+    lacking = decisions[~done]
+    others = np.concatenate([np.empty((0, torn.MARKER_COLUMNS), dtype=np.int64), *(one.others for one in ranges)])
+    return np.intersect1d(
+        torn.keys(lacking[:, history.PRODUCER_ID], lacking[:, history.EPOCH]),
+        torn.keys(others[:, torn.PRODUCER_ID], others[:, torn.EPOCH]),
+    )
+
+
+def matched_again(decisions: Longs, ranges: Sequence[Matched], markers: Longs) -> list[Matched]:
+    """`ranges` with these markers, all of some producers and epochs in offset order, matched by the best shift."""
+    chosen = np.unique(torn.keys(markers[:, torn.PRODUCER_ID], markers[:, torn.EPOCH]))
+    of_decisions = torn.keys(decisions[:, history.PRODUCER_ID], decisions[:, history.EPOCH])
+    of_markers = torn.keys(markers[:, torn.PRODUCER_ID], markers[:, torn.EPOCH])
+    shifted = markers.copy()
+    for key in chosen:
+        mine = of_markers == key
+        decided = decisions[of_decisions == key]
+        shifted[mine, torn.END_MS] += best_shift(decided, markers[mine])
+    matcher = torn.MarkerMatcher(decisions, 0)
+    matcher.add(shifted)
+    again = matcher.result()
+    # Findings tell the times that stand in the log.
+    stands = np.searchsorted(markers[:, torn.MARKER_OFFSET], again.others[:, torn.MARKER_OFFSET])
+    again.others[:, torn.END_MS] = markers[stands, torn.END_MS]
+    kept = []
+    for one in ranges:
+        others = one.others[~np.isin(torn.keys(one.others[:, torn.PRODUCER_ID], one.others[:, torn.EPOCH]), chosen)]
+        carried = one.carried_out[~np.isin(of_decisions[one.carried_out[:, 0]], chosen)]
+        kept.append(one._replace(carried_out=carried, others=others, others_count=len(others)))
+    last = kept[-1]
+    others = np.concatenate([last.others, again.others])
+    kept[-1] = last._replace(
+        carried_out=np.concatenate([last.carried_out, again.carried_out]),
+        others=others[np.argsort(others[:, torn.MARKER_OFFSET], kind="stable")],
+        others_count=len(last.others) + again.others_count,
+    )
+    return kept
+
+
+def best_shift(decisions: Longs, markers: Longs) -> int:
+    """By how many ms the markers of one producer and epoch are to be taken as later: 0 unless another fits better."""
+    times, kinds = decisions[:, history.UPDATED_MS], decisions[:, history.KIND]
+    best, fewest = 0, _misfits(times, kinds, markers, 0)
+    for shift in _candidates(times, markers[:, torn.END_MS]):
+        misfits = _misfits(times, kinds, markers, shift)
+        if misfits < fewest:
+            best, fewest = shift, misfits
+    return best
+
+
+def _candidates(times: Longs, ends: Longs) -> list[int]:
+    """Differences between decisions and the markers at about their place in the row, the smallest first."""
+    found = {0}
+    for ahead in range(-2, 3):
+        first, behind = max(ahead, 0), max(-ahead, 0)
+        many = min(len(times) - first, len(ends) - behind)
+        if many <= 0:
+            continue
+        differences = times[first : first + many] - ends[behind : behind + many]
+        for part in (differences, differences[:20], differences[-20:]):
+            found.update(np.percentile(part, (50, 90, 100)).astype(np.int64).tolist())
+    return sorted(one for one in found if 0 < one <= SKEW_MS)
+
+
+def _misfits(times: Longs, kinds: Longs, markers: Longs, shift: int) -> int:
+    """How many decisions have no marker of their kind, and how many markers no decision of theirs."""
+    at = np.searchsorted(times, markers[:, torn.END_MS] + shift, side="right") - 1
+    fits = (at >= 0) & (kinds[at] == markers[:, torn.FATE])
+    return len(times) - len(np.unique(at[fits])) + int(np.count_nonzero(~fits))

@@ -1,0 +1,47 @@
+"""Bytes of segments that cannot be read. pure"""
+
+import re
+from collections.abc import Iterable
+
+from ottla.audit.checks.finding import Finding
+from ottla.audit.checks.history import Place
+from ottla.scan.damage_log import Damage
+
+_OFFSET = re.compile(r"at offset (\d+)")
+
+
+def findings(place: Place, damaged: Iterable[Damage], torn: Iterable[Damage]) -> list[Finding]:
+    """An error for each damaged part, and what is no more than a tail cut short by a crash as information."""
+    found = []
+    for one in damaged:
+        offset = _OFFSET.search(one.reason)
+        found.append(
+            Finding(
+                "damage",
+                "error",
+                *place,
+                int(offset[1]) if offset else None,
+                None,
+                None,
+                f"{one.reason}; bytes {one.position:,} to {one.end_position:,} cannot be read",
+                "restore the segment from a replica; `ottla repair` tells what cutting the log here would cost",
+                one.path,
+                one.position,
+            )
+        )
+    for one in torn:
+        found.append(
+            Finding(
+                "damage",
+                "info",
+                *place,
+                None,
+                None,
+                None,
+                f"torn tail: {one.reason}; the log ends before it, as after a crash or amid a write",
+                "nothing to do: the broker cuts it off when it starts",
+                one.path,
+                one.position,
+            )
+        )
+    return found

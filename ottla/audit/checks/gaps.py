@@ -1,0 +1,134 @@
+"""Offsets that consumers are never given, and why: some belong to the protocol, lost ones do not. pure"""
+
+from typing import NamedTuple
+
+from ottla.audit.checks.finding import Finding
+from ottla.audit.checks.history import Place
+from ottla.audit.checks.words import count
+from ottla.scan import events
+from ottla.scan.kernels import Longs
+
+# Kept of a partition; of the others only the number is told.
+MOST_TOLD = 1_000
+
+
+class Offsets(NamedTuple):
+    """A partition as this check sees it.
+
+    `cleaned_below`: the first dirty offset (0: never compacted; None: nothing tells). `flushed_to` and
+    `high_watermark`: what the checkpoints promise to be there (0: nothing).
+    """
+
+    place: Place
+    folder: str
+    log_start: int
+    log_end: int
+    last_stable_offset: int
+    cleaned_below: int | None
+    flushed_to: int
+    high_watermark: int
+
+
+class Missing(NamedTuple):
+    """How many offsets of a partition hold no record that read_committed consumers are given, by reason."""
+
+    control: int
+    aborted: int
+    waiting: int  # at or behind the last stable offset
+    compacted: int
+    lost: int
+
+    @property
+    def told(self) -> str:
+        reasons = [
+            f"{number:,} {reason}"
+            for reason, number in (
+                ("control", self.control),
+                ("aborted", self.aborted),
+                ("at or behind the last stable offset", self.waiting),
+                ("compacted", self.compacted),
+                ("lost", self.lost),
+            )
+            if number
+        ]
+        return ", ".join(reasons)
+
+
+def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> tuple[Missing, list[Finding]]:
+    """The reasons, and a finding for each range of offsets that is lost."""
+    found: list[Finding] = []
+    compacted, lost = int(totals[events.MISSING_IN_BATCHES]), 0
+    for first, behind, segment in gaps.tolist():
+        first = max(first, part.log_start)
+        if behind <= first:
+            continue
+        if part.cleaned_below is not None and first >= part.cleaned_below:
+            lost += behind - first
+            found.append(_lost(part, first, behind, f"{part.folder}/{segment:020d}.log"))
+        else:
+            compacted += behind - first
+            if part.cleaned_below is None:
+                found.append(_perhaps(part, first, behind))
+    promised = max(part.flushed_to, part.high_watermark)
+    if promised > max(part.log_end, part.log_start):
+        lost += promised - part.log_end
+        found.append(_cut(part, promised))
+    if gaps_left_out:
+        message = f"{count(gaps_left_out, 'more range')} of missing offsets"
+        found.append(Finding("gaps", "warning", *part.place, None, None, None, message, "see --output"))
+    missing = Missing(
+        control=int(totals[events.CONTROL_BATCHES]),
+        aborted=int(totals[events.ABORTED_RECORDS]),
+        waiting=max(0, part.log_end - part.last_stable_offset),
+        compacted=compacted,
+        lost=lost,
+    )
+    if missing.told:
+        # An end that a checkpoint promises may be above that of the log.
+        last = max(part.log_end, promised) - 1
+        message = f"of offsets {part.log_start:,} to {last:,}, without a record for consumers: {missing.told}"
+        found.append(Finding("gaps", "info", *part.place, part.log_start, None, None, message, "nothing to do"))
+    return missing, found
+
+
+def _lost(part: Offsets, first: int, behind: int, file: str) -> Finding:
+    return Finding(
+        "gaps",
+        "error",
+        *part.place,
+        first,
+        None,
+        None,
+        f"lost: {count(behind - first, 'offset')}, {first:,} to {behind - 1:,}, are not in the log, "
+        "and compaction never came here",
+        "restore the segments from a replica",
+        file,
+    )
+
+
+def _perhaps(part: Offsets, first: int, behind: int) -> Finding:
+    return Finding(
+        "gaps",
+        "info",
+        *part.place,
+        first,
+        None,
+        None,
+        f"{count(behind - first, 'offset')}, {first:,} to {behind - 1:,}, are not in the log: compacted, or lost; "
+        "nothing in the directory tells which",
+        "if cleanup.policy of the topic was never compact, restore the segments from a replica",
+    )
+
+
+def _cut(part: Offsets, promised: int) -> Finding:
+    which = "the recovery point" if part.flushed_to == promised else "the high watermark"
+    return Finding(
+        "gaps",
+        "error",
+        *part.place,
+        part.log_end,
+        None,
+        None,
+        f"lost: the log ends at {part.log_end:,}, but {which} in its checkpoint is {promised:,}",
+        "the end of the log was cut off: restore it from a replica",
+    )

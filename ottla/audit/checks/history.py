@@ -1,0 +1,245 @@
+"""What `__transaction_state` tells: every decision that is left of it, and the last state of each id. pure
+
+A decision is a PrepareCommit or PrepareAbort record: its partitions get the marker, with the epoch of the record
+(`TransactionMarkerChannelManager`). The topic is compacted, so below the first dirty offset decisions are missing:
+`known_from_ms` is the time from which on a coordinator's partition still has all of them.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
+from ottla.scan.kernels import Longs
+
+TOPIC = "__transaction_state"
+
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
+PREPARED = (PREPARE_COMMIT, PREPARE_ABORT)
+COMPLETE = (COMPLETE_COMMIT, COMPLETE_ABORT)
+
+# Columns of a decision, one row for each of its partitions. PLACE and ID index the history's lists, KIND is the type of
+# the marker (0 abort, 1 commit), PENDING is 1 while the coordinator still awaits the answer to a marker, COORDINATOR is
+# the partition of `__transaction_state`, OFFSET the one of the record there.
+PRODUCER_ID = 0
+EPOCH = 1
+KIND = 2
+UPDATED_MS = 3
+PLACE = 4
+ID = 5
+COORDINATOR = 6
+OFFSET = 7
+PENDING = 8
+DECISION_COLUMNS = 9
+
+# `known_from_ms` of a partition of the coordinator whose last offsets are compacted away: nothing is known.
+NEVER = 2**62
+
+Place = tuple[str, int]
+
+
+class RangeHistory(NamedTuple):
+    """What one range of `__transaction_state` tells: picklable, in order of `next_offset`."""
+
+    coordinator: int
+    ids: tuple[str, ...]
+    places: tuple[Place, ...]
+    decisions: Longs
+    last: dict[str, TransactionValue | None]
+    first_offset: int
+    first_ms: int
+    next_offset: int
+    known_from_ms: int
+
+
+class HistoryDecoder:
+    """Takes the records of one range in order.
+
+    `cleaned_below`: the first dirty offset, below which offsets that are missing were compacted. `until_ms`: what the
+    coordinator wrote later is left out.
+    """
+
+    def __init__(self, coordinator: int, cleaned_below: int, until_ms: int | None = None) -> None:
+        self._coordinator = coordinator
+        self._cleaned_below = cleaned_below
+        self._until_ms = until_ms
+        self._ids: dict[str, int] = {}
+        self._places: dict[Place, int] = {}
+        self._rows = array("q")
+        self._last: dict[str, TransactionValue | None] = {}
+        self._first_offset = self._first_ms = -1
+        self._next_offset = -1
+        self._known_from_ms = 0
+
+    def add(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """The record at `offset`. Unknown types and versions are skipped, as Kafka's coordinator skips them."""
+        if self._first_offset < 0:
+            self._first_offset = offset
+        elif self._next_offset < offset and self._next_offset < self._cleaned_below:
+            self._known_from_ms = NEVER
+        self._next_offset = offset + 1
+        transactional_id = None if key is None else read_transaction_key(key)
+        if transactional_id is None:
+            return
+        if value is None:
+            self._last[transactional_id] = None
+            return
+        try:
+            state = decode_transaction_value(value)
+        except UnknownVersion:
+            return
+        if self._until_ms is not None and state.last_update_ms > self._until_ms:
+            return
+        if self._first_ms < 0:
+            self._first_ms = state.last_update_ms
+        if self._known_from_ms == NEVER:
+            self._known_from_ms = state.last_update_ms
+        self._last[transactional_id] = state
+        if state.status in PREPARED:
+            self._decided(offset, transactional_id, state)
+
+    def _decided(self, offset: int, transactional_id: str, state: TransactionValue) -> None:
+        index = self._ids.setdefault(transactional_id, len(self._ids))
+        kind = 1 if state.status == PREPARE_COMMIT else 0
+        for topic, numbers in state.partitions or ():
+            for number in numbers:
+                place = self._places.setdefault((topic, number), len(self._places))
+                self._rows.extend(
+                    (
+                        state.producer_id,
+                        state.producer_epoch,
+                        kind,
+                        state.last_update_ms,
+                        place,
+                        index,
+                        self._coordinator,
+                        offset,
+                        0,
+                    )
+                )
+
+    def result(self) -> RangeHistory:
+        rows = np.array(self._rows, dtype=np.int64).reshape(-1, DECISION_COLUMNS)
+        return RangeHistory(
+            self._coordinator,
+            tuple(self._ids),
+            tuple(self._places),
+            rows,
+            self._last,
+            self._first_offset,
+            self._first_ms,
+            self._next_offset,
+            self._known_from_ms,
+        )
+
+
+class History:
+    """The coordinators' history, merged.
+
+    `at_hand`: whether any partition of the topic was read. `whole`: whether all were, as far as one can tell: Kafka
+    numbers them from 0, so a hole in the numbers is a partition on another broker. `directories`: where each was read.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        places: Mapping[Place, int],
+        decisions: Longs,
+        states: Mapping[str, TransactionValue],
+        known_from_ms: Mapping[int, int],
+    ) -> None:
+        self.directories: Mapping[int, str] = {}
+        self.ids = ids
+        self.decisions = decisions  # by place, producer id, epoch and time
+        self.states = states
+        self.at_hand = bool(known_from_ms)
+        self.whole = self.at_hand and sorted(known_from_ms) == list(range(len(known_from_ms)))
+        self._known_from_ms = known_from_ms
+        self._places = places
+        self._coordinator_of = {
+            ids[row[ID]]: int(row[COORDINATOR]) for row in decisions[np.unique(decisions[:, ID], return_index=True)[1]]
+        }
+        self._by_producer: dict[int, tuple[str, TransactionValue]] = {}
+        for transactional_id, state in states.items():
+            if state.previous_producer_id >= 0:
+                self._by_producer.setdefault(state.previous_producer_id, (transactional_id, state))
+            self._by_producer[state.producer_id] = transactional_id, state
+        self._names = self.names_in(decisions)
+
+    def state_of(self, producer_id: int) -> tuple[str | None, TransactionValue | None]:
+        """The transactional id with this producer id now or just before, and its last state."""
+        return self._by_producer.get(producer_id, (None, None))
+
+    def name_of(self, producer_id: int) -> str | None:
+        """The transactional id that has or had this producer id."""
+        return self.state_of(producer_id)[0] or self._names.get(producer_id)
+
+    def names_in(self, decisions: Longs) -> dict[int, str]:
+        """The transactional ids by producer id in these decisions."""
+        first = np.unique(decisions[:, PRODUCER_ID], return_index=True)[1]
+        return {int(row[PRODUCER_ID]): self.ids[row[ID]] for row in decisions[first]}
+
+    def for_place(self, place: Place) -> Longs:
+        """The decisions that name this partition, by producer id, epoch and time."""
+        index = self._places.get(place)
+        if index is None:
+            return self.decisions[:0]
+        first, behind = np.searchsorted(self.decisions[:, PLACE], (index, index + 1))
+        return self.decisions[first:behind]
+
+    def known_from_ms(self, producer_id: int) -> int:
+        """From when on all decisions on this producer are known; NEVER if its coordinator may be elsewhere."""
+        name = self.name_of(producer_id)
+        if name is not None and name in self._coordinator_of:
+            return self._known_from_ms[self._coordinator_of[name]]
+        return max(self._known_from_ms.values()) if self.whole else NEVER
+
+
+def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_starts: Mapping[int, int]) -> History:
+    """The history from all ranges of the topic, by coordinator partition and offset.
+
+    `cleaned_below` and `log_starts` are by partition of the topic; the latter has every partition that was read.
+    """
+    ids: dict[str, int] = {}
+    places: dict[Place, int] = {}
+    last: dict[str, TransactionValue | None] = {}
+    known = {number: 0 if start == 0 else NEVER for number, start in log_starts.items()}
+    next_offset = dict(log_starts)
+    parts = [np.empty((0, DECISION_COLUMNS), dtype=np.int64)]
+    for part in sorted(ranges, key=lambda one: (one.coordinator, one.next_offset)):
+        if part.first_offset < 0:
+            continue
+        number = part.coordinator
+        if next_offset[number] < part.first_offset and next_offset[number] < cleaned_below.get(number, 0):
+            known[number] = NEVER
+        if known[number] == NEVER and part.first_ms >= 0:
+            known[number] = part.first_ms
+        if part.known_from_ms:
+            known[number] = part.known_from_ms
+        next_offset[number] = part.next_offset
+        last.update(part.last)
+        rows = part.decisions.copy()
+        if len(rows):
+            rows[:, ID] = np.array([ids.setdefault(one, len(ids)) for one in part.ids])[rows[:, ID]]
+            rows[:, PLACE] = np.array([places.setdefault(one, len(places)) for one in part.places])[rows[:, PLACE]]
+        parts.append(rows)
+    decisions = np.concatenate(parts)
+    decisions = decisions[np.lexsort([decisions[:, at] for at in (OFFSET, UPDATED_MS, EPOCH, PRODUCER_ID, PLACE)])]
+    names = tuple(ids)
+    states = {one: state for one, state in last.items() if state is not None}
+    _mark_pending(decisions, names, states)
+    return History(names, places, decisions, states, known)
+
+
+def _mark_pending(decisions: Longs, ids: Sequence[str], states: Mapping[str, TransactionValue]) -> None:
+    """A decision is pending while it is the last that the coordinator wrote of the id."""
+    last = np.full((len(ids), 2), -1, dtype=np.int64)
+    for index, name in enumerate(ids):
+        state = states.get(name)
+        if state is not None and state.status in PREPARED:
+            last[index] = state.last_update_ms, state.producer_epoch
+    if len(ids):
+        decisions[:, PENDING] = (decisions[:, [UPDATED_MS, EPOCH]] == last[decisions[:, ID]]).all(axis=1)

@@ -1,0 +1,96 @@
+"""Sequences of idempotent producers: gaps, duplicates, restarts. pure
+
+`ProducerAppendInfo.checkSequence`: within an epoch a batch follows the one before it; a new epoch begins at 0.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ottla.audit.checks.finding import Finding, Severity
+from ottla.audit.checks.history import History, Place
+from ottla.audit.checks.words import at_time, count, span, who
+from ottla.protocol.batch_header import MAX_SEQUENCE
+from ottla.scan import events
+from ottla.scan.kernels import Longs
+
+# Kind -> severity, message (with what `_values` gives), action.
+_SAID: dict[int, tuple[Severity, str, str]] = {
+    events.SEQUENCE_GAP: (
+        "error",
+        "sequence {found:,} follows where {expected:,} was due: what lies between is not in the log",
+        "records of this producer were lost: compare with a replica, and with what the application was acknowledged",
+    ),
+    events.SEQUENCE_DUPLICATE: (
+        "error",
+        "sequence {found:,} again, {expected:,} was due: the batch is in the log twice, or out of order",
+        "consumers were given these records twice: remove the copies downstream by producer id, epoch and sequence",
+    ),
+    events.SEQUENCE_RESTART: (
+        "warning",
+        "the epoch begins with sequence {found:,} instead of {expected:,}",
+        "the first records of this epoch are missing, or the broker had forgotten the producer",
+    ),
+    events.PLAIN_IN_TRANSACTION: (
+        "warning",
+        "a batch outside of transactions, while a transaction of the producer is open",
+        "no client does this: find out who writes with this producer id",
+    ),
+}
+
+
+def findings(place: Place, folder: str, anomalies: Longs, left_out: Counter[int], known: History) -> list[Finding]:
+    """Findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
+    return told("sequence", _SAID, place, folder, anomalies, left_out, known)
+
+
+def told(
+    check: str,
+    said: dict[int, tuple[Severity, str, str]],
+    place: Place,
+    folder: str,
+    anomalies: Longs,
+    left_out: Counter[int],
+    known: History,
+) -> list[Finding]:
+    """A finding for each anomaly of a kind in `said`."""
+    found = []
+    for row in anomalies.tolist():
+        if row[events.ANOMALY_KIND] not in said:
+            continue
+        severity, message, action = said[row[events.ANOMALY_KIND]]
+        producer_id, epoch = row[events.ANOMALY_PRODUCER_ID], row[events.ANOMALY_EPOCH]
+        name = known.name_of(producer_id)
+        text = message.format(**_values(row))
+        found.append(
+            Finding(
+                check,
+                severity,
+                *place,
+                row[events.ANOMALY_OFFSET],
+                producer_id,
+                name,
+                f"{text}; {who(name, producer_id, epoch)}",
+                action,
+                f"{folder}/{row[events.ANOMALY_SEGMENT]:020d}.log",
+                row[events.ANOMALY_POSITION],
+            )
+        )
+    for kind, many in sorted(left_out.items()):
+        if kind in said and many:
+            message = f"{count(many, 'more place')} like these: {events.KINDS[kind]}"
+            found.append(Finding(check, said[kind][0], *place, None, None, None, message, said[kind][2]))
+    return found
+
+
+def _values(row: Sequence[int]) -> dict[str, object]:
+    """What a message may tell of an anomaly; of an empty commit also its time, the abort, and the aborted batch."""
+    expected, found, last = row[events.ANOMALY_EXPECTED], row[events.ANOMALY_FOUND], row[events.ANOMALY_LAST_OFFSET]
+    last_sequence = (expected - 1) & MAX_SEQUENCE
+    return {
+        "expected": expected,
+        "found": found,
+        "at": at_time(row[events.ANOMALY_TIME_MS]),
+        "abort": row[events.ANOMALY_ABORT_OFFSET],
+        "offsets": span("offset", last - ((last_sequence - found) & MAX_SEQUENCE), last),
+        "sequences": span("sequence", found, last_sequence),
+    }

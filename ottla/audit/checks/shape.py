@@ -1,0 +1,222 @@
+"""What transactions look like: sizes, durations, aborts, marker overhead, and what a larger size would buy. pure
+
+The model is effective throughput = N S / (N T_write + O_tx): N records of S bytes in a transaction, T_write for each,
+O_tx once for each transaction. Durations run from the first batch to the marker, as one partition sees them.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ottla.audit.checks.finding import Finding
+from ottla.audit.checks.words import count
+from ottla.protocol.batch import ABORT, COMMIT
+from ottla.scan import events, headers
+from ottla.scan.kernels import Longs
+
+# Sizes go into a bin per power of two, durations into four.
+SIZE_BINS = 32
+DURATION_BINS = 160
+_PER_OCTAVE = 4
+# A bin of fewer transactions does not vote.
+_LEAST = 5
+# Bytes of the batch of a marker, of which one is written for each partition.
+_MARKERS_ARE_SMALL = 0.1
+
+Floats = npt.NDArray[np.float64]
+
+
+class Shape(NamedTuple):
+    """What one range, or all, know.
+
+    `grid`: committed transactions by bin of size and of duration. `records`: their records by bin of size.
+    """
+
+    grid: Longs
+    records: Longs
+    committed: int
+    aborted: int
+    committed_bytes: int
+    aborted_bytes: int
+    marker_bytes: int
+    data_bytes: int
+
+    def plus(self, other: "Shape") -> "Shape":
+        return Shape(
+            self.grid + other.grid,
+            self.records + other.records,
+            self.committed + other.committed,
+            self.aborted + other.aborted,
+            self.committed_bytes + other.committed_bytes,
+            self.aborted_bytes + other.aborted_bytes,
+            self.marker_bytes + other.marker_bytes,
+            self.data_bytes + other.data_bytes,
+        )
+
+
+class Packed(NamedTuple):
+    """A shape to be sent: `cells` are rows (index in the grid, transactions) of those that are not empty."""
+
+    cells: Longs
+    records: Longs
+    rest: tuple[int, ...]
+
+
+class Model(NamedTuple):
+    """The fitted model: milliseconds, and the bytes of a record."""
+
+    write_ms: float
+    overhead_ms: float
+    record_bytes: float
+
+    def bytes_per_second(self, records: float) -> float:
+        """The effective throughput of one producer with transactions of `records` records."""
+        return 1000 * records * self.record_bytes / (records * self.write_ms + self.overhead_ms)
+
+    @property
+    def half_speed_records(self) -> float:
+        """Records in a transaction at which half the time goes into its fixed cost."""
+        return self.overhead_ms / self.write_ms
+
+
+def empty() -> Shape:
+    return Shape(
+        np.zeros((SIZE_BINS, DURATION_BINS), dtype=np.int64), np.zeros(SIZE_BINS, dtype=np.int64), 0, 0, 0, 0, 0, 0
+    )
+
+
+def of_step(rows: Longs, ended: Longs) -> Shape:
+    """The shape of one step of a walk."""
+    known = ended[(ended[:, events.ENDED_BATCHES] > 0) & (ended[:, events.ENDED_RECORDS] > 0)]
+    committed = known[known[:, events.ENDED_FATE] == COMMIT]
+    aborted = known[known[:, events.ENDED_FATE] == ABORT]
+    grid = np.zeros((SIZE_BINS, DURATION_BINS), dtype=np.int64)
+    records = np.zeros(SIZE_BINS, dtype=np.int64)
+    timed = committed[(committed[:, events.ENDED_START_MS] >= 0)]
+    duration_ms = timed[:, events.ENDED_END_MS] - timed[:, events.ENDED_START_MS]
+    timed, duration_ms = timed[duration_ms >= 0], duration_ms[duration_ms >= 0]
+    size_bin = _size_bin(timed[:, events.ENDED_RECORDS])
+    np.add.at(grid, (size_bin, _duration_bin(duration_ms)), 1)
+    np.add.at(records, size_bin, timed[:, events.ENDED_RECORDS])
+    is_control = rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL
+    marker_bytes = int(rows[is_control, headers.SIZE].sum())
+    return Shape(
+        grid,
+        records,
+        len(committed),
+        len(aborted),
+        int(committed[:, events.ENDED_BYTES].sum()),
+        int(aborted[:, events.ENDED_BYTES].sum()),
+        marker_bytes,
+        int(rows[:, headers.SIZE].sum()) - marker_bytes,
+    )
+
+
+def packed(shape: Shape) -> Packed:
+    """The same in some hundred bytes: there is one for each range."""
+    at = np.flatnonzero(shape.grid)
+    return Packed(np.stack([at, shape.grid.ravel()[at]], axis=1), shape.records, tuple(shape[2:]))
+
+
+def merge(parts: Iterable[Packed]) -> Shape:
+    """All of them together."""
+    total = empty()
+    rest = np.zeros(len(total) - 2, dtype=np.int64)
+    for one in parts:
+        np.add.at(total.grid.reshape(-1), one.cells[:, 0], one.cells[:, 1])
+        np.add(total.records, one.records, out=total.records)
+        rest += one.rest
+    return Shape(total.grid, total.records, *rest.tolist())
+
+
+def fit(shape: Shape) -> Model | None:
+    """The model through the median duration of each size; None if there are too few sizes, or size does not matter.
+
+    Medians, as one transaction that was left open for minutes says nothing about the cost of the others.
+    """
+    many = shape.grid.sum(axis=1)
+    voting = many >= _LEAST
+    if np.count_nonzero(voting) < 2:
+        return None
+    sizes = shape.records[voting] / many[voting]
+    durations = np.array([quantile(row, 0.5) for row in shape.grid[voting]])
+    # A duration of 1 ms is measured as well, relative to its size, as one of 1 s.
+    weights = np.sqrt(many[voting]) / np.maximum(durations, 1.0)
+    system = np.stack([sizes, np.ones_like(sizes)], axis=1) * weights[:, None]
+    (write_ms, overhead_ms), *_ = np.linalg.lstsq(system, durations * weights, rcond=None)
+    if write_ms <= 0 or overhead_ms <= 0:
+        return None
+    return Model(float(write_ms), float(overhead_ms), shape.committed_bytes / max(int(shape.records.sum()), 1))
+
+
+def quantile(histogram: Longs, share: float) -> float:
+    """Milliseconds below which `share` of a histogram of durations lies."""
+    total = int(histogram.sum())
+    if not total:
+        return 0.0
+    index = int(np.searchsorted(np.cumsum(histogram), share * total))
+    return duration_of(min(index, DURATION_BINS - 1))
+
+
+def duration_of(index: int) -> float:
+    """The middle of a bin, in ms."""
+    return 0.0 if index == 0 else float(2 ** ((index - 0.5) / _PER_OCTAVE))
+
+
+def findings(shape: Shape) -> list[Finding]:
+    """Information on all transactions together."""
+    ended = shape.committed + shape.aborted
+    if not ended:
+        return []
+    durations = shape.grid.sum(axis=0)
+    sizes = shape.grid.sum(axis=1)
+    per_transaction = int(shape.records.sum()) / max(int(sizes.sum()), 1)
+    marker_share = shape.marker_bytes / max(shape.marker_bytes + shape.data_bytes, 1)
+    message = (
+        f"{count(ended, 'transaction')}, as partitions see them: {shape.aborted / ended:.1%} aborted, "
+        f"{per_transaction:,.1f} records each, {quantile(durations, 0.5):,.0f} ms in the middle, "
+        f"{quantile(durations, 0.99):,.0f} ms the slowest hundredth; markers take {marker_share:.1%} of the bytes"
+    )
+    found = [Finding("shape", "info", None, None, None, None, None, message, _advice(marker_share))]
+    model = fit(shape)
+    if model is not None:
+        found.append(_told(model, per_transaction))
+    return found
+
+
+def _told(model: Model, now: float) -> Finding:
+    message = (
+        f"N S / (N T_write + O_tx) fits with S = {model.record_bytes:,.0f} bytes, T_write = {model.write_ms:.3g} ms, "
+        f"O_tx = {model.overhead_ms:.3g} ms: {_rate(model.bytes_per_second(now))} for one producer at {now:,.0f} "
+        f"records, {_rate(model.bytes_per_second(10 * now))} at ten times as many"
+    )
+    action = f"half the time goes into the fixed cost at {model.half_speed_records:,.0f} records a transaction"
+    return Finding("shape", "info", None, None, None, None, None, message, action)
+
+
+def _advice(marker_share: float) -> str:
+    if marker_share < _MARKERS_ARE_SMALL:
+        return "nothing to do"
+    return "transactions are small for their fixed cost: commit more records at once"
+
+
+def _rate(bytes_per_second: float) -> str:
+    for unit, scale in (("MB/s", 1e6), ("kB/s", 1e3)):
+        if bytes_per_second >= scale:
+            return f"{bytes_per_second / scale:,.3g} {unit}"
+    return f"{bytes_per_second:,.3g} B/s"
+
+
+def _size_bin(records: Longs) -> Longs:
+    bins: Longs = np.minimum(np.log2(np.maximum(records, 1)).astype(np.int64), SIZE_BINS - 1)
+    return bins
+
+
+def _duration_bin(duration_ms: Longs) -> Longs:
+    bins = np.zeros(len(duration_ms), dtype=np.int64)
+    some = duration_ms > 0
+    bins[some] = 1 + np.floor(_PER_OCTAVE * np.log2(duration_ms[some])).astype(np.int64)
+    bounded: Longs = np.minimum(bins, DURATION_BINS - 1)
+    return bounded

@@ -1,0 +1,87 @@
+"""Transactional ids and producers that fell silent: what brokers are about to forget. pure
+
+`transactional.id.expiration.ms`: a coordinator forgets an id without a transaction that long; a producer that comes
+back is refused with INVALID_PRODUCER_ID_MAPPING. `producer.id.expiration.ms`: a partition forgets the sequences of a
+producer, and with them which batches would be duplicates.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ottla.audit.checks.finding import Finding
+from ottla.audit.checks.history import ONGOING, PREPARED, Place
+from ottla.audit.checks.words import at_time, count, duration
+from ottla.protocol.transaction_records import TransactionValue
+from ottla.scan import states
+from ottla.scan.kernels import Longs
+
+TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 86_400_000
+PRODUCER_ID_EXPIRATION_MS = 86_400_000
+# The last part of the time in which something expires: then it is about to.
+SOON_SHARE = 0.1
+MOST_TOLD = 50
+
+
+class Idle(NamedTuple):
+    """Producers of one partition without a transaction: how many, how many idle beyond the limit and about to be."""
+
+    producers: int = 0
+    expired: int = 0
+    soon: int = 0
+    oldest_ms: int = -1
+
+
+def idle_producers(rows: Longs, now_ms: int, expiration_ms: int) -> Idle:
+    """What the states that leave a partition tell. Rows known from a snapshot count too."""
+    times = rows[rows[:, states.FIRST_OFFSET] < 0][:, states.LAST_TIMESTAMP]
+    if not len(times):
+        return Idle()
+    idle_ms = now_ms - times
+    expired = idle_ms >= expiration_ms
+    soon = (idle_ms >= expiration_ms * (1 - SOON_SHARE)) & ~expired
+    return Idle(len(times), int(np.count_nonzero(expired)), int(np.count_nonzero(soon)), int(times.min()))
+
+
+def findings(
+    ids: Mapping[str, TransactionValue],
+    producers: Iterable[tuple[Place, Idle]],
+    now_ms: int,
+    id_expiration_ms: int,
+    producer_expiration_ms: int,
+) -> list[Finding]:
+    """Information on ids, longest silent first, and one finding for each partition that has idle producers."""
+    found = _ids(ids, now_ms, id_expiration_ms)
+    for place, idle in producers:
+        if not idle.expired and not idle.soon:
+            continue
+        parts = [f"{idle.expired:,} idle beyond producer.id.expiration.ms ({duration(producer_expiration_ms)})"]
+        if idle.soon:
+            parts.append(f"{idle.soon:,} about to expire")
+        message = f"of {count(idle.producers, 'producer')}, {' and '.join(parts)}; the longest since "
+        message += at_time(idle.oldest_ms).removeprefix("at ")
+        action = "a retry of such a producer would no longer be recognised as a duplicate"
+        found.append(Finding("stale", "info", *place, None, None, None, message, action))
+    return found
+
+
+def _ids(ids: Mapping[str, TransactionValue], now_ms: int, expiration_ms: int) -> list[Finding]:
+    silent = sorted(
+        (value.last_update_ms, name)
+        for name, value in ids.items()
+        if value.status != ONGOING
+        and value.status not in PREPARED
+        and now_ms - value.last_update_ms >= expiration_ms * (1 - SOON_SHARE)
+    )
+    found = []
+    for last_ms, name in silent[:MOST_TOLD]:
+        left_ms = last_ms + expiration_ms - now_ms
+        when = f"expires in {duration(left_ms)}" if left_ms > 0 else "has expired"
+        message = f"no transaction since {at_time(last_ms).removeprefix('at ')}; {when} ({duration(expiration_ms)})"
+        action = "a producer that comes back must call initTransactions() first; nothing to do if it is gone"
+        found.append(Finding("stale", "info", None, None, None, ids[name].producer_id, name, message, action))
+    if len(silent) > MOST_TOLD:
+        more = count(len(silent) - MOST_TOLD, "more transactional id")
+        found.append(Finding("stale", "info", None, None, None, None, None, f"{more} like these", "nothing to do"))
+    return found

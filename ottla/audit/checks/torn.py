@@ -1,0 +1,450 @@
+"""Torn transactions: decisions of the coordinator against the markers that a partition has. pure
+
+A marker has the producer id and epoch of the decision that it carries out, and is written after it. So it belongs to
+the newest such decision of its time. Counting the n-th marker to the n-th decision instead would call every transaction
+behind a lost marker torn.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ottla.audit.checks import history
+from ottla.audit.checks.finding import Finding, Severity
+from ottla.audit.checks.history import History, Place
+from ottla.audit.checks.words import at_time, count, who
+from ottla.protocol.batch_header import TIMESTAMP_TYPE
+from ottla.scan import events, headers
+from ottla.scan.kernels import Longs
+
+# Columns of a marker that is beside its decision or without one. DECISION indexes the decisions of the place, -1: none.
+PRODUCER_ID = 0
+EPOCH = 1
+FATE = 2
+END_MS = 3
+MARKER_OFFSET = 4
+FIRST_OFFSET = 5
+SEGMENT = 6
+POSITION = 7
+DECISION = 8
+MARKER_COLUMNS = 9
+
+# What is kept of a range at most: more of them say nothing more.
+MOST_MARKERS = 10_000
+# Clocks of two brokers: as much may a marker seem older than its decision.
+SKEW_MS = 5_000
+# `transaction.max.timeout.ms`, the default: transactions in time take no longer.
+LARGEST_TIMEOUT_MS = 900_000
+# The files of a running broker are not read at one instant: what is younger is not judged.
+SETTLED_MS = 60_000
+
+_KINDS = ("ABORT", "COMMIT")
+_NOWHERE = 2**62
+# As many missing markers are told one by one where offsets are lost as well, which explains them.
+_FEW = 3
+
+
+class Matched(NamedTuple):
+    """What one range knows: the decisions of the place that markers in it carry out, and the markers that do not.
+
+    `carried_out`: rows (index of the decision, number of markers, offset at which what it ended begins or `_NOWHERE`).
+    """
+
+    carried_out: Longs
+    others: Longs
+    others_count: int
+    first_marker_ms: int
+
+
+class MarkerMatcher:
+    """Matches the markers of one range, in offset order, to the decisions of its partition.
+
+    Of `decisions` it needs the columns up to UPDATED_MS.
+
+    `cleaned_below`: markers below it are no witness of what was there, as compaction takes them.
+    """
+
+    def __init__(self, decisions: Longs, cleaned_below: int) -> None:
+        self._decisions = decisions
+        self._cleaned_below = cleaned_below
+        self._keys = keys(decisions[:, history.PRODUCER_ID], decisions[:, history.EPOCH])
+        self._groups, self._group_of = np.unique(self._keys, return_inverse=True)
+        times = decisions[:, history.UPDATED_MS]
+        self._earliest = int(times.min()) if len(times) else 0
+        self._span = int(times.max()) - self._earliest + 2 if len(times) else 2
+        self._order = self._group_of * self._span + (times - self._earliest) + 1
+        self._carried_out = np.zeros(len(decisions), dtype=np.int64)
+        self._first_offsets = np.full(len(decisions), _NOWHERE, dtype=np.int64)
+        self._others: list[Longs] = []
+        self._kept = 0
+        self._count = 0
+        self._first_marker_ms = -1
+
+    def add(self, markers: Longs) -> None:
+        """Rows of the marker columns; DECISION is filled in here."""
+        if not len(markers):
+            return
+        if self._first_marker_ms < 0:
+            known = markers[markers[:, MARKER_OFFSET] >= self._cleaned_below]
+            if len(known):
+                self._first_marker_ms = int(known[0, END_MS])
+        markers[:, DECISION] = decision = self._newest(markers)
+        found = decision >= 0
+        agrees = found.copy()
+        agrees[found] = self._decisions[decision[found], history.KIND] == markers[found, FATE]
+        np.add.at(self._carried_out, decision[agrees], 1)
+        ended = agrees & (markers[:, FIRST_OFFSET] >= 0)
+        again = self._again(markers, decision, ended)
+        np.minimum.at(self._first_offsets, decision[ended], markers[ended, FIRST_OFFSET])
+        others = markers[~agrees | again]
+        self._count += len(others)
+        if len(others) and self._kept < MOST_MARKERS:
+            self._others.append(others[: MOST_MARKERS - self._kept].copy())
+            self._kept += len(self._others[-1])
+
+    def _again(self, markers: Longs, decision: Longs, ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which markers ended something though one before them did so for the same decision."""
+        again = ended.copy()
+        at = np.flatnonzero(ended)
+        mine = decision[at]
+        first = np.zeros(len(at), dtype=bool)
+        first[np.unique(mine, return_index=True)[1]] = True
+        again[at[first & (self._first_offsets[mine] == _NOWHERE)]] = False
+        at = np.flatnonzero(again)
+        following = np.minimum(decision[at] + 1, len(self._decisions) - 1)
+        # It may be that of the next decision, from a broker whose clock is behind.
+        is_next = (self._keys[following] == self._keys[decision[at]]) & (following > decision[at])
+        is_next &= self._decisions[following, history.UPDATED_MS] <= markers[at, END_MS] + SKEW_MS
+        again[at[is_next]] = False
+        return again
+
+    def _newest(self, markers: Longs) -> Longs:
+        """The newest decision with producer id and epoch of each marker, not later than it; -1 if there is none."""
+        none = np.full(len(markers), -1, dtype=np.int64)
+        if not len(self._decisions):
+            return none
+        wanted = keys(markers[:, PRODUCER_ID], markers[:, EPOCH])
+        group = np.minimum(np.searchsorted(self._groups, wanted), len(self._groups) - 1)
+        after = np.clip(markers[:, END_MS] - self._earliest + 1, 0, self._span - 1)
+        at = np.searchsorted(self._order, group * self._span + after, side="right") - 1
+        sound = (self._groups[group] == wanted) & (at >= 0)
+        sound[sound] = self._group_of[at[sound]] == group[sound]
+        return np.where(sound, at, none)
+
+    def result(self) -> Matched:
+        others = np.concatenate(self._others) if self._others else np.empty((0, MARKER_COLUMNS), dtype=np.int64)
+        at = np.flatnonzero(self._carried_out)
+        carried_out = np.stack([at, self._carried_out[at], self._first_offsets[at]], axis=1)
+        return Matched(carried_out, others, self._count, self._first_marker_ms)
+
+
+class Partition(NamedTuple):
+    """A partition as this check sees it. `open_from`: first offset of the open transaction by producer id.
+
+    `known_from_offset`: where all markers are still there: the log start, or the first dirty offset. `first_batch_ms`:
+    from when on it was there, -1 if unknown. `lacks_offsets`: offsets are lost or damaged. `created_ms`: when its topic
+    was created, -1 if unknown: decisions before it are on one of the same name that was deleted.
+    """
+
+    place: Place
+    folder: str
+    known_from_offset: int
+    first_batch_ms: int
+    open_from: dict[int, int]
+    lacks_offsets: bool = False
+    created_ms: int = -1
+
+
+class Reached(NamedTuple):
+    """How far the files reach where several brokers' are read.
+
+    `until_ms`: the partition would have a marker up to then, `decided_until_ms`: the coordinators' log its decision.
+    `still_open`: the open transactions (producer id, first offset) of a longer replica; None: there is none.
+    """
+
+    until_ms: int = history.NEVER
+    decided_until_ms: int = history.NEVER
+    still_open: frozenset[tuple[int, int]] | None = None
+
+
+EVERYTHING = Reached()
+
+
+class Judged(NamedTuple):
+    """`undone`: by producer id its last decision, if the marker is missing for sure, so that what it ended is open.
+
+    `lacking`: all producers that lack a marker.
+    """
+
+    findings: list[Finding]
+    undone: dict[int, Longs]
+    lacking: frozenset[int] = frozenset()
+
+
+def judge(
+    part: Partition,
+    ranges: Sequence[Matched],
+    known: History,
+    now_ms: int,
+    since_ms: int = 0,
+    reached: Reached = EVERYTHING,
+) -> Judged:
+    """The findings of one partition from all its ranges, in order, on decisions from `since_ms` on."""
+    decisions = known.for_place(part.place)
+    carried_out = np.zeros(len(decisions), dtype=np.int64)
+    first_offsets = np.full(len(decisions), _NOWHERE, dtype=np.int64)
+    for one in ranges:
+        np.add.at(carried_out, one.carried_out[:, 0], one.carried_out[:, 1])
+        np.minimum.at(first_offsets, one.carried_out[:, 0], one.carried_out[:, 2])
+    others = [row for one in ranges for row in one.others]
+    told = _Teller(part, known, decisions)
+    first_marker_ms = next((one.first_marker_ms for one in ranges if one.first_marker_ms >= 0), -1)
+    from_ms = _known_from_ms(part, first_marker_ms)
+    times = decisions[:, history.UPDATED_MS]
+    settled = (times <= now_ms - SETTLED_MS) & (times >= since_ms)
+    missing = [int(index) for index in np.flatnonzero((carried_out == 0) & settled)]
+    _pair_across_clocks(missing, others, decisions)
+    undone: list[int] = []
+    again = [row for row in others if _agrees(row, decisions)]
+    others = [row for row in others if not _agrees(row, decisions)]
+    contradicted = {int(row[DECISION]): row for row in reversed(others) if row[DECISION] >= 0}
+    for index in missing:
+        decision = decisions[index]
+        if index in contradicted:
+            told.contradicted(decision, contradicted[index])
+            others = [row for row in others if row is not contradicted[index]]
+        elif decision[history.PENDING]:
+            continue
+        elif decision[history.UPDATED_MS] <= from_ms or decision[history.UPDATED_MS] > reached.until_ms:
+            told.unverifiable["decisions"] += 1
+        else:
+            undone.append(index)
+    producers = decisions[:, history.PRODUCER_ID]
+    last = {int(producers[index]): index for index in undone}
+    lacking = frozenset(last)
+    # Where a later decision was carried out, what is open began behind it.
+    last = {one: at for one, at in last.items() if not carried_out[at:][producers[at:] == one].any()}
+    told.all_missing(undone, set(last.values()), first_offsets)
+    for row in others:
+        if row[END_MS] <= now_ms - SETTLED_MS:
+            told.without_decision(row, reached.decided_until_ms)
+    for row in again:
+        if row[END_MS] <= now_ms - SETTLED_MS:
+            told.came_again(row, decisions[row[DECISION]], reached.decided_until_ms)
+    told.unverifiable["markers"] += sum(one.others_count - len(one.others) for one in ranges)
+    return Judged(told.findings + told.summary(), {one: decisions[index] for one, index in last.items()}, lacking)
+
+
+def _known_from_ms(part: Partition, first_marker_ms: int) -> int:
+    """Decisions up to then may have had a marker here that is gone, or may name a topic that is gone."""
+    if part.known_from_offset > 0:
+        return history.NEVER if first_marker_ms < 0 else first_marker_ms + SKEW_MS
+    return history.NEVER if part.first_batch_ms < 0 else max(part.first_batch_ms - SKEW_MS, part.created_ms)
+
+
+def _pair_across_clocks(missing: list[int], others: list[Longs], decisions: Longs) -> None:
+    """Take off both lists what belongs together when a marker may bear the earlier time of another broker's clock."""
+    for row in list(others):
+        for index in missing:
+            decision = decisions[index]
+            if (
+                decision[history.PRODUCER_ID] == row[PRODUCER_ID]
+                and decision[history.EPOCH] == row[EPOCH]
+                and decision[history.KIND] == row[FATE]
+                and row[END_MS] < decision[history.UPDATED_MS] <= row[END_MS] + SKEW_MS
+            ):
+                missing.remove(index)
+                others[:] = [one for one in others if one is not row]
+                break
+
+
+def _agrees(row: Longs, decisions: Longs) -> bool:
+    return bool(row[DECISION] >= 0 and decisions[row[DECISION], history.KIND] == row[FATE])
+
+
+class _Teller:
+    """Puts what is wrong in one partition into words."""
+
+    def __init__(self, part: Partition, known: History, decisions: Longs) -> None:
+        self._part = part
+        self._known = known
+        self._decisions = decisions
+        self.findings: list[Finding] = []
+        self.unverifiable: Counter[str] = Counter()
+
+    def contradicted(self, decision: Longs, marker: Longs) -> None:
+        name = self._known.ids[decision[history.ID]]
+        decided, here = _KINDS[decision[history.KIND]], _KINDS[marker[FATE]]
+        self._add(
+            "error",
+            marker,
+            name,
+            f"torn: the coordinator decided {decided} for {who(name, int(marker[PRODUCER_ID]), int(marker[EPOCH]))} "
+            f"{at_time(int(decision[history.UPDATED_MS]))}, and here stands {here}",
+            f"the other partitions of this transaction show {decided}; treat it as an incident: compare what consumers "
+            "of this partition were given with them, and correct it by hand",
+        )
+
+    def all_missing(self, undone: Sequence[int], last: set[int], first_offsets: Longs) -> None:
+        """Decisions without a marker; `last` are those that an open transaction of their producers awaits."""
+        topic, number = self._part.place
+        one_by_one = [at for at in undone if not self._part.lacks_offsets or len(undone) <= _FEW]
+        for index in one_by_one:
+            decision = self._decisions[index]
+            producer_id = int(decision[history.PRODUCER_ID])
+            open_from = self._part.open_from.get(producer_id) if index in last else None
+            self._missing(decision, open_from, *self._swallowed(index, first_offsets))
+        if many := len(undone) - len(one_by_one):
+            message = f"torn: {count(many, 'decided transaction')} without a marker, as offsets are lost here"
+            action = "restore the segments from a replica: see the findings of gaps and damage"
+            self.findings.append(Finding("torn", "error", topic, number, None, None, None, message, action))
+
+    def _swallowed(self, index: int, first_offsets: Longs) -> tuple[int | None, str]:
+        """Where the records of a decision without marker begin, if the producer's next marker ended them, and how."""
+        if index + 1 < len(self._decisions) and first_offsets[index + 1] < _NOWHERE:
+            mine, following = self._decisions[index], self._decisions[index + 1]
+            if (mine[[history.PRODUCER_ID, history.EPOCH]] == following[[history.PRODUCER_ID, history.EPOCH]]).all():
+                return int(first_offsets[index + 1]), _KINDS[following[history.KIND]]
+        return None, ""
+
+    def _missing(self, decision: Longs, open_from: int | None, swallowed_from: int | None, swallowed_as: str) -> None:
+        producer_id, epoch = int(decision[history.PRODUCER_ID]), int(decision[history.EPOCH])
+        name = self._known.ids[decision[history.ID]]
+        decided = _KINDS[decision[history.KIND]]
+        topic, number = self._part.place
+        what = "the offsets of a consumer group" if topic == "__consumer_offsets" else "its records"
+        if open_from is not None:
+            state = f", and {what} stay open"
+        elif swallowed_from is not None:
+            state = f"; {what} ended with the transaction behind them, as {swallowed_as}"
+        else:
+            state = f", nor has it {what} open"
+        abort = f"kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic {topic} --partition {number}"
+        if decision[history.KIND]:
+            action = "do not abort it, others have committed: restore this partition from a replica"
+        elif open_from is not None:
+            action = f"end it as decided: {abort} --start-offset {open_from}"
+        else:
+            action = "restore this partition from a replica, or correct by hand what consumers were given"
+        self.findings.append(
+            Finding(
+                "torn",
+                "error",
+                topic,
+                number,
+                open_from if open_from is not None else swallowed_from,
+                producer_id,
+                name,
+                f"torn: the coordinator decided {decided} for {who(name, producer_id, epoch)} "
+                f"{at_time(int(decision[history.UPDATED_MS]))} and completed it; this partition has no such "
+                f"marker{state}",
+                action,
+            )
+        )
+
+    def without_decision(self, marker: Longs, until_ms: int) -> None:
+        producer_id, epoch = int(marker[PRODUCER_ID]), int(marker[EPOCH])
+        if not self._known.known_from_ms(producer_id) < marker[END_MS] <= until_ms:
+            self.unverifiable["markers"] += 1
+            return
+        name = self._known.name_of(producer_id)
+        closed = "" if marker[FIRST_OFFSET] >= 0 else "; it ended nothing"
+        severity: Severity = "info" if marker[FIRST_OFFSET] < 0 else "error" if marker[FATE] else "warning"
+        self._add(
+            severity,
+            marker,
+            name,
+            f"{_KINDS[marker[FATE]]} for {who(name, producer_id, epoch)} that no coordinator has decided{closed}",
+            "if an administrator aborted a transaction here (kafka-transactions.sh abort), nothing is wrong"
+            if not marker[FATE]
+            else "find out who wrote it: only a coordinator commits",
+        )
+
+    def came_again(self, marker: Longs, decision: Longs, until_ms: int) -> None:
+        if marker[END_MS] > until_ms:
+            self.unverifiable["markers"] += 1
+            return
+        producer_id, kind = int(marker[PRODUCER_ID]), _KINDS[marker[FATE]]
+        name = self._known.name_of(producer_id)
+        self._add(
+            "error" if marker[FATE] else "warning",
+            marker,
+            name,
+            f"torn: {kind} for {who(name, producer_id, int(marker[EPOCH]))} again: the one that was decided "
+            f"{at_time(int(decision[history.UPDATED_MS]))} was here before, and this one ended what was written behind "
+            f"it, from offset {int(marker[FIRST_OFFSET]):,} on",
+            "if an administrator aborted a transaction here (kafka-transactions.sh abort), nothing is wrong"
+            if not marker[FATE]
+            else "a marker that came late ended the next transaction before it was decided (KIP-890), or its decision "
+            "is lost: compare with the other partitions of that transaction",
+        )
+
+    def summary(self) -> list[Finding]:
+        if not any(self.unverifiable.values()):
+            return []
+        topic, number = self._part.place
+        things = " and ".join(count(many, word[:-1]) for word, many in sorted(self.unverifiable.items()) if many)
+        why = (
+            "the other side of them is compacted, deleted or not read"
+            if self._known.at_hand
+            else "the directory has no __transaction_state"
+        )
+        message = f"unverifiable: {things} cannot be compared, {why}"
+        return [Finding("torn", "info", topic, number, None, None, None, message, "nothing to do")]
+
+    def _add(self, severity: Severity, marker: Longs, name: str | None, message: str, action: str) -> None:
+        self.findings.append(
+            Finding(
+                "torn",
+                severity,
+                *self._part.place,
+                int(marker[MARKER_OFFSET]),
+                int(marker[PRODUCER_ID]),
+                name,
+                message,
+                action,
+                f"{self._part.folder}/{int(marker[SEGMENT]):020d}.log",
+                int(marker[POSITION]),
+            )
+        )
+
+
+def keys(producer_ids: Longs, epochs: Longs) -> Longs:
+    """One number for producer id and epoch: ids are handed out in order and stay far below 2^47."""
+    return (producer_ids << 16) | (epochs & 0xFFFF)
+
+
+def first_ms(rows: Longs, ended: Longs, *, is_internal: bool) -> int:
+    """From when on a partition is known to have been there, by the first rows of a walk that tell; -1 if none does.
+
+    What producers say may be anything, the time of an event for one. A broker's own time is good: of a marker, of a
+    batch with LogAppendTime, of an internal topic; and the start of a transaction that would have been in time.
+    """
+    own = is_internal | (rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL)
+    own |= (rows[:, headers.ATTRIBUTES] & TIMESTAMP_TYPE) != 0
+    found = rows[own][:1, headers.MAX_TIMESTAMP].tolist()
+    for start_ms, end_ms in ended[:1, [events.ENDED_START_MS, events.ENDED_END_MS]].tolist():
+        if start_ms > 0 and 0 <= end_ms - start_ms <= LARGEST_TIMEOUT_MS:
+            found.append(start_ms)
+    return min(found, default=-1)
+
+
+def markers(ended: Longs) -> Longs:
+    """Rows of the marker columns from the `ended` rows of a walk."""
+    rows = np.empty((len(ended), MARKER_COLUMNS), dtype=np.int64)
+    for to, source in (
+        (PRODUCER_ID, events.ENDED_PRODUCER_ID),
+        (EPOCH, events.ENDED_MARKER_EPOCH),
+        (FATE, events.ENDED_FATE),
+        (END_MS, events.ENDED_END_MS),
+        (MARKER_OFFSET, events.ENDED_MARKER_OFFSET),
+        (FIRST_OFFSET, events.ENDED_FIRST_OFFSET),
+        (SEGMENT, events.ENDED_SEGMENT),
+        (POSITION, events.ENDED_POSITION),
+    ):
+        rows[:, to] = ended[:, source]
+    rows[:, DECISION] = -1
+    return rows

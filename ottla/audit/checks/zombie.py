@@ -1,0 +1,34 @@
+"""Writes of producers and coordinators that had been fenced. pure
+
+`ProducerAppendInfo.checkProducerEpoch`: a leader refuses every older epoch, so these are in the log although it should
+have been impossible, or came with another replica's log.
+"""
+
+from collections import Counter
+
+from ottla.audit.checks.finding import Finding, Severity
+from ottla.audit.checks.history import History, Place
+from ottla.audit.checks.sequence import told
+from ottla.scan import events
+from ottla.scan.kernels import Longs
+
+_FENCING = "fencing failed here: compare with the other replicas, and treat these records as written by nobody"
+_SAID: dict[int, tuple[Severity, str, str]] = {
+    events.ZOMBIE_EPOCH: ("error", "data of epoch {found} behind data of epoch {expected}", _FENCING),
+    events.ZOMBIE_AFTER_MARKER: ("error", "data of epoch {found} behind the marker of epoch {expected}", _FENCING),
+    events.ZOMBIE_MARKER: (
+        "error",
+        "a marker of epoch {found} behind epoch {expected}",
+        "a coordinator that had lost its partition wrote it: see whether the transaction ended the same way elsewhere",
+    ),
+    events.COORDINATOR_EPOCH_BACK: (
+        "warning",
+        "a marker of coordinator epoch {found} behind one of {expected}",
+        "a coordinator that had been replaced wrote it: see whether the transaction ended the same way elsewhere",
+    ),
+}
+
+
+def findings(place: Place, folder: str, anomalies: Longs, left_out: Counter[int], known: History) -> list[Finding]:
+    """Findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
+    return told("zombie", _SAID, place, folder, anomalies, left_out, known)

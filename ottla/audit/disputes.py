@@ -1,0 +1,74 @@
+"""Torn transactions without their decision: tasks tell the markers by number, and look up those in dispute. shell"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.audit.checks import across
+from ottla.audit.checks.across import Marker
+from ottla.audit.checks.finding import Finding
+from ottla.audit.checks.words import count
+from ottla.audit.runner import run
+from ottla.audit.tasks import RangeFacts, Result, Work, told
+from ottla.scan.fates import open_of
+from ottla.scan.kernels import Longs
+
+if TYPE_CHECKING:
+    from ottla.audit.runner import Runner
+    from ottla.scan.walk import Walk
+
+
+class Disputed(NamedTuple):
+    """The markers that were looked up, and findings that have no place."""
+
+    markers: Sequence[Marker] = ()
+    findings: Sequence[Finding] = ()
+
+
+def find_disputed(runner: "Runner", works: Sequence[Work], facts: Mapping[int, Sequence[RangeFacts]]) -> Disputed:
+    """What partitions say of each other's transactions where no decision tells. Raises AuditFailed."""
+    import numpy as np
+
+    opened = [open_of(row) for parts in facts.values() if parts for row in parts[-1].open_rows]
+    numbers, left_out = across.disputed((part.ends for parts in facts.values() for part in parts), opened)
+    found = []
+    if left_out:
+        text = f"torn: {count(left_out, 'more transaction')} with COMMIT in some partitions and ABORT in others"
+        found.append(Finding("torn", "error", None, None, None, None, None, text, "see the findings on the others"))
+    if not len(numbers):
+        return Disputed((), found)
+    todo = []
+    for work in works:
+        mine = np.intersect1d(across.unpack(facts[work.part.partition][work.part.ordinal].ends), numbers)
+        if len(mine):
+            todo.append(work._replace(numbers=mine))
+    markers: list[Marker] = []
+    for result in run(runner, look_up, todo, "looking up markers"):
+        assert isinstance(result.value, list)
+        markers += result.value
+    return Disputed(markers, found)
+
+
+def look_up(work: Work) -> Result:
+    """The markers in the range that `work.numbers` name."""
+    return told(work, lambda: _look_up(work, work.numbers))
+
+
+def _look_up(work: Work, numbers: "Longs | None") -> list[Marker]:
+    assert numbers is not None
+    return [
+        marker for step in walk_again(work) for marker in across.looked_up(work.part.partition, step.ended, numbers)
+    ]
+
+
+def walk_again(work: Work) -> "Walk":
+    """A second walk over a range, on the headers alone."""
+    from ottla.scan.damage_log import REPORT, DamageLog
+    from ottla.scan.partitions import entering
+    from ottla.scan.walk import Walk
+
+    start = work.entering
+    if start is None:
+        assert work.log is not None
+        start = entering(work.log)
+    expiration_ms = work.settings.producer_expiration_ms
+    return Walk(work.part, start, DamageLog(REPORT), check_crc=False, limit=work.limit, expiration_ms=expiration_ms)

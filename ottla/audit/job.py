@@ -1,0 +1,177 @@
+"""The audit of log directories as a program: from its arguments to what it tells and its exit code. free
+
+Data goes to stdout, everything else to stderr. Exit codes: 0 clean, 1 findings of the severity of `--fail-on` or worse,
+2 could not run.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from ottla.audit import command_line
+from ottla.audit.command_line import BadArgument
+from ottla.audit.program import COULD_NOT_RUN, show
+
+if TYPE_CHECKING:
+    from ottla.audit.audited import Audit
+    from ottla.audit.outputs import Tables
+    from ottla.audit.request import Listed, Request
+    from ottla.audit.runner import Runner
+
+CLEAN, FINDINGS = 0, 1
+MOST_TRIES = 3
+
+
+def audit(arguments: argparse.Namespace, open_runner: "Callable[[], AbstractContextManager[Runner]]") -> int:
+    """Audit as `arguments` (of `command_line.parser`) say, on what `open_runner` gives; returns the exit code.
+
+    This Python has what a worker needs (`scan.needs`). The runner is opened when all that was asked for is possible.
+    """
+    from ottla.audit import outputs
+    from ottla.audit.output_tables import write_tables
+    from ottla.audit.request import list_everything
+    from ottla.audit.runner import AuditFailed
+    from ottla.scan.listing import UnreadableDirectory
+
+    try:
+        form = command_line.output_format(arguments)
+        request = _request(arguments)
+        for told in command_line.ahead(request.until_ms, request.since_ms, time.time_ns() // 1_000_000):
+            _tell(told)
+        listed = list_everything(request)
+        _topics_exist(request, listed)
+        report = outputs.absolute(arguments.report) if arguments.report else ""
+        with _tables(arguments, form) as tables:
+            if report:
+                outputs.check_file(report, f"--report {arguments.report}")
+            with open_runner() as runner:
+                found = _audit_anew(runner, request._replace(output=tables), listed)
+            if tables is not None:
+                write_tables(found, tables)
+            if report:
+                from ottla.audit.report.html import render
+
+                outputs.write(report, render(found).encode())
+    except (BadArgument, UnreadableDirectory, AuditFailed, outputs.OutputFailed) as error:
+        return failed(str(error))
+    for told in command_line.beyond(request.until_offsets, _ends(found)):
+        _tell(told)
+    _print(found, arguments)
+    return FINDINGS if found.at_least(arguments.fail_on) else CLEAN
+
+
+@contextmanager
+def threads() -> "Iterator[Runner]":
+    """The runner of a process that is alone."""
+    from ottla.audit.runner import HereRunner
+
+    yield HereRunner(os.cpu_count() or 1)
+
+
+@contextmanager
+def _tables(arguments: argparse.Namespace, form: str) -> "Iterator[Tables | None]":
+    """Where the tables go, begun before the scan: what cannot be written is told at once. Raises OutputFailed."""
+    from ottla.audit import outputs
+    from ottla.audit.output_tables import writing
+
+    if not arguments.output:
+        yield None
+        return
+    outputs.check_outside(arguments.output, "--output ", arguments.directories)
+    with writing(arguments.output, form, overwrite=arguments.overwrite) as tables:
+        yield tables
+
+
+def _audit_anew(runner: "Runner", request: "Request", listed: "list[Listed]") -> "Audit":
+    """The audit; listed again when the broker deleted what was to be read."""
+    from ottla.audit.output_tables import clear
+    from ottla.audit.pipeline import audit_listed
+    from ottla.audit.request import list_everything
+    from ottla.audit.runner import FilesVanished
+
+    for _ in range(MOST_TRIES - 1):
+        try:
+            return audit_listed(runner, request, listed)
+        except FilesVanished:
+            if request.output is not None:
+                clear(request.output)
+            listed = list_everything(request)
+    return audit_listed(runner, request, listed)
+
+
+def _request(arguments: argparse.Namespace) -> "Request":
+    """What is asked for. Raises BadArgument."""
+    from ottla.audit.checks import copies
+    from ottla.audit.request import Request
+    from ottla.scan.listing import topic_patterns
+
+    until_ms, until_offsets = command_line.as_of(arguments.as_of)
+    try:
+        pairs = tuple(copies.parse(one) for one in arguments.copies)
+    except ValueError as error:
+        raise BadArgument(str(error)) from error
+    checks = command_line.checks(arguments.checks, has_copies=bool(pairs))
+    return Request(
+        command_line.directories(arguments.directories),
+        topic_patterns(arguments.topics),
+        time.time_ns() // 1_000_000 if until_ms is None else until_ms,
+        checks,
+        arguments.as_of,
+        until_ms,
+        until_offsets,
+        command_line.time_ms(arguments.since, "--since") if arguments.since else None,
+        arguments.transactional_id_expiration_ms,
+        arguments.producer_id_expiration_ms,
+        copies=pairs,
+    )
+
+
+def _topics_exist(request: "Request", listed: "list[Listed]") -> None:
+    """A misspelt topic must not be reported as clean. Raises BadArgument."""
+    from ottla.scan.listing import select_topics
+
+    logs = [one.log for one in listed]
+    if request.topics and not select_topics(logs, request.topics):
+        raise BadArgument(f"{', '.join(request.directories)}: no topic matches {', '.join(request.topics)}")
+    names = {(log.topic, log.partition) for log in logs}
+    for topic, partition in request.until_offsets:
+        if (topic, partition) not in names:
+            raise BadArgument(f"--as-of names {topic}:{partition}, which is not there")
+
+
+def _ends(found: "Audit") -> dict[tuple[str, int], int]:
+    """Where the log of each partition ends: in the replica that goes on longest, whether it was cut there or not."""
+    ends: dict[tuple[str, int], int] = {}
+    for one in found.partitions:
+        place = one.log.topic, one.log.partition
+        last_base = one.log.segments[-1].base_offset if one.log.segments else 0
+        ends[place] = max(one.log_end, last_base, ends.get(place, 0))
+    return ends
+
+
+def _print(found: "Audit", arguments: argparse.Namespace) -> None:
+    from ottla.audit.report import json, text
+
+    if arguments.format == "json":
+        show(json.lines(found.findings))
+    else:
+        is_terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if is_terminal else None
+        colour = is_terminal and "NO_COLOR" not in os.environ
+        everything = arguments.all or bool(arguments.topics)
+        show(text.text_report(found, everything=everything, colour=colour, width=width))
+
+
+def _tell(what: str) -> None:
+    sys.stderr.write(f"ottla audit: {what}\n")
+
+
+def failed(reason: str) -> int:
+    """Says why there is no audit; the exit code."""
+    _tell(reason)
+    return COULD_NOT_RUN

@@ -1,0 +1,235 @@
+"""From what all ranges tell to the audit: partitions with their fates, and every check's findings. pure"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ottla.audit.audited import Audit, PartitionAudit, Tally
+from ottla.audit.checks import across, damage, gaps, hanging, history, reused, sequence, shape, stale, torn, zombie
+from ottla.audit.checks.finding import Finding, in_order
+from ottla.audit.checks.history import NEVER, History
+from ottla.audit.checks.index import first_of_each_file
+from ottla.audit.checks.torn import Reached
+from ottla.audit.disputes import Disputed
+from ottla.audit.reach import Reach, end_of
+from ottla.audit.tasks import RangeFacts
+from ottla.scan import events, states
+from ottla.scan.fates import OpenTransaction, open_of
+from ottla.scan.kernels import Longs
+
+if TYPE_CHECKING:
+    from ottla.audit.request import Listed, Request
+
+
+def judge(
+    request: "Request",
+    listed: Mapping[int, "Listed"],
+    facts: Mapping[int, Sequence[RangeFacts]],
+    known: History,
+    limits: Mapping[int, int],
+    copied: Sequence[Finding],
+    disputed: Disputed,
+) -> Audit:
+    """The audit of the partitions in `listed`; `limits` are the offsets at which some were cut."""
+    found: list[Finding] = [*copied, *disputed.findings]
+    names = Counter(one.log.name for one in listed.values())
+    partitions: list[PartitionAudit] = []
+    idle = []
+    reach = Reach(request, listed, facts, known)
+    there = {index: _there(request, one, facts[index], reach.until_ms(index)) for index, one in listed.items()}
+    across_partitions = across.judge(disputed.markers, there, known)
+    for index, one in listed.items():
+        judged = _Partition(request, one, facts[index], known, limits.get(index), reach.of(index))
+        judged.findings += across_partitions.get(index, [])
+        judged.ended_elsewhere = {
+            open_one: bool(marker.number & 1)
+            for open_one in there[index].opened
+            if (marker := across.ended_elsewhere(open_one, index, disputed.markers, there)) is not None
+        }
+        partitions.append(judged.audit())
+        found += judged.findings if names[one.log.name] == 1 else told_apart(judged.findings, one.directory)
+        if reach.counts(index):
+            idle += [((one.log.topic, one.log.partition), part.idle) for part in facts[index]]
+    total = shape.merge(part.shape for index, parts in facts.items() if reach.counts(index) for part in parts)
+    found += stale.findings(
+        known.states, idle, request.now_ms, request.id_expiration_ms, request.producer_expiration_ms
+    )
+    found += shape.findings(total)
+    return Audit(
+        request.directories,
+        request.now_ms,
+        request.as_of,
+        request.checks,
+        partitions,
+        in_order([one for one in found if one.check in request.checks]),
+        total,
+        shape.fit(total),
+        _names(partitions, known),
+    )
+
+
+def _there(request: "Request", one: "Listed", parts: Sequence[RangeFacts], until_ms: int) -> across.There:
+    """A partition as the others see it. Cut at offsets, nothing open in it says anything."""
+    opened = () if request.until_offsets or not parts else tuple(open_of(row) for row in parts[-1].open_rows)
+    until_ms = min(until_ms, request.now_ms - torn.SETTLED_MS)
+    return across.There((one.log.topic, one.log.partition), one.log.path, one.log.name, until_ms, opened)
+
+
+def told_apart(findings: Sequence[Finding], directory: str) -> list[Finding]:
+    """The findings on a partition that several directories have."""
+    return [one._replace(message=f"{one.message}; replica in {directory}") for one in findings]
+
+
+def _names(partitions: Sequence[PartitionAudit], known: History) -> dict[int, str]:
+    producers = {int(one) for part in partitions for one in np.unique(part.recent[:, events.ENDED_PRODUCER_ID])}
+    named = ((one, known.name_of(one)) for one in producers)
+    return {one: name for one, name in named if name is not None}
+
+
+class _Partition:
+    """One partition: `findings` are filled by `audit`."""
+
+    def __init__(
+        self,
+        request: "Request",
+        one: "Listed",
+        parts: Sequence[RangeFacts],
+        known: History,
+        limit: int | None,
+        reached: Reached,
+    ) -> None:
+        self.findings: list[Finding] = []
+        self.ended_elsewhere: Mapping[OpenTransaction, bool] = {}
+        self._lacking: frozenset[int] = frozenset()
+        self._reached = reached
+        self._request = request
+        self._one = one
+        self._log = one.log
+        self._place = one.log.topic, one.log.partition
+        self._parts = parts
+        self._known = known
+        self._limit = limit
+        self._totals: Longs = (
+            np.sum([part.totals for part in parts], axis=0) if parts else np.zeros(events.TOTALS, dtype=np.int64)
+        )
+        self._open: Longs = parts[-1].open_rows if parts else np.empty((0, states.COLUMNS), dtype=np.int64)
+
+    def audit(self) -> PartitionAudit:
+        log, totals = self._log, self._totals
+        log_end = self._log_end()
+        stable = max(log.log_start, int(self._open[0, states.FIRST_OFFSET])) if len(self._open) else log_end
+        missing = self._gaps(log_end, stable)
+        open_now = self._transactions(missing)
+        damaged = tuple(one for part in self._parts for one in part.damage)
+        tails = tuple(one for part in self._parts for one in part.torn_tails)
+        self.findings += damage.findings(self._place, damaged, tails)
+        self._anomalies()
+        self.findings += first_of_each_file(part.findings for part in self._parts)
+        recent = [part.recent for part in self._parts]
+        return PartitionAudit(
+            directory=self._one.directory,
+            log=log,
+            log_start=log.log_start,
+            log_end=log_end,
+            last_stable_offset=stable,
+            committed=Tally(int(totals[events.COMMITTED]), int(totals[events.COMMITTED_RECORDS])),
+            aborted=Tally(int(totals[events.ABORTED]), int(totals[events.ABORTED_RECORDS])),
+            opened=Tally(len(self._open), int(self._open[:, states.OPEN_RECORDS].sum())),
+            plain_records=int(totals[events.PLAIN_RECORDS]),
+            control_batches=int(totals[events.CONTROL_BATCHES]),
+            batches=int(totals[events.BATCHES]),
+            size_bytes=int(totals[events.BYTES]),
+            missing=missing,
+            open_transactions=open_now,
+            damage=damaged,
+            torn_tails=tails,
+            recent=np.concatenate(recent) if recent else np.empty((0, events.ENDED_COLUMNS), np.int64),
+        )
+
+    def _log_end(self) -> int:
+        """The last segment may be empty: the log goes on at its base."""
+        if self._limit is not None:
+            return max([self._log.log_start, *(part.next_offset for part in self._parts)])
+        return end_of(self._one, self._parts)
+
+    def _gaps(self, log_end: int, last_stable_offset: int) -> gaps.Missing:
+        cut = self._limit is not None
+        part = gaps.Offsets(
+            self._place,
+            self._log.path,
+            self._log.log_start,
+            log_end,
+            last_stable_offset,
+            self._one.cleaned_below,
+            0 if cut else self._log.recovery_point,
+            0 if cut else self._one.high_watermark,
+        )
+        left_out = sum(part.gaps_left_out for part in self._parts)
+        rows = [part.gaps for part in self._parts]
+        every = np.concatenate(rows) if rows else np.empty((0, events.GAP_COLUMNS), dtype=np.int64)
+        missing, found = gaps.findings(part, every, left_out, self._totals)
+        self.findings += found
+        return missing
+
+    def _transactions(self, missing: gaps.Missing) -> tuple[hanging.OpenFinding, ...]:
+        """Torn and hanging ones. Cut at an offset there is no time to compare them with the coordinator at."""
+        found = [open_of(row) for row in self._open]
+        if self._limit is not None and self._request.until_ms is None:
+            return tuple(hanging.unjudged(self._place, one, self._known) for one in found)
+        part = torn.Partition(
+            self._place,
+            self._log.path,
+            self._known_from_offset(),
+            self._first_ms(found),
+            {one.producer_id: one.first_offset for one in found},
+            missing.lost > 0,
+            self._one.created_ms,
+        )
+        matched = [one.matched for one in self._parts]
+        judged = torn.judge(
+            part, matched, self._known, self._request.now_ms, self._request.since_ms or 0, self._reached
+        )
+        self.findings += judged.findings
+        self._lacking = judged.lacking
+        open_now = tuple(self._judged_open(one, judged.undone) for one in found)
+        self.findings += hanging.findings(open_now)
+        return open_now
+
+    def _first_ms(self, opened: Sequence[OpenTransaction]) -> int:
+        """From when on the partition was there; an open transaction tells if a decision would have ended it in time."""
+        told = [one.first_batch_ms for one in self._parts if one.first_batch_ms >= 0][:1]
+        decisions = self._known.for_place(self._place)
+        for one in opened:
+            mine = decisions[decisions[:, history.PRODUCER_ID] == one.producer_id, history.UPDATED_MS]
+            if one.start_ms > 0 and np.any((mine >= one.start_ms) & (mine <= one.start_ms + torn.LARGEST_TIMEOUT_MS)):
+                told.append(one.start_ms)
+        return min(told, default=-1)
+
+    def _judged_open(self, one: OpenTransaction, undone: Mapping[int, Longs]) -> hanging.OpenFinding:
+        if self._reached.still_open is not None and (one.producer_id, one.first_offset) not in self._reached.still_open:
+            return hanging.behind(self._place, one, self._known)
+        elsewhere = self.ended_elsewhere.get(one)
+        return hanging.judge(self._place, one, self._known, undone, self._request.now_ms, elsewhere)
+
+    def _known_from_offset(self) -> int:
+        first = self._log.segments[0].base_offset if self._log.segments else 0
+        cleaned_below = self._one.cleaned_below
+        if cleaned_below is None:
+            # Where nothing is missing nothing was compacted.
+            is_whole = not self._totals[events.MISSING_IN_BATCHES] and not any(len(one.gaps) for one in self._parts)
+            cleaned_below = 0 if is_whole else NEVER
+        return max(self._log.log_start, first, cleaned_below)
+
+    def _anomalies(self) -> None:
+        left_out: Counter[int] = Counter()
+        for part in self._parts:
+            left_out.update(part.anomalies_left_out)
+        rows = [part.anomalies for part in self._parts]
+        every = np.concatenate(rows) if rows else np.empty((0, events.ANOMALY_COLUMNS), dtype=np.int64)
+        for check in (sequence, zombie, reused):
+            self.findings += check.findings(self._place, self._log.path, every, left_out, self._known)
+        # Where the decision without marker is told, so is this.
+        others = every[~np.isin(every[:, events.ANOMALY_PRODUCER_ID], [*self._lacking])]
+        self.findings += across.swallowed(self._place, self._log.path, others, left_out, self._known)

@@ -1,0 +1,291 @@
+"""Where tables, exports and reports are written: local disks, or any URI that `pyarrow.fs` takes. shell
+
+While a run writes to a folder UNFINISHED stands in it, in the end SUCCESS. A file appears when it is whole: where files
+can be renamed it has another name before; an object of a store appears only when it is closed.
+"""
+
+import errno
+import json
+import os
+import platform
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ottla.scan import storage
+from ottla.scan.listing import storage_path
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+PARQUET, JSON, DELTA = "parquet", "json", "delta"
+SUCCESS, UNFINISHED = "_SUCCESS", "_UNFINISHED"
+# What Arrow calls the stores where a rename is a copy, and what is not closed is not there.
+_OBJECT_STORES = ("s3", "gcs", "abfs")
+
+
+class OutputFailed(OSError):
+    """Something cannot be written; the text is one line."""
+
+
+class Folder(NamedTuple):
+    """A folder that a run writes to. The token in its UNFINISHED tells it from a folder of the same name elsewhere."""
+
+    path: str
+    token: str
+
+    def below(self, *names: str) -> str:
+        """The path of what is in it."""
+        path = self.path
+        for name in names:
+            path = storage.join(path, name)
+        return path
+
+
+class Tables(NamedTuple):
+    """Where tables go, and their format. Light, as tasks are sent it."""
+
+    folder: Folder
+    form: str
+
+    @property
+    def file_form(self) -> str:
+        """That of the files: a Delta table has Parquet files."""
+        return PARQUET if self.form == DELTA else self.form
+
+    def file(self, table: str, name: str) -> "TableFile":
+        return TableFile(self.folder.below(table, f"{name}.{self.file_form}"), self.file_form)
+
+
+def absolute(given: str) -> str:
+    """A path that means the same to every process of this machine, or a URI as it is."""
+    path = storage_path(given)
+    return path if storage.is_remote(path) else str(Path(path).absolute())
+
+
+@contextmanager
+def writing(
+    given: str, what: str, is_ours: Callable[[str], bool], *, overwrite: bool, alone: bool = True
+) -> Iterator[Folder]:
+    """The folder of a run, which is complete when the block ends; if that fails, what it wrote is taken back.
+
+    `what` names the folder to people. `is_ours`: whether a run writes something of this name there; `alone`: whether
+    nothing else may be there. What an earlier run left is deleted only with `overwrite`. Raises OutputFailed.
+    """
+    folder = Folder(absolute(given), uuid.uuid4().hex)
+    shown = f"{what}{storage.shown(folder.path)}"
+    with _telling(shown):
+        _empty(folder.path, shown, is_ours, overwrite=overwrite, alone=alone)
+        write(folder.below(UNFINISHED), f"{folder.token}\n".encode())
+    try:
+        yield folder
+        write(folder.below(SUCCESS), b"")
+    except BaseException:
+        with suppress(OSError):
+            for entry in _entries(folder.path):
+                if is_ours(entry.name):
+                    _delete(storage.join(folder.path, entry.name), is_directory=entry.is_directory)
+            _delete(folder.below(UNFINISHED), is_directory=False)
+        raise
+    with suppress(OSError):
+        _delete(folder.below(UNFINISHED), is_directory=False)
+
+
+def check_outside(given: str, what: str, log_directories: Iterable[str]) -> None:
+    """A folder in a log directory would be taken for a partition: Kafka does not start on it. Raises OutputFailed."""
+    path = absolute(given)
+    for directory in map(absolute, log_directories):
+        if storage.is_remote(path) or storage.is_remote(directory):
+            continue
+        if Path(path).resolve().is_relative_to(Path(directory).resolve()):
+            raise OutputFailed(f"{what}{path} is in the log directory {directory}, which is the broker's: name another")
+
+
+def check_here(folder: Folder) -> None:
+    """Tasks call this: a local path may be another folder on another machine. Raises OutputFailed."""
+    if storage.is_remote(folder.path):
+        return
+    with suppress(OSError):
+        if storage.read(folder.below(UNFINISHED)).decode(errors="replace").strip() == folder.token:
+            return
+    raise OutputFailed(
+        f"{folder.path} on {platform.node()} is not the folder that the driver began: "
+        "name one on a disk that all machines share, or a URI such as s3://BUCKET/FOLDER"
+    )
+
+
+def clear(path: str) -> None:
+    """Delete a folder in the output, if it is there. Raises OutputFailed."""
+    with _telling(storage.shown(path)):
+        filesystem, place = storage.located(path)
+        storage.told(path, lambda: filesystem.delete_dir_contents(place, missing_dir_ok=True))
+
+
+def holds_files(path: str) -> bool:
+    """Whether there is anything in the folder. Raises OSError."""
+    return bool(_entries(path))
+
+
+@contextmanager
+def new_file(path: str) -> Iterator[Any]:
+    """An Arrow stream to write to. The file is there when the block has ended, and not if that fails.
+
+    Arrow cannot give up an object that it has begun: one that fails is closed and deleted at once. Raises OutputFailed.
+    """
+    with _telling(storage.shown(path)):
+        filesystem, place = storage.located(path)
+        folder, _, name = place.rpartition("/")
+        appears = filesystem.type_name in _OBJECT_STORES
+        # Spark reads no file that begins with an underscore.
+        written = place if appears else f"{folder}/_{name}"
+        if not appears:
+            storage.told(path, lambda: filesystem.create_dir(folder or "/", recursive=True))
+        stream = storage.told(path, lambda: filesystem.open_output_stream(written))
+    try:
+        yield stream
+        with _telling(storage.shown(path)):
+            storage.told(path, stream.close)
+            if not appears:
+                storage.told(path, lambda: filesystem.move(written, place))
+    except BaseException:
+        for undo in (stream.close, lambda: filesystem.delete_file(written)):
+            with suppress(OSError):
+                undo()
+        raise
+
+
+def write(path: str, content: bytes) -> None:
+    """A whole file in place of what was there; devices such as /dev/stdout are written to. Raises OutputFailed."""
+    if not storage.is_remote(path) and Path(path).exists() and not Path(path).is_file():
+        with _telling(storage.shown(path)):
+            Path(path).write_bytes(content)
+        return
+    with new_file(path) as stream:
+        _write(path, lambda: stream.write(content))
+
+
+def check_file(path: str, shown: str) -> None:
+    """Whether a file can be written there, before the work that is to be in it. Raises OutputFailed."""
+    if storage.is_remote(path) or not Path(path).exists():
+        # Not the file itself: a report of yesterday stays if this run fails.
+        probe = storage.join(storage.parent(path), f"_{storage.name_of(path)}.unfinished")
+        with _telling(shown):
+            write(probe, b"")
+        with suppress(OSError):
+            _delete(probe, is_directory=False)
+    elif Path(path).is_dir() or not os.access(path, os.W_OK):
+        raise OutputFailed(f"{shown}: {'Is a directory' if Path(path).is_dir() else 'Permission denied'}")
+
+
+class TableFile:
+    """A file of a table, Parquet or JSON lines, which begins with the first rows: without rows there is none.
+
+    Use it in a `with`; an error inside leaves no file. `options` are those of Arrow's ParquetWriter.
+    """
+
+    def __init__(self, path: str, form: str, options: Mapping[str, Any] | None = None) -> None:
+        self._path = path
+        self._form = form
+        self._options = options or {}
+        self._file: Any = None
+        self._stream: Any = None
+        self._writer: Any = None
+
+    def __enter__(self) -> "TableFile":
+        return self
+
+    def add(self, rows: "pa.Table | pa.RecordBatch") -> None:
+        """Rows of the schema of the first ones; a group of rows of their own. Raises OutputFailed."""
+        import pyarrow as pa
+
+        if self._file is None:
+            self._file = new_file(self._path)
+            self._stream = self._file.__enter__()
+        if self._form == JSON:
+            lines = "".join(json.dumps(row, ensure_ascii=False, default=_text) + "\n" for row in rows.to_pylist())
+            _write(self._path, lambda: self._stream.write(lines.encode()))
+            return
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        _write(self._path, lambda: self._parquet(table.schema).write_table(table, row_group_size=max(1, len(table))))
+
+    def _parquet(self, schema: "pa.Schema") -> Any:
+        import pyarrow.parquet as pq
+
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._stream, schema, **self._options)
+        return self._writer
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
+    ) -> None:
+        if self._file is None:
+            return
+        try:
+            if self._writer is not None:
+                # Also if the file is given up: a writer that is left open would close itself later, and complain.
+                _write(self._path, self._writer.close)
+        except OutputFailed as failed:
+            if error is None:
+                self._file.__exit__(type(failed), failed, failed.__traceback__)
+                raise
+        self._file.__exit__(kind, error, trace)
+
+
+def _text(value: Any) -> str:
+    """What JSON has no type for: times."""
+    return str(value.isoformat())
+
+
+def _empty(path: str, shown: str, is_ours: Callable[[str], bool], *, overwrite: bool, alone: bool) -> None:
+    entries = _entries(path)
+    kept = [one for one in entries if one.name not in (SUCCESS, UNFINISHED)]
+    found = [one for one in entries if one not in kept or is_ours(one.name)]
+    others = [one for one in kept if not is_ours(one.name)]
+    if others and alone:
+        raise OutputFailed(f"{shown} is not empty, and {others[0].name} there is not ours: name another folder")
+    if not found:
+        return
+    if not overwrite:
+        ended = any(one.name == SUCCESS for one in found)
+        why = "is not empty" if ended else "has what a run left that did not end, or has not yet"
+        raise OutputFailed(f"{shown} {why}: --overwrite replaces it")
+    # What says that all is there goes first.
+    for entry in sorted(found, key=lambda one: one.name != SUCCESS):
+        _delete(storage.join(path, entry.name), is_directory=entry.is_directory)
+
+
+def _entries(path: str) -> list[storage.Entry]:
+    try:
+        return storage.entries(path)
+    except FileNotFoundError:
+        return []
+
+
+def _delete(path: str, *, is_directory: bool) -> None:
+    filesystem, place = storage.located(path)
+    storage.told(path, lambda: (filesystem.delete_dir if is_directory else filesystem.delete_file)(place))
+
+
+def _write(path: str, do: Callable[[], object]) -> None:
+    with _telling(storage.shown(path)):
+        storage.told(path, do)
+
+
+@contextmanager
+def _telling(shown: str) -> Iterator[None]:
+    """Errors on one line that begins with `shown`, also where what failed is a file in it."""
+    try:
+        yield
+    except OSError as error:
+        cause = error.__cause__ if isinstance(error, OutputFailed) else error
+        if not isinstance(cause, OSError):
+            raise
+        # A file stands where a folder would have to be.
+        why = os.strerror(errno.ENOTDIR) if cause.errno == errno.EEXIST else cause.strerror
+        raise OutputFailed(f"{shown}: cannot be written: {why}") from cause

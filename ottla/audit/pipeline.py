@@ -1,0 +1,178 @@
+"""The audit from end to end: list, plan, let tasks read, merge what they know, and judge it. shell"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from ottla.audit import tasks
+from ottla.audit.audited import Audit
+from ottla.audit.checks import history
+from ottla.audit.copy_tasks import find_copies
+from ottla.audit.disputes import Disputed, find_disputed
+from ottla.audit.merge import judge
+from ottla.audit.rematching import match_again
+from ottla.audit.request import Listed, Request, compacted_meanwhile, list_everything
+from ottla.audit.runner import TASK_BYTES, AuditFailed, Runner, run
+from ottla.audit.tasks import Settings, Work
+from ottla.audit.topics import METADATA
+from ottla.scan import states
+from ottla.scan.listing import PartitionLog, select_topics
+from ottla.scan.plan import cut_partition
+
+# A partition is cut for several cores only if it is worth reading its headers twice.
+LEAST_CUT_BYTES = TASK_BYTES
+# The first dirty offset where nobody knows it.
+ANYWHERE = 2**62
+# Transactions that are kept of a range, and of all, for the timelines of a report.
+MOST_RECENT = 500
+MOST_RECENT_OF_ALL = 200_000
+LARGEST_CUT_BYTES = 1024 * 1024 * 1024
+
+
+def audit(runner: Runner, request: Request) -> Audit:
+    """Audit as `request` says. Raises UnreadableDirectory, or AuditFailed if a task could not read its files."""
+    return audit_listed(runner, request, list_everything(request))
+
+
+def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
+    """The audit of what was listed."""
+    logs = [one.log for one in listed]
+    chosen = [
+        index
+        for index, log in enumerate(logs)
+        if log.topic != METADATA and (not request.topics or select_topics([log], request.topics))
+    ]
+    copied_topics = {topic for pair in request.copies for topic in (pair.source, pair.target)}
+    for topic in sorted(copied_topics - {log.topic for log in logs}):
+        raise AuditFailed(f"--copies names {topic}, which is not there")
+    settings = Settings(
+        request.checks,
+        request.now_ms,
+        request.until_ms,
+        request.producer_expiration_ms,
+        request.output,
+        min(MOST_RECENT, MOST_RECENT_OF_ALL // max(len(chosen), 1)),
+    )
+    coordinators = {number: index for (_, number), index in _longest(logs, {history.TOPIC}).items()}
+    copied_from = [*_longest(logs, copied_topics).values()]
+    needed = sorted({*chosen, *coordinators.values(), *copied_from})
+    works = {index: _works(runner, index, listed[index], settings) for index in needed}
+    limits = _limits(runner, request, listed, works)
+    works = {index: [one._replace(limit=limits.get(index)) for one in parts] for index, parts in works.items()}
+    known = _history(runner, listed, coordinators, works)
+    entered = _entered(runner, {index: works[index] for index in chosen})
+    ready = [_told_decisions(one, known) for one in entered]
+    results = run(runner, tasks.scan, ready, "reading segments")
+    facts: dict[int, list[tasks.RangeFacts]] = {index: [] for index in chosen}
+    for result in results:
+        assert isinstance(result.value, tasks.RangeFacts)
+        facts[result.partition].append(result.value)
+    disputed = Disputed()
+    if {"torn", "hanging"} & {*request.checks}:
+        facts = match_again(runner, ready, facts, known)
+        disputed = find_disputed(runner, ready, facts)
+    copied = (
+        find_copies(runner, request.copies, {index: works[index] for index in copied_from})
+        if "copies" in request.checks
+        else []
+    )
+    chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
+    return judge(request, chosen_ones, facts, known, limits, copied, disputed)
+
+
+def _told_decisions(one: Work, known: history.History) -> Work:
+    decisions = known.for_place((one.part.topic, one.part.number))
+    names = known.names_in(decisions) if one.settings.output else None
+    # Tasks need no more of the columns, and every range of a partition is sent all rows.
+    return one._replace(decisions=np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1]), names=names)
+
+
+def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[history.Place, int]:
+    """Partition of these topics -> index in the listing: of several replicas the longest."""
+    found: dict[history.Place, int] = {}
+    for index, log in enumerate(logs):
+        other = found.get((log.topic, log.partition))
+        if log.topic in topics and (other is None or _length(log) > _length(logs[other])):
+            found[log.topic, log.partition] = index
+    return found
+
+
+def _length(log: PartitionLog) -> tuple[int, int]:
+    return (log.segments[-1].base_offset, log.segments[-1].size_bytes) if log.segments else (0, 0)
+
+
+def _works(runner: Runner, index: int, one: Listed, settings: Settings) -> list[Work]:
+    share = one.log.size_bytes // max(runner.parallelism, 1) + 1
+    ranges = cut_partition(index, one.log, min(max(share, LEAST_CUT_BYTES), LARGEST_CUT_BYTES))
+    return [
+        Work(
+            part,
+            settings,
+            one.log if part.ordinal == 0 else None,
+            ANYWHERE if one.cleaned_below is None else one.cleaned_below,
+            is_last=part.ordinal == len(ranges) - 1,
+        )
+        for part in ranges
+    ]
+
+
+def _limits(
+    runner: Runner, request: Request, listed: Sequence[Listed], works: Mapping[int, Sequence[Work]]
+) -> dict[int, int]:
+    """Index in the listing -> the offset at which `--as-of` cuts the partition."""
+    limits: dict[int, int] = {}
+    for index in works:
+        log = listed[index].log
+        if (log.topic, log.partition) in request.until_offsets:
+            limits[index] = request.until_offsets[log.topic, log.partition]
+    if request.until_ms is not None:
+        everything = [one for parts in works.values() for one in parts]
+        for result in run(runner, tasks.cut, everything, "finding the time"):
+            if isinstance(result.value, int):
+                limits[result.partition] = min(result.value, limits.get(result.partition, result.value))
+    return limits
+
+
+def _history(
+    runner: Runner,
+    listed: Sequence[Listed],
+    coordinators: Mapping[int, int],
+    works: Mapping[int, Sequence[Work]],
+) -> history.History:
+    todo = [one for index in coordinators.values() for one in works[index]]
+    parts = []
+    for result in run(runner, tasks.read_history, todo, "reading the coordinators' log") if todo else []:
+        assert isinstance(result.value, history.RangeHistory)
+        parts.append(result.value)
+    cleaned = {number: listed[index].cleaned_below for number, index in coordinators.items()}
+    known = history.merge(
+        parts,
+        {number: ANYWHERE if offset is None else offset for number, offset in cleaned.items()},
+        {number: listed[index].log.log_start for number, index in coordinators.items()},
+    )
+    known.directories = {number: listed[index].directory for number, index in coordinators.items()}
+    return known
+
+
+def _entered(runner: Runner, works: Mapping[int, Sequence[Work]]) -> list[Work]:
+    """The work with the states that enter each range: those of cut partitions take a pass over the headers."""
+    from ottla.scan.partitions import entering
+
+    cut = {index: parts for index, parts in works.items() if len(parts) > 1}
+    ready = [one for index, parts in works.items() if index not in cut for one in parts]
+    if not cut:
+        return ready
+    todo = [one for parts in cut.values() for one in parts[:-1]]
+    left: dict[int, list[states.States]] = {}
+    for result in run(runner, tasks.leaving, todo, "following producers"):
+        assert isinstance(result.value, states.States)
+        left.setdefault(result.partition, []).append(result.value)
+    for index, parts in cut.items():
+        log = parts[0].log
+        assert log is not None
+        enters = entering(log)
+        ready.append(parts[0])
+        for part, before in zip(parts[1:], left[index], strict=True):
+            enters = states.enter(enters, [before], part.settings.producer_expiration_ms)
+            ready.append(part._replace(entering=enters))
+    return ready

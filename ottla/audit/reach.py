@@ -1,0 +1,77 @@
+"""How far replicas and the directories of several brokers reach: what came later they cannot know. pure
+
+Brokers of a cluster are not read at one instant, and one that was down, or whose directory was copied earlier, ends
+before the others. What it lacks is not lost.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.audit.checks import history
+from ottla.audit.checks.history import NEVER, History
+from ottla.audit.checks.torn import Reached
+from ottla.audit.tasks import RangeFacts
+from ottla.scan import states
+
+if TYPE_CHECKING:
+    from ottla.audit.request import Listed, Request
+
+
+def end_of(one: "Listed", parts: Sequence[RangeFacts]) -> int:
+    """Behind the last batch; the last segment may be empty: the log goes on at its base."""
+    base = one.log.segments[-1].base_offset if one.log.segments else 0
+    return max([one.log.log_start, base, *(part.next_offset for part in parts)])
+
+
+class Reach:
+    """What is known of all partitions, by index in the listing."""
+
+    def __init__(
+        self,
+        request: "Request",
+        listed: Mapping[int, "Listed"],
+        facts: Mapping[int, Sequence[RangeFacts]],
+        known: History,
+    ) -> None:
+        self._listed = listed
+        self._facts = facts
+        self._latest = {index: max((part.latest_ms for part in parts), default=-1) for index, parts in facts.items()}
+        self._several = len(set(request.directories)) > 1
+        self._newest: dict[str, int] = {}
+        for index, one in listed.items():
+            self._newest[one.directory] = max(self._newest.get(one.directory, -1), self._latest[index])
+        for partition, directory in known.directories.items():
+            told = known.decisions[known.decisions[:, history.COORDINATOR] == partition, history.UPDATED_MS]
+            if len(told):
+                self._newest[directory] = max(self._newest.get(directory, -1), int(told.max()))
+        coordinators = [self._newest.get(directory, -1) for directory in known.directories.values()]
+        self._decided_until = min(coordinators, default=NEVER) if self._several else NEVER
+        self._longest: dict[str, int] = {}
+        for index, one in listed.items():
+            other = self._longest.get(one.log.name)
+            if other is None or end_of(one, facts[index]) > end_of(listed[other], facts[other]):
+                self._longest[one.log.name] = index
+
+    def until_ms(self, index: int) -> int:
+        """Up to when the partition would have what was written to it."""
+        if not self._several:
+            return NEVER
+        newest = self._newest[self._listed[index].directory]
+        return self._latest[index] if self._is_behind(index) else newest
+
+    def counts(self, index: int) -> bool:
+        """Whether the partition counts in what is told of all together: of several replicas the longest does."""
+        return self._longest[self._listed[index].log.name] == index
+
+    def of(self, index: int) -> Reached:
+        still_open = None
+        if self._is_behind(index):
+            parts = self._facts[self._longest[self._listed[index].log.name]]
+            rows = parts[-1].open_rows if parts else ()
+            still_open = frozenset((int(row[states.PRODUCER_ID]), int(row[states.FIRST_OFFSET])) for row in rows)
+        return Reached(self.until_ms(index), self._decided_until, still_open)
+
+    def _is_behind(self, index: int) -> bool:
+        """Whether another replica of the partition is longer."""
+        longest = self._longest[self._listed[index].log.name]
+        return end_of(self._listed[index], self._facts[index]) < end_of(self._listed[longest], self._facts[longest])

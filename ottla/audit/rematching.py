@@ -1,0 +1,57 @@
+"""Markers that seem to belong to other decisions, as clocks differ: tasks read them again where in doubt. shell"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ottla.audit.checks import clocks, torn
+from ottla.audit.checks.history import History
+from ottla.audit.disputes import walk_again
+from ottla.audit.runner import run
+from ottla.audit.tasks import RangeFacts, Result, Work, told
+from ottla.scan.kernels import Longs
+
+if TYPE_CHECKING:
+    from ottla.audit.runner import Runner
+
+
+def match_again(
+    runner: "Runner", works: Sequence[Work], facts: Mapping[int, Sequence[RangeFacts]], known: History
+) -> dict[int, list[RangeFacts]]:
+    """`facts` with the markers matched anew where clocks may explain what does not fit. Raises AuditFailed."""
+    found = {index: list(parts) for index, parts in facts.items()}
+    decisions, doubts = {}, {}
+    for work in works:
+        index = work.part.partition
+        if index not in decisions:
+            decisions[index] = known.for_place((work.part.topic, work.part.number))
+            keys = clocks.in_doubt(decisions[index], [part.matched for part in facts[index]])
+            if len(keys):
+                doubts[index] = keys
+    todo = [work._replace(numbers=doubts[work.part.partition]) for work in works if work.part.partition in doubts]
+    rows: dict[int, list[Longs]] = {}
+    for result in run(runner, look_up, todo, "comparing clocks") if todo else []:
+        assert isinstance(result.value, np.ndarray)
+        rows.setdefault(result.partition, []).append(result.value)
+    for index, parts in rows.items():
+        markers = np.concatenate(parts)
+        if len(markers) <= clocks.MOST_MATCHED_AGAIN:
+            ranges = [part.matched for part in found[index]]
+            matched = clocks.matched_again(decisions[index], ranges, markers)
+            found[index] = [part._replace(matched=one) for part, one in zip(found[index], matched, strict=True)]
+    return found
+
+
+def look_up(work: Work) -> Result:
+    """All markers in the range of the producers and epochs that `work.numbers` name, as rows of the marker columns."""
+    return told(work, lambda: _look_up(work, work.numbers))
+
+
+def _look_up(work: Work, chosen: "Longs | None") -> Longs:
+    assert chosen is not None
+    found = [np.empty((0, torn.MARKER_COLUMNS), dtype=np.int64)]
+    for step in walk_again(work):
+        markers = torn.markers(step.ended)
+        found.append(markers[np.isin(torn.keys(markers[:, torn.PRODUCER_ID], markers[:, torn.EPOCH]), chosen)])
+    return np.concatenate(found)

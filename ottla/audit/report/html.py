@@ -1,0 +1,257 @@
+"""An audit as one HTML file that needs nothing else: verdict, findings, timelines of transactions, charts. pure"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from html import escape
+
+from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
+from ottla.audit.checks.finding import CHECKS, Finding
+from ottla.audit.checks.words import count, duration
+from ottla.audit.report import charts, timeline
+from ottla.audit.report.page import anchor, element, page, table
+from ottla.audit.report.text import size_words, verdict
+from ottla.protocol.batch import COMMIT
+from ottla.scan import events
+from ottla.scan.storage import shown
+
+# Of findings, timelines and producers as many are shown; `--format json` and the tables have all.
+MOST_FINDINGS = 200
+# As many of one check stand open, the others are one click away.
+MOST_OPEN = 5
+MOST_TIMELINES = 40
+MOST_PRODUCERS = 12
+
+_HEADS = [
+    ("topic", True),
+    ("partition", False),
+    ("log start", False),
+    ("log end", False),
+    ("last stable", False),
+    ("committed", False),
+    ("aborted", False),
+    ("open", False),
+    ("", True),
+    ("plain records", False),
+    ("size", False),
+]
+
+
+def render(audit: Audit) -> str:
+    """The whole document."""
+    report = _Report(audit)
+    return page(audit.title, report.parts())
+
+
+class _Report:
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        worth = [one for one in audit.findings if one.is_at_least("warning")]
+        self._findings = worth[:MOST_FINDINGS]
+        self._left_out = len(worth) - len(self._findings)
+        self._notes = [one for one in audit.findings if not one.is_at_least("warning")]
+        self._timelines = self._with_timelines()
+        self._anchors = {one.name for one, _ in self._timelines}
+
+    def parts(self) -> Iterator[str]:
+        yield self._head()
+        yield self._told_findings()
+        yield self._drawn_timelines()
+        yield self._drawn_charts()
+        yield self._table()
+        yield self._told_notes()
+
+    def _head(self) -> str:
+        audit = self._audit
+        text, worst = verdict(audit)
+        moment = datetime.fromtimestamp(audit.now_ms / 1000, UTC)
+        size = sum(one.log.size_bytes for one in audit.partitions)
+        of_users = [one for one in audit.partitions if not one.log.is_internal]
+        facts = [
+            count(len(audit.partitions), "partition"),
+            size_words(size),
+            count(sum(one.batches for one in audit.partitions), "batch", "batches"),
+            count(sum(one.committed.transactions for one in of_users), "commit") + " in user topics",
+            count(sum(one.aborted.transactions for one in of_users), "abort") + " there",
+            count(len(audit.open_transactions), "open transaction"),
+        ]
+        chips = "".join(element("li", escape(fact)) for fact in facts)
+        when = f"{moment:%Y-%m-%d %H:%M:%S} UTC; checks: {', '.join(audit.checks)}"
+        if audit.as_of:
+            when += f"; as of {audit.as_of}: what a read_committed consumer would have seen then"
+        return (
+            element("h1", escape(audit.title))
+            + element("p", escape(text), class_=f"verdict {worst}")
+            + element("p", escape(when), class_="soft")
+            + element("ul", chips, class_="chips")
+        )
+
+    def _told_findings(self) -> str:
+        if not self._findings:
+            return ""
+        many = Counter(one.check for one in self._findings)
+        chips = "".join(
+            element("li", f'<a href="#{check}">{check} <b>{many[check]}</b></a>') for check in CHECKS if many[check]
+        )
+        parts = [element("h2", "Findings")]
+        if len(many) > 1:
+            parts.append(element("ul", chips, class_="chips"))
+        told = [(one.check, self._finding(at, one)) for at, one in enumerate(self._findings)]
+        for check in CHECKS:
+            mine = [text for name, text in told if name == check]
+            if not mine:
+                continue
+            number = element("span", f"{many[check]:,}", class_="many")
+            # A single one is not worth a click.
+            open_ones = MOST_OPEN if len(mine) > MOST_OPEN + 1 else len(mine)
+            parts += [element("h3", f"{check} {number}", id=check), *mine[:open_ones]]
+            if mine[open_ones:]:
+                more = element("summary", f"{len(mine) - open_ones:,} more of {check}")
+                parts.append(element("details", more + "\n".join(mine[open_ones:])))
+        if self._left_out:
+            parts.append(element("p", f"{count(self._left_out, 'more finding')}: --format json has all", class_="soft"))
+        return "\n".join(parts)
+
+    def _finding(self, at: int, one: Finding) -> str:
+        place = escape(one.place or one.transactional_id or "all partitions")
+        name = f"{one.topic}-{one.partition}"
+        if name in self._anchors:
+            place = f'<a href="#{anchor(name)}">{place}</a>'
+        lines = [
+            element("p", f'<span class="label">{one.severity}</span> <span class="place">{place}</span>'),
+            element("p", escape(one.message)),
+            element("p", f"→ {_with_command(one.action)}", class_="action"),
+        ]
+        if one.file is not None:
+            position = "" if one.position is None else f", position {one.position:,}"
+            lines.append(element("p", f"{element('code', escape(shown(one.file)))}{position}", class_="soft"))
+        return element("div", "".join(lines), class_=f"finding {one.severity}", id=f"f{at}")
+
+    def _with_timelines(self) -> list[tuple[PartitionAudit, list[timeline.Span]]]:
+        """Partitions that have transactions to draw: those with findings first, internal topics only with findings."""
+        audit = self._audit
+        named = names_with_findings(audit.findings)
+        drawn = [
+            (one, timeline.spans_of(one, self._name, audit.now_ms))
+            for one in audit.partitions
+            if not one.log.is_internal or one.name in named or one.open_transactions
+        ]
+        drawn = [(one, spans) for one, spans in drawn if spans]
+        drawn.sort(key=lambda each: (each[0].name not in named, each[0].last_stable_offset == each[0].log_end))
+        return drawn[:MOST_TIMELINES]
+
+    def _drawn_timelines(self) -> str:
+        if not self._timelines:
+            return ""
+        legend = "".join(
+            f'<span><i style="background:var(--{fate})"></i>{fate}</span>' for fate in ("committed", "aborted", "open")
+        )
+        legend += '<span><i class="waits"></i>readers wait</span><span><b>▾</b>finding</span>'
+        switch = (
+            '<div class="switch"><label><input type="radio" name="axis" id="offset" checked> over offsets</label>'
+            '<label><input type="radio" name="axis" id="time"> over time</label></div>'
+        )
+        about = (
+            "A bar is a transaction in one partition, from first record to marker. Readers of committed records "
+            "wait at the dashed line; a triangle leads to its finding."
+        )
+        parts = [element("h2", "Timelines"), element("p", about, class_="soft"), switch]
+        parts.append(element("div", legend, class_="legend"))
+        parts += [self._timeline(one, spans) for one, spans in self._timelines]
+        return "\n".join(parts)
+
+    def _timeline(self, one: PartitionAudit, spans: list[timeline.Span]) -> str:
+        marks = [
+            (found.offset, f"f{at}", found.message)
+            for at, found in enumerate(self._findings)
+            if found.offset is not None and (found.topic, found.partition) == (one.log.topic, one.log.partition)
+        ]
+        ended = one.committed.transactions + one.aborted.transactions
+        shown = sum(span.fate != "open" for span in spans)
+        facts = f"{count(one.committed.transactions, 'commit')}, {count(one.aborted.transactions, 'abort')}"
+        if shown < ended:
+            facts += f"; the newest {shown:,} are drawn"
+        for held in one.open_transactions:
+            who = held.transactional_id or f"producer {held.producer_id}"
+            facts += f"; {who} open since offset {held.first_offset:,} ({duration(held.age_ms)}, {held.verdict})"
+        by_time = timeline.over_time(one, spans, self._audit.now_ms)
+        head = element("h3", escape(one.name), id=anchor(one.name)) + element("p", escape(facts), class_="soft")
+        drawn = (
+            element("div", head, class_="line")
+            + element("div", timeline.over_offsets(one, spans, marks), class_="by-offset")
+            + element("div", by_time or "<p class='soft'>Start times are not known.</p>", class_="by-time")
+        )
+        return element("div", drawn, class_="drawn")
+
+    def _name(self, producer_id: int) -> str:
+        return self._audit.names.get(producer_id, f"producer {producer_id}")
+
+    def _drawn_charts(self) -> str:
+        audit = self._audit
+        drawn = [
+            ("How long transactions take", "first record to marker", charts.durations(audit.shape)),
+            ("How large they are", "records of one partition", charts.sizes(audit.shape)),
+            ("Who aborts", "of the transactions drawn above", charts.aborts(self._by_producer())),
+        ]
+        if audit.model is not None:
+            model = audit.model
+            told = (
+                f"N·S / (N·T_write + O_tx), fitted: S = {model.record_bytes:,.0f} bytes, "
+                f"T_write = {model.write_ms:.3g} ms, O_tx = {model.overhead_ms:.3g} ms"
+            )
+            drawn.append(("What larger transactions would bring", told, charts.throughput(model)))
+        boxes = [
+            f"<div>{element('h3', title)}{element('p', about, class_='soft')}{chart}</div>"
+            for title, about, chart in drawn
+            if chart
+        ]
+        return element("h2", "Transactions") + element("div", "".join(boxes), class_="charts") if boxes else ""
+
+    def _by_producer(self) -> list[tuple[str, int, int]]:
+        ended: dict[str, list[int]] = {}
+        for one, _ in self._timelines:
+            for row in one.recent[one.recent[:, events.ENDED_FIRST_OFFSET] >= 0].tolist():
+                counts = ended.setdefault(self._name(row[events.ENDED_PRODUCER_ID]), [0, 0])
+                counts[0 if row[events.ENDED_FATE] == COMMIT else 1] += 1
+        rows = [(name, committed, aborted) for name, (committed, aborted) in ended.items() if aborted]
+        return sorted(rows, key=lambda row: (-row[2], row[0]))[:MOST_PRODUCERS]
+
+    def _table(self) -> str:
+        rows = [self._row(one) for one in sorted(self._audit.partitions, key=lambda one: one.log.is_internal)]
+        return element("h2", "Partitions") + table(_HEADS, rows)
+
+    def _row(self, one: PartitionAudit) -> Sequence[str]:
+        fates = one.committed.transactions, one.aborted.transactions, one.opened.transactions
+        topic = escape(one.log.topic)
+        if one.name in self._anchors:
+            topic = f'<a href="#{anchor(one.name)}">{topic}</a>'
+        held = "held" if one.last_stable_offset < one.log_end else ""
+        return [
+            element("td", topic, class_="left name"),
+            element("td", str(one.log.partition)),
+            element("td", f"{one.log_start:,}"),
+            element("td", f"{one.log_end:,}"),
+            element("td", f"{one.last_stable_offset:,}", class_=held),
+            *(element("td", f"{many:,}", class_="" if many else "zero") for many in fates),
+            element("td", charts.share(*fates), class_="left"),
+            element("td", f"{one.plain_records:,}", class_="" if one.plain_records else "zero"),
+            element("td", size_words(one.log.size_bytes)),
+        ]
+
+    def _told_notes(self) -> str:
+        if not self._notes:
+            return ""
+        shown = self._notes[:MOST_FINDINGS]
+        lines = "".join(
+            element("p", f'<span class="label">{one.check}</span> {escape(one.place)} {escape(one.message)}')
+            for one in shown
+        )
+        more = f"<p>{len(self._notes) - len(shown):,} more</p>" if len(shown) < len(self._notes) else ""
+        head = element("summary", f"{count(len(self._notes), 'note')} beside the findings")
+        return element("details", head + lines + more)
+
+
+def _with_command(action: str) -> str:
+    """An action as markup; what is to be typed stands out."""
+    said, tool, rest = action.partition("kafka-transactions.sh ")
+    return escape(said) + element("code", escape(tool + rest)) if tool and "(" not in said else escape(action)

@@ -1,0 +1,123 @@
+"""What to audit, and the partitions that lie there. shell"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.audit.checks import history
+from ottla.audit.checks.copies import Pair
+from ottla.audit.checks.finding import CHECKS
+from ottla.audit.checks.stale import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS
+from ottla.audit.outputs import Tables
+from ottla.audit.topics import read_topics
+from ottla.protocol.indexes import TIME_ENTRY
+from ottla.scan import storage
+from ottla.scan.listing import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    PartitionLog,
+    find_checkpoint,
+    list_partitions,
+    read_checkpoint,
+    storage_path,
+)
+
+
+class Request(NamedTuple):
+    """What to audit.
+
+    `topics`: globs (none: all). `until_ms` or `until_offsets` ((topic, partition) -> offset) is `--as-of`, `as_of` its
+    text. `since_ms`: segments that hold nothing later are left out where a snapshot allows it. `output`: where the
+    tables go, of which tasks write the transactions. `copies`: topics of which one holds each record of the other.
+    """
+
+    directories: tuple[str, ...]
+    topics: tuple[str, ...]
+    now_ms: int
+    checks: tuple[str, ...] = CHECKS
+    as_of: str = ""
+    until_ms: int | None = None
+    until_offsets: Mapping[history.Place, int] = {}
+    since_ms: int | None = None
+    id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS
+    producer_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
+    output: Tables | None = None
+    copies: tuple[Pair, ...] = ()
+
+
+class Listed(NamedTuple):
+    """A partition of a directory. `cleaned_below`: its first dirty offset, None if nothing tells.
+
+    `created_ms`: since when it is there under this name, -1 if the cluster's metadata are not at hand.
+    """
+
+    directory: str
+    log: PartitionLog
+    cleaned_below: int | None
+    high_watermark: int
+    created_ms: int = -1
+
+
+def list_everything(request: Request) -> list[Listed]:
+    """The partitions of all directories, as far back as `--since` asks. Raises UnreadableDirectory."""
+    listed = [one for directory in request.directories for one in list_all(directory)]
+    if request.since_ms is None:
+        return listed
+    since_ms = request.since_ms
+    return [one._replace(log=later_than(one.log, since_ms)) for one in listed]
+
+
+def list_all(directory: str) -> list[Listed]:
+    """All partitions of a directory with what its checkpoints say of them, which are read before the sizes."""
+    root = storage_path(directory)
+    cleaned = find_checkpoint(storage.join(root, CLEANER_CHECKPOINT))
+    topics = read_topics(root)
+    watermarks = read_checkpoint(storage.join(root, HIGH_WATERMARK_CHECKPOINT))
+    return [
+        Listed(
+            directory,
+            log,
+            topics.cleaned_below(cleaned, log.topic, log.partition),
+            watermarks.get((log.topic, log.partition), 0),
+            topics.created_ms.get((log.topic, log.partition), -1),
+        )
+        for log in list_partitions(directory)
+    ]
+
+
+def compacted_meanwhile(listed: Mapping[int, Listed]) -> dict[int, Listed]:
+    """`listed` with the first dirty offsets of now: a broker may have compacted segments before they were read."""
+    directories = {one.directory for one in listed.values()}
+    now = {each: find_checkpoint(storage.join(storage_path(each), CLEANER_CHECKPOINT)) or {} for each in directories}
+    found = {}
+    for index, one in listed.items():
+        cleaned_below = one.cleaned_below
+        if cleaned_below is not None:
+            cleaned_below = max(cleaned_below, now[one.directory].get((one.log.topic, one.log.partition), 0))
+        found[index] = one._replace(cleaned_below=cleaned_below)
+    return found
+
+
+def later_than(log: PartitionLog, since_ms: int) -> PartitionLog:
+    """The log without the segments at its start that hold nothing later, if a snapshot tells the producers' states."""
+    names = {storage.stem_of(path) for path in log.snapshots}
+    first = 0
+    for index, segment in enumerate(log.segments[:-1]):
+        latest_ms = _latest_ms(storage.beside(segment.path, ".timeindex"))
+        if latest_ms is None or latest_ms >= since_ms:
+            break
+        if f"{log.segments[index + 1].base_offset:020d}" in names:
+            first = index + 1
+    kept = log.segments[first:]
+    return log._replace(segments=kept, log_start=max(log.log_start, kept[0].base_offset)) if first else log
+
+
+def _latest_ms(path: str) -> int | None:
+    """The last entry, which a roll writes for the largest timestamp of the segment; None if there is none."""
+    try:
+        content = storage.read(path)
+    except OSError:
+        return None
+    if len(content) < TIME_ENTRY.size or len(content) % TIME_ENTRY.size:
+        return None
+    latest: int = TIME_ENTRY.unpack_from(content, len(content) - TIME_ENTRY.size)[0]
+    return latest if latest > 0 else None

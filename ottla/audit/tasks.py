@@ -1,0 +1,319 @@
+"""What the tasks of an audit do: each reads the ranges it is given and returns what is small. shell
+
+Light to import: an executor that lacks a library must be able to say so.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.protocol.errors import ProtocolError
+from ottla.scan.damage_log import REPORT, Damage, DamageLog
+from ottla.scan.needs import WorkerLacks, check_worker
+
+if TYPE_CHECKING:
+    from ottla.audit.checks.across import Ends, Marker
+    from ottla.audit.checks.finding import Finding
+    from ottla.audit.checks.history import RangeHistory
+    from ottla.audit.checks.shape import Packed
+    from ottla.audit.checks.stale import Idle
+    from ottla.audit.checks.torn import Matched
+    from ottla.audit.outputs import Tables
+    from ottla.scan.kernels import Longs
+    from ottla.scan.listing import PartitionLog
+    from ottla.scan.plan import Range
+    from ottla.scan.states import States
+    from ottla.scan.walk import Step
+
+# Of each range, as many anomalies and gaps are kept; the rest is counted.
+MOST_ANOMALIES = 1_000
+MOST_GAPS = 1_000
+
+_OFFSET_KEY_VALUE = [("offset", True), ("key", True), ("value", True)]
+
+
+class Settings(NamedTuple):
+    """What all tasks of an audit go by.
+
+    `output`: where the transactions go, or None. `recent`: how many of the newest transactions of each range are kept,
+    for the timelines of a report.
+    """
+
+    checks: tuple[str, ...]
+    now_ms: int
+    until_ms: int | None
+    producer_expiration_ms: int
+    output: "Tables | None"
+    recent: int = 0
+
+
+class Work(NamedTuple):
+    """One range to read.
+
+    `log`: with the first range of a partition only, which a snapshot may have to tell how to enter; `entering` with the
+    others. `limit`: batches that begin there or behind are left out. `decisions`: the coordinator's for this partition.
+    `names`: transactional ids by producer id, for the table of transactions. `numbers`: of markers to look up.
+    """
+
+    part: "Range"
+    settings: Settings
+    log: "PartitionLog | None"
+    cleaned_below: int
+    limit: int | None = None
+    is_last: bool = True
+    entering: "States | None" = None
+    decisions: "Longs | None" = None
+    names: "Mapping[int, str] | None" = None
+    numbers: "Longs | None" = None
+
+
+class RangeFacts(NamedTuple):
+    """What one range tells an audit. Rows have the columns of `scan.events`.
+
+    `first_batch_ms`: of the first batch with a time to go by, -1 without one (`torn.first_ms`). `latest_ms`: the
+    latest time that a broker wrote itself, -1: none. `ends`: the markers without a decision, by which partitions are
+    compared.
+    """
+
+    totals: "Longs"
+    open_rows: "Longs"
+    next_offset: int
+    first_batch_ms: int
+    latest_ms: int
+    matched: "Matched"
+    ends: "Ends"
+    anomalies: "Longs"
+    anomalies_left_out: Counter[int]
+    gaps: "Longs"
+    gaps_left_out: int
+    shape: "Packed"
+    idle: "Idle"
+    recent: "Longs"
+    damage: tuple[Damage, ...]
+    torn_tails: tuple[Damage, ...]
+    findings: "tuple[Finding, ...]"
+
+
+class Result(NamedTuple):
+    """What came of one piece of work: a value that depends on the function, or the reason why there is none.
+
+    `has_vanished`: a file that was listed is gone, as when a running broker deletes or compacts.
+    """
+
+    partition: int
+    ordinal: int
+    value: "RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None"
+    error: str = ""
+    has_vanished: bool = False
+
+
+def scan(work: Work) -> Result:
+    """RangeFacts of the range."""
+    return told(work, lambda: _scan(work))
+
+
+def read_history(work: Work) -> Result:
+    """RangeHistory of a range of `__transaction_state`."""
+    return told(work, lambda: _read_history(work))
+
+
+def leaving(work: Work) -> Result:
+    """States that leave the range if nothing is known of what came before it."""
+    return told(work, lambda: _leaving(work))
+
+
+def cut(work: Work) -> Result:
+    """The first offset whose batch is later than `settings.until_ms`; None if there is none in the range."""
+    return told(work, lambda: _cut(work))
+
+
+def told(
+    work: Work, read: "Callable[[], RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None]"
+) -> Result:
+    """What cannot be read is told, not raised: no traceback, no retries."""
+    part = work.part
+    try:
+        check_worker()
+        return Result(part.partition, part.ordinal, read())
+    except (OSError, ProtocolError, WorkerLacks) as error:
+        return failed(work, error)
+
+
+def failed(work: Work, error: Exception) -> Result:
+    """The result of work that ended in an error that can be told."""
+    part = work.part
+    gone = isinstance(error, FileNotFoundError)
+    return Result(part.partition, part.ordinal, None, f"{part.topic}-{part.number}: {error}", gone)
+
+
+def _scan(work: Work) -> RangeFacts:
+    from ottla.audit.checks.index import IndexCheck
+    from ottla.audit.output_tables import transactions_of
+    from ottla.scan.partitions import entering
+    from ottla.scan.walk import Walk
+
+    log = DamageLog(REPORT)
+    start = work.entering
+    if start is None:
+        assert work.log is not None
+        start = entering(work.log)
+    walked = Walk(
+        work.part,
+        start,
+        log,
+        check_crc=True,
+        limit=work.limit,
+        expiration_ms=work.settings.producer_expiration_ms,
+    )
+    collector = _Collector(work)
+    beside = None
+    if "index" in work.settings.checks and work.limit is None:
+        beside = IndexCheck(work.part, start, work.settings.producer_expiration_ms)
+    with transactions_of(work) as table:
+        for step in walked:
+            collector.take(step)
+            if beside is not None:
+                beside.add(step, walked)
+            if table is not None:
+                table.add(step)
+        if table is not None:
+            table.add_open(walked.leaving)
+    return collector.result(walked.totals, walked.leaving, log, () if beside is None else tuple(beside.findings))
+
+
+def _read_history(work: Work) -> "RangeHistory":
+    import numpy as np
+
+    from ottla.audit.checks.history import HistoryDecoder
+    from ottla.scan import schemas
+    from ottla.scan.records import RecordScan, Visibility
+
+    part = work.part
+    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), DamageLog(REPORT))
+    limit = 2**63 - 1 if work.limit is None else work.limit
+    everything = Visibility(False, part.log_start, limit, np.empty((0, 3), dtype=np.int64))
+    decoder = HistoryDecoder(part.number, work.cleaned_below, work.settings.until_ms)
+    for batch in scan.read(part, everything):
+        columns = (batch.column(name).to_pylist() for name, _ in _OFFSET_KEY_VALUE)
+        for offset, key, value in zip(*columns, strict=True):
+            decoder.add(offset, key, value)
+    return decoder.result()
+
+
+def _leaving(work: Work) -> "States":
+    from ottla.scan import states
+    from ottla.scan.walk import Walk
+
+    log = DamageLog(REPORT)
+    expiration_ms = work.settings.producer_expiration_ms
+    walked = Walk(work.part, states.empty(), log, check_crc=False, limit=work.limit, expiration_ms=expiration_ms)
+    return walked.finish().leaving
+
+
+def _cut(work: Work) -> int | None:
+    import numpy as np
+
+    from ottla.scan import headers
+    from ottla.scan.chunks import SegmentReader
+
+    reader = SegmentReader(DamageLog(REPORT), check_crc=False)
+    assert work.settings.until_ms is not None
+    next_offset = 0
+    for piece in work.part.pieces:
+        for chunk in reader.chunks(piece, next_offset):
+            later = np.flatnonzero(chunk.rows[:, headers.MAX_TIMESTAMP] > work.settings.until_ms)
+            if len(later):
+                return int(chunk.rows[later[0], headers.BASE_OFFSET])
+            next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
+    return None
+
+
+class _Collector:
+    """Takes the steps of a walk and keeps what is small of each."""
+
+    def __init__(self, work: Work) -> None:
+        import numpy as np
+
+        from ottla.audit.checks import history, shape, torn
+
+        self._work = work
+        self._is_internal = work.part.topic.startswith("__")
+        none = np.empty((0, history.DECISION_COLUMNS), dtype=np.int64)
+        self._matcher = torn.MarkerMatcher(none if work.decisions is None else work.decisions, work.cleaned_below)
+        self._shape = shape.empty()
+        self._anomalies: list[Longs] = []
+        self._anomalies_left_out: Counter[int] = Counter()
+        self._gaps: list[Longs] = []
+        self._gaps_left_out = 0
+        self._recent: list[Longs] = []
+        self._first_batch_ms = self._latest_ms = -1
+        self._ends: list[Longs] = []
+
+    def take(self, step: "Step") -> None:
+        from ottla.audit.checks import across, shape, torn
+        from ottla.scan import headers
+
+        if self._first_batch_ms < 0 and len(step.rows):
+            self._first_batch_ms = torn.first_ms(step.rows, step.ended, is_internal=self._is_internal)
+        if len(step.rows) and self._is_internal:
+            self._latest_ms = max(self._latest_ms, int(step.rows[:, headers.MAX_TIMESTAMP].max()))
+        if len(step.ended):
+            markers = torn.markers(step.ended)
+            self._matcher.add(markers)
+            self._ends.append(across.numbers(step.ended[markers[:, torn.DECISION] < 0]))
+            self._latest_ms = max(self._latest_ms, int(markers[:, torn.END_MS].max()))
+            most = self._work.settings.recent
+            self._recent.append(step.ended[max(0, len(step.ended) - most) :].copy())
+            if sum(map(len, self._recent[1:])) >= most:
+                self._recent = self._recent[1:]
+        self._shape = self._shape.plus(shape.of_step(step.rows, step.ended))
+        self._keep_anomalies(step.anomalies)
+        room = max(0, MOST_GAPS - sum(map(len, self._gaps)))
+        if len(step.gaps):
+            self._gaps.append(step.gaps[:room].copy())
+            self._gaps_left_out += max(0, len(step.gaps) - room)
+
+    def _keep_anomalies(self, rows: "Longs") -> None:
+        from ottla.scan.events import ANOMALY_KIND
+
+        if not len(rows):
+            return
+        room = max(0, MOST_ANOMALIES - sum(map(len, self._anomalies)))
+        self._anomalies.append(rows[:room].copy())
+        self._anomalies_left_out.update(rows[room:, ANOMALY_KIND].tolist())
+
+    def result(self, totals: "Longs", left: "States", log: DamageLog, findings: "tuple[Finding, ...]") -> RangeFacts:
+        from ottla.audit.checks import across, shape
+        from ottla.audit.checks.stale import Idle, idle_producers
+        from ottla.scan import events
+
+        settings = self._work.settings
+        recent = _joined(self._recent, events.ENDED_COLUMNS)
+        idle = Idle()
+        if self._work.is_last:
+            idle = idle_producers(left.rows, settings.now_ms, settings.producer_expiration_ms)
+        return RangeFacts(
+            totals,
+            left.open_rows,
+            left.next_offset,
+            self._first_batch_ms,
+            self._latest_ms,
+            self._matcher.result(),
+            across.pack(self._ends),
+            _joined(self._anomalies, events.ANOMALY_COLUMNS),
+            self._anomalies_left_out,
+            _joined(self._gaps, events.GAP_COLUMNS),
+            self._gaps_left_out,
+            shape.packed(self._shape),
+            idle,
+            recent[max(0, len(recent) - settings.recent) :],
+            tuple(log.found),
+            tuple(log.torn),
+            findings,
+        )
+
+
+def _joined(parts: "list[Longs]", columns: int) -> "Longs":
+    import numpy as np
+
+    return np.concatenate(parts) if parts else np.empty((0, columns), dtype=np.int64)

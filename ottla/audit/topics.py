@@ -1,0 +1,129 @@
+"""What the cluster's metadata log says of topics, if a directory has one: replicas, age, what is compacted. shell
+
+`__cluster_metadata-0` is on controllers; a broker that is none has no copy, and then nothing is known.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.protocol.batch_header import iter_batches
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.metadata_records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    TopicRecord,
+    decode_metadata_record,
+)
+from ottla.protocol.records import iter_records
+from ottla.scan import storage
+from ottla.scan.index_files import batch_positions
+
+METADATA = "__cluster_metadata"
+_TOPIC_RESOURCE = 2
+# Compacted whatever their configuration says.
+_ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+
+class Topics(NamedTuple):
+    """`alone`: partitions that never had a second replica. `compacted`: topics that are or were compacted.
+
+    `created_ms`: when a partition came to be, or its topic came back after a deletion, where segments still tell.
+    """
+
+    alone: frozenset[tuple[str, int]]
+    compacted: frozenset[str]
+    created_ms: Mapping[tuple[str, int], int] = {}
+
+    def cleaned_below(self, cleaned: Mapping[tuple[str, int], int] | None, topic: str, partition: int) -> int | None:
+        """The first dirty offset of a partition; None if missing offsets may have been compacted anywhere.
+
+        `cleaned`: the directory's checkpoint, None without one. A replica gets a log as compacted as its leader's, so
+        its own checkpoint tells nothing.
+        """
+        if cleaned is None:
+            return None
+        known = topic in self.compacted or topic in _ALWAYS_COMPACTED or any(name == topic for name, _ in cleaned)
+        if known and (topic, partition) not in self.alone:
+            return None
+        return cleaned.get((topic, partition), 0)
+
+
+def read_topics(directory: str) -> Topics:
+    """What is known; nothing of what cannot be read."""
+    names: dict[bytes, str] = {}
+    replicas: dict[tuple[bytes, int], int] = {}
+    compacted: set[str] = set()
+    created: dict[tuple[str, int], int] = {}
+    for path, position in _files(storage.join(directory, f"{METADATA}-0")):
+        try:
+            content = storage.read(path)
+            for at, header in iter_batches(content, position):
+                if header.is_control:
+                    continue
+                for record in iter_records(content, header, at):
+                    new = _take(record.value, names, replicas, compacted)
+                    # A batch of a snapshot has the time of the snapshot.
+                    if new is not None and new[0] in names and path.endswith(".log"):
+                        created[names[new[0]], new[1]] = header.max_timestamp
+        except (OSError, ProtocolError):
+            continue
+    alone = {(names[topic], number) for (topic, number), most in replicas.items() if most == 1 and topic in names}
+    return Topics(frozenset(alone), frozenset(compacted), created)
+
+
+def _files(folder: str) -> list[tuple[str, int]]:
+    """The newest snapshot, then the segments, each with the position from which on it tells more.
+
+    A controller writes two records a second when nothing happens, and keeps them for a week.
+    """
+    try:
+        names = [entry.name for entry in storage.entries(folder)]
+    except OSError:
+        return []
+    snapshots = [name for name in names if name.endswith(".checkpoint")][-1:]
+    known_to = int(snapshots[0][:20]) if snapshots else 0
+    segments = [name for name in names if name.endswith(".log")]
+    bases = [int(storage.stem_of(name)) for name in segments]
+    files = [(storage.join(folder, name), 0) for name in snapshots]
+    for index, name in enumerate(segments):
+        if name == segments[-1] or bases[index + 1] > known_to:
+            path = storage.join(folder, name)
+            files.append((path, _position(path, bases[index], known_to)))
+    return files
+
+
+def _position(path: str, base_offset: int, offset: int) -> int:
+    """Where the batch starts that the last index entry below `offset` names; 0 if the index does not tell."""
+    try:
+        entries = batch_positions(path, base_offset, storage.status(path).size_bytes)
+    except OSError:
+        return 0
+    below = entries[entries[:, 0] < offset]
+    return int(below[-1, 1]) if len(below) else 0
+
+
+def _take(
+    value: bytes | memoryview | None,
+    names: dict[bytes, str],
+    replicas: dict[tuple[bytes, int], int],
+    compacted: set[str],
+) -> tuple[bytes, int] | None:
+    """Add what a record tells; the partition that it creates, None if it creates none."""
+    record = None if value is None else decode_metadata_record(value)
+    if isinstance(record, TopicRecord):
+        names[record.topic_id] = record.name
+    elif isinstance(record, PartitionRecord):
+        key = record.topic_id, record.partition_id
+        replicas[key] = max(replicas.get(key, 0), len({*record.replicas, *record.adding_replicas}))
+        return key
+    elif isinstance(record, PartitionChangeRecord) and (record.replicas or record.adding_replicas):
+        # Moved at least once: what it has now came from another replica.
+        replicas[record.topic_id, record.partition_id] = 2
+    elif (
+        isinstance(record, ConfigRecord)
+        and (record.resource_type, record.name) == (_TOPIC_RESOURCE, "cleanup.policy")
+        and "compact" in (record.value or "")
+    ):
+        compacted.add(record.resource_name)
+    return None

@@ -1,0 +1,262 @@
+"""Segment files in chunks of whole batches, read into a buffer that is used again. shell
+
+mmap loses to page faults here, and dies (SIGBUS) when a broker truncates the file. What does not parse is torn (the
+end of the active segment, nothing sound behind it) or damage (anything else); reading goes on at the next sound batch.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from ottla.protocol.batch_header import ATTRIBUTES_OFFSET, HEADER_SIZE, read_header
+from ottla.scan import headers, storage
+from ottla.scan.damage_log import Damage, DamageLog
+from ottla.scan.kernels import Bytes, Longs
+
+# With what is decoded from it, a chunk should stay in the cache.
+CHUNK_BYTES = 2 * 1024 * 1024
+ROWS_PER_CHUNK = 16_384
+# So many remote pieces are opened before their turn, and no more once there is so much to read in them.
+PIECES_AHEAD = 8
+BYTES_AHEAD = 16 * 1024 * 1024
+
+
+class Piece(NamedTuple):
+    """The batches of one segment file that start in [start, end); `file_bytes` is its size when it was listed.
+
+    Offsets below `recovery_point` were flushed, so what is missing there is not the tail of a crash.
+    """
+
+    path: str
+    base_offset: int
+    start: int
+    end: int
+    file_bytes: int
+    is_last: bool
+    recovery_point: int
+
+    @property
+    def offset_limit(self) -> int:
+        """A segment spans 2^31 offsets: its indexes hold them as int32 from its base."""
+        return self.base_offset + 2**31
+
+
+class Chunk(NamedTuple):
+    """Whole batches: `rows` are their headers, positions are in `buffer`, which starts at `file_position`."""
+
+    buffer: Bytes
+    rows: Longs
+    file_position: int
+
+
+class SegmentReader:
+    """Reads pieces one after the other. A chunk is valid until the next one is asked for."""
+
+    def __init__(self, log: DamageLog, *, check_crc: bool) -> None:
+        self._log = log
+        self._check_crc = check_crc
+        self._buffer: Bytes = np.empty(CHUNK_BYTES, dtype=np.uint8)
+        self._rows = headers.header_rows(ROWS_PER_CHUNK)
+        self._file: storage.File
+        self._base = 0  # file position of buffer[0]
+        self._filled = 0
+        self._expected: deque[Piece] = deque()
+        self._opened: deque[tuple[Piece, storage.File]] = deque()
+
+    def expect(self, pieces: Iterable[Piece]) -> None:
+        """What will be asked for next, in this order: remote pieces are opened and read before their turn."""
+        self._forget()
+        self._expected = deque(piece for piece in pieces if storage.is_remote(piece.path) and piece.start < piece.end)
+
+    def chunks(self, piece: Piece, next_offset: int = 0) -> Iterator[Chunk]:
+        """The batches of `piece`, whose base offsets are at least `next_offset`. Raises OSError, DamagedSegment."""
+        next_offset = max(next_offset, piece.base_offset)
+        if piece.start >= piece.end:
+            return
+        self._file = self._open(piece)
+        try:
+            self._look_ahead(piece.end - piece.start)
+            actual = self._file.size_bytes
+            if actual < piece.file_bytes:
+                piece = self._shortened(piece, actual)
+            yield from self._walk(piece, next_offset)
+        except BaseException:
+            self._forget()
+            raise
+        finally:
+            self._file.close()
+
+    def _open(self, piece: Piece) -> storage.File:
+        while self._opened:
+            expected, file = self._opened.popleft()
+            if expected == piece:
+                return file
+            file.close()
+        if piece in self._expected:
+            while self._expected.popleft() != piece:
+                pass
+        return storage.open_range(piece.path, piece.start, piece.end)
+
+    def _look_ahead(self, unread: int) -> None:
+        """Open expected pieces while little is left to read of those that are open."""
+        unread += sum(piece.end - piece.start for piece, _ in self._opened)
+        while self._expected and unread < BYTES_AHEAD and len(self._opened) < PIECES_AHEAD:
+            piece = self._expected.popleft()
+            self._opened.append((piece, storage.open_range(piece.path, piece.start, piece.end)))
+            unread += piece.end - piece.start
+
+    def _forget(self) -> None:
+        """Nothing is expected any more."""
+        self._expected.clear()
+        while self._opened:
+            self._opened.popleft()[1].close()
+
+    def _shortened(self, piece: Piece, actual: int) -> Piece:
+        """A file that lost bytes since it was listed: a recovery cut the active segment, else it is damage."""
+        lost = Damage(piece.path, actual, piece.file_bytes, "the file is shorter than when it was listed")
+        if piece.is_last:
+            self._log.add_torn(lost)
+        else:
+            self._log.add(lost)
+        return piece._replace(end=min(piece.end, actual), file_bytes=actual)
+
+    def _walk(self, piece: Piece, next_offset: int) -> Iterator[Chunk]:
+        self._base, self._filled, at = piece.start, 0, 0
+        while self._base + at < piece.end:
+            count, stopped, why, after = headers.walk_headers(
+                self._buffer,
+                at,
+                self._filled,
+                piece.file_bytes - self._base,
+                piece.end - self._base,
+                next_offset,
+                piece.offset_limit,
+                self._rows,
+            )
+            rows = self._rows[:count]
+            broken = self._first_bad_crc(rows) if self._check_crc else count
+            if broken:
+                yield Chunk(self._buffer, rows[:broken], self._base)
+                next_offset = int(rows[broken - 1, headers.LAST_OFFSET]) + 1
+            if broken < count:
+                row = rows[broken]
+                at = self._skip(
+                    piece,
+                    int(row[headers.POSITION]),
+                    next_offset,
+                    f"CRC mismatch in the batch at offset {row[headers.BASE_OFFSET]}",
+                    behind=int(row[headers.POSITION] + row[headers.SIZE]),
+                )
+                continue
+            at, next_offset = stopped, after
+            if why == headers.CUT and self._base + at < piece.end:
+                if piece.file_bytes - self._base - at < HEADER_SIZE:
+                    at = self._skip(piece, at, next_offset, "the batch header is cut short")
+                else:
+                    at = self._refill(piece, at)
+            elif why not in (headers.CUT, headers.FULL):
+                at = self._skip(piece, at, next_offset, headers.REASONS[why], may_be_torn=why != headers.MAGIC_OLD)
+
+    def _refill(self, piece: Piece, at: int) -> int:
+        """Move what is unread to the front and read on, in a larger buffer if the batch at `at` needs one."""
+        left = self._filled - at
+        needed = 0
+        if left >= HEADER_SIZE:
+            needed = read_header(self._buffer.data, at).size_bytes
+        buffer = self._buffer
+        if needed > len(buffer):
+            self._buffer = np.empty(needed, dtype=np.uint8)
+        self._buffer[:left] = buffer[at : self._filled]
+        self._base += at
+        # Not beyond the piece: what is there belongs to another reader, who may be elsewhere.
+        least = max(piece.end - self._base, needed, HEADER_SIZE)
+        want = min(len(self._buffer), piece.file_bytes - self._base, least)
+        view = self._buffer.data
+        filled = left
+        while filled < want:
+            got = self._file.read_into(view[filled:want], self._base + filled)
+            if got == 0:
+                raise OSError(f"{piece.path}: truncated below position {self._base + want} while it was read")
+            filled += got
+        self._filled = filled
+        self._look_ahead(piece.end - self._base - filled)
+        return 0
+
+    def _first_bad_crc(self, rows: Longs) -> int:
+        view = self._buffer.data
+        columns = rows[:, [headers.POSITION, headers.SIZE, headers.CRC]].tolist()
+        for index, (position, size, crc) in enumerate(columns):
+            if crc32c(view[position + ATTRIBUTES_OFFSET : position + size]) != crc:
+                return index
+        return len(columns)
+
+    def _skip(
+        self,
+        piece: Piece,
+        at: int,
+        next_offset: int,
+        reason: str,
+        *,
+        behind: int | None = None,
+        may_be_torn: bool = True,
+    ) -> int:
+        """Note what is broken at `at` and return where to read on (with the buffer emptied there).
+
+        `behind` is the end that a broken batch gives itself: if a sound batch starts there, only that one is lost.
+        """
+        broken = self._base + at
+        sound = -1
+        if behind is not None and self._is_sound(piece, self._base + behind, next_offset):
+            sound = self._base + behind
+        if sound < 0:
+            sound = self._find_sound(piece, broken + 1, next_offset)
+        if sound >= 0:
+            self._log.add(Damage(piece.path, broken, sound, reason))
+        elif (
+            may_be_torn
+            and piece.is_last
+            and piece.end == piece.file_bytes
+            and next_offset >= piece.recovery_point
+            and self._find_sound(piece, broken, 0) < 0
+        ):
+            self._log.add_torn(Damage(piece.path, broken, piece.end, reason))
+        else:
+            self._log.add(Damage(piece.path, broken, piece.end, reason))
+        self._base, self._filled = (piece.end if sound < 0 else sound), 0
+        return 0
+
+    def _find_sound(self, piece: Piece, position: int, next_offset: int) -> int:
+        """File position of the first sound batch that starts in [position, piece.end), or -1."""
+        while position < piece.end:
+            window = np.frombuffer(self._file.read(CHUNK_BYTES, position), dtype=np.uint8)
+            if len(window) < HEADER_SIZE:
+                return -1
+            found = headers.find_header(
+                window, 0, len(window), piece.file_bytes - position, next_offset, piece.offset_limit
+            )
+            if found < 0:
+                position += len(window) - HEADER_SIZE + 1
+                continue
+            if position + found >= piece.end:
+                return -1
+            if self._is_sound(piece, position + found, next_offset):
+                return int(position + found)
+            position += found + 1
+        return -1
+
+    def _is_sound(self, piece: Piece, position: int, next_offset: int) -> bool:
+        """Whether a whole batch with a right CRC is at `position`."""
+        if position + HEADER_SIZE > piece.file_bytes or position >= piece.end:
+            return False
+        head = np.frombuffer(self._file.read(HEADER_SIZE, position), dtype=np.uint8)
+        room = piece.file_bytes - position
+        if len(head) < HEADER_SIZE:
+            return False
+        if headers.check_header(head, 0, room, next_offset, piece.offset_limit) != headers.CUT:
+            return False
+        header = read_header(head.data)
+        batch = self._file.read(header.size_bytes, position)
+        return len(batch) == header.size_bytes and bool(crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]) == header.crc)

@@ -1,0 +1,111 @@
+"""The fate of every transaction of a partition, from what walks over its ranges tell. pure
+
+Last stable offset as `ProducerStateManager.firstUnstableOffset` gives it: the first offset of the earliest open
+transaction, not below the log start. One replica: the high watermark is the end of the valid log.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ottla.protocol.batch import ABORT
+from ottla.scan import events, states
+from ottla.scan.damage_log import Damage
+from ottla.scan.kernels import Longs
+from ottla.scan.states import States
+
+ABORTED_COLUMNS = 3  # producer id, first offset, marker offset
+
+
+class RangeFates(NamedTuple):
+    """What a walk over one range told: totals as `events` lays them out, aborted ranges, and the states behind it."""
+
+    totals: Longs
+    aborted: Longs
+    leaving: States
+    damage: tuple[Damage, ...]
+    torn: tuple[Damage, ...]
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction without a marker. `start_ms`: base timestamp of its first batch at hand, -1 if none is."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    records: int
+    start_ms: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """Transactions that have batches in the log, and the records in these."""
+
+    transactions: int = 0
+    records: int = 0
+
+
+@dataclass(slots=True)
+class PartitionFates:
+    """The resolved partition. `aborted_ranges`: rows (producer id, first offset, marker offset), sorted.
+
+    `is_counted`: not so if it rests on indexes, which know what is visible, but no numbers (these are 0, or those of
+    the scanned tail).
+    """
+
+    log_start: int
+    high_watermark: int
+    last_stable_offset: int
+    aborted_ranges: Longs
+    open_transactions: tuple[OpenTransaction, ...]
+    committed: Tally = field(default_factory=Tally)
+    aborted: Tally = field(default_factory=Tally)
+    opened: Tally = field(default_factory=Tally)
+    plain_records: int = 0
+    control_batches: int = 0
+    batches: int = 0
+    size_bytes: int = 0
+    damage: tuple[Damage, ...] = ()
+    torn: tuple[Damage, ...] = ()
+    is_counted: bool = True
+
+
+def aborted_of(ended: Longs) -> Longs:
+    """(producer id, first offset, marker offset) of the aborted transactions among rows of `ended`."""
+    found: Longs = ended[(ended[:, events.ENDED_FATE] == ABORT) & (ended[:, events.ENDED_FIRST_OFFSET] >= 0)]
+    return found[:, [events.ENDED_PRODUCER_ID, events.ENDED_FIRST_OFFSET, events.ENDED_MARKER_OFFSET]]
+
+
+def open_of(row: Longs) -> OpenTransaction:
+    """The open transaction of a producer's state."""
+    columns = states.PRODUCER_ID, states.OPEN_EPOCH, states.FIRST_OFFSET, states.OPEN_RECORDS, states.OPEN_START_MS
+    return OpenTransaction(*(int(row[column]) for column in columns))
+
+
+def merge_ranges(ranges: Sequence[RangeFates], leaving: States, log_start: int, log_end: int) -> PartitionFates:
+    """The partition from its ranges, in order, each entered with what those before it left.
+
+    `leaving`: the states at the end of the log; `log_end`: the least the end can be (the last segment's base offset).
+    """
+    totals = np.sum([part.totals for part in ranges], axis=0) if ranges else np.zeros(events.TOTALS, dtype=np.int64)
+    found = np.concatenate([*(part.aborted for part in ranges), np.empty((0, ABORTED_COLUMNS), dtype=np.int64)])
+    high_watermark = max(log_end, log_start, leaving.next_offset)
+    open_now = tuple(open_of(row) for row in leaving.open_rows)
+    return PartitionFates(
+        log_start=log_start,
+        high_watermark=high_watermark,
+        last_stable_offset=max(log_start, open_now[0].first_offset) if open_now else high_watermark,
+        aborted_ranges=found[np.lexsort((found[:, 1], found[:, 0]))],
+        open_transactions=open_now,
+        committed=Tally(int(totals[events.COMMITTED]), int(totals[events.COMMITTED_RECORDS])),
+        aborted=Tally(int(totals[events.ABORTED]), int(totals[events.ABORTED_RECORDS])),
+        opened=Tally(len(open_now), sum(one.records for one in open_now)),
+        plain_records=int(totals[events.PLAIN_RECORDS]),
+        control_batches=int(totals[events.CONTROL_BATCHES]),
+        batches=int(totals[events.BATCHES]),
+        size_bytes=int(totals[events.BYTES]),
+        damage=tuple(damage for part in ranges for damage in part.damage),
+        torn=tuple(tail for part in ranges for tail in part.torn),
+    )

@@ -1,0 +1,308 @@
+"""Compiled record decoding: which batches are visible, where each record's parts lie, and gathering columns. pure
+
+Source: `org.apache.kafka.common.record.DefaultRecord`; visibility as a consumer filters, by aborted ranges and the LSO.
+Batches are taken one by one, so that what is gathered of a batch has just been parsed and is in the nearest cache.
+"""
+
+import numpy as np
+
+from ottla.protocol.batch_header import HEADER_SIZE, MAX_SEQUENCE, TIMESTAMP_TYPE, TRANSACTIONAL
+from ottla.scan import headers
+from ottla.scan.kernels import Bytes, Ints, Long, Longs, inlined, kernel, varint, zigzag
+
+# What is known of a record once its batch is parsed. Starts are positions in the payload, lengths are -1 for null.
+DELTA = 0  # of its offset
+TIMESTAMP_MS = 1
+KEY_START = 2
+KEY_LENGTH = 3
+VALUE_START = 4
+VALUE_LENGTH = 5
+HEADERS_START = 6
+HEADERS_LENGTH = 7
+HEADER_COUNT = 8
+PARTS = 9
+
+# Columns of numbers, rows of an int64 array.
+OFFSET = 0
+TIMESTAMP_US = 1
+PRODUCER_ID = 2
+PRODUCER_EPOCH = 3
+TIMESTAMP_KIND = 4
+SEQUENCE = 5
+NUMBERS = 6
+
+# Columns with Arrow offsets and validity. Those of the headers count headers; their bytes are parsed later.
+KEY = 0
+VALUE = 1
+HEADERS = 2
+LISTS = 3
+
+# What is in the columns so far: records, nulls of each list (rows FILLED_NULLS + list), bytes of headers.
+FILLED_ROWS = 0
+FILLED_NULLS = 1
+FILLED_HEADERS = FILLED_NULLS + LISTS
+FILLED = FILLED_HEADERS + 1
+
+# Why decoding stopped.
+DONE = 0
+NO_ROOM = 1
+MALFORMED = 2
+
+_LARGEST_MS = (2**63 - 1) // 1000
+
+
+@kernel
+def is_aborted(aborted: Longs, producer_id: Long, offset: Long) -> bool:
+    """Whether a batch lies in one of the `aborted` ranges (producer id, first offset, marker offset), sorted."""
+    low, high = 0, aborted.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        pid, first = aborted[middle, 0], aborted[middle, 1]
+        if pid < producer_id or (pid == producer_id and first <= offset):
+            low = middle + 1
+        else:
+            high = middle
+    return low > 0 and aborted[low - 1, 0] == producer_id and offset < aborted[low - 1, 2]
+
+
+@kernel
+def select_visible(
+    rows: Longs, committed_only: bool, first: Long, limit: Long, aborted: Longs, selected: Longs, sections: Longs
+) -> Long:
+    """Copy the data batches with records in [first, limit) that a consumer is given to `selected`; returns how many.
+
+    `sections`: where the records of each start and end in the buffer.
+    """
+    count = 0
+    for index in range(rows.shape[0]):
+        row = rows[index]
+        if row[headers.CONTROL_TYPE] != headers.NOT_CONTROL or row[headers.RECORD_COUNT] == 0:
+            continue
+        if row[headers.LAST_OFFSET] < first or row[headers.BASE_OFFSET] >= limit:
+            continue
+        if (
+            committed_only
+            and row[headers.ATTRIBUTES] & TRANSACTIONAL
+            and is_aborted(aborted, row[headers.PRODUCER_ID], row[headers.BASE_OFFSET])
+        ):
+            continue
+        for column in range(headers.COLUMNS):
+            selected[count, column] = row[column]
+        sections[count, 0] = row[headers.POSITION] + HEADER_SIZE
+        sections[count, 1] = row[headers.POSITION] + row[headers.SIZE]
+        count += 1
+    return count
+
+
+@inlined
+def short_varint(payload: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
+    """As `varint`, quick for one and two bytes; for where two bytes may be read without a look at the end."""
+    first, second = np.int64(payload[np.uint64(at)]), np.int64(payload[np.uint64(at + 1)])
+    if first < 0x80:
+        return zigzag(first), at + 1
+    if second < 0x80:
+        return zigzag((first & 0x7F) | (second << 7)), at + 2
+    return varint(payload, at, end)
+
+
+@kernel
+def skip_headers(payload: Bytes, at: Long, end: Long, count: Long) -> Long:
+    """The position behind `count` headers at `at`, or -1 if they do not fit before `end`."""
+    if at < 0 or count < 0 or count > end - at:
+        return -1
+    for _ in range(count):
+        length, at = varint(payload, at, end)
+        if at < 0 or length < 0 or length > end - at:
+            return -1
+        length, at = varint(payload, at + length, end)
+        if at < 0 or length < -1 or length > end - at:
+            return -1
+        at += max(length, 0)
+    return at
+
+
+@kernel
+def read_frames(payload: Bytes, row: Longs, at: Long, end: Long, first: Long, limit: Long, parts: Longs) -> Long:
+    """Find the parts of the records with offsets in [first, limit) of the batch with header `row`.
+
+    Its record bytes are `payload[at:end]`. Returns how many records there are, or -1 if the batch is malformed.
+    """
+    count = 0
+    base_offset, last_delta = row[headers.BASE_OFFSET], row[headers.LAST_OFFSET] - row[headers.BASE_OFFSET]
+    append_time = row[headers.ATTRIBUTES] & TIMESTAMP_TYPE != 0
+    base_timestamp, max_timestamp = row[headers.BASE_TIMESTAMP], row[headers.MAX_TIMESTAMP]
+    for _ in range(row[headers.RECORD_COUNT]):
+        if at + headers.SMALLEST_RECORD > end:
+            return -1
+        length, at = short_varint(payload, at, end)
+        if at < 0 or length < headers.SMALLEST_RECORD - 1 or length > end - at:
+            return -1
+        record_end = at + length
+        timestamp_delta, at = short_varint(payload, at + 1, record_end)
+        # Each of the parts that follow takes a byte at least. Nothing is added to a length before it is known to fit.
+        if at < 0 or at + 4 > record_end:
+            return -1
+        delta, at = short_varint(payload, at, record_end)
+        if at < 0 or at + 3 > record_end:
+            return -1
+        key_length, key_start = short_varint(payload, at, record_end)
+        if key_start < 0 or key_length < -1 or max(key_length, 0) > record_end - key_start - 2:
+            return -1
+        value_length, value_start = short_varint(payload, key_start + max(key_length, 0), record_end)
+        if value_start < 0 or value_length < -1 or max(value_length, 0) > record_end - value_start - 1:
+            return -1
+        at = value_start + max(value_length, 0)
+        header_count, at = zigzag(payload[np.uint64(at)]), at + 1
+        headers_end = at
+        if header_count != 0:
+            header_count, at = varint(payload, at - 1, record_end)
+            headers_end = skip_headers(payload, at, record_end, header_count)
+        if headers_end != record_end or delta < 0 or delta > last_delta:
+            return -1
+        if first <= base_offset + delta < limit:
+            to = np.uint64(count)
+            parts[DELTA, to] = delta
+            parts[TIMESTAMP_MS, to] = max_timestamp if append_time else base_timestamp + timestamp_delta
+            parts[KEY_START, to], parts[KEY_LENGTH, to] = key_start, key_length
+            parts[VALUE_START, to], parts[VALUE_LENGTH, to] = value_start, value_length
+            parts[HEADERS_START, to], parts[HEADERS_LENGTH, to] = at, record_end - at
+            parts[HEADER_COUNT, to] = header_count
+            count += 1
+        at = record_end
+    return count if at == end else -1
+
+
+@kernel
+def append_numbers(row: Longs, parts: Longs, count: Long, at: Long, wanted: Bytes, numbers: Longs) -> None:
+    """The wanted columns of numbers of `count` parsed records of a batch, into `numbers` from `at` on."""
+    to = numbers[:, at : at + count]
+    base_offset, base_sequence = row[headers.BASE_OFFSET], row[headers.BASE_SEQUENCE]
+    if wanted[OFFSET]:
+        for index in range(count):
+            to[OFFSET, index] = base_offset + parts[DELTA, index]
+    if wanted[TIMESTAMP_US]:
+        for index in range(count):
+            to[TIMESTAMP_US, index] = min(max(parts[TIMESTAMP_MS, index], -_LARGEST_MS), _LARGEST_MS) * 1000
+    if wanted[PRODUCER_ID]:
+        for index in range(count):
+            to[PRODUCER_ID, index] = row[headers.PRODUCER_ID]
+    if wanted[PRODUCER_EPOCH]:
+        for index in range(count):
+            to[PRODUCER_EPOCH, index] = row[headers.PRODUCER_EPOCH]
+    if wanted[TIMESTAMP_KIND]:
+        for index in range(count):
+            to[TIMESTAMP_KIND, index] = row[headers.ATTRIBUTES] & TIMESTAMP_TYPE != 0
+    if wanted[SEQUENCE]:
+        for index in range(count):
+            sequence = (base_sequence + parts[DELTA, index]) & MAX_SEQUENCE
+            to[SEQUENCE, index] = base_sequence if base_sequence < 0 else sequence
+
+
+@kernel
+def copy_bytes(payload: Bytes, start: Long, length: Long, out: Bytes, at: Long) -> None:
+    """`payload[start:start + length]` to `out[at:]`."""
+    # Unsigned indexes spare numba's check for negative ones.
+    source, target = np.uint64(start), np.uint64(at)
+    for index in range(np.uint64(length)):
+        out[target + index] = payload[source + index]
+
+
+@kernel
+def gather(payload: Bytes, starts: Longs, lengths: Longs, at: Long, ends: Ints, bits: Bytes, out: Bytes) -> Long:
+    """Append values to a column of `at` values; returns how many of them are null.
+
+    `ends` are its Arrow offsets, `bits` its validity, in which every bit is set at first.
+    """
+    nulls = 0
+    end = np.int64(ends[at])
+    for index in range(starts.shape[0]):
+        length = lengths[index]
+        if length < 0:
+            bits[(at + index) >> 3] &= ~np.uint8(1 << ((at + index) & 7))
+            nulls += 1
+        else:
+            copy_bytes(payload, starts[index], length, out, end)
+            end += length
+        ends[at + index + 1] = end
+    return nulls
+
+
+@kernel
+def gather_headers(
+    payload: Bytes, parts: Longs, count: Long, at: Long, ends: Ints, bits: Bytes, out: Bytes, filled: Longs
+) -> None:
+    """Append the headers of `count` parsed records, as they are, behind the `at` records that the column has.
+
+    `ends` count headers; in `bits` no bit is set at first, for a record without headers is null.
+    """
+    end = np.int64(ends[at])
+    for index in range(count):
+        if parts[HEADER_COUNT, index] > 0:
+            bits[(at + index) >> 3] |= np.uint8(1 << ((at + index) & 7))
+            copy_bytes(payload, parts[HEADERS_START, index], parts[HEADERS_LENGTH, index], out, filled[FILLED_HEADERS])
+            filled[FILLED_HEADERS] += parts[HEADERS_LENGTH, index]
+            end += parts[HEADER_COUNT, index]
+        else:
+            filled[FILLED_NULLS + HEADERS] += 1
+        ends[at + index + 1] = end
+
+
+@kernel
+def decode(
+    payload: Bytes,
+    rows: Longs,
+    sections: Longs,
+    first: Long,
+    limit: Long,
+    wanted: Bytes,
+    parts: Longs,
+    numbers: Longs,
+    ends: Ints,
+    bits: Bytes,
+    keys: Bytes,
+    values: Bytes,
+    raw_headers: Bytes,
+    filled: Longs,
+) -> tuple[Long, Long]:
+    """Append the records with offsets in [first, limit) of batches `rows` to the columns that are wanted.
+
+    The record bytes of a batch are `payload[sections[i, 0]:sections[i, 1]]`. `wanted`: a flag for each column of
+    numbers, then for each list. Returns (batches decoded, why the next one is not); of that one nothing is appended.
+    """
+    for index in range(rows.shape[0]):
+        row, start, end = rows[index], sections[index, 0], sections[index, 1]
+        at, size = filled[FILLED_ROWS], end - start
+        most = min(row[headers.RECORD_COUNT], size // headers.SMALLEST_RECORD)
+        if most > parts.shape[1] or at + most > numbers.shape[1]:
+            return index, NO_ROOM
+        if wanted[NUMBERS + KEY] and ends[KEY, at] + size > keys.shape[0]:
+            return index, NO_ROOM
+        if wanted[NUMBERS + VALUE] and ends[VALUE, at] + size > values.shape[0]:
+            return index, NO_ROOM
+        if wanted[NUMBERS + HEADERS] and filled[FILLED_HEADERS] + size > raw_headers.shape[0]:
+            return index, NO_ROOM
+        count = read_frames(payload, row, start, end, first, limit, parts)
+        if count < 0:
+            return index, MALFORMED
+        append_numbers(row, parts, count, at, wanted, numbers)
+        if wanted[NUMBERS + KEY]:
+            starts, lengths = parts[KEY_START, :count], parts[KEY_LENGTH, :count]
+            filled[FILLED_NULLS + KEY] += gather(payload, starts, lengths, at, ends[KEY], bits[KEY], keys)
+        if wanted[NUMBERS + VALUE]:
+            starts, lengths = parts[VALUE_START, :count], parts[VALUE_LENGTH, :count]
+            filled[FILLED_NULLS + VALUE] += gather(payload, starts, lengths, at, ends[VALUE], bits[VALUE], values)
+        if wanted[NUMBERS + HEADERS]:
+            gather_headers(payload, parts, count, at, ends[HEADERS], bits[HEADERS], raw_headers, filled)
+        filled[FILLED_ROWS] = at + count
+    return rows.shape[0], DONE
+
+
+@kernel
+def read_headers(raw_headers: Bytes, starts: Longs, lengths: Longs) -> None:
+    """Where the keys (row 0) and values (row 1) of headers that lie one behind the other start, and their lengths."""
+    at, end = 0, raw_headers.shape[0]
+    for index in range(starts.shape[1]):
+        for part in range(2):
+            length, at = varint(raw_headers, at, end)
+            starts[part, index], lengths[part, index] = at, length
+            at += max(length, 0)

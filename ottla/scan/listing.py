@@ -1,0 +1,228 @@
+"""What stands in a log directory: partitions, segments with their sizes, log starts. shell
+
+A directory may be live: each file's size is taken once, here, and nothing beyond it is ever read. Layout:
+`org.apache.kafka.storage.internals.log.LogFileUtils`, `UnifiedLog.parseTopicPartitionName`, `OffsetCheckpointFile`.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import NamedTuple, TypeVar
+from urllib.parse import unquote, urlparse
+
+from ottla.scan import storage
+
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+
+_SUFFIXES_BESIDE = (".index", ".timeindex", ".txnindex", ".snapshot")
+
+T = TypeVar("T")
+
+_SEGMENT = re.compile(r"(\d{20})\.log\Z")
+_SNAPSHOT = re.compile(r"(\d{20})\.snapshot\Z")
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
+# What a copy named by its date has behind the last dash is no number of a partition.
+_PARTITIONS = 2**31
+# A segment spans 2^31 offsets, all of them below 2^63.
+_LAST_BASE_OFFSET = 2**63 - 1 - 2**31
+
+
+class UnreadableDirectory(Exception):
+    """The directory cannot be listed or is not a log directory; the text says which and why."""
+
+
+class SegmentFile(NamedTuple):
+    """One `.log` file. `is_last`: it is the active segment, whose tail may be torn.
+
+    `beside`: suffixes of the files of its name that a store listed; None where a look is cheap, and may find more.
+    """
+
+    path: str
+    base_offset: int
+    size_bytes: int
+    is_last: bool
+    beside: tuple[str, ...] | None = None
+
+    def lacks(self, suffix: str) -> bool:
+        """Whether it is known that there is no such file beside it."""
+        return self.beside is not None and suffix not in self.beside
+
+
+class PartitionLog(NamedTuple):
+    """One partition directory. A consumer may read from `log_start`; all below `recovery_point` was flushed."""
+
+    topic: str
+    partition: int
+    path: str
+    log_start: int
+    recovery_point: int
+    segments: tuple[SegmentFile, ...]
+    snapshots: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def is_internal(self) -> bool:
+        return self.topic.startswith("__")
+
+
+def local_path(given: str) -> str:
+    """A path of the local file system from a plain path or a `file:` URL."""
+    if given.startswith("file:"):
+        return unquote(urlparse(given).path)
+    if storage.is_remote(given):
+        raise UnreadableDirectory(f"{given}: only a local path or a file: URL can be written")
+    return given
+
+
+def storage_path(given: str) -> str:
+    """A local path from one or from a `file:` URL; any other URI as it is."""
+    return given if storage.is_remote(given) else local_path(given)
+
+
+def topic_patterns(given: str) -> tuple[str, ...]:
+    """The globs of a comma-separated list such as `ledger,audit-*`."""
+    return tuple(pattern.strip() for pattern in given.split(",") if pattern.strip())
+
+
+def list_partitions(directory: str) -> list[PartitionLog]:
+    """All partitions under `directory`, internal ones too, by topic and partition."""
+    root = storage_path(directory)
+    names = _told(root, lambda: storage.entries(root))
+    found = (_PARTITION.match(entry.name) for entry in names if entry.is_directory)
+    matches = [match for match in found if match and int(match["partition"]) < _PARTITIONS]
+    if not matches and all(entry.name != "meta.properties" for entry in names):
+        is_partition = any(_SEGMENT.match(entry.name) for entry in names)
+        why = "the folder of one partition; name the one above it" if is_partition else "no <topic>-<partition> in it"
+        raise UnreadableDirectory(f"{storage.shown(root)}: not a log directory, {why}")
+    # Before the sizes: a running broker flushes what it has written, never what it has not.
+    starts = read_checkpoint(storage.join(root, LOG_START_CHECKPOINT))
+    recovery_points = read_checkpoint(storage.join(root, RECOVERY_POINT_CHECKPOINT))
+    folders = None
+    if storage.is_remote(root):
+        folders = _told(root, lambda: storage.files_below(root, [match[0] for match in matches]))
+    logs = []
+    for match in matches:
+        place = match["topic"], int(match["partition"])
+        folder = storage.join(root, match[0])
+        files = _files_in(folder) if folders is None else folders.get(match[0], [])
+        if files is not None:
+            logs.append(_partition_log(folder, place, files, starts.get(place, 0), recovery_points.get(place, 0)))
+    return sorted(logs, key=lambda log: (log.topic, log.partition))
+
+
+def list_again(known: PartitionLog) -> PartitionLog:
+    """The partition as it was when its last segment and its last snapshot, those of `known`, were listed.
+
+    Raises OSError. What retention has taken from its start since is missing.
+    """
+    if storage.is_remote(known.path):
+        name = storage.name_of(known.path)
+        files = storage.files_below(storage.parent(known.path), [name])[name]
+    else:
+        files = _files_in(known.path) or []
+    now = _partition_log(known.path, (known.topic, known.partition), files, known.log_start, known.recovery_point)
+    last = known.segments[-1]
+    segments = tuple(segment._replace(is_last=False) for segment in now.segments if segment.path < last.path)
+    snapshots = tuple(path for path in now.snapshots if path <= max(known.snapshots, default=""))
+    return now._replace(log_start=known.log_start, segments=(*segments, last), snapshots=snapshots)
+
+
+def select_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> list[PartitionLog]:
+    """The partitions whose topic matches a pattern; without patterns those of every user topic (not `__*`)."""
+    if not patterns:
+        return [log for log in logs if not log.is_internal]
+    return [log for log in logs if any(fnmatchcase(log.topic, pattern) for pattern in patterns)]
+
+
+Checkpoint = dict[tuple[str, int], int]
+
+
+def _told(root: str, ask: Callable[[], T]) -> T:
+    try:
+        return ask()
+    except OSError as error:
+        raise UnreadableDirectory(f"{storage.shown(root)}: {error.strerror}") from error
+
+
+def _files_in(folder: str) -> list[storage.Entry] | None:
+    """Segments with their sizes, and snapshots; None if the directory vanished meanwhile (its topic was deleted)."""
+    files: list[storage.Entry] = []
+    try:
+        names = storage.entries(folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnreadableDirectory(f"{folder}: {error.strerror}") from error
+    for entry in names:
+        try:
+            if _SEGMENT.match(entry.name):
+                files.append(entry._replace(size_bytes=storage.status(storage.join(folder, entry.name)).size_bytes))
+            elif _SNAPSHOT.match(entry.name):
+                files.append(entry)
+        except FileNotFoundError:
+            # Retention takes segments from the front, so what is left still ends at the log end.
+            continue
+    return files
+
+
+def _partition_log(
+    folder: str, place: tuple[str, int], files: list[storage.Entry], log_start: int, recovery_point: int
+) -> PartitionLog:
+    named = ((int(match[1]), entry) for entry in files if (match := _SEGMENT.match(entry.name)))
+    found = sorted(one for one in named if one[0] <= _LAST_BASE_OFFSET)
+    names = {entry.name for entry in files} if storage.is_remote(folder) else None
+    segments = tuple(
+        SegmentFile(
+            storage.join(folder, entry.name),
+            base_offset,
+            entry.size_bytes,
+            is_last=index == len(found) - 1,
+            beside=None if names is None else _beside(base_offset, names),
+        )
+        for index, (base_offset, entry) in enumerate(found)
+    )
+    first = segments[0].base_offset if segments else 0
+    snapshots = sorted(storage.join(folder, entry.name) for entry in files if _SNAPSHOT.match(entry.name))
+    return PartitionLog(*place, folder, max(log_start, first), recovery_point, segments, tuple(snapshots))
+
+
+def _beside(base_offset: int, names: set[str]) -> tuple[str, ...]:
+    return tuple(suffix for suffix in _SUFFIXES_BESIDE if f"{base_offset:020d}{suffix}" in names)
+
+
+def find_checkpoint(path: str) -> Checkpoint | None:
+    """Offsets by topic and partition; None if there is no such file."""
+    try:
+        lines = storage.read(path).decode().split("\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UnreadableDirectory(f"{storage.shown(path)}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UnreadableDirectory(f"{storage.shown(path)}: {error}") from error
+    offsets = {}
+    for line in lines[2:]:
+        fields = line.split()
+        if not fields:
+            continue
+        try:
+            topic, partition, offset = fields
+            offsets[topic, int(partition)] = int(offset)
+        except ValueError as error:
+            raise UnreadableDirectory(f"{path}: {line!r} is not `topic partition offset`") from error
+    return offsets
+
+
+def read_checkpoint(path: str) -> Checkpoint:
+    """Offsets by topic and partition; none if there is no such file."""
+    return find_checkpoint(path) or {}

@@ -1,0 +1,116 @@
+"""The header scan of whole partitions: with which states their ranges are entered, and what becomes of them. shell"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ottla.scan import states, storage
+from ottla.scan.damage_log import REPORT, DamageLog
+from ottla.scan.fates import PartitionFates, RangeFates, merge_ranges
+from ottla.scan.indexed_fates import fates_from_indexes, read_snapshot, snapshot_offset
+from ottla.scan.kernels import Longs
+from ottla.scan.listing import CLEANER_CHECKPOINT, PartitionLog, read_checkpoint
+from ottla.scan.plan import Range, cut_partition
+from ottla.scan.states import States
+from ottla.scan.walk import Walk, range_fates
+
+
+def entering(log: PartitionLog) -> States:
+    """The states with which the first range of a partition is entered.
+
+    The snapshot at the first segment has them. Without it, the newest one tells the open transactions that began below
+    the first segment: they have no marker above it either. A transaction that lies wholly there is found nowhere else.
+    """
+    first = log.segments[0].base_offset if log.segments else log.log_start
+    at_first = [path for path in log.snapshots if snapshot_offset(path) == first]
+    if at_first and (entries := read_snapshot(at_first[0])) is not None:
+        return states.from_snapshot(_without_cleaned(log, entries, first), first)
+    for path in reversed(log.snapshots):
+        if (entries := read_snapshot(path)) is not None:
+            begins = entries[:, states.FIRST_OFFSET]
+            return states.from_snapshot(entries[(begins >= 0) & (begins < first)], first)
+    return states.empty(first)
+
+
+def _without_cleaned(log: PartitionLog, entries: Longs, first: int) -> Longs:
+    """`entries` without what was open at `first` and is not any more, in a partition that was compacted.
+
+    A transaction whose data is gone loses its marker too, so that nothing in the log would end it.
+    """
+    opened = entries[:, states.FIRST_OFFSET] >= 0
+    if not opened.any() or not _was_compacted(log):
+        return entries
+    later = (read_snapshot(path) for path in reversed(log.snapshots) if snapshot_offset(path) > first)
+    newest = next((rows for rows in later if rows is not None), None)
+    if newest is None:
+        return entries
+    key = [states.PRODUCER_ID, states.FIRST_OFFSET]
+    still = set(map(tuple, newest[:, key].tolist()))
+    ended = np.array([tuple(row) not in still for row in entries[:, key].tolist()])
+    kept = entries.copy()
+    kept[opened & ended, states.FIRST_OFFSET] = -1
+    return kept
+
+
+def _was_compacted(log: PartitionLog) -> bool:
+    cleaned = read_checkpoint(storage.join(storage.parent(log.path), CLEANER_CHECKPOINT))
+    return (log.topic, log.partition) in cleaned
+
+
+def entering_ranges(log: PartitionLog, parts: Sequence[Range], *, on_damage: str) -> list[States]:
+    """The states with which each of the ranges of a partition is entered: all but the last are walked for it."""
+    first = entering(log)
+    leaving = [
+        Walk(part, states.empty(), DamageLog(on_damage), check_crc=False).finish().leaving for part in parts[:-1]
+    ]
+    return [states.enter(first, leaving[:index]) for index in range(len(parts))]
+
+
+def scan_range(part: Range, start: States | None = None, *, on_damage: str, check_crc: bool) -> RangeFates:
+    """Read all batch headers of `part`, entered with `start` (None: nothing is known).
+
+    Raises DamagedSegment in mode `fail`, OSError if a file cannot be read.
+    """
+    return range_fates(part, states.empty() if start is None else start, on_damage=on_damage, check_crc=check_crc)
+
+
+def merge_partition(log: PartitionLog, ranges: Sequence[RangeFates]) -> PartitionFates:
+    """The fates of a whole partition from its scanned ranges, in order."""
+    log_end = log.segments[-1].base_offset if log.segments else 0
+    leaving = ranges[-1].leaving if ranges else entering(log)
+    return merge_ranges(ranges, leaving, log.log_start, log_end)
+
+
+def scan_partition(log: PartitionLog, *, on_damage: str, check_crc: bool) -> PartitionFates:
+    """Resolve one partition in one walk."""
+    start = entering(log)
+    ranges = []
+    for part in cut_partition(0, log, log.size_bytes + 1):
+        ranges.append(scan_range(part, start, on_damage=on_damage, check_crc=check_crc))
+        start = ranges[-1].leaving
+    return merge_partition(log, ranges)
+
+
+def scan_partitions(
+    logs: Sequence[PartitionLog], *, on_damage: str, check_crc: bool, threads: int
+) -> list[PartitionFates]:
+    """Resolve whole partitions in this process, `threads` at once (the kernels and reads release the GIL)."""
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda log: scan_partition(log, on_damage=on_damage, check_crc=check_crc), logs))
+
+
+def visible_partitions(
+    logs: Sequence[PartitionLog], *, on_damage: str, verify: bool, threads: int
+) -> list[PartitionFates]:
+    """Fates for reading records: from the indexes where these can be relied on, else (and with `verify`) from a scan.
+
+    When damage is reported, fates must not rest on batches that are skipped, so headers are scanned and CRCs checked.
+    """
+
+    def resolve(log: PartitionLog) -> PartitionFates:
+        fates = None if verify or on_damage == REPORT else fates_from_indexes(log, on_damage=on_damage)
+        return scan_partition(log, on_damage=on_damage, check_crc=on_damage == REPORT) if fates is None else fates
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(resolve, logs))

@@ -1,0 +1,141 @@
+"""Cut partitions into ordered ranges of batches, and pack ranges into tasks. shell
+
+Ranges are cut at positions that the segment's `.index` names (batch starts), each verified against the batch there, so
+a stale or damaged index costs parallelism and nothing else.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, read_header
+from ottla.scan import ahead, storage
+from ottla.scan.chunks import Piece
+from ottla.scan.index_files import batch_positions
+from ottla.scan.listing import PartitionLog, SegmentFile
+
+MIB = 1024 * 1024
+# A task costs a Python worker about 50 ms of CPU, a file a fraction of a millisecond.
+FILE_COST_BYTES = MIB
+SMALLEST_TASK_BYTES = 32 * MIB
+LARGEST_TASK_BYTES = 1024 * MIB
+
+
+class Range(NamedTuple):
+    """An ordered part of one partition; `partition` indexes the listing, `ordinal` counts the partition's ranges."""
+
+    partition: int
+    ordinal: int
+    topic: str
+    number: int
+    log_start: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def cost_bytes(self) -> int:
+        return sum(piece.end - piece.start + FILE_COST_BYTES for piece in self.pieces)
+
+
+def plan_tasks(logs: Sequence[PartitionLog], parallelism: int, largest_bytes: int) -> list[tuple[Range, ...]]:
+    """Tasks of about equal size, some per core, none above `largest_bytes` by much. Ranges keep their order."""
+    total = sum(log.size_bytes + FILE_COST_BYTES * len(log.segments) for log in logs)
+    target = min(max(total // (2 * parallelism), SMALLEST_TASK_BYTES), largest_bytes)
+    return pack(cut_partitions(logs, target), target)
+
+
+def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[Range]:
+    """Ranges of about `target_bytes`: small segments joined, large ones split."""
+    return [part._replace(partition=index) for part in cut_partitions([log], target_bytes)]
+
+
+def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[Range]:
+    """The ranges of several partitions, in order; `partition` counts `logs`."""
+
+    def cut(one: tuple[PartitionLog, SegmentFile]) -> list[Piece]:
+        return cut_segment(one[1], target_bytes, one[0].recovery_point)
+
+    # Of remote ones, many indexes are asked for at once.
+    segments = [(log, segment) for log in logs for segment in log.segments]
+    is_remote = any(storage.is_remote(log.path) for log in logs)
+    pieces = iter(ahead.each(cut, segments) if is_remote else map(cut, segments))
+    for index, log in enumerate(logs):
+        yield from _joined(index, log, [next(pieces) for _ in log.segments], target_bytes)
+
+
+def _joined(index: int, log: PartitionLog, segments: Sequence[Sequence[Piece]], target_bytes: int) -> list[Range]:
+    groups: list[list[Piece]] = [[]]
+    room = target_bytes
+    for pieces in segments:
+        for piece in pieces:
+            size = piece.end - piece.start
+            if groups[-1] and size > room:
+                groups.append([])
+                room = target_bytes
+            groups[-1].append(piece)
+            room -= size
+    return [
+        Range(index, ordinal, log.topic, log.partition, log.log_start, tuple(pieces))
+        for ordinal, pieces in enumerate(groups)
+        if pieces
+    ]
+
+
+def cut_segment(segment: SegmentFile, target_bytes: int, recovery_point: int) -> list[Piece]:
+    """The segment in pieces of about `target_bytes`, as far as its index offers sound positions."""
+    cuts = [0]
+    if 2 * segment.size_bytes >= 3 * target_bytes:
+        cuts += _sound_cuts(segment, target_bytes)
+    edges = pairwise([*cuts, segment.size_bytes])
+    return [
+        Piece(segment.path, segment.base_offset, start, end, segment.size_bytes, segment.is_last, recovery_point)
+        for start, end in edges
+        if start < end
+    ]
+
+
+def pack(ranges: Iterable[Range], target_bytes: int) -> list[tuple[Range, ...]]:
+    """Consecutive ranges joined into tasks up to `target_bytes`."""
+    tasks: list[list[Range]] = []
+    room = 0
+    for part in ranges:
+        if not tasks or part.cost_bytes > room:
+            tasks.append([])
+            room = target_bytes
+        tasks[-1].append(part)
+        room -= part.cost_bytes
+    return [tuple(task) for task in tasks]
+
+
+def _sound_cuts(segment: SegmentFile, target_bytes: int) -> list[int]:
+    """Positions about `target_bytes` apart; one where no batch stands is passed over for the next entry's."""
+    try:
+        entries = batch_positions(segment.path, segment.base_offset, segment.size_bytes)
+    except OSError:
+        return []
+    # The rest of the segment would be less than half a piece.
+    entries = entries[: np.searchsorted(2 * entries[:, 1], 2 * segment.size_bytes - target_bytes, side="right")]
+    cuts: list[int] = []
+    at = int(np.searchsorted(entries[:, 1], target_bytes))
+    file = storage.open_file(segment.path)
+    try:
+        while at < len(entries):
+            last_offset, position = map(int, entries[at])
+            if is_batch_start(file, position, last_offset):
+                cuts.append(position)
+                at = int(np.searchsorted(entries[:, 1], position + target_bytes))
+            else:
+                at += 1
+    finally:
+        file.close()
+    return cuts
+
+
+def is_batch_start(file: storage.File, position: int, last_offset: int) -> bool:
+    """Whether the header at `position` is that of the batch which the index entry was written for."""
+    head = file.read(HEADER_SIZE, position)
+    if len(head) < HEADER_SIZE:
+        return False
+    header = read_header(head)
+    return header.magic == MAGIC and header.last_offset == last_offset

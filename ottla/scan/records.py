@@ -1,0 +1,182 @@
+"""The record scan: ranges of segments to Arrow record batches of what a consumer would be given. shell"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ottla.protocol.batch_header import COMPRESSION_MASK
+from ottla.protocol.errors import ProtocolError
+from ottla.scan import frames, headers
+from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, Piece, SegmentReader
+from ottla.scan.codecs import Scratch
+from ottla.scan.columns import BATCH_BYTES, ColumnBuilder
+from ottla.scan.damage_log import Damage, DamageLog
+from ottla.scan.fates import PartitionFates
+from ottla.scan.kernels import Bytes, Longs
+from ottla.scan.listing import PartitionLog
+from ottla.scan.plan import Range
+
+
+class Visibility(NamedTuple):
+    """What of a partition is visible: offsets in [log_start, limit), but not batches in `aborted` ranges.
+
+    Nor what was `unread` by the walk that found these: its fate is not known, though it may be readable where another
+    range of the log begins.
+    """
+
+    committed_only: bool
+    log_start: int
+    limit: int
+    aborted: Longs
+    unread: tuple[Damage, ...] = ()
+
+
+def visibility(fates: PartitionFates, *, committed_only: bool) -> Visibility:
+    """read_committed ends at the last stable offset, read_uncommitted at the high watermark."""
+    if committed_only:
+        return Visibility(True, fates.log_start, fates.last_stable_offset, fates.aborted_ranges, fates.damage)
+    return Visibility(False, fates.log_start, fates.high_watermark, fates.aborted_ranges[:0])
+
+
+def uncommitted(log_start: int) -> Visibility:
+    """All data batches up to the end of the log, whatever their fate."""
+    return Visibility(False, log_start, 2**63 - 1, np.empty((0, 3), dtype=np.int64))
+
+
+def visible_in(visible: Visibility, part: Range, log: PartitionLog) -> Visibility:
+    """`visible` with the aborted ranges and the damage that can concern `part` alone."""
+    first = part.pieces[0].base_offset
+    last_base = part.pieces[-1].base_offset
+    behind = min((one.base_offset for one in log.segments if one.base_offset > last_base), default=visible.limit)
+    aborted = visible.aborted
+    paths = {piece.path for piece in part.pieces}
+    unread = tuple(damage for damage in visible.unread if damage.path in paths)
+    return visible._replace(aborted=aborted[(aborted[:, 2] >= first) & (aborted[:, 1] < behind)], unread=unread)
+
+
+class Wanted(NamedTuple):
+    """What of the visible is asked for: offsets in [first_offset, end_offset), these producers (None: all).
+
+    `since_ms` only spares decoding batches whose largest timestamp is below it: older records of others are returned.
+    """
+
+    first_offset: int = 0
+    end_offset: int = 2**63 - 1
+    since_ms: int = -(2**63)
+    producer_ids: tuple[int, ...] | None = None
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether nothing but offsets is asked for."""
+        return self.producer_ids is None and self.since_ms == EVERYTHING.since_ms
+
+    def rows(self, rows: Longs) -> Longs:
+        """The header rows of batches that can hold what is asked for."""
+        keep = (rows[:, headers.BASE_OFFSET] < self.end_offset) & (rows[:, headers.LAST_OFFSET] >= self.first_offset)
+        keep &= rows[:, headers.MAX_TIMESTAMP] >= self.since_ms
+        if self.producer_ids is not None:
+            keep &= np.isin(rows[:, headers.PRODUCER_ID], self.producer_ids)
+        return rows if keep.all() else rows[keep]
+
+
+EVERYTHING = Wanted()
+
+
+def read_by_the_walk(piece: Piece, chunk: Chunk, rows: Longs, unread: tuple[Damage, ...], log: DamageLog) -> Longs:
+    """The rows whose fates are known; what the others are left out for is told."""
+    for damage in unread:
+        positions = chunk.file_position + rows[:, headers.POSITION]
+        within = (positions >= damage.position) & (positions < damage.end_position)
+        if damage.path == piece.path and within.any():
+            rows = rows[~within]
+            if damage not in log.found:
+                log.add(damage)
+    return rows
+
+
+class RecordScan:
+    """Reads ranges one after the other, with the same buffers."""
+
+    def __init__(self, schema: pa.Schema, log: DamageLog) -> None:
+        self._log = log
+        self._reader = SegmentReader(log, check_crc=True)
+        self._columns = ColumnBuilder(schema)
+        self._selected = headers.header_rows(ROWS_PER_CHUNK)
+        self._sections: Longs = np.empty((ROWS_PER_CHUNK, 2), dtype=np.int64)
+        self._scratch = Scratch()
+
+    def read(self, part: Range, visible: Visibility, wanted: Wanted = EVERYTHING) -> Iterator[pa.RecordBatch]:
+        """The visible records of `part`, in offset order. Raises DamagedSegment in mode `fail`, OSError."""
+        first, limit = max(visible.log_start, wanted.first_offset), min(visible.limit, wanted.end_offset)
+        visible = visible._replace(log_start=first, limit=limit)
+        next_offset = 0
+        self._reader.expect(part.pieces)
+        for piece in part.pieces:
+            if limit <= piece.base_offset:
+                break
+            self._columns.start(part.topic, part.number, piece.base_offset)
+            for chunk in self._reader.chunks(piece, next_offset):
+                next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
+                yield from self._decode(piece, chunk, visible, wanted)
+            yield from self._columns.take()
+
+    def _decode(self, piece: Piece, chunk: Chunk, visible: Visibility, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+        """Decode the batches of a chunk that are wanted: those without compression together, as far as they go."""
+        rows = chunk.rows if wanted.takes_all else wanted.rows(chunk.rows)
+        if visible.unread:
+            rows = read_by_the_walk(piece, chunk, rows, visible.unread, self._log)
+        count = frames.select_visible(rows, *visible[:4], self._selected, self._sections)
+        rows, sections = self._selected[:count], self._sections[:count]
+        is_packed = (rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK) != 0
+        edges = (np.flatnonzero(is_packed[1:] != is_packed[:-1]) + 1).tolist() if is_packed.any() else []
+        for start, end in pairwise([0, *edges, count]):
+            batches = rows[start:end], sections[start:end]
+            if start < end and is_packed[start]:
+                yield from self._decompressed(piece, chunk, *batches, visible)
+            else:
+                yield from self._gathered(piece, chunk, chunk.buffer, *batches, visible)
+
+    def _decompressed(
+        self, piece: Piece, chunk: Chunk, rows: Longs, sections: Longs, visible: Visibility
+    ) -> Iterator[pa.RecordBatch]:
+        """Decompress batch by batch into the scratch, and decode it whenever it holds a record batch's worth."""
+        view = chunk.buffer.data
+        columns = np.column_stack([sections, rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK]).tolist()
+        sound: list[int] = []
+        places: list[tuple[int, int]] = []
+        self._scratch.clear()
+        for index, (start, end, codec) in enumerate(columns):
+            kept = self._scratch.filled
+            try:
+                places.append(self._scratch.add(codec, view[start:end]))
+                sound.append(index)
+            except ProtocolError as error:
+                self._scratch.filled = kept
+                self._damaged(piece, chunk, rows[index], str(error))
+            if places and (self._scratch.filled >= BATCH_BYTES or index == len(columns) - 1):
+                yield from self._gathered(piece, chunk, self._scratch.buffer, rows[sound], np.array(places), visible)
+                sound, places = [], []
+                self._scratch.clear()
+
+    def _gathered(
+        self, piece: Piece, chunk: Chunk, payload: Bytes, rows: Longs, sections: Longs, visible: Visibility
+    ) -> Iterator[pa.RecordBatch]:
+        """Decode batches into the columns; a malformed one is damage, and decoding goes on behind it."""
+        done = 0
+        while done < len(rows):
+            decoded, why = self._columns.add(payload, rows[done:], sections[done:], visible.log_start, visible.limit)
+            done += decoded
+            if why == frames.NO_ROOM:
+                yield from self._columns.take()
+            elif why == frames.MALFORMED:
+                self._damaged(piece, chunk, rows[done], "the records do not parse")
+                done += 1
+
+    def _damaged(self, piece: Piece, chunk: Chunk, row: Longs, reason: str) -> None:
+        position = chunk.file_position + int(row[headers.POSITION])
+        offset = row[headers.BASE_OFFSET]
+        end = position + int(row[headers.SIZE])
+        self._log.add(Damage(piece.path, position, end, f"{reason} (batch at offset {offset})"))

@@ -1,0 +1,339 @@
+"""Where a log directory is: on local disks, or behind any URI that `pyarrow.fs` takes (S3, HDFS and others). shell
+
+A path that is no URI is read with plain system calls. A URI keeps its query (`?endpoint_override=...`) in every path
+below it, so that a path is all a task needs. Remote segments are read in large ranges ahead of their use (`ahead`),
+small files whole and many at once. What goes wrong is OSError with one line, as of local files.
+"""
+
+import errno
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from ottla.scan import ahead
+
+T = TypeVar("T")
+
+# What a store lists at once.
+NAMES_PER_REQUEST = 1_000
+
+_SECRET = re.compile(r"(?<=://)[^/@]*:[^/]*@")
+_URI = re.compile(r"[a-z][a-z0-9+.-]+://")
+_AWS_ERROR = re.compile(r"(?:AWS Error |HTTP status )([A-Z_]+|\d+)")
+_AWS_REASONS = {
+    "ACCESS_DENIED": (errno.EACCES, "access denied"),
+    "403": (errno.EACCES, "access denied"),
+    "INVALID_ACCESS_KEY_ID": (errno.EACCES, "access denied: unknown access key"),
+    "SIGNATURE_DOES_NOT_MATCH": (errno.EACCES, "access denied: wrong secret key"),
+    "NO_SUCH_BUCKET": (errno.ENOENT, "no such bucket"),
+    "NO_SUCH_KEY": (errno.ENOENT, "no such object"),
+    "NETWORK_CONNECTION": (errno.EHOSTUNREACH, "the server cannot be reached"),
+}
+
+
+class Entry(NamedTuple):
+    """One name in a directory. `size_bytes` is 0 for a directory."""
+
+    name: str
+    is_directory: bool
+    size_bytes: int
+
+
+class Status(NamedTuple):
+    """`modified_ms`: since 1970; 0 where the store does not know it."""
+
+    size_bytes: int
+    modified_ms: int
+
+
+class File(Protocol):
+    """An open file. All raise OSError."""
+
+    @property
+    def size_bytes(self) -> int:
+        """That of now."""
+        ...
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        """Fill `view` from `position` on, or a part of it; returns how many bytes, 0 at the end."""
+        ...
+
+    def read(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes at `position`; fewer at the end."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def is_remote(path: str) -> bool:
+    return _URI.match(path) is not None and not path.startswith("file:")
+
+
+def join(directory: str, name: str) -> str:
+    base, mark, query = _split(directory)
+    return f"{base.rstrip('/')}/{name}{mark}{query}"
+
+
+def parent(path: str) -> str:
+    base, mark, query = _split(path)
+    return f"{base.rstrip('/').rpartition('/')[0]}{mark}{query}"
+
+
+def shown(path: str) -> str:
+    """A path for people: a URI without its query, and without a secret if it has one."""
+    base = _split(path)[0]
+    return _SECRET.sub("", base) if is_remote(path) else base
+
+
+def name_of(path: str) -> str:
+    return _split(path)[0].rpartition("/")[2]
+
+
+def stem_of(path: str) -> str:
+    return name_of(path).partition(".")[0]
+
+
+def beside(path: str, suffix: str) -> str:
+    """The file of the same name with another suffix, such as `.index`."""
+    return join(parent(path), stem_of(path) + suffix)
+
+
+def entries(directory: str) -> list[Entry]:
+    """What is in a directory, by name."""
+    if is_remote(directory):
+        return sorted(entry for _, entry in _listed(directory, recursive=False))
+    with os.scandir(directory) as found:
+        return sorted(Entry(one.name, one.is_dir(), 0) for one in found)
+
+
+def files_below(directory: str, folders: Sequence[str]) -> dict[str, list[Entry]]:
+    """The files of the named `folders` directly in a remote directory, by folder.
+
+    A store answers with a thousand names at a time, one request after the other: one listing of everything is best for
+    many small folders, and listing them side by side for large ones. A few are looked at to tell which these are.
+    """
+    if not folders:
+        return {}
+    samples = min(ahead.THREADS, 1 + len(folders) // 16)
+    sample = folders[:: -(-len(folders) // samples)]
+    found = _files_of(directory, sample)
+    rest = sorted(set(folders) - found.keys())
+    if rest and sum(map(len, found.values())) / len(found) * ahead.THREADS < NAMES_PER_REQUEST:
+        return _listed_below(directory)
+    return found | _files_of(directory, rest)
+
+
+def _files_of(directory: str, folders: Sequence[str]) -> dict[str, list[Entry]]:
+    def files(name: str) -> list[Entry]:
+        try:
+            found = _listed(join(directory, name), recursive=False)
+        except FileNotFoundError:  # deleted meanwhile
+            return []
+        return [entry for _, entry in found if not entry.is_directory]
+
+    return dict(zip(folders, ahead.each(files, folders), strict=True))
+
+
+def _listed_below(directory: str) -> dict[str, list[Entry]]:
+    folders: dict[str, list[Entry]] = {}
+    for place, entry in _listed(directory, recursive=True):
+        if place and "/" not in place and not entry.is_directory:
+            folders.setdefault(place, []).append(entry)
+    return folders
+
+
+def read(path: str) -> bytes:
+    """A whole, small file. Raises OSError."""
+    if is_remote(path):
+        remote = _RemoteFile(path)
+        return remote.fetch(remote.size_bytes, 0)
+    with open(path, "rb") as file:  # noqa: PTH123
+        return file.read()
+
+
+def read_if_there(path: str) -> bytes | None:
+    """A whole, small file; None if it is not there. Raises OSError."""
+    try:
+        return read(path)
+    except FileNotFoundError:
+        return None
+
+
+def each(function: Callable[[str], T], paths: Sequence[str]) -> list[T]:
+    """The results of a function that reads a small file, of remote ones many at once. It must not call this again."""
+    return ahead.each(function, paths) if any(map(is_remote, paths)) else [*map(function, paths)]
+
+
+class Upcoming:
+    """Whole, small files that will be read about in this order: remote ones are on their way before their turn."""
+
+    def __init__(self, paths: Iterable[str], at_once: int = 16) -> None:
+        self._paths = (path for path in paths if is_remote(path))
+        self._coming: deque[tuple[str, Future[bytes | None]]] = deque()
+        self._at_once = at_once
+
+    def read(self, path: str) -> bytes | None:
+        """The content, None if there is no such file. Raises OSError."""
+        if not is_remote(path):
+            return read_if_there(path)
+        self._ask()
+        expected = [one for one, _ in self._coming]
+        if path not in expected:
+            return read_if_there(path)
+        for _ in range(expected.index(path)):
+            self._coming.popleft()
+        _, content = self._coming.popleft()
+        self._ask()
+        return content.result()
+
+    def _ask(self) -> None:
+        for path in islice(self._paths, self._at_once - len(self._coming)):
+            self._coming.append((path, ahead.pool().submit(read_if_there, path)))
+
+
+def status(path: str) -> Status:
+    """Raises OSError."""
+    if not is_remote(path):
+        found = os.stat(path)  # noqa: PTH116
+        return Status(found.st_size, int(found.st_mtime * 1000))
+    filesystem, place = located(path)
+    info = told(path, lambda: filesystem.get_file_info(place))
+    if not info.is_file:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return Status(info.size, (info.mtime_ns or 0) // 1_000_000)
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file. Raises OSError if that cannot be told."""
+    try:
+        status(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def open_file(path: str) -> File:
+    """To read here and there. Raises OSError."""
+    return _RemoteFile(path) if is_remote(path) else _LocalFile(path)
+
+
+def open_range(path: str, start: int, end: int) -> File:
+    """To read [start, end) in order. A remote file is opened and read ahead in threads. Raises OSError, maybe later."""
+    return ahead.Ranges(lambda: _RemoteFile(path), start, end) if is_remote(path) else _LocalFile(path)
+
+
+class _LocalFile:
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY)
+        self.size_bytes = os.fstat(self._fd).st_size
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        return os.preadv(self._fd, [view], position)
+
+    def read(self, size: int, position: int) -> bytes:
+        return os.pread(self._fd, size, position)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _RemoteFile:
+    """Opened with one request, for its size; each fetch is another.
+
+    Arrow's file is not closed but forgotten: another thread may still be fetching from it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        filesystem, place = located(path)
+        self._file = told(path, lambda: filesystem.open_input_file(place))
+        self.size_bytes: int = told(path, self._file.size)
+
+    def fetch(self, size: int, position: int) -> bytes:
+        size = max(0, min(size, self.size_bytes - position))
+        content: bytes = told(self._path, lambda: self._file.read_at(size, position)) if size else b""
+        return content
+
+    def read(self, size: int, position: int) -> bytes:
+        return self.fetch(size, position)
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        content = self.fetch(len(view), position)
+        view[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None: ...
+
+
+def connect(root: str) -> tuple[Any, str]:
+    """A file system, and what stands before the path of a URI in it, from a URI without a path. Raises OSError."""
+    from pyarrow import fs
+
+    filesystem, base = fs.FileSystem.from_uri(root)
+    return filesystem, base
+
+
+@lru_cache(maxsize=64)
+def _connected(root: str) -> tuple[Any, str]:
+    return told(root, lambda: connect(root))
+
+
+def located(path: str) -> tuple[Any, str]:
+    """Arrow's file system of a path or URI, and the path in it. Raises OSError."""
+    if not is_remote(path):
+        from pyarrow import fs
+
+        return fs.LocalFileSystem(), os.path.abspath(path)  # noqa: PTH100
+    parts = urlsplit(path)
+    if parts.password is not None:
+        raise PermissionError(errno.EPERM, "leave the secret out of the URI, which findings show", shown(path))
+    query = f"?{parts.query}" if parts.query else ""
+    filesystem, base = _connected(f"{parts.scheme}://{parts.netloc}{query}")
+    return filesystem, base.rstrip("/") + unquote(parts.path).rstrip("/")
+
+
+def _listed(directory: str, *, recursive: bool) -> list[tuple[str, Entry]]:
+    """Entries with the path of their directory, relative to the one listed."""
+    from pyarrow import fs
+
+    filesystem, place = located(directory)
+    selector = fs.FileSelector(place or "/", recursive=recursive)
+    found = []
+    for info in told(directory, lambda: filesystem.get_file_info(selector)):
+        folder = info.path.rpartition("/")[0][len(place) :].strip("/")
+        is_directory = info.type == fs.FileType.Directory
+        found.append((folder, Entry(info.base_name, is_directory, 0 if is_directory else info.size)))
+    return found
+
+
+def told(path: str, ask: Callable[[], T]) -> T:
+    """What `ask` returns of `path`. Arrow's errors, some of which are no OSError, become OSError with one line."""
+    try:
+        return ask()
+    except (OSError, ValueError, NotImplementedError) as error:
+        number, text = _reason(error)
+        raise OSError(number, text, shown(path)) from None
+
+
+def _reason(error: Exception) -> tuple[int, str]:
+    """Number and text of an error; Arrow leaves the number out of most, and writes whole paragraphs."""
+    text = str(error).partition("\n")[0]
+    for code in _AWS_ERROR.findall(text):
+        if code in _AWS_REASONS:
+            return _AWS_REASONS[code]
+    if isinstance(error, FileNotFoundError):
+        return errno.ENOENT, os.strerror(errno.ENOENT)
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno, os.strerror(error.errno)
+    return errno.EIO, text
+
+
+def _split(path: str) -> tuple[str, str, str]:
+    """A path or URI, `?` if a query follows, and the query. A local path may hold a `?`."""
+    return path.partition("?") if is_remote(path) else (path, "", "")

@@ -1,0 +1,97 @@
+"""The walk: one ordered pass over a range that tells, chunk by chunk, what happened in it (columns: `events`). shell"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ottla.scan import headers
+from ottla.scan.chunks import Piece, SegmentReader
+from ottla.scan.damage_log import DamageLog
+from ottla.scan.events import Follower
+from ottla.scan.fates import ABORTED_COLUMNS, RangeFates, aborted_of
+from ottla.scan.kernels import Bytes, Longs
+from ottla.scan.plan import Range
+from ottla.scan.states import DEFAULT_EXPIRATION_MS, States
+
+# AppendOrigin.COORDINATOR: `ProducerAppendInfo` does not check sequences there.
+_WRITTEN_BY_COORDINATORS = ("__consumer_offsets", "__share_group_state", "__transaction_state")
+
+
+class Step(NamedTuple):
+    """Whole batches: header `rows` (positions in `buffer`, which starts at `file_position`), and what happened in them.
+
+    Its arrays are valid until the next step.
+    """
+
+    piece: Piece
+    buffer: Bytes
+    file_position: int
+    rows: Longs
+    ended: Longs
+    anomalies: Longs
+    gaps: Longs
+
+
+class Walk:
+    """Iterate it once for the steps; afterwards `leaving` and `totals` tell where it ended."""
+
+    def __init__(
+        self,
+        part: Range,
+        entering: States,
+        log: DamageLog,
+        *,
+        check_crc: bool,
+        limit: int | None = None,
+        expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    ) -> None:
+        """`entering`: `states.empty()`, `partitions.entering(log)` or what `states.enter` gives.
+
+        `limit`: batches that begin at or behind this offset are left out.
+        """
+        self._part = part
+        self._limit = limit
+        self._reader = SegmentReader(log, check_crc=check_crc)
+        has_sequences = part.topic not in _WRITTEN_BY_COORDINATORS
+        self._follower = Follower(entering, part.log_start, expiration_ms, has_sequences=has_sequences)
+
+    def __iter__(self) -> Iterator[Step]:
+        """Raises DamagedSegment in mode `fail`, OSError if a file cannot be read."""
+        follower = self._follower
+        self._reader.expect(self._part.pieces)
+        for piece in self._part.pieces:
+            if self._limit is not None and piece.base_offset >= self._limit:
+                return
+            for chunk in self._reader.chunks(piece, follower.next_offset):
+                rows = chunk.rows
+                if self._limit is not None:
+                    rows = rows[: np.searchsorted(rows[:, headers.BASE_OFFSET], self._limit)]
+                found = follower.follow(rows, chunk.file_position, piece.base_offset)
+                yield Step(piece, chunk.buffer, chunk.file_position, rows, *found)
+                if len(rows) < len(chunk.rows):
+                    return
+
+    def finish(self) -> "Walk":
+        """Take all steps."""
+        for _ in self:
+            pass
+        return self
+
+    @property
+    def leaving(self) -> States:
+        """The states behind the last batch taken."""
+        return self._follower.leaving()
+
+    @property
+    def totals(self) -> Longs:
+        return self._follower.totals
+
+
+def range_fates(part: Range, start: States, *, on_damage: str, check_crc: bool) -> RangeFates:
+    """What a walk over all of `part` tells of its transactions. Raises what the walk raises."""
+    log = DamageLog(on_damage)
+    walked = Walk(part, start, log, check_crc=check_crc)
+    aborted: list[Longs] = [np.empty((0, ABORTED_COLUMNS), dtype=np.int64)]
+    aborted += [aborted_of(step.ended) for step in walked if len(step.ended)]
+    return RangeFates(walked.totals, np.concatenate(aborted), walked.leaving, tuple(log.found), tuple(log.torn))

@@ -1,0 +1,104 @@
+"""The stream of alerts: a row when a transaction begins to hang, and one when it hangs no more. shell
+
+Its position is the list of what hangs, so a micro-batch follows from two positions alone and each alert is given once.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from ottla.scan import schemas
+from ottla.scan.needs import check_worker
+from ottla.spark_jobs.stream.stream_options import StreamOptions
+
+if TYPE_CHECKING:
+    from ottla.audit.checks.hanging import OpenFinding
+    from ottla.spark_jobs.stream.watch import Watch
+
+BEGAN, ENDED = "hanging", "ended"
+
+# What makes two of them the same.
+_IDENTITY = ("topic", "partition", "producerId", "firstOffset")
+
+Alert = dict[str, Any]
+
+
+class Alerts(InputPartition):
+    """The rows of one micro-batch."""
+
+    def __init__(self, rows: list[Alert]) -> None:
+        super().__init__(None)
+        self.rows = rows
+
+
+class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Looks at the directory once a micro-batch: choose a trigger of some seconds."""
+
+    def __init__(self, options: StreamOptions, fields: list[tuple[str, bool]]) -> None:
+        self._options = options
+        self._fields = fields
+        self._watch: Watch | None = None
+        self._only_one: list[Alert] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Nothing was told yet: what hangs already is told first."""
+        return {"hanging": []}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """What hangs now, in the words of when it was first told. `start` itself if that is the same."""
+        now = self._look() if self._only_one is None else self._only_one
+        told = {_identity(one): one for one in start["hanging"]}
+        return {"hanging": [told.get(_identity(one), one) for one in now]}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._only_one = self._look()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        before = {_identity(one): one for one in start["hanging"]}
+        after = {_identity(one): one for one in end["hanging"]}
+        rows = [{**one, "event": BEGAN} for identity, one in after.items() if identity not in before]
+        rows += [{**one, "event": ENDED} for identity, one in before.items() if identity not in after]
+        return [Alerts(rows)] if rows else []
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        check_worker()
+        from ottla.scan.arrow import record_batch
+
+        if isinstance(partition, Alerts):
+            schema = schemas.arrow_schema(schemas.HANGING, self._fields)
+            yield record_batch(schema, {name: [row[name] for row in partition.rows] for name in schema.names})
+
+    def _look(self) -> list[Alert]:
+        check_worker()
+        from ottla.spark_jobs.stream.watch import Watch
+
+        if self._watch is None:
+            self._watch = Watch(self._options.read)
+        now_ms = time.time_ns() // 1_000_000
+        return [alert(one, now_ms) for one in self._watch.look(now_ms)]
+
+
+def alert(one: "OpenFinding", now_ms: int) -> Alert:
+    """The columns of view `hanging` but `event`; times in microseconds."""
+    return {
+        "seen": now_ms * 1000,
+        "topic": one.topic,
+        "partition": one.partition,
+        "producerId": one.producer_id,
+        "producerEpoch": one.producer_epoch,
+        "transactionalId": one.transactional_id,
+        "firstOffset": one.first_offset,
+        "records": one.records,
+        "ageMs": one.age_ms,
+        "timeoutMs": one.timeout_ms,
+        "verdict": str(one.verdict),
+        "message": one.explained,
+        "action": one.action,
+    }
+
+
+def _identity(one: Alert) -> tuple[Any, ...]:
+    return tuple(one[name] for name in _IDENTITY)

@@ -1,0 +1,57 @@
+"""The partitions of a directory, each followed, and what was lost between two looks at them. shell"""
+
+from collections.abc import Mapping
+
+from ottla.scan import storage
+from ottla.scan.listing import PartitionLog
+from ottla.scan.tail import Tail
+from ottla.spark_jobs.stream.offsets import Place
+
+_TOPIC_ID = "topic_id:"
+
+
+class DataLost(Exception):
+    """Offsets that the query was to read are gone; the text says which and what to do."""
+
+
+class Followed:
+    """Tails by partition, updated together."""
+
+    def __init__(self, on_damage: str) -> None:
+        self.tails: dict[Place, Tail] = {}
+        self.logs: dict[Place, PartitionLog] = {}
+        self._on_damage = on_damage
+
+    def update(self, logs: list[PartitionLog], needed: Mapping[Place, int]) -> None:
+        """Look at all partitions again. `needed`: the first offset that will be asked for; absent: the log start."""
+        self.logs = {(log.topic, log.partition): log for log in logs}
+        for place, log in self.logs.items():
+            first = max(needed.get(place, 0), log.log_start)
+            tail = self.tails.get(place)
+            if tail is None or not tail.covers(first):
+                tail = self.tails[place] = Tail(first, self._on_damage)
+            tail.update(log)
+        for place in self.tails.keys() - self.logs.keys():
+            del self.tails[place]
+
+
+def newest_segments(logs: list[PartitionLog]) -> dict[Place, int]:
+    """The base of each last segment: to know where a partition ends and what is open, that one will do."""
+    return {(log.topic, log.partition): log.segments[-1].base_offset for log in logs if log.segments}
+
+
+def topic_ids(logs: list[PartitionLog]) -> dict[str, str]:
+    """Topic -> id, of the topics whose directories tell (`partition.metadata`)."""
+    ids: dict[str, str] = {}
+    for log in logs:
+        if log.topic not in ids and (found := _topic_id(storage.join(log.path, "partition.metadata"))):
+            ids[log.topic] = found
+    return ids
+
+
+def _topic_id(path: str) -> str:
+    try:
+        lines = storage.read(path).decode().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return next((line.removeprefix(_TOPIC_ID).strip() for line in lines if line.startswith(_TOPIC_ID)), "")

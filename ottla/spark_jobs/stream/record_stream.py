@@ -1,0 +1,229 @@
+"""The stream of records: micro-batches bounded by the last stable offset. shell
+
+What a batch holds follows from its two positions and the files alone, so a batch that Spark runs again after a crash
+holds the same: below the last stable offset every transaction is decided, and what is decided never changes.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from ottla.scan import schemas
+from ottla.scan.needs import check_worker
+from ottla.spark_jobs.options import EARLIEST_OFFSET, LATEST_OFFSET, READ_COMMITTED, check_named
+from ottla.spark_jobs.stream.offsets import Place, Positions, from_json, limited, starting, to_json
+from ottla.spark_jobs.stream.stream_options import EARLIEST, LATEST, StreamOptions
+from ottla.spark_jobs.views.bounds import UNBOUNDED
+from ottla.spark_jobs.views.planning import (
+    LARGEST_TASK_BYTES,
+    NO_OFFSET,
+    Reading,
+    Task,
+    narrowed_log,
+    narrowed_range,
+    offset_for_time,
+)
+
+if TYPE_CHECKING:
+    from ottla.scan.listing import PartitionLog
+    from ottla.scan.records import Visibility
+    from ottla.spark_jobs.stream.followed import Followed
+
+_log = logging.getLogger("ottla.spark_jobs")
+
+_LOSS_HINT = 'option("failOnDataLoss", "false") goes on with what is there'
+
+
+class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the partitions that the options select; new ones are read from their log start."""
+
+    def __init__(self, options: StreamOptions, fields: list[tuple[str, bool]]) -> None:
+        self._options = options
+        self._fields = fields
+        self._followed: Followed | None = None
+        self._target: dict[Place, int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins. A query that goes on from a checkpoint does not ask."""
+        logs = self._logs()
+        return to_json(Positions(self._begin(logs), self._ids(logs)))
+
+    def _begin(self, logs: "list[PartitionLog]") -> dict[Place, int]:
+        """The first offset of each partition. Behind what is stable, the query waits until that gets there."""
+        begin = self._options.starting
+        if isinstance(begin, dict):
+            check_named("startingOffsets", begin, {(log.topic, log.partition) for log in logs})
+        ends = {} if begin == EARLIEST else self._ends_now(logs)
+        found = {}
+        for log in logs:
+            place = log.topic, log.partition
+            if isinstance(begin, int):
+                offset = offset_for_time(log, begin)
+            elif isinstance(begin, dict):
+                offset = begin.get(place, EARLIEST_OFFSET)
+            else:
+                offset = LATEST_OFFSET if begin == LATEST else EARLIEST_OFFSET
+            # Where nothing is as late as a time, Spark's source fails or takes the end, as its strategy option says.
+            words = {EARLIEST_OFFSET: log.log_start, LATEST_OFFSET: ends.get(place, 0)}
+            found[place] = self._log_end(place) if offset == NO_OFFSET else words.get(offset, offset)
+        return found
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.max_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far the next micro-batch goes."""
+        logs = self._logs()
+        ids = self._ids(logs)
+        before = self._still_there(from_json(start), ids)
+        ends = self._ends(logs, before)
+        for place in before.keys() - ends.keys():
+            self._lost(f"{_name(place)} is gone")
+        for place in ends:
+            if (log_end := self._log_end(place)) < before.get(place, 0):
+                self._lost(
+                    f"{_name(place)} ends at {log_end}, offset {before[place]} was to come next: the log was cut"
+                )
+                before[place] = ends[place]
+        if self._target is not None:
+            ends = {place: min(end, self._target[place]) for place, end in ends.items() if place in self._target}
+        # Where a query was told to begin behind what is stable, it waits.
+        ends = {place: max(end, before.get(place, 0)) for place, end in ends.items()}
+        if isinstance(limit, ReadMaxRows):
+            ends = limited(before, ends, limit.max_rows)
+        return to_json(Positions(ends, ids))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Trigger.AvailableNow ends at what is stable now."""
+        self._target = self._ends_now(self._logs())
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Tasks for the offsets between two positions."""
+        from ottla.scan.plan import plan_tasks
+        from ottla.scan.records import Wanted, visible_in
+
+        first = starting(from_json(start), from_json(end))
+        wanted = {place: Wanted(first.get(place, 0), behind) for place, behind in from_json(end).offsets.items()}
+        wanted = {place: one for place, one in wanted.items() if one.first_offset < one.end_offset}
+        if not wanted:
+            return []
+        logs = [log for log in self._logs() if (log.topic, log.partition) in wanted]
+        self._check_there(first, wanted, logs)
+        followed = self._follow(logs, {place: one.first_offset for place, one in wanted.items()})
+        asked = [wanted[log.topic, log.partition] for log in logs]
+        narrowed = [narrowed_log(log, one, UNBOUNDED) for log, one in zip(logs, asked, strict=True)]
+        tasks: list[InputPartition] = []
+        for parts in plan_tasks(narrowed, os.cpu_count() or 1, LARGEST_TASK_BYTES):
+            readings = []
+            for part in parts:
+                log, one = logs[part.partition], asked[part.partition]
+                visible = self._visible(followed, log, one.first_offset, one.end_offset)
+                readings.append(Reading(narrowed_range(part, one), one, visible_in(visible, part, log)))
+            tasks.append(Task(readings))
+        return tasks
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The Arrow record batches of one task."""
+        check_worker()
+        from ottla.scan.damage_log import DamageLog
+        from ottla.scan.records import RecordScan
+        from ottla.spark_jobs.stream.followed import DataLost
+
+        damage = DamageLog(self._options.read.on_damage)
+        scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, self._fields), damage)
+        for part, wanted, visible, _ in partition.readings if isinstance(partition, Task) else ():
+            assert visible is not None
+            try:
+                yield from scan.read(part, visible, wanted)
+            except FileNotFoundError as error:
+                lost = f"{error.filename} was deleted while it was read"
+                if self._options.fail_on_data_loss:
+                    raise DataLost(f"{lost}; {_LOSS_HINT}") from error
+                _log.warning("%s", lost)
+        for one in damage.found:
+            _log.warning("damaged segment, not read: %s", one)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """The sink has everything below `end`."""
+        if self._followed is not None:
+            for place, offset in from_json(end).offsets.items():
+                if place in self._followed.tails:
+                    self._followed.tails[place].forget_below(offset)
+
+    def _logs(self) -> "list[PartitionLog]":
+        check_worker()
+        from ottla.spark_jobs.views.planning import selected_logs
+
+        return selected_logs(self._options.read, UNBOUNDED)
+
+    def _follow(self, logs: "list[PartitionLog]", needed: dict[Place, int]) -> "Followed":
+        from ottla.spark_jobs.stream.followed import Followed
+
+        if self._followed is None:
+            self._followed = Followed(self._options.read.on_damage)
+        self._followed.update(logs, needed)
+        return self._followed
+
+    def _ends_now(self, logs: "list[PartitionLog]") -> dict[Place, int]:
+        from ottla.spark_jobs.stream.followed import newest_segments
+
+        return self._ends(logs, newest_segments(logs))
+
+    def _ends(self, logs: "list[PartitionLog]", needed: dict[Place, int]) -> dict[Place, int]:
+        """How far each partition can be read."""
+        committed = self._options.read.isolation_level == READ_COMMITTED
+        tails = self._follow(logs, needed).tails
+        return {place: tail.last_stable_offset if committed else tail.high_watermark for place, tail in tails.items()}
+
+    def _log_end(self, place: Place) -> int:
+        """Behind the last batch, of a partition that is followed."""
+        assert self._followed is not None
+        return self._followed.tails[place].high_watermark
+
+    def _visible(self, followed: "Followed", log: "PartitionLog", first: int, end: int) -> "Visibility":
+        from ottla.scan.records import Visibility
+
+        committed = self._options.read.isolation_level == READ_COMMITTED
+        tail = followed.tails[log.topic, log.partition]
+        aborted = tail.aborted(first, end if committed else 0)
+        return Visibility(committed, max(first, log.log_start), end, aborted, tail.unread if committed else ())
+
+    def _ids(self, logs: "list[PartitionLog]") -> dict[str, str]:
+        from ottla.spark_jobs.stream.followed import topic_ids
+
+        return topic_ids(logs)
+
+    def _still_there(self, before: Positions, ids: dict[str, str]) -> dict[Place, int]:
+        """The positions of topics that are still those that were read."""
+        for topic, topic_id in ids.items():
+            if before.ids.get(topic, topic_id) != topic_id:
+                self._lost(f"topic {topic} was deleted and made again")
+        return starting(before, Positions({}, ids))
+
+    def _check_there(self, first: dict[Place, int], wanted: dict[Place, Any], logs: "list[PartitionLog]") -> None:
+        """What a micro-batch is to read must be in the files."""
+        there = {(log.topic, log.partition): log for log in logs}
+        for place in wanted:
+            if place not in there:
+                self._lost(f"{_name(place)} is gone")
+            elif place in first and there[place].log_start > first[place]:
+                self._lost(f"{_name(place)} begins at {there[place].log_start}, offset {first[place]} was to come next")
+
+    def _lost(self, text: str) -> None:
+        from ottla.spark_jobs.stream.followed import DataLost
+
+        if self._options.fail_on_data_loss:
+            raise DataLost(f"{self._options.read.path}: {text}; {_LOSS_HINT}")
+        _log.warning("%s", text)
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}-{place[1]}"

@@ -1,0 +1,86 @@
+"""The options of a streaming read: those of a batch read that make sense, and Spark's names for the rest. pure"""
+
+from typing import NamedTuple
+
+from ottla.scan import schemas
+from ottla.spark_jobs.options import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    OffsetsByPartition,
+    OptionError,
+    Options,
+    offsets_by_partition,
+    read_options,
+)
+
+EARLIEST, LATEST = "earliest", "latest"
+
+_STARTING = "startingoffsets"
+_TIME = "startingtimestamp"
+_LOSS = "failondataloss"
+_MOST = "maxoffsetspertrigger"
+_BATCH_ONLY = {
+    name.lower(): name for name in ("endingOffsets", "endingTimestamp", "producerIds", "history", "pushdown", "verify")
+}
+_OF_RECORDS = (_STARTING, _TIME, _LOSS, _MOST)
+_FORM = 'earliest, latest or JSON such as {"ledger": {"0": 23, "1": -2, "2": -1}} (-2 is earliest, -1 latest)'
+
+
+class StreamOptions(NamedTuple):
+    """`starting`: a word, a time in ms, or offsets by partition with -2 and -1 for the words (all others begin at the
+    log start). `max_offsets`: None, no limit.
+    """
+
+    read: Options
+    starting: str | int | OffsetsByPartition
+    fail_on_data_loss: bool
+    max_offsets: int | None
+
+
+def named_for_streams(given: dict[str, str]) -> str:
+    """The option, with its value if that is why, which only a stream has; empty if there is none."""
+    lower = {name.lower(): value for name, value in given.items()}
+    if _LOSS in lower:
+        return "failOnDataLoss"
+    if _MOST in lower:
+        return "maxOffsetsPerTrigger"
+    starting = lower.get(_STARTING, EARLIEST).strip()
+    if starting in (EARLIEST, LATEST):
+        return "startingOffsets latest" if starting == LATEST else ""
+    try:
+        return "-1 in startingOffsets" if LATEST_OFFSET in _offsets(starting).values() else ""
+    except OptionError:
+        return ""
+
+
+def stream_options(given: dict[str, str]) -> StreamOptions:
+    """Raises OptionError, which says what is possible."""
+    lower = {name.lower(): (name, value) for name, value in given.items()}
+    view = lower.get("view", ("", schemas.RECORDS))[1]
+    for key, (name, _) in lower.items():
+        if key in _BATCH_ONLY:
+            # Spark does not say whether it is a stream whose schema it asks for.
+            stream = named_for_streams(given)
+            why = f"{stream} for spark.readStream: not both" if stream else "a stream reads on from where it stands"
+            raise OptionError(f"option {_BATCH_ONLY[key]} is for spark.read{' and' if stream else ';'} {why}")
+        if key in _OF_RECORDS and view == schemas.HANGING:
+            raise OptionError(f"option {name} is for the view {schemas.RECORDS}; {view} tells what hangs now")
+    starting = lower.get(_STARTING, ("", LATEST))[1].strip()
+    loss = lower.get(_LOSS, ("", "true"))[1].strip().lower()
+    if loss not in ("true", "false"):
+        raise OptionError(f"option failOnDataLoss is true or false, not {loss!r}")
+    read = read_options({name: value for key, (name, value) in lower.items() if key not in (_STARTING, _LOSS, _MOST)})
+    if read.view not in (schemas.RECORDS, schemas.HANGING):
+        raise OptionError(f"the {read.view} are no stream; the views {schemas.RECORDS} and {schemas.HANGING} are")
+    most = lower.get(_MOST, ("", ""))[1].strip()
+    if most and not (most.isdigit() and int(most) > 0):
+        raise OptionError(f"option maxOffsetsPerTrigger is a number above 0, not {most!r}")
+    begin: str | int | OffsetsByPartition = starting if starting in (EARLIEST, LATEST) else _offsets(starting)
+    if read.starting_ms is not None:
+        # As in Spark's Kafka source, the time comes before the offsets.
+        begin = read.starting_ms
+    return StreamOptions(read, begin, loss == "true", int(most) if most else None)
+
+
+def _offsets(text: str) -> OffsetsByPartition:
+    return offsets_by_partition("startingOffsets", text, _FORM, (EARLIEST_OFFSET, LATEST_OFFSET))

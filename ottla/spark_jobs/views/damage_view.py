@@ -1,0 +1,46 @@
+"""View `damage`: the parts of segments that cannot be read. Every header and CRC is checked. shell"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from ottla.scan import schemas
+from ottla.scan.damage_log import REPORT, DamageLog
+from ottla.spark_jobs.views.base import ViewReader
+from ottla.spark_jobs.views.planning import Task, plan_readings
+
+
+class DamageReader(ViewReader):
+    """A torn tail is not damage: the log ends before it."""
+
+    view = schemas.DAMAGE
+
+    def plan(self) -> list[InputPartition]:
+        return plan_readings(self.options, self.bounds)
+
+    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+        return self.to_arrow(self._rows(task))
+
+    def _rows(self, task: Task) -> Iterator[dict[str, Any]]:
+        from ottla.scan import headers
+        from ottla.scan.chunks import SegmentReader
+
+        for part, *_ in task.readings:
+            log = DamageLog(REPORT)
+            reader = SegmentReader(log, check_crc=True)
+            next_offset = 0
+            for piece in part.pieces:
+                log.found.clear()
+                for chunk in reader.chunks(piece, next_offset):
+                    next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
+                for damage in log.found:
+                    yield {
+                        "topic": part.topic,
+                        "partition": part.number,
+                        "segment": piece.base_offset,
+                        "file": damage.path,
+                        "position": damage.position,
+                        "end": damage.end_position,
+                        "reason": damage.reason,
+                    }

@@ -1,0 +1,28 @@
+"""View `hanging`: the open transactions that block their readers for too long, as they are now. shell"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from ottla.scan import schemas
+from ottla.spark_jobs.views.base import ViewReader
+from ottla.spark_jobs.views.planning import Task
+
+
+class HangingReader(ViewReader):
+    """One task: the verdict needs the coordinators' log beside all partitions, and reads little of either."""
+
+    view = schemas.HANGING
+
+    def plan(self) -> list[InputPartition]:
+        return [Task()]
+
+    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+        from ottla.spark_jobs.stream.alert_stream import BEGAN, alert
+        from ottla.spark_jobs.stream.watch import Watch
+
+        now_ms = time.time_ns() // 1_000_000
+        rows = ({**alert(one, now_ms), "event": BEGAN} for one in Watch(self.options).look(now_ms))
+        return self.to_arrow(row for row in rows if self.bounds.allows(row["topic"], row["partition"]))

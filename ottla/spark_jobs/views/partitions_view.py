@@ -1,0 +1,67 @@
+"""View `partitions`: one row per partition: offsets, sizes, and how its records and transactions fared. shell"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from ottla.scan import schemas, storage
+from ottla.scan.listing import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
+from ottla.spark_jobs.views.base import ViewReader
+from ottla.spark_jobs.views.planning import Task, fates_of, plan_partitions
+
+if TYPE_CHECKING:
+    from ottla.scan.fates import PartitionFates
+
+# What needs no fates, and what needs no count of every batch.
+_LISTED = {"topic", "partition", "segment", "path", "segments", "size", "logStart", "highWatermark"}
+_INDEXED = _LISTED | {"logEnd", "lastStableOffset", "openTransactions"}
+
+
+class PartitionReader(ViewReader):
+    """Sizes come from the listing, the end of the log from its indexes and tail; only counts need every header."""
+
+    view = schemas.PARTITIONS
+
+    def plan(self) -> list[InputPartition]:
+        return plan_partitions(self.options, self.bounds)
+
+    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+        return self.to_arrow(self._rows(task))
+
+    def _rows(self, task: Task) -> Iterator[dict[str, Any]]:
+        names = {name for name, _ in self.fields}
+        watermarks = {}
+        if "highWatermark" in names and task.logs:
+            watermarks = read_checkpoint(storage.join(storage.parent(task.logs[0].path), HIGH_WATERMARK_CHECKPOINT))
+        for log in task.logs:
+            row = {
+                "topic": log.topic,
+                "partition": log.partition,
+                "segment": log.segments[-1].base_offset if log.segments else None,
+                "path": log.path,
+                "segments": len(log.segments),
+                "size": log.size_bytes,
+                "logStart": log.log_start,
+                "highWatermark": watermarks.get((log.topic, log.partition)),
+            }
+            if not names <= _LISTED:
+                (fates,) = fates_of([log], self.options, counted=not names <= _INDEXED)
+                row |= _of_fates(fates)
+            yield row
+
+
+def _of_fates(fates: "PartitionFates") -> dict[str, int]:
+    return {
+        "logEnd": fates.high_watermark,
+        "lastStableOffset": fates.last_stable_offset,
+        "batches": fates.batches,
+        "controlBatches": fates.control_batches,
+        "plainRecords": fates.plain_records,
+        "committedRecords": fates.committed.records,
+        "abortedRecords": fates.aborted.records,
+        "openRecords": fates.opened.records,
+        "committedTransactions": fates.committed.transactions,
+        "abortedTransactions": fates.aborted.transactions,
+        "openTransactions": fates.opened.transactions,
+    }

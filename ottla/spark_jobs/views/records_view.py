@@ -1,0 +1,30 @@
+"""View `records`: what a consumer would be given, decoded in the tasks. shell"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from ottla.scan import schemas
+from ottla.scan.damage_log import DamageLog
+from ottla.spark_jobs.options import READ_COMMITTED
+from ottla.spark_jobs.views.base import ViewReader
+from ottla.spark_jobs.views.planning import Task, plan_readings, told_damage
+
+
+class RecordReader(ViewReader):
+    """read_committed plans with the fates of every partition; read_uncommitted needs none."""
+
+    view = schemas.RECORDS
+
+    def plan(self) -> list[InputPartition]:
+        return plan_readings(self.options, self.bounds, with_fates=self.options.isolation_level == READ_COMMITTED)
+
+    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+        from ottla.scan.records import RecordScan, uncommitted
+
+        log = DamageLog(self.options.on_damage)
+        scan = RecordScan(self.arrow_schema(), log)
+        for part, wanted, visible, _ in task.readings:
+            yield from scan.read(part, visible or uncommitted(part.log_start), wanted)
+        told_damage(log)

@@ -1,0 +1,161 @@
+"""The HTML report: one file that needs nothing else, sound as markup, and drawn by a real browser."""
+
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from ottla.spark_jobs import audit
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+VOID = {"meta", "input", "br"}
+
+
+class Page(HTMLParser):
+    """Tags that are open, ids, links, words, and what would be loaded from elsewhere."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.open, self.ids, self.links, self.loaded, self.tags = [], [], [], [], []
+        self.words = ""
+        self.feed(content)
+        assert self.open == [], f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes["href"]] if "href" in attributes else []
+        self.loaded += [value for name, value in attrs if name == "src" or (name == "href" and tag == "link")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words += data
+
+    def shapes(self, kind):
+        return [attributes for tag, attributes in self.tags if tag == "rect" and attributes.get("class") == kind]
+
+
+@pytest.fixture
+def report(tmp_path, capsys):
+    def make(directory, *arguments):
+        path = tmp_path / "report.html"
+        code = audit.main([str(directory), "--report", str(path), *arguments])
+        assert code in (0, 1), capsys.readouterr().err
+        return path
+
+    return make
+
+
+def test_every_link_leads_somewhere_and_nothing_is_loaded(report, reference):
+    page = Page(report(reference("unclean")).read_text())
+    assert page.loaded == []
+    assert len(page.ids) == len(set(page.ids))
+    assert {link[1:] for link in page.links} <= set(page.ids)
+    assert all(link.startswith("#") for link in page.links)
+    assert "url(" not in page.words and "http" not in page.words.replace("http://www.w3.org", "")
+
+
+def test_verdict_findings_and_spans(report, reference):
+    content = report(reference("unclean")).read_text()
+    page = Page(content)
+    assert "Findings: 2 hanging transactions." in page.words
+    assert "last stable offset 898" in page.words
+    assert content.index("Findings: 2 hanging") < content.index("kafka-transactions.sh") < content.index("Timelines")
+    # Each over offsets and over time.
+    assert sum(float(one["height"]) == 8 and float(one.get("y", 0)) > 0 for one in page.shapes("open")) == 4
+
+
+def test_many_findings_of_a_check_are_folded_and_all_there(report, write_log):
+    log = write_log()
+    for number in range(20):
+        log.data(1, producer_id=7, base_sequence=10 * number, transactional=False)
+    content = report(write_log.root).read_text()
+    page = Page(content)
+    assert "14 more of sequence" in page.words
+    assert [f"f{at}" for at in range(19)] == [one for one in page.ids if one.startswith("f")]
+    assert content.index('id="f4"') < content.index("<summary>14 more") < content.index('id="f5"')
+
+
+def test_a_command_to_type_stands_out(report, reference):
+    content = report(reference("unclean")).read_text()
+    assert content.count("<code>kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic ") == 2
+
+
+def test_a_clean_directory_is_told_as_clean(report, write_log):
+    log = write_log()
+    log.data(2, producer_id=7)
+    log.marker(7, commit=True)
+    page = Page(report(write_log.root).read_text())
+    assert "Clean: every transaction is decided" in page.words
+    assert "Findings" not in page.words
+
+
+def test_an_empty_directory_gives_a_report_too(report, write_log):
+    assert "0 partitions" in Page(report(write_log.root).read_text()).words
+
+
+def test_names_are_text_and_never_markup(write_log):
+    from ottla.audit.report.timeline import Span, over_offsets
+
+    span = Span("open", "<script>alert(1)</script>", 0, 3, -1, -1, 1)
+
+    class One:
+        name, log_end, last_stable_offset = "ledger-0", 3, 0
+
+    drawn = over_offsets(One, [span], [(1, 'f0"', '"><script>')])
+    assert "<script>" not in drawn
+
+
+def test_a_report_that_cannot_be_written_is_told(write_log, capsys):
+    log = write_log()
+    log.data(1)
+    report = log.path / "report.html"
+    assert audit.main([str(write_log.root), "--report", str(report)]) == 2
+    assert capsys.readouterr().err == f"ottla audit: --report {report}: cannot be written: Not a directory\n"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip(f"no browser here: none of {', '.join(BROWSERS)} is on the path")
+
+    def run(*arguments):
+        command = [found, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+@pytest.mark.parametrize("size", ["1160,1600", "500,900"], ids=["desk", "narrow"])
+def test_a_browser_draws_it(report, reference, browser, tmp_path, size):
+    path = report(reference("unclean"))
+    probe = tmp_path / "probe.html"
+    measure = (
+        "<script>addEventListener('load', () => {"
+        " const width = (name) => Math.round(document.querySelector(name).getBoundingClientRect().width);"
+        " const fits = document.body.scrollWidth <= innerWidth;"
+        " document.title = [width('svg rect.open'), width('.by-time svg'), fits].join(' '); });</script>"
+    )
+    probe.write_text(path.read_text().replace("</body>", f"{measure}</body>"))
+    drawn = browser(f"--window-size={size}", "--dump-dom", probe.as_uri())
+    open_width, hidden_width, fits = drawn.stdout.partition("<title>")[2].partition("</title>")[0].split()
+    assert int(open_width) > 0, "the open transaction is drawn"
+    assert hidden_width == "0", "what is over time is hidden at first"
+    assert fits == "true", "nothing sticks out to the right"
+    shot = tmp_path / "report.png"
+    browser(f"--window-size={size}", f"--screenshot={shot}", path.as_uri())
+    assert shot.stat().st_size > 50_000

@@ -1,0 +1,180 @@
+"""The audit as text: what is shown of internal topics, numbers, colours, narrow terminals."""
+
+import re
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from ottla.audit.checks import shape
+from ottla.audit.checks.finding import Finding, in_order
+from ottla.audit.checks.words import at_time, duration
+from ottla.audit.pipeline import audit
+from ottla.audit.report.text import chart, text_report
+from ottla.audit.report.text_tables import Style
+from ottla.audit.request import Request
+from ottla.audit.runner import HereRunner, Progress
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (None, "unknown"),
+        (-1, "in the future"),
+        (999, "0 s"),
+        (59_999, "59 s"),
+        (60_000, "1 min"),
+        (192_000, "3 min 12 s"),
+        (7_500_000, "2 h 5 min"),
+        (86_400_000 * 3 + 3_600_000 * 4, "3 d 4 h"),
+    ],
+)
+def test_duration_has_two_units_at_most(milliseconds, text):
+    assert duration(milliseconds) == text
+
+
+def test_time_of_a_broken_record_is_told_as_a_number():
+    assert at_time(1_000) == "at 1970-01-01 00:00:01.000 UTC"
+    assert at_time(2**62) == f"at {2**62} ms"
+
+
+def audited(root, now_ms=10_000):
+    return audit(HereRunner(1), Request((str(root),), (), now_ms))
+
+
+def told(found, **more):
+    return text_report(found, **{"everything": False, "colour": False, **more})
+
+
+def test_internal_partitions_are_hidden_until_they_have_something_to_tell(write_log):
+    write_log().data(1)
+    write_log("__consumer_offsets", 0).data(1)
+    write_log("__consumer_offsets", 1).data(1, producer_id=4)
+    text = told(audited(write_log.root))
+    lines = [line for line in text.splitlines() if line.startswith("__consumer_offsets")]
+    assert {line.split()[1] for line in lines} == {"1"}
+    assert "Internal topics were audited too (1 partition)" in text
+    table = told(audited(write_log.root), everything=True).split("Open transactions")[0]
+    assert table.count("__consumer_offsets") == 2
+
+
+def test_zero_counts_are_dots_and_offsets_are_numbers(write_log):
+    write_log().data(3)
+    text = told(audited(write_log.root))
+    line = next(line for line in text.splitlines() if line.startswith("ledger"))
+    assert line.replace("│", " ").split() == ["ledger", "0", "0", "3", "3", "·", "·", "·", "·", "·", "·", "3"]
+    assert re.search(r" UTC, 1 partition, \d+ bytes, 1 batch\n", text)
+
+
+def test_colours_change_nothing_but_colours(write_log):
+    write_log().data(3, producer_id=1)
+    found = audited(write_log.root, 10**12)
+    plain, coloured = told(found), told(found, colour=True)
+    assert "\033[" in coloured
+    assert "\033" not in plain
+    assert re.sub("\033\\[\\d+m", "", coloured) == plain
+
+
+@pytest.mark.parametrize("width", [76, 80, 100, 132])
+def test_nothing_but_paths_is_wider_than_the_terminal(reference, width):
+    text = told(audited(reference("clean"), 1_795_300_000_000), width=width)
+    wide = [line for line in text.splitlines() if len(line) > width]
+    assert [line for line in wide if not line.startswith("Audit of ")] == []
+    assert "hanging-01" in text
+
+
+def test_long_topics_are_cut_before_columns_are_left_out(write_log):
+    write_log("a-topic-with-a-name-that-is-longer-than-it-should-be-for-a-terminal").data(3)
+    text = told(audited(write_log.root), width=110)
+    assert re.search(r"^a-topic-[a-z-]+… +0 │", text, re.MULTILINE)
+    assert "transaction" in text
+
+
+def test_worst_findings_come_first_and_many_alike_are_counted(write_log):
+    def finding(severity, check, offset):
+        return Finding(check, severity, "ledger", 0, offset, None, None, "said", "done")
+
+    many = [finding("error", "sequence", offset) for offset in range(30)]
+    found = audited_with(write_log, [finding("info", "gaps", 1), finding("warning", "torn", 2), *many])
+    text = told(found)
+    assert text.index("30 breaks in sequences") < text.index("error sequence") < text.index("warning torn")
+    assert "10 more of error sequence; --format json has all" in text
+    assert "info gaps" not in text
+    assert "info gaps  ledger-0@1" in told(found, everything=True)
+
+
+def audited_with(write_log, findings):
+    write_log().data(1)
+    return audited(write_log.root)._replace(findings=in_order(findings))
+
+
+def test_clean_says_no_more_than_was_checked(write_log):
+    write_log().data(1, producer_id=4)
+    late = Request((str(write_log.root),), (), 10**12, ("damage", "gaps"))
+    assert "Clean: nothing found by damage, gaps." in told(audit(HereRunner(1), late))
+    assert "Clean: 1 open and in time, all others decided; every batch is sound." in told(audited(write_log.root))
+    cut = Request((str(write_log.root),), (), 10**12, as_of="ledger:0:1", until_offsets={("ledger", 0): 1})
+    assert "Clean: 1 open, all others decided" in told(audit(HereRunner(1), cut))
+
+
+def test_clean_says_what_could_not_be_proved(write_log):
+    log = write_log()
+    log.data(1, producer_id=6)
+    log.marker(6, commit=True)
+    text = " ".join(told(audited(write_log.root, now_ms=10**12)).split())
+    assert "every batch is sound; what the coordinator's log cannot prove is told with --all." in text
+
+
+def test_chart_draws_the_model(write_log):
+    lines = chart(shape.Model(0.01, 10.0, 200.0), Style(False)).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["1", "10", "100", "1,000", "10,000", "100,000"]
+    bars = [line.count("█") for line in lines[1:]]
+    assert bars == sorted(bars) and bars[-1] == 40
+    assert lines[-1].endswith("19.802 MB/s")
+
+
+class Terminal:
+    def __init__(self, is_terminal):
+        self.written = ""
+        self._is_terminal = is_terminal
+
+    def isatty(self):
+        return self._is_terminal
+
+    def write(self, text):
+        self.written += text
+
+    def flush(self):
+        pass
+
+
+def test_progress_is_shown_to_people_only():
+    for watched in (True, False):
+        terminal = Terminal(watched)
+        progress = Progress(terminal)
+        progress.show("reading segments: 50%")
+        progress.clear()
+        assert ("50%" in terminal.written) == watched
+        assert not watched or terminal.written.endswith("\r")
+
+
+def test_progress_says_that_kernels_are_compiled():
+    import numba
+
+    terminal, silent = Terminal(True), Terminal(False)
+    for stream in (terminal, silent):
+        with Progress(stream).telling_of_compiling():
+            assert numba.njit(lambda one: one + 1)(1) == 2
+    assert "compiling" in terminal.written
+    assert not silent.written
+    written = terminal.written
+    assert numba.njit(lambda one: one + 2)(1) == 3
+    assert terminal.written == written
+
+
+def test_progress_tells_the_size_of_what_is_read(write_log):
+    write_log().data(1)
+    terminal = Terminal(True)
+    audit(HereRunner(1, terminal), Request((str(write_log.root),), (), 10_000))
+    assert "reading segments: 0%" in terminal.written
+    assert "MiB" not in terminal.written

@@ -1,0 +1,59 @@
+"""Where there is no Spark: scanning and auditing work all the same, and what needs it says so."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+ROOT = Path(__file__).parents[2]
+# Neither imported nor found.
+WITHOUT = "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None; "
+EVERYTHING = """
+import importlib, pathlib
+for room in ("scan", "audit"):
+    for path in pathlib.Path("ottla", room).rglob("*.py"):
+        importlib.import_module(".".join(path.with_suffix("").parts))
+print("imported")
+"""
+COMMAND = "from ottla.cli.main import main; sys.exit(main())"
+
+
+def run(program, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT + program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=240,
+        check=False,
+    )
+
+
+def test_every_module_of_the_scan_and_the_audit_is_imported():
+    done = run(EVERYTHING)
+    assert (done.stderr, done.stdout) == ("", "imported\n")
+
+
+def test_an_audit_finds_reports_and_writes_what_it_does_with_spark(reference, run_audit, tmp_path):
+    arguments = (reference("clean"), "--format", "json", "--as-of", "1795400000000")
+    more = ("--output", tmp_path / "tables", "--report", tmp_path / "audit.html")
+    done = run(COMMAND, "audit", *arguments, *more)
+    code, out, err = run_audit(*arguments)
+    assert (done.returncode, done.stderr, code, err) == (1, "", 1, "")
+    assert sorted(map(json.loads, done.stdout.splitlines()), key=str) == sorted(
+        map(json.loads, out.splitlines()), key=str
+    )
+    assert (tmp_path / "audit.html").stat().st_size > 10_000
+    assert (tmp_path / "tables" / "_SUCCESS").exists()
+
+
+def test_spark_is_asked_for_and_missed_in_one_line(tmp_path):
+    done = run(COMMAND, "audit", tmp_path, "--run-on", "spark")
+    told = "ottla audit: the audit on Spark needs PySpark: pip install 'ottla[spark]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)

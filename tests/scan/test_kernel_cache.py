@@ -1,0 +1,98 @@
+"""Kernels are compiled once, also where the package comes as an archive and nobody has a home."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from ottla.scan import headers
+from ottla.spark_jobs.session import packed
+
+# (where our code is, where the kernel is kept, hits, misses)
+COMPILE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import ottla
+from ottla.scan.kernels import varint
+assert varint(np.array([2], dtype=np.uint8), 0, 1) == (1, 1)
+stats = varint.stats
+print(json.dumps([ottla.__file__, stats.cache_path, sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))
+"""
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """Compile a kernel of the package at `path`, in a process of its own, where only `tmp_path/tmp` can be written."""
+    (tmp_path / "tmp").mkdir()
+    libraries = [one for one in sys.path if Path(one).name == "site-packages"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
+    environment |= {"HOME": os.devnull, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": os.pathsep.join(libraries)}
+
+    def run(path, **more):
+        # -S: site would read the .pth file that points to our source tree.
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", COMPILE, str(path)],
+            capture_output=True,
+            text=True,
+            env=environment | more,
+            cwd=tmp_path,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_kernels_of_an_archive_are_compiled_once_wherever_it_lies(compiled, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    first, second = packed(tmp_path / "one"), packed(tmp_path / "two")
+    place, kept, hits, misses = compiled(first)
+    assert place.startswith(f"{first}/")
+    assert (hits, misses) == (0, 1)
+    assert Path(kept).parent == tmp_path / "tmp" / f"ottla-kernels-{os.geteuid()}"
+    assert compiled(second) == [place.replace(str(first), str(second)), kept, 1, 0]
+
+
+def test_kernels_of_another_version_are_not_taken(compiled, tmp_path):
+    archive = packed(tmp_path)
+    _, kept, _, _ = compiled(archive)
+    archive.write_bytes(b"#" + archive.read_bytes())  # bytes before the archive are allowed
+    _, now, hits, misses = compiled(archive)
+    assert now != kept
+    assert (hits, misses) == (0, 1)
+
+
+def test_kernels_are_compiled_anew_when_a_constant_of_another_file_changed(compiled, tmp_path):
+    package = Path(headers.__file__).parents[1]
+    shutil.copytree(package, tmp_path / "source" / "ottla", ignore=shutil.ignore_patterns("__pycache__"))
+    assert compiled(tmp_path / "source")[2:] == [0, 1]
+    assert compiled(tmp_path / "source")[2:] == [1, 0]
+    with (tmp_path / "source/ottla/protocol/batch_header.py").open("a") as source:
+        source.write("MAGIC = 3\n")
+    assert compiled(tmp_path / "source")[2:] == [0, 1]
+
+
+def test_a_folder_can_be_named(compiled, tmp_path):
+    _, kept, _, _ = compiled(packed(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "named"))
+    assert Path(kept).parent == tmp_path / "named" / "ottla-kernels"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_folder_that_others_can_write_is_not_trusted(compiled, tmp_path, mode):
+    folder = tmp_path / "tmp" / f"ottla-kernels-{os.geteuid()}"
+    folder.mkdir()
+    folder.chmod(mode)
+    for _ in range(2):
+        _, kept, hits, _ = compiled(packed(tmp_path))
+        assert (kept, hits) == (None, 0)
+    assert list(folder.rglob("*.nb?")) == []

@@ -1,0 +1,48 @@
+"""What every task of Spark begins with."""
+
+import gc
+import sys
+from types import ModuleType
+
+import pytest
+
+from ottla.scan import needs
+
+
+@pytest.fixture
+def unfrozen():
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+
+
+def test_what_a_worker_of_spark_has_loaded_is_left_out_of_its_collections(monkeypatch, unfrozen):
+    monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
+    needs.check_worker()
+    assert gc.get_freeze_count() > 1_000
+
+
+def test_another_process_is_left_as_it_is(monkeypatch, unfrozen):
+    monkeypatch.delitem(sys.modules, "pyspark.worker", raising=False)
+    needs.check_worker()
+    assert gc.get_freeze_count() == 0
+
+
+def test_library_that_is_missing_is_named_with_what_to_install(monkeypatch):
+    monkeypatch.setattr(needs, "lacking", lambda: ("numba", "zstandard"))
+    with pytest.raises(needs.WorkerLacks, match=r"lacks numba, zstandard: pip install 'ottla\[spark\]' there"):
+        needs.check_worker()
+
+
+def test_kernels_work_where_no_cache_can_be_written(monkeypatch):
+    from numba.core.caching import CacheImpl
+
+    from ottla.scan.kernels import kernel
+
+    monkeypatch.delenv("NUMBA_CACHE_LOCATOR_CLASSES", raising=False)
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    assert kernel(_successor)(1) == 2
+
+
+def _successor(number):
+    return number + 1
