@@ -6,7 +6,7 @@ flush may have been given up, because its log went offline.
 
 from ottla.broker.api.context import Broker
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
-from ottla.broker.group.log import client_error
+from ottla.broker.coordinator.errors import client_error
 from ottla.broker.log.partition import Partition
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import NO_ERROR, ErrorCode

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.broker.coordinator.errors import client_error
 from ottla.broker.costs import ROW_US
-from ottla.broker.group.log import CoordinatorRecord, client_error, offsets_batch
+from ottla.broker.group.log import CoordinatorRecord, offsets_batch
 from ottla.broker.group.members import Caller
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets, Key

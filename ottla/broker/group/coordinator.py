@@ -13,11 +13,11 @@ from uuid import UUID, uuid4
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
+from ottla.broker.coordinator.errors import client_error
 from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.group.classic_group import NEVER_MS, ClassicGroup
 from ottla.broker.group.commits import OffsetCommits
-from ottla.broker.group.log import client_error
 from ottla.broker.group.members import Caller, Member, Moment, Protocols, Timeouts
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offset_expiration import OffsetExpiration
@@ -72,10 +72,11 @@ class GroupCoordinator:
         self._clock = clock
         self._config = config
         self._new_member_uuid = new_member_uuid
-        self._manager = GroupMetadataManager(cluster, turns, clock, config.group_initial_rebalance_delay_ms)
+        self._manager = GroupMetadataManager(
+            cluster, turns, clock, config.group_initial_rebalance_delay_ms, self._loaded
+        )
         self._cleaning: Timer | None = None
         self._stopped = False
-        self._loading: Activity[None] | None = None
         self._looking: Activity[None] | None = None
         self.offsets = OffsetCommits(self._manager, turns, clock, config.offset_metadata_max_bytes)
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
@@ -84,16 +85,16 @@ class GroupCoordinator:
 
     def open(self) -> None:
         """Load the groups, over as many turns as it takes."""
-        self._loading = self._turns.start(self._manager.load(self._loaded), lambda _none: None, _load_failed)
+        self._manager.runtime.start()
         self._clean_later()
 
     def stop(self) -> None:
         """Take every timer back, and end what is under way: nothing is read or written after this."""
         self._stopped = True
         self.expiration.stop()
-        for activity in (self._loading, self._looking):
-            if activity is not None:
-                activity.discard()
+        self._manager.runtime.stop()
+        if self._looking is not None:
+            self._looking.discard()
         if self._cleaning is not None:
             self._cleaning.cancel()
         for metadata in self._manager.store.groups.values():
@@ -372,7 +373,3 @@ def _differs(given: str | None, own: str | None) -> bool:
 def _drop(waits: dict[str, Wait[W]], member_id: str, wait: Wait[W]) -> None:
     if waits.get(member_id) is wait:
         del waits[member_id]
-
-
-def _load_failed(error: Exception) -> None:
-    log.error("Loading the groups failed: they stay unavailable", exc_info=error)

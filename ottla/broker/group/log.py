@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from ottla.protocol.batch import build_batch, build_record_batch, read_marker
 from ottla.protocol.batch_header import BatchHeader
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.offsets_records import (
     GroupKey,
@@ -25,18 +24,6 @@ from ottla.protocol.values import ProducerIdAndEpoch
 
 COMMIT_MARKER = 1
 
-# What a refused append means to a client of the coordinator (`CoordinatorOperationExceptionHelper` of Kafka 4.3.1).
-_APPEND_ERRORS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_TXN_STATE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
 
 class CoordinatorRecord(NamedTuple):
     """One record, or marker, of `__consumer_offsets`.
@@ -50,11 +37,6 @@ class CoordinatorRecord(NamedTuple):
     key: OffsetKey | GroupKey | None
     value: OffsetValue | GroupValue | None
     committed: bool = False
-
-
-def client_error(error: ErrorCode) -> ErrorCode:
-    """The error of an append, as the clients of a coordinator are told."""
-    return _APPEND_ERRORS.get(error, error)
 
 
 def offsets_batch(

@@ -11,14 +11,17 @@ from typing import Final
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.costs import BATCH_US, HASH_CHAR_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
-from ottla.broker.group.log import CoordinatorRecord, client_error, group_batch, replay_batch
+from ottla.broker.coordinator.errors import client_error
+from ottla.broker.coordinator.runtime import CoordinatorRuntime
+from ottla.broker.costs import HASH_CHAR_US, ROW_US
+from ottla.broker.group.log import CoordinatorRecord, group_batch
+from ottla.broker.group.shard import GroupShard
 from ottla.broker.group.store import GroupMetadata, GroupStore
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
-from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
+from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.offsets_records import GroupKey, GroupValue
 
@@ -29,54 +32,48 @@ SETTLE_US: Final = 0.6
 
 
 class GroupMetadataManager:
-    """The groups of one broker and the partitions that hold them."""
+    """The groups of one broker and the partitions that hold them.
 
-    def __init__(self, cluster: Cluster, turns: Turns, clock: Clock, initial_rebalance_delay_ms: int) -> None:
+    `on_loaded` is told of each group once its partition serves.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        turns: Turns,
+        clock: Clock,
+        initial_rebalance_delay_ms: int,
+        on_loaded: Callable[[GroupMetadata], None],
+    ) -> None:
         self._cluster = cluster
         self._turns = turns
         self._clock = clock
         self.store = GroupStore(initial_rebalance_delay_ms)
-        self.loading: set[int] = set()
-        self._damaged: set[int] = set()
+        self._on_loaded = on_loaded
+        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+            CONSUMER_OFFSETS_TOPIC,
+            cluster,
+            turns,
+            lambda partition: GroupShard(partition, self.store, clock.now_ms()),
+            self._loaded,
+            self.settle,
+        )
         self._settling = False
 
-    async def load(self, on_loaded: Callable[[GroupMetadata], None]) -> None:
-        """Load what stands in `__consumer_offsets`, in shares. A partition that breaks does not hold up the next."""
-        topic = self._cluster.topics.get(CONSUMER_OFFSETS_TOPIC)
-        self.loading = set(range(topic.partition_count)) if topic is not None else set()
-        for index in sorted(self.loading):
-            found: set[str] = set()
-            try:
-                await self._cluster.opened(CONSUMER_OFFSETS_TOPIC, index)
-                await self._load(self.partition(index), found)
-            except (ProtocolError, OSError) as error:
-                log.error("Loading %s-%d stopped: %s", CONSUMER_OFFSETS_TOPIC, index, error)
-                self._damaged.add(index)
-            except Exception:
-                log.exception("Loading %s-%d stopped", CONSUMER_OFFSETS_TOPIC, index)
-                self._damaged.add(index)
-            self.loading.discard(index)
-            for metadata in filter(None, map(self.store.groups.get, found)):
-                self._turns.charge(ROW_US * (1 + len(metadata.group.members)))
-                on_loaded(metadata)
-                await self._turns.share()
-        if self.store.groups:
-            log.info("Loaded %d groups", len(self.store.groups))
+    @property
+    def loading(self) -> set[int]:
+        """The partitions that are not loaded yet."""
+        return self.runtime.loading
 
-    async def _load(self, partition: Partition, found: set[str]) -> None:
-        """Apply one log from its start; the ids of its groups go to `found`."""
-        if partition.offline is not None:
-            return
-        wall_ms = self._clock.now_ms()
-        for header, batch in partition.scan(partition.log_start_offset):
-            for record in replay_batch(header, batch):
-                self.store.apply(partition.index, record, wall_ms)
-                if record.key is not None:
-                    found.add(record.key.group)
-                self._turns.charge(STATE_RECORD_US)
-            self._turns.charge(BATCH_US + len(batch) * STATE_BYTE_US)
+    async def _loaded(self, shard: GroupShard) -> None:
+        """Tell of every group that a partition has, in shares."""
+        for metadata in filter(None, map(self.store.groups.get, shard.replayed)):
+            self._turns.charge(ROW_US * (1 + len(metadata.group.members)))
+            self._on_loaded(metadata)
             await self._turns.share()
-            await self.settle()
+        shard.replayed.clear()
+        if self.store.groups and not self.loading:
+            log.info("Loaded %d groups", len(self.store.groups))
 
     async def settle(self) -> None:
         """Settle what large transactions have left, in shares. None is left when this returns."""
@@ -119,12 +116,9 @@ class GroupMetadataManager:
     def find(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
         """The group, if there is one; or why this broker cannot say."""
         metadata = self.store.groups.get(group_id)
-        index = self.partition_for(group_id)
-        if index in self.loading:
-            return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        partition = self._cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
-        if index in self._damaged or partition is None or partition.offline is not None:
-            return None, ErrorCode.NOT_COORDINATOR
+        shard = self.runtime.shard_at(self.partition_for(group_id) if metadata is None else metadata.index)
+        if not isinstance(shard, GroupShard):
+            return None, shard
         if metadata is not None and metadata.ending:
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE  # what Kafka says of a group that is dead
         return metadata, NO_ERROR

@@ -18,9 +18,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from ottla.broker.coordinator.errors import client_error
 from ottla.broker.costs import BATCH_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.classic_group import ClassicGroup
-from ottla.broker.group.log import CoordinatorRecord, client_error, offsets_batch
+from ottla.broker.group.log import CoordinatorRecord, offsets_batch
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets, Key
 from ottla.broker.group.states import ClassicGroupState

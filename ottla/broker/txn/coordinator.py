@@ -10,23 +10,25 @@ Source: `TransactionCoordinator`, `TransactionStateManager` of Kafka 4.3.1.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
+from ottla.broker.coordinator.errors import client_error
+from ottla.broker.coordinator.runtime import CoordinatorRuntime
+from ottla.broker.coordinator.shard import ClusterView
 from ottla.broker.costs import HASH_CHAR_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
 from ottla.broker.txn.completion_waiters import CompletionWaiters, Decide, settled
 from ottla.broker.txn.end_txn_rules import V2
-from ottla.broker.txn.log import client_error, encode_change
-from ottla.broker.txn.markers import Completion, KnownTopic, MarkerFanout
-from ottla.broker.txn.recovery import Loader
-from ottla.broker.txn.shard import Shard, StateLog
+from ottla.broker.txn.log import encode_change
+from ottla.broker.txn.markers import Completion, MarkerFanout
+from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.states import PREPARE_COMMIT, PREPARED, RESTING
 from ottla.broker.txn.timers import Housekeeping
 from ottla.broker.txn.values import ANSWERS, NEED_PRODUCER_ID, NO_PENDING, Decision, TransactionState, TransientState
@@ -43,14 +45,8 @@ _START_TIMEOUT: Final = machine.Effect.START_TIMEOUT
 _STOP_TIMEOUT: Final = machine.Effect.STOP_TIMEOUT
 
 
-class ClusterView(Protocol):
+class TransactionCluster(ClusterView, Protocol):
     """What the coordinator needs of the cluster."""
-
-    @property
-    def topics(self) -> Mapping[str, KnownTopic]: ...
-
-    def partition(self, topic: str, index: int) -> StateLog | None:
-        """The partition if this broker leads it."""
 
     def next_producer_id(self) -> int | None:
         """A producer id that was never handed out; None while none is durable."""
@@ -89,49 +85,46 @@ class TransactionCoordinator:
     """All transactional ids of this broker, and idempotent producers without one."""
 
     def __init__(
-        self, cluster: ClusterView, sink: MarkerSink, turns: Turns, clock: Clock, settings: TransactionSettings
+        self, cluster: TransactionCluster, sink: MarkerSink, turns: Turns, clock: Clock, settings: TransactionSettings
     ) -> None:
         self.settings = settings
         self.sink = sink
         self._cluster = cluster
         self._turns = turns
         self._clock = clock
-        self._shards: dict[int, Shard] = {}
+        self.runtime: CoordinatorRuntime[Shard] = CoordinatorRuntime(
+            TRANSACTION_STATE_TOPIC, cluster, turns, Shard, self._finish
+        )
         self._partition_count = 0
         self._partition_of = lru_cache(HASHES_KEPT)(self._hashed)
         self._fanout = MarkerFanout(
             lambda: cluster.topics, sink, turns, clock, self._log_complete, settings.markers_delay_ms
         )
         self._waiters = CompletionWaiters(self.commit, self._shard_of, turns, clock, settings.markers_wait_ms)
-        self._loader = Loader(turns, self._install)
         self._housekeeping = Housekeeping(self, turns, clock)
 
     # ---- life
 
     def start(self) -> None:
         """Replay the logs (in shares, the first at once), finish what is prepared, start the timers."""
-        topic = self._cluster.topics.get(TRANSACTION_STATE_TOPIC)
-        if topic is not None:
-            self._partition_count = topic.partition_count
-            found = (self._cluster.partition(TRANSACTION_STATE_TOPIC, index) for index in range(self._partition_count))
-            self._loader.load([Shard(each) for each in found if each is not None and each.offline is None])
+        self.runtime.start()
         self._housekeeping.start()
 
     def stop(self) -> None:
         """Nothing is read or written after this: the logs may be closed."""
         self._housekeeping.stop()
-        self._loader.stop()
+        self.runtime.stop()
         self._fanout.stop()
         self._waiters.stop(self.shards())
 
     @property
     def loading(self) -> bool:
         """Whether a partition is still being replayed."""
-        return bool(self._loader.loading)
+        return bool(self.runtime.loading)
 
     def shards(self) -> Iterator[Shard]:
         """The replayed partitions; a snapshot, so that a scan may pause."""
-        return iter(tuple(self._shards.values()))
+        return iter(tuple(self.runtime.shards.values()))
 
     # ---- requests
 
@@ -221,7 +214,7 @@ class TransactionCoordinator:
         waiting = transient.awaiting if state.status in PREPARED else state.partitions
         return Description(NO_ERROR, state, tuple(waiting))
 
-    def abort_timed_out(self, shard: Shard, transactional_id: str) -> None:
+    def abort_timed_out(self, transactional_id: str) -> None:
         """Abort an open transaction whose time is up, and fence its producer."""
         now_ms, level = self._clock.now_ms(), self.level
 
@@ -231,7 +224,7 @@ class TransactionCoordinator:
             return machine.decide_abort(state, transient, level, now_ms, fresh, NO_ERROR)
 
         try:
-            outcome = self._commit_in(shard, transactional_id, decide)
+            outcome = self.commit(transactional_id, decide)
         except Exception:
             # The transactions behind this one have timed out too; it is tried again by the next scan.
             log.exception("Could not abort %s, which timed out", transactional_id)
@@ -248,9 +241,6 @@ class TransactionCoordinator:
         shard = self._shard_of(transactional_id)
         if not isinstance(shard, Shard):
             return ANSWERS[shard]
-        return self._commit_in(shard, transactional_id, decide)
-
-    def _commit_in(self, shard: Shard, transactional_id: str, decide: Decide) -> Decision | Wait[Decision]:
         state = shard.states.get(transactional_id)
         transient = shard.transient.get(transactional_id, NO_PENDING)
         decision = decide(state, transient, NO_PRODUCER_ID)
@@ -371,23 +361,12 @@ class TransactionCoordinator:
             if topic is None:
                 return ErrorCode.NOT_COORDINATOR
             self._partition_count = topic.partition_count
-        index = self._partition_of(transactional_id, self._partition_count)
-        shard = self._shards.get(index)
-        if shard is not None:
-            return shard if shard.log.offline is None else ErrorCode.NOT_COORDINATOR
-        if index in self._loader.broken:
-            return ErrorCode.NOT_COORDINATOR
-        if index not in self._loader.loading:
-            partition = self._cluster.partition(TRANSACTION_STATE_TOPIC, index)
-            if partition is None or partition.offline is not None:
-                return ErrorCode.NOT_COORDINATOR
-            self._loader.load([Shard(partition)])
-        return self._shards.get(index, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return self.runtime.shard_at(self._partition_of(transactional_id, self._partition_count))
 
-    def _install(self, shard: Shard, unfinished: Sequence[str]) -> None:
-        """Serve a replayed shard. `unfinished` ids have an open or a prepared transaction."""
-        self._shards[shard.log.index] = shard
-        for transactional_id in unfinished:
+    async def _finish(self, shard: Shard) -> None:
+        """Take up what a replayed shard has open or prepared."""
+        for transactional_id in shard.unfinished:
             state = shard.states[transactional_id]
             for effect in machine.effects(None, state):
                 self._run_effect(effect, shard, transactional_id, state)
+        shard.unfinished.clear()

@@ -6,13 +6,13 @@ One uncompressed batch of one record per change, value version 1 where `transact
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ottla.broker.txn.states import EMPTY, PENDING_ONLY, TransactionStatus
 from ottla.broker.txn.values import NO_PARTITIONS, Partitions, TransactionState
 from ottla.protocol.batch import build_batch, build_record_batch
 from ottla.protocol.batch_header import BatchHeader
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.records import Record, iter_records
 from ottla.protocol.transaction_records import (
@@ -121,30 +121,3 @@ def _grouped(partitions: Collection[tuple[str, int]]) -> tuple[tuple[str, tuple[
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)
     return tuple((topic, tuple(indexes)) for topic, indexes in topics.items())
-
-
-class AppendOutcome(Protocol):
-    """What the coordinator reads of the log's answer."""
-
-    @property
-    def error(self) -> ErrorCode: ...
-    @property
-    def last_offset(self) -> int: ...
-
-
-# Log error -> error given to the client (`TransactionStateManager.appendTransactionToLog`).
-_CLIENT_ERRORS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
-
-def client_error(error: ErrorCode) -> ErrorCode:
-    """What a client is told when the log answers `error`."""
-    return _CLIENT_ERRORS.get(error, error)

@@ -169,7 +169,7 @@ class MarkerFanout:
         topics, write_marker = self._topics(), self._sink.write_marker
         for partition in completion.round:
             name, index = partition
-            turns.charge(MARKER_US)
+            turns.charged_us += MARKER_US
             topic = topics.get(name)
             if topic is None or index >= topic.partition_count:
                 log.info("%s-%d is gone: %s ends without it", name, index, completion.transactional_id)

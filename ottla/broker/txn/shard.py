@@ -1,39 +1,13 @@
 """One partition of `__transaction_state`: the ids that it owns and their states. free"""
 
-from collections.abc import Callable, Iterator
-from typing import Protocol
-
+from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.ports.clock import Timer
 from ottla.broker.turns import Wait
-from ottla.broker.txn.log import AppendOutcome
-from ottla.broker.txn.states import TransactionStatus
+from ottla.broker.txn import machine
+from ottla.broker.txn.log import read_changes
+from ottla.broker.txn.states import RESTING, TransactionStatus
 from ottla.broker.txn.values import NO_PENDING, TransactionState, TransientState
 from ottla.protocol.batch_header import BatchHeader
-from ottla.protocol.errors import ErrorCode
-
-
-class StateLog(Protocol):
-    """What the coordinator needs of the log of a partition."""
-
-    @property
-    def index(self) -> int: ...
-    @property
-    def offline(self) -> str | None: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-
-    def append_own(self, batch: bytearray) -> AppendOutcome:
-        """Append a batch that the broker itself has built."""
-
-    def when_durable(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back once the record at `offset` is below the high watermark, or with the reason why it never will."""
-
-    def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Every batch from `from_offset` to the log end."""
 
 
 class Shard:
@@ -41,10 +15,11 @@ class Shard:
 
     `states` is the log replayed and nothing else; `transient` holds the ids that have something beside it;
     `open` holds those whose transaction is open, for the timeout scan; `waiting` the requests that wait for the end of
-    their id's marker phase, in the order in which they came, each with the timer that ends its patience.
+    their id's marker phase, in the order in which they came, each with the timer that ends its patience. `unfinished`
+    are the ids that were open or prepared when the log was replayed.
     """
 
-    __slots__ = ("epoch", "log", "open", "states", "transient", "waiting")
+    __slots__ = ("epoch", "log", "open", "states", "transient", "unfinished", "waiting")
 
     def __init__(self, log: StateLog) -> None:
         self.log = log
@@ -52,7 +27,17 @@ class Shard:
         self.states: dict[str, TransactionState] = {}
         self.transient: dict[str, TransientState] = {}
         self.open: dict[str, None] = {}
+        self.unfinished: dict[str, None] = {}
         self.waiting: dict[str, dict[Wait[bool], Timer]] = {}
+
+    def replay(self, header: BatchHeader, batch: memoryview) -> None:
+        """Apply the changes of one batch of the log."""
+        for transactional_id, state in read_changes(header, batch, f"__transaction_state-{self.log.index}"):
+            machine.apply(self.states, transactional_id, state)
+            if state is None or state.status in RESTING:
+                self.unfinished.pop(transactional_id, None)
+            else:
+                self.unfinished[transactional_id] = None
 
     def set_transient(self, transactional_id: str, transient: TransientState) -> None:
         """Keep what lives in memory only, and nothing for an id that has none of it."""

@@ -78,7 +78,7 @@ class Housekeeping:
                 transient = shard.transient.get(transactional_id, NO_PENDING)
                 if state is not None and machine.has_timed_out(state, transient, now_ms):
                     turns.charge(BATCH_US + STATE_RECORD_US)
-                    self._coordinator.abort_timed_out(shard, transactional_id)
+                    self._coordinator.abort_timed_out(transactional_id)
                 if turns.over:
                     await turns.pause()
                     if not self._timers:

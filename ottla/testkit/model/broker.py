@@ -161,6 +161,9 @@ class RealBroker:
     def partition(self, topic: str, index: int) -> Any:
         return self.log if topic == TRANSACTION_STATE_TOPIC else self.partitions[index]
 
+    async def opened(self, topic: str, index: int) -> Any:
+        return self.partition(topic, index)
+
     def is_unopened(self, topic: str, index: int) -> bool:
         return False
 
@@ -209,8 +212,7 @@ class RealBroker:
             self._start()
         elif event.name == "times out":
             self.clock.wall_ms += TIMEOUT_MS + 1
-            (shard,) = self.coordinator.shards()
-            self._turn(lambda: self.coordinator.abort_timed_out(shard, TRANSACTIONAL_ID))
+            self._turn(lambda: self.coordinator.abort_timed_out(TRANSACTIONAL_ID))
 
     def content(self) -> Content:
         """The outcome."""

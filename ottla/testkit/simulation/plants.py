@@ -136,7 +136,7 @@ def pending_ignored() -> AbstractContextManager[None]:
     """What waits for its record or its markers stops nobody."""
 
     def make(decide: Any) -> Any:
-        def _commit_in(self: TransactionCoordinator, shard: Any, transactional_id: str, decision: Any) -> Any:
+        def commit(self: TransactionCoordinator, transactional_id: str, decision: Any) -> Any:
             def blind(state: Any, transient: Any, fresh: int) -> Any:
                 if state is not None and state.status is TransactionStatus.PREPARE_COMMIT:
                     state = state._replace(status=TransactionStatus.COMPLETE_COMMIT)
@@ -144,14 +144,14 @@ def pending_ignored() -> AbstractContextManager[None]:
                     state = state._replace(status=TransactionStatus.COMPLETE_ABORT)
                 return decision(state, transient._replace(pending=None), fresh)
 
-            return decide(self, shard, transactional_id, blind)
+            return decide(self, transactional_id, blind)
 
-        return _commit_in
+        return commit
 
     @contextmanager
     def planted() -> Iterator[None]:
         unchecked = replaced(machine, "check_step", lambda _known: lambda before, after: None)
-        with replaced(TransactionCoordinator, "_commit_in", make), unchecked:
+        with replaced(TransactionCoordinator, "commit", make), unchecked:
             yield
 
     return planted()

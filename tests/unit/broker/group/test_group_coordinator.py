@@ -176,7 +176,7 @@ def test_members_that_do_not_come_back_after_a_restart_lose_their_session(rig):
 
 def test_group_that_is_still_loading_says_so_and_lets_heartbeats_pass(rig, monkeypatch):
     (reply,) = rig.stable()
-    monkeypatch.setattr("ottla.broker.group.metadata_manager.BATCH_US", SHARE_US)
+    monkeypatch.setattr("ottla.broker.coordinator.loader.BATCH_US", SHARE_US)
     rig.restart(settle=False)
     assert rig.groups.listed()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert rig.heartbeat(reply) is ErrorCode.NONE

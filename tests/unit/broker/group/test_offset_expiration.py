@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.group import metadata_manager, offset_expiration
+from ottla.broker.coordinator import loader
+from ottla.broker.group import offset_expiration
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.broker.group.offsets import GroupOffsets
@@ -346,7 +347,7 @@ def test_a_marker_that_comes_while_a_group_is_deleted_brings_nothing_back(rig, m
 @pytest.mark.parametrize("work", ["expire", "forget", "load", "delete"])
 def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
     slow(monkeypatch)
-    monkeypatch.setattr(metadata_manager, "BATCH_US", SHARE_US)
+    monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
     for index in range(5):
         commit(rig, ROW._replace(partition=index))
     if work == "load":

@@ -279,7 +279,7 @@ class Rig:
         return self.shard_of(name).states.get(name)
 
     def shard_of(self, name="t"):
-        return self.coordinator._shards[self.log_of(name).index]
+        return self.coordinator.runtime.shards[self.log_of(name).index]
 
     def durable(self):
         """Every id's durable state."""

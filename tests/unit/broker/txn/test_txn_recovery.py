@@ -4,11 +4,11 @@ import random
 
 import pytest
 
+from ottla.broker.coordinator import loader
 from ottla.broker.turns import SHARE_US
-from ottla.broker.txn import recovery, timers
+from ottla.broker.txn import timers
 from ottla.broker.txn.log import encode_change, read_changes
 from ottla.broker.txn.machine import check_step
-from ottla.broker.txn.recovery import Loader
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.states import PREPARED
 from ottla.broker.txn.states import TransactionStatus as S
@@ -31,14 +31,15 @@ def markers(rig):
 
 
 def replayed(rig):
-    """What the durable part of the logs says, read by the loader."""
+    """What the durable part of the logs says, read as the loader does."""
     states = {}
     for each in rig.cluster.logs:
         each = type("Durable", (), {**vars(each), "leader_epoch": 9})()
         each.scan = lambda start, log=each: ((h, b) for h, b in log.batches if h.last_offset < log.high_watermark)
-        loader = Loader(rig.turns, lambda shard, unfinished: states.update(shard.states))
-        loader.load([Shard(each)])
-    rig.clock.settle()
+        shard = Shard(each)
+        for header, batch in each.scan(0):
+            shard.replay(header, batch)
+        states.update(shard.states)
     return states
 
 
@@ -124,7 +125,7 @@ def test_a_deleted_partition_does_not_stop_recovery(rig):
 def test_requests_are_told_to_wait_while_their_shard_loads(rig, monkeypatch):
     names = [f"id-{number}" for number in range(200)]
     producers = {name: rig.producer(name) for name in names}
-    monkeypatch.setattr(recovery, "BATCH_US", SHARE_US)
+    monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
     rig.restart()
     assert rig.coordinator.loading
     waiting = [name for name in names if rig.add(name, producers[name], ("foo", 0)) is E.COORDINATOR_LOAD_IN_PROGRESS]
@@ -180,7 +181,7 @@ def test_nothing_is_read_or_written_after_stop(rig, monkeypatch):
 def test_a_stop_while_loading_ends_the_loading(rig, monkeypatch):
     for number in range(100):
         rig.producer(f"id-{number}")
-    monkeypatch.setattr(recovery, "BATCH_US", SHARE_US)
+    monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
     rig.restart()
     assert rig.coordinator.loading
     rig.coordinator.stop()

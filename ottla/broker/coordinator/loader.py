@@ -1,0 +1,110 @@
+"""Replay of a coordinator's partitions, in shares so that other requests are answered meanwhile. shell
+
+Source: `CoordinatorLoader`, `TransactionStateManager.loadTransactionsForTxnTopicPartition` of Kafka 4.3.1.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from ottla.broker.coordinator.shard import ClusterView, CoordinatorShard, StateLog
+from ottla.broker.costs import BATCH_US, STATE_BYTE_US, STATE_RECORD_US
+from ottla.broker.turns import Activity, Handler, Turns
+from ottla.protocol.errors import ProtocolError
+
+log = logging.getLogger("ottla.coordinator")
+
+S = TypeVar("S", bound=CoordinatorShard)
+
+
+class CoordinatorLoader(Generic[S]):
+    """Builds the shards of one topic from their logs, one after the other.
+
+    `new_shard` makes an empty one; `settle`, if given, is awaited after each batch, for what a shard does in shares.
+    Each that is complete goes into `shards`, and `loaded` is awaited then.
+
+    A log that cannot be read to its end has no coordinator (`broken`): half of what it says would be forgotten, so that
+    producers would no longer be fenced and consumers sent back. Kafka serves what it could read. A log that is offline
+    is left out; it has said so.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        cluster: ClusterView,
+        turns: Turns,
+        new_shard: Callable[[StateLog], S],
+        loaded: Callable[[S], Handler[None]],
+        settle: Callable[[], Handler[None]] | None = None,
+    ) -> None:
+        self.shards: dict[int, S] = {}
+        self.loading: set[int] = set()
+        self.broken: set[int] = set()
+        self._topic = topic
+        self._cluster = cluster
+        self._turns = turns
+        self._new_shard = new_shard
+        self._loaded = loaded
+        self._settle = settle
+        self._queue: deque[int] = deque()
+        self._running = False
+        self._stopped = False
+        self._activity: Activity[None] | None = None
+
+    def load(self, indexes: Iterable[int]) -> None:
+        """Begin at once with these partitions; what a share cannot hold goes on in later turns."""
+        wanted = [*indexes]
+        self.loading.update(wanted)
+        self._queue.extend(wanted)
+        if not self._running and not self._stopped:
+            self._running = True
+            self._activity = self._turns.start(self._work(), self._ended, self._failed)
+
+    def stop(self) -> None:
+        """What is not loaded by now never will be."""
+        self._stopped = True
+        if self._activity is not None:
+            self._activity.discard()
+
+    async def _work(self) -> None:
+        while self._queue:
+            index = self._queue.popleft()
+            shard = None
+            try:
+                shard = await self._build(index)
+            except (ProtocolError, OSError) as error:
+                self._give_up(index, str(error))
+            except Exception as bug:
+                self._give_up(index, "a bug", bug)
+            self.loading.discard(index)
+            if shard is not None:
+                self.shards[index] = shard
+                await self._loaded(shard)
+
+    async def _build(self, index: int) -> S | None:
+        """The shard as its log says; None if that is offline or no more."""
+        partition = await self._cluster.opened(self._topic, index)
+        if partition is None or partition.offline is not None:
+            return None
+        shard, turns = self._new_shard(partition), self._turns
+        for header, batch in partition.scan(partition.log_start_offset):
+            shard.replay(header, batch)
+            turns.charge(BATCH_US + header.record_count * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
+            await turns.share()
+            if self._settle is not None:
+                await self._settle()
+        return shard
+
+    def _give_up(self, index: int, why: str, bug: Exception | None = None) -> None:
+        self.broken.add(index)
+        log.error(
+            "%s-%d cannot be loaded and has no coordinator. Loading stopped: %s", self._topic, index, why, exc_info=bug
+        )
+
+    def _ended(self, _none: None) -> None:
+        self._running = False
+
+    def _failed(self, error: Exception) -> None:
+        self._running = False
+        log.error("Loading of %s failed: what is not loaded stays unavailable", self._topic, exc_info=error)
