@@ -20,7 +20,7 @@ from ottla.broker.costs import CONFIGURE_US, LOOK_US, ROW_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
-from ottla.broker.log.cleaner import LogCleaner
+from ottla.broker.log.log_cleaner import LogCleaner
 from ottla.broker.log.manager import LogDirectoryError, LogManager
 from ottla.broker.log.producer_state_manager import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.broker.log.cleaner import LogCleaner
+from ottla.broker.log.log_cleaner import LogCleaner
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
@@ -49,7 +49,7 @@ def clean(root, broker, rounds):
     for _ in range(rounds):
         broker.clock.ms += 2_000
         for partition in partitions:
-            manager.cleaned(partition, 0)
+            manager.done_cleaning(partition, 0)
         LogCleaner(manager, disk, broker.clock, broker.turns, 1 << 20).start()
     ends = [(partition.log_start_offset, partition.last_stable_offset) for partition in partitions]
     manager.close()

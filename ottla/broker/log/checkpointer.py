@@ -87,7 +87,7 @@ class Checkpointer:
         """Up to where compaction has come."""
         return self._first_dirty.get(key, default)
 
-    def cleaned(self, key: TopicPartition, end_offset: int) -> None:
+    def done_cleaning(self, key: TopicPartition, end_offset: int) -> None:
         """Compaction has come up to `end_offset`. If a crash takes this, it begins earlier and finds less to do."""
         self._first_dirty[key] = end_offset
         self._files.write(checkpoints.CLEANER_OFFSETS, self._first_dirty.content(), sync=False)

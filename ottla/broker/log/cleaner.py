@@ -1,11 +1,10 @@
-"""Compacting logs, one after the other, in shares between everybody's requests. shell
+"""Cleaning one compacted log, in shares between everybody's requests. shell
 
-A round takes the log with the largest share of dirty bytes, maps the keys of its dirty part, and rewrites its segments
-from the first on, a group at a time; `compaction.py` decides what stays, `swap.py` how a group is replaced. Nothing in
-a round is held against appends, fetches or deletion of segments: a group that is no longer there when its replacement
-is ready is left alone.
+The keys of the part that is to be cleaned are mapped, then the segments are rewritten from the first on, a group at a
+time; `compaction.py` decides what stays, `swap.py` how a group is replaced. Nothing in a cleaning is held against
+appends, fetches or deletion of segments: a group that is no longer there when its replacement is ready is left alone.
 
-Source: Kafka's `LogCleaner`, `LogCleanerManager`, `Cleaner` (4.3.1).
+Source: Kafka's `Cleaner` (4.3.1).
 """
 
 import errno
@@ -17,29 +16,25 @@ from typing import NamedTuple, TypeVar
 from ottla.broker.costs import BATCH_US, COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log.batches import iter_file
 from ottla.broker.log.compaction import (
-    KEY_BYTES,
-    CleanedTransactions,
-    Dirt,
-    Extent,
-    KeyMap,
-    Round,
+    CleanableOffsets,
+    CleanedTransactionMetadata,
+    OffsetMap,
+    RecordFilter,
+    SegmentSizes,
     control_type_of,
-    find_dirt,
-    group_segments,
+    group_segments_by_size,
 )
+from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.long_work import LongWork
-from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segment_index import SegmentIndex, time_of
-from ottla.broker.log.settings import MAX_INT64
 from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, change_file_suffixes, rename_to_deleted
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
-from ottla.broker.ports.workers import LaterWorkers
-from ottla.broker.turns import Activity, Turns, Wait
-from ottla.protocol.batch_header import HEADER_SIZE, BatchHeader, read_header
+from ottla.broker.turns import Turns, Wait
+from ottla.protocol.batch_header import BatchHeader, read_header
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
 from ottla.protocol.record_frames import iter_frames, raw_steps
@@ -55,168 +50,51 @@ _SYNC_BYTES = 8 << 20
 T = TypeVar("T")
 
 
-class _Interrupted(Exception):
+class LogCleaningAborted(Exception):
     """The log went away, or changed where it was being cleaned; or there is no room for what is being written."""
 
 
-class _Filthy(NamedTuple):
-    """A log that is to be cleaned, and why."""
+class LogToClean(NamedTuple):
+    """A log that is to be cleaned, and what of it."""
 
     partition: Partition
-    dirt: Dirt
+    offsets: CleanableOffsets
 
 
-class LogCleaner:
-    """Cleans the compacted logs of one directory. `start` is called every `log.cleaner.backoff.ms`."""
+class Cleaner:
+    """Cleans one log at a time; old segments go to `deleter`."""
 
-    def __init__(
-        self,
-        logs: LogManager,
-        disk: Disk,
-        clock: Clock,
-        turns: Turns,
-        dedupe_buffer_bytes: int,
-        long_work: LongWork | None = None,
-    ) -> None:
-        """Without `long_work` the turns do everything."""
-        self._logs = logs
+    def __init__(self, deleter: FileDeleter, disk: Disk, clock: Clock, turns: Turns, long_work: LongWork) -> None:
+        self._deleter = deleter
         self._disk = disk
         self._clock = clock
         self._turns = turns
-        self._long_work = long_work or LongWork(turns, LaterWorkers(turns.next_turn), dedupe_buffer_bytes)
-        self.set_dedupe_buffer(dedupe_buffer_bytes)
-        self._running = False
-        self._activity: Activity[None] | None = None
-        # Logs with damage are not tried again, those that were interrupted not before the next `start`.
-        self._damaged: set[Partition] = set()
-        self._skipped: set[Partition] = set()
+        self._long_work = long_work
 
-    def set_dedupe_buffer(self, size_bytes: int) -> None:
-        """The memory for the keys of the next log."""
-        self._keys_max = max(1, size_bytes // KEY_BYTES)
+    async def clean(self, log: LogToClean, keys_max: int) -> int:
+        """Rewrite what can be cleaned of a log, as far as `keys_max` keys reach; the offset up to which it is clean.
 
-    def start(self) -> None:
-        """Clean what is dirty enough, unless that is being done."""
-        if self._running or self._logs.offline is not None or not self._has_work():
-            return
-        self._running = True
-        self._skipped.clear()
-        self._activity = self._turns.start(self._clean_all(), self._ended, self._broke)
-
-    def stop(self) -> None:
-        """Leave what is under way as it stands; the next start of the broker sorts it out."""
-        activity, self._activity = self._activity, None
-        if activity is not None:
-            activity.discard()
-
-    def _has_work(self) -> bool:
-        return any(partition.settings.cleanup_compact and len(partition.segments) > 1 for partition in self._logs)
-
-    def _ended(self, result: None) -> None:
-        self._running = False
-        self._activity = None
-
-    def _broke(self, error: Exception) -> None:
-        self._ended(None)
-        _log.error("The log cleaner stopped until its next run", exc_info=error)
-
-    async def _clean_all(self) -> None:
-        try:
-            while (found := await self._find_filthiest()) is not None:
-                await self._clean_one(found)
-        except OSError as error:
-            self._logs.fail(error)
-
-    async def _clean_one(self, found: _Filthy) -> None:
-        partition = found.partition
-        try:
-            await self._clean(partition, found.dirt)
-        except (_Interrupted, Shortage) as why:
-            _log.info("%s is not cleaned now: %s", partition.name, why)
-            self._skipped.add(partition)
-        except ProtocolError as damage:
-            self._give_up(partition, damage)
-
-    def _give_up(self, partition: Partition, damage: ProtocolError) -> None:
-        _log.error("%s is not cleaned any more, it is damaged: %s", partition.name, damage)
-        self._damaged.add(partition)
-
-    # --- which log ------------------------------------------------------------------------------------------------
-
-    async def _find_filthiest(self) -> _Filthy | None:
-        """Of the logs that are dirty enough, or have been dirty for too long, the one with the largest dirty share."""
+        Raises LogCleaningAborted, Shortage, ProtocolError if the log is damaged, OSError.
+        """
+        (partition, offsets), settings = log, log.partition.settings
+        offset_map = OffsetMap(keys_max)
+        aborted = await self._collect_aborted(partition, offsets.first_uncleanable)
+        await self._build_offset_map(log, offset_map, aborted)
+        end_offset = offset_map.latest_offset + 1
+        if end_offset <= offsets.first_dirty:
+            raise LogCleaningAborted("its keys do not fit the dedupe buffer")
         now_ms = self._clock.now_ms()
-        best: _Filthy | None = None
-        for partition in list(self._logs):
-            self._turns.charge(LOOK_US)
-            await self._turns.share()
-            settings = partition.settings
-            if not settings.cleanup_compact or partition.offline is not None or len(partition.segments) < 2:
-                continue
-            if partition in self._damaged or partition in self._skipped:
-                continue
-            self._turns.charge(len(partition.segments) * ROW_US)
-            try:
-                dirt = self._dirt_of(partition, now_ms)
-                due = dirt.dirty_bytes > 0 and self._is_overdue(partition, dirt, now_ms)
-            except ProtocolError as damage:
-                self._give_up(partition, damage)
-                continue
-            except Shortage:
-                continue
-            if (due or dirt.ratio > settings.min_cleanable_dirty_ratio) and (
-                best is None or dirt.ratio > best.dirt.ratio
-            ):
-                best = _Filthy(partition, dirt)
-        return best
-
-    def _dirt_of(self, partition: Partition, now_ms: int) -> Dirt:
-        first_dirty = self._logs.first_dirty_offset(partition)
-        if not partition.log_start_offset <= first_dirty <= partition.log_end_offset:
-            first_dirty = partition.log_start_offset
-        limit_offset = partition.last_stable_offset
-        lag_ms = partition.settings.min_compaction_lag_ms
-        if lag_ms > 0:
-            for segment in partition.segments.ending_behind(first_dirty)[:-1]:
-                largest_ms = segment.index.max_timestamp_ms
-                if (largest_ms if largest_ms >= 0 else segment.created_ms) > now_ms - lag_ms:
-                    limit_offset = min(limit_offset, segment.base_offset)
-                    break
-        extents = [Extent(segment.base_offset, segment.size_bytes) for segment in partition.segments]
-        return find_dirt(extents, first_dirty, limit_offset)
-
-    def _is_overdue(self, partition: Partition, dirt: Dirt, now_ms: int) -> bool:
-        lag_ms = partition.settings.max_compaction_lag_ms
-        if lag_ms == MAX_INT64:
-            return False
-        for segment in partition.segments.ending_behind(dirt.first_dirty)[:-1]:
-            head = segment.file.pread(HEADER_SIZE, 0) if segment.size_bytes else b""
-            if head and 0 < read_header(head).max_timestamp < now_ms - lag_ms:
-                return True
-        return False
-
-    # --- one round ------------------------------------------------------------------------------------------------
-
-    async def _clean(self, partition: Partition, dirt: Dirt) -> None:
-        settings = partition.settings
-        keys = KeyMap(self._keys_max)
-        aborted = await self._aborted(partition, dirt.first_uncleanable)
-        await self._map_keys(partition, dirt, keys, aborted)
-        end_offset = keys.latest_offset + 1
-        if end_offset <= dirt.first_dirty:
-            raise _Interrupted("its keys do not fit the dedupe buffer")
-        now_ms = self._clock.now_ms()
-        this_round = Round(keys, aborted, partition.producer_of, now_ms, settings.delete_retention_ms)
+        kept = RecordFilter(offset_map, aborted, partition.producer_of, now_ms, settings.delete_retention_ms)
         segments = [segment for segment in partition.segments.sealed() if segment.base_offset < end_offset]
-        extents = [self._extent(segment) for segment in segments]
-        for group in group_segments(
-            extents, settings.segment_bytes, settings.segment_index_bytes, dirt.first_uncleanable
+        sizes = [self._sizes(segment) for segment in segments]
+        for group in group_segments_by_size(
+            sizes, settings.segment_bytes, settings.segment_index_bytes, offsets.first_uncleanable
         ):
-            await self._clean_group(partition, [segments[at] for at in group], this_round)
-        self._logs.cleaned(partition, end_offset)
-        _log.info("%s is compacted up to offset %d, %d keys", partition.name, end_offset, len(keys))
+            await self._clean_segments(partition, [segments[at] for at in group], kept)
+        _log.info("%s is compacted up to offset %d, %d keys", partition.name, end_offset, len(offset_map))
+        return end_offset
 
-    async def _aborted(self, partition: Partition, upper: int) -> list[AbortedTxn]:
+    async def _collect_aborted(self, partition: Partition, upper: int) -> list[AbortedTxn]:
         """The aborted transactions that begin below `upper`; their markers may stand behind it."""
         found: list[AbortedTxn] = []
         for segment in [*partition.segments.sealed(), partition.segments.active]:
@@ -229,10 +107,10 @@ class LogCleaner:
             await self._spend(partition, ROW_US + len(entries) * LOOK_US)
         return found
 
-    async def _map_keys(self, partition: Partition, dirt: Dirt, keys: KeyMap, aborted: list[AbortedTxn]) -> None:
-        first, end = dirt.first_dirty, dirt.first_uncleanable
+    async def _build_offset_map(self, log: LogToClean, offset_map: OffsetMap, aborted: list[AbortedTxn]) -> None:
+        partition, (first, end, _, _) = log
         # A transaction whose marker the walk does not meet would never end.
-        transactions = CleanedTransactions(entry for entry in aborted if entry.last_offset >= first)
+        transactions = CleanedTransactionMetadata(entry for entry in aborted if entry.last_offset >= first)
         dirty = [segment for segment in partition.segments.ending_behind(first) if segment.base_offset < end]
         for number, segment in enumerate(dirty):
             self._check_there(partition, [segment])
@@ -240,49 +118,50 @@ class LogCleaner:
             with closing(self._batches(partition, segment, position)) as batches:
                 for _, header, batch in batches:
                     if header.is_control:
-                        transactions.is_needless(header, control_type_of(header, batch))
-                    elif not transactions.is_aborted(header):
+                        transactions.on_control_batch(header, control_type_of(header, batch))
+                    elif not transactions.on_batch(header):
                         raw = await self._in_steps(partition, raw_steps(batch, header))
                         for frames in iter_frames(raw, header.record_count):
-                            if not keys.add(header, frames, first):
+                            if not offset_map.put(header, frames, first):
                                 return
                             await self._spend(partition, len(frames) * RECORD_US)
-                    keys.reached(header.last_offset)
+                    offset_map.update_latest_offset(header.last_offset)
                     await self._spend(partition, _bytes_us(header))
-            keys.reached((dirty[number + 1].base_offset if number + 1 < len(dirty) else end) - 1)
+            offset_map.update_latest_offset((dirty[number + 1].base_offset if number + 1 < len(dirty) else end) - 1)
 
-    async def _clean_group(self, partition: Partition, group: list[LogSegment], this_round: Round) -> None:
-        output = _Output(self._disk, partition.directory, group[0].base_offset, partition.settings.index_interval_bytes)
+    async def _clean_segments(self, partition: Partition, group: list[LogSegment], kept: RecordFilter) -> None:
+        interval_bytes = partition.settings.index_interval_bytes
+        output = _CleanedSegment(self._disk, partition.directory, group[0].base_offset, interval_bytes)
         last = max((segment.base_offset for segment in group if segment.size_bytes), default=-1)
-        this_round.transactions.kept = []
+        kept.transactions.cleaned_index = []
         try:
             for segment in group:
                 with closing(self._batches(partition, segment, 0)) as batches:
                     for position, header, batch in batches:
                         ends = segment.base_offset == last and position + header.size_bytes == segment.size_bytes
-                        left = await self._in_steps(partition, this_round.clean(header, batch, ends))
+                        left = await self._in_steps(partition, kept.filter(header, batch, ends))
                         if left is not None and output.add(left, header) >= _SYNC_BYTES:
                             await self._sync(partition, output.take_unsynced())
                         await self._spend(partition, _bytes_us(header))
             self._check_there(partition, group)
             modified_ms = self._disk.modified_ms(group[-1].log_path)
-            await self._sync(partition, output.finish(this_round.transactions.kept, modified_ms))
+            await self._sync(partition, output.finish(kept.transactions.cleaned_index, modified_ms))
             output.close()
             self._check_there(partition, group)
-        except (_Interrupted, ProtocolError):
+        except (LogCleaningAborted, ProtocolError):
             output.discard()
             raise
         except OSError as error:
             output.discard()
             if error.errno != errno.ENOSPC and not isinstance(error, Shortage):
                 raise
-            raise _Interrupted(f"{error}") from error
-        await self._swap(partition, group, output)
+            raise LogCleaningAborted(f"{error}") from error
+        await self._replace_segments(partition, group, output)
 
     async def _in_steps(self, partition: Partition, steps: Steps[T]) -> T:
         result = await self._long_work.drive(steps)
         if partition.offline is not None:
-            raise _Interrupted(partition.offline)
+            raise LogCleaningAborted(partition.offline)
         return result
 
     def _batches(
@@ -295,22 +174,22 @@ class LogCleaner:
             with closing(file):
                 yield from iter_file(file, position, segment.size_bytes, check_crc=True)
 
-    def _extent(self, segment: LogSegment) -> Extent:
+    def _sizes(self, segment: LogSegment) -> SegmentSizes:
         base_path = segment.log_path.removesuffix(".log")
         sizes = [
             self._disk.size_bytes(path) if self._disk.exists(path) else 0
             for path in (f"{base_path}.index", f"{base_path}.timeindex")
         ]
-        return Extent(segment.base_offset, segment.size_bytes, *sizes)
+        return SegmentSizes(segment.base_offset, segment.size_bytes, *sizes)
 
     # --- replacing ------------------------------------------------------------------------------------------------
 
-    async def _swap(self, partition: Partition, group: list[LogSegment], output: "_Output") -> None:
+    async def _replace_segments(self, partition: Partition, group: list[LogSegment], output: "_CleanedSegment") -> None:
         change_file_suffixes(self._disk, output.path, CLEANED, SWAP)
         try:
             await self._sync(partition, [partition.directory])
             self._check_there(partition, group)
-        except _Interrupted:
+        except LogCleaningAborted:
             if partition.offline is None:
                 # The `.log` first: with it the others count as undecided.
                 change_file_suffixes(self._disk, output.path, SWAP, CLEANED)
@@ -329,11 +208,11 @@ class LogCleaner:
             raise OSError(errno.EIO, f"{short}", partition.directory) from short
         change_file_suffixes(self._disk, output.path, SWAP, "")
         partition.replace_segments(group, output.segment(partition, group[-1].created_ms))
-        self._logs.deleter.delete_later(deleted, partition.settings.file_delete_delay_ms)
+        self._deleter.delete_later(deleted, partition.settings.file_delete_delay_ms)
 
     def _check_there(self, partition: Partition, group: Sequence[LogSegment]) -> None:
         if partition.offline is not None or not partition.segments.holds(group):
-            raise _Interrupted("some of its segments were deleted meanwhile")
+            raise LogCleaningAborted("some of its segments were deleted meanwhile")
 
     async def _sync(self, partition: Partition, paths: list[str]) -> None:
         """Have files and directories on the device, without stopping anybody."""
@@ -343,7 +222,7 @@ class LogCleaner:
         if job.error is not None:
             raise job.error
         if partition.offline is not None:
-            raise _Interrupted(partition.offline)
+            raise LogCleaningAborted(partition.offline)
 
     async def _spend(self, partition: Partition, cost_us: float) -> None:
         """Charge work; let others go on when the share is spent."""
@@ -351,7 +230,7 @@ class LogCleaner:
         if self._turns.over:
             await self._turns.share()
             if partition.offline is not None:
-                raise _Interrupted(partition.offline)
+                raise LogCleaningAborted(partition.offline)
 
 
 def _bytes_us(header: BatchHeader) -> float:
@@ -359,7 +238,7 @@ def _bytes_us(header: BatchHeader) -> float:
     return BATCH_US + header.size_bytes * (3 * COPY_BYTE_US)
 
 
-class _Output:
+class _CleanedSegment:
     """The segment that is being written, in `.cleaned` files; `path` is theirs without suffixes."""
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, interval_bytes: int) -> None:

@@ -2,8 +2,8 @@
 
 Rules
 
-1. Of the records with one key the last is kept, as far as the key map reaches; behind that all are. Records without a
-   key go. Aborted records count for no key, and go.
+1. Of the records with one key the last is kept, as far as the offset map reaches; behind that all are. Records without
+   a key go. Aborted records count for no key, and go.
 2. A marker stays as long as a batch of its transaction does, and the index entry of an aborted one with it. Then it is
    needless: the first pass that finds it so writes down when it may go (the delete horizon, attribute bit 6, which
    takes the place of the base timestamp); a later pass, at or behind the horizon, drops it.
@@ -13,8 +13,8 @@ Rules
    then says which offsets the file stands for.
 5. What stays of a batch keeps offsets, sequences, producer, leader epoch and codec.
 
-Source: Kafka's `Cleaner`, `CleanedTransactionMetadata`, `MemoryRecords.filterTo`, `LogCleanerManager` (4.3.1); KIP-534.
-There the last batch of a round stays (KAFKA-19981), here that of every segment which a round writes.
+Source: Kafka's `Cleaner`, `CleanedTransactionMetadata`, `MemoryRecords.RecordFilter`, `LogCleanerManager` (4.3.1);
+KIP-534. There the last batch of a cleaning stays (KAFKA-19981), here that of every segment which a cleaning writes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -36,8 +36,11 @@ _LONG_KEY = 32
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
-class KeyMap:
-    """Key -> offset of its last record, up to `latest_offset`; hardly more than `capacity` keys."""
+class OffsetMap:
+    """Key -> offset of its last record, up to `latest_offset`; hardly more than `capacity` keys.
+
+    Source: Kafka's `OffsetMap`, `SkimpyOffsetMap`.
+    """
 
     __slots__ = ("_capacity", "_offsets", "latest_offset")
 
@@ -49,10 +52,10 @@ class KeyMap:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def add(self, header: BatchHeader, frames: Iterable[Frame], from_offset: int) -> bool:
+    def put(self, header: BatchHeader, frames: Iterable[Frame], from_offset: int) -> bool:
         """Note the keys of some records of a batch from `from_offset` on; False if the map is full.
 
-        The first batch is always noted as a whole, so that every round comes further.
+        The first batch is always noted as a whole, so that every cleaning comes further.
         """
         offsets, base_offset = self._offsets, header.base_offset
         if len(offsets) >= self._capacity and self.latest_offset >= 0:
@@ -62,7 +65,7 @@ class KeyMap:
                 offsets[key if len(key) <= _LONG_KEY else _digest(key)] = base_offset + delta
         return True
 
-    def reached(self, offset: int) -> None:
+    def update_latest_offset(self, offset: int) -> None:
         """Everything up to `offset` is in the map."""
         self.latest_offset = max(self.latest_offset, offset)
 
@@ -76,54 +79,54 @@ def _digest(key: bytes) -> bytes:
     return blake2b(key, digest_size=_LONG_KEY + 1).digest()
 
 
-class CleanedTransactions:
-    """Which batches are aborted and which markers needless, in one walk over the log from its first segment on.
+class CleanedTransactionMetadata:
+    """Where a walk over the log, from its first segment on, stands in transactions: it is told of every batch in order.
 
-    `aborted` are the entries of the transaction indexes; `kept` collects those whose markers stay.
+    `aborted` are the entries of the transaction indexes; `cleaned_index` collects those whose markers stay.
     """
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        self._ahead = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
+        self._aborted = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
         # Producer id -> its aborted transaction, once the walk has met the first offset; and which had batches left.
-        self._aborted: dict[int, AbortedTxn] = {}
+        self._ongoing_aborted: dict[int, AbortedTxn] = {}
         self._with_batches: set[int] = set()
-        self._committed: set[int] = set()
-        self.kept: list[AbortedTxn] = []
+        self._ongoing_committed: set[int] = set()
+        self.cleaned_index: list[AbortedTxn] = []
 
-    def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a data batch belongs to an aborted transaction."""
-        self._advance(header.last_offset)
+    def on_batch(self, header: BatchHeader) -> bool:
+        """The walk comes to a data batch; whether it belongs to an aborted transaction, and so can go."""
+        self._consume_aborted_up_to(header.last_offset)
         if not header.is_transactional:
             return False
-        if header.producer_id in self._aborted:
+        if header.producer_id in self._ongoing_aborted:
             self._with_batches.add(header.producer_id)
             return True
-        self._committed.add(header.producer_id)
+        self._ongoing_committed.add(header.producer_id)
         return False
 
-    def is_needless(self, header: BatchHeader, control_type: int | None) -> bool:
-        """Whether a control batch stands for nothing any more; its type is None when it is empty."""
-        self._advance(header.last_offset)
+    def on_control_batch(self, header: BatchHeader, control_type: int | None) -> bool:
+        """The walk comes to a control batch, of type None when it is empty; whether it stands for nothing any more."""
+        self._consume_aborted_up_to(header.last_offset)
         if control_type is None:
             return True
         producer_id = header.producer_id
         if control_type == ABORT:
-            entry = self._aborted.pop(producer_id, None)
+            entry = self._ongoing_aborted.pop(producer_id, None)
             if entry is None or producer_id not in self._with_batches:
                 return True
             self._with_batches.discard(producer_id)
-            self.kept.append(entry)
+            self.cleaned_index.append(entry)
         elif control_type == COMMIT:
-            needless = producer_id not in self._committed
-            self._committed.discard(producer_id)
+            needless = producer_id not in self._ongoing_committed
+            self._ongoing_committed.discard(producer_id)
             return needless
         return False
 
-    def _advance(self, offset: int) -> None:
-        ahead = self._ahead
-        while ahead and ahead[-1].first_offset <= offset:
-            entry = ahead.pop()
-            self._aborted.setdefault(entry.producer_id, entry)
+    def _consume_aborted_up_to(self, offset: int) -> None:
+        aborted = self._aborted
+        while aborted and aborted[-1].first_offset <= offset:
+            entry = aborted.pop()
+            self._ongoing_aborted.setdefault(entry.producer_id, entry)
 
 
 def control_type_of(header: BatchHeader, batch: Buffer) -> int | None:
@@ -141,38 +144,38 @@ def is_last_of_producer(header: BatchHeader, producer: ProducerStateEntry | None
     return header.is_control and header.producer_epoch == producer.epoch
 
 
-class Round:
-    """One pass over the segments of a log."""
+class RecordFilter:
+    """What one cleaning of a log keeps, batch by batch from its first segment on."""
 
     def __init__(
         self,
-        keys: KeyMap,
+        offsets: OffsetMap,
         aborted: Iterable[AbortedTxn],
         producer_of: Callable[[int], ProducerStateEntry | None],
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        self.transactions = CleanedTransactions(aborted)
-        self._keys = keys
+        self.transactions = CleanedTransactionMetadata(aborted)
+        self._offsets = offsets
         self._producer_of = producer_of
         self._now_ms = now_ms
         self._new_horizon_ms = now_ms + delete_retention_ms
 
-    def clean(self, header: BatchHeader, batch: Buffer, stays: bool) -> Steps[Buffer | None]:
-        """What is left of a batch, None if nothing is; `stays`: then an empty one."""
+    def filter(self, header: BatchHeader, batch: Buffer, stays: bool) -> Steps[Buffer | None]:
+        """What is left of the next batch, None if nothing is; `stays`: then an empty one."""
         horizon_ms = header.delete_horizon_ms
         needless = False
         if header.is_control:
-            needless = self.transactions.is_needless(header, control_type_of(header, batch))
+            needless = self.transactions.on_control_batch(header, control_type_of(header, batch))
             dropped = needless and horizon_ms is not None and horizon_ms <= self._now_ms
         else:
-            dropped = self.transactions.is_aborted(header)
+            dropped = self.transactions.on_batch(header)
         kept: list[Frame] = []
         raw: Buffer = b""
         if not dropped:
             raw = yield from raw_steps(batch, header)
             for frames in iter_frames(raw, header.record_count):
-                kept += frames if header.is_control else self._last_ones(header, frames)
+                kept += frames if header.is_control else self._retained(header, frames)
                 yield len(frames) * RECORD_US
         if not kept:
             stays = stays or is_last_of_producer(header, self._producer_of(header.producer_id))
@@ -185,9 +188,9 @@ class Round:
         rebuilt = yield from rebuild_batch(header, raw, kept, horizon_ms)
         return rebuilt
 
-    def _last_ones(self, header: BatchHeader, frames: Iterable[Frame]) -> list[Frame]:
-        keys, base_offset = self._keys, header.base_offset
-        latest, is_last = keys.latest_offset, keys.is_last
+    def _retained(self, header: BatchHeader, frames: Iterable[Frame]) -> list[Frame]:
+        offsets, base_offset = self._offsets, header.base_offset
+        latest, is_last = offsets.latest_offset, offsets.is_last
         horizon_ms = header.delete_horizon_ms
         with_tombstones = horizon_ms is None or self._now_ms < horizon_ms
         return [
@@ -200,8 +203,8 @@ class Round:
         ]
 
 
-class Extent(NamedTuple):
-    """One segment as a round sees it. Bytes of its `.log`; `largest_timestamp_ms` -1 if it has none."""
+class SegmentSizes(NamedTuple):
+    """One segment by the bytes of its `.log`, `.index` and `.timeindex`; the last two where segments are grouped."""
 
     base_offset: int
     size_bytes: int
@@ -209,46 +212,49 @@ class Extent(NamedTuple):
     time_index_bytes: int = 0
 
 
-class Dirt(NamedTuple):
-    """What could be cleaned of a log: offsets from `first_dirty` up to `first_uncleanable`, which begins a segment."""
+class CleanableOffsets(NamedTuple):
+    """What could be cleaned of a log: offsets from `first_dirty` up to `first_uncleanable`, which begins a segment.
+
+    Source: Kafka's `OffsetsToClean`, and what `LogToClean` adds up.
+    """
 
     first_dirty: int
     first_uncleanable: int
     clean_bytes: int
-    dirty_bytes: int
+    cleanable_bytes: int
 
     @property
-    def ratio(self) -> float:
-        total_bytes = self.clean_bytes + self.dirty_bytes
-        return self.dirty_bytes / total_bytes if total_bytes else 0.0
+    def cleanable_ratio(self) -> float:
+        total_bytes = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total_bytes if total_bytes else 0.0
 
 
-def find_dirt(segments: Sequence[Extent], first_dirty: int, limit_offset: int) -> Dirt:
-    """`segments` are those of a log, the active one at the end; nothing at or behind `limit_offset` may be cleaned."""
+def cleanable_offsets(segments: Sequence[SegmentSizes], first_dirty: int, uncleanable_offset: int) -> CleanableOffsets:
+    """`segments` are those of a log, the active one at the end; nothing from `uncleanable_offset` on may be cleaned."""
     bases = [segment.base_offset for segment in segments]
     first_uncleanable = bases[-1]
     for base_offset, behind in pairwise(bases):
-        if behind > limit_offset:
+        if behind > uncleanable_offset:
             first_uncleanable = base_offset
             break
-    clean_bytes = dirty_bytes = 0
+    clean_bytes = cleanable_bytes = 0
     for segment, behind in zip(segments, [*bases[1:], MAX_RELATIVE_OFFSET**2], strict=True):
         if segment.base_offset < first_dirty:
             clean_bytes += segment.size_bytes
         if behind > first_dirty and segment.base_offset < first_uncleanable:
-            dirty_bytes += segment.size_bytes
-    return Dirt(first_dirty, max(first_dirty, first_uncleanable), clean_bytes, dirty_bytes)
+            cleanable_bytes += segment.size_bytes
+    return CleanableOffsets(first_dirty, max(first_dirty, first_uncleanable), clean_bytes, cleanable_bytes)
 
 
-def group_segments(
-    segments: Sequence[Extent], segment_bytes: int, index_bytes: int, first_uncleanable: int
+def group_segments_by_size(
+    segments: Sequence[SegmentSizes], segment_bytes: int, index_bytes: int, first_uncleanable: int
 ) -> list[list[int]]:
-    """Which segments, by their places in `segments`, become one: as many as surely fit (`groupSegmentsBySize`)."""
+    """Which segments, by their places in `segments`, become one: as many as surely fit."""
     groups: list[list[int]] = []
-    sums = Extent(0, 0)
+    sums = SegmentSizes(0, 0)
     for at, segment in enumerate(segments):
         behind = segments[at + 1].base_offset if at + 1 < len(segments) else first_uncleanable
-        grown = Extent(
+        grown = SegmentSizes(
             sums.base_offset,
             sums.size_bytes + segment.size_bytes,
             sums.index_bytes + segment.index_bytes,

@@ -416,9 +416,9 @@ class LogManager:
         """Up to where compaction has come; the start of the log if it never began."""
         return self._checkpoints.first_dirty((partition.topic, partition.index), partition.log_start_offset)
 
-    def cleaned(self, partition: Partition, end_offset: int) -> None:
+    def done_cleaning(self, partition: Partition, end_offset: int) -> None:
         """Compaction has come up to `end_offset`."""
-        self._checkpoints.cleaned((partition.topic, partition.index), end_offset)
+        self._checkpoints.done_cleaning((partition.topic, partition.index), end_offset)
 
     # --- stop and failure -----------------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.store import GroupStore
-from ottla.broker.log import cleaner, producer_state_manager
-from ottla.broker.log.cleaner import LogCleaner
-from ottla.broker.log.compaction import CleanedTransactions
+from ottla.broker.log import log_cleaner, producer_state_manager
+from ottla.broker.log.cleaner import Cleaner
+from ottla.broker.log.compaction import CleanedTransactionMetadata
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.producer_state_entry import ACCEPTED
 from ottla.broker.log.producer_state_manager import ProducerStateManager
@@ -396,10 +396,10 @@ def exhausted_id_kept() -> Iterator[None]:
 def markers_compacted_early() -> AbstractContextManager[None]:
     """The cleaner takes markers for needless whose transactions have records left."""
 
-    def make(is_needless: Any) -> Any:
-        return lambda self, header, control_type: is_needless(self, header, control_type) or True
+    def make(on_control_batch: Any) -> Any:
+        return lambda self, header, control_type: on_control_batch(self, header, control_type) or True
 
-    return replaced(CleanedTransactions, "is_needless", make)
+    return replaced(CleanedTransactionMetadata, "on_control_batch", make)
 
 
 def cleaner_ignores_aborts() -> AbstractContextManager[None]:
@@ -408,16 +408,16 @@ def cleaner_ignores_aborts() -> AbstractContextManager[None]:
     async def none(self: Any, partition: Any, upper: int) -> list[Any]:
         return []
 
-    return replaced(LogCleaner, "_aborted", lambda _known: none)
+    return replaced(Cleaner, "_collect_aborted", lambda _known: none)
 
 
 def open_transactions_compacted() -> AbstractContextManager[None]:
     """The cleaner does not stop at the last stable offset."""
 
-    def make(find_dirt: Any) -> Any:
-        return lambda extents, first_dirty, _limit_offset: find_dirt(extents, first_dirty, 1 << 62)
+    def make(cleanable_offsets: Any) -> Any:
+        return lambda sizes, first_dirty, _uncleanable_offset: cleanable_offsets(sizes, first_dirty, 1 << 62)
 
-    return replaced(cleaner, "find_dirt", make)
+    return replaced(log_cleaner, "cleanable_offsets", make)
 
 
 PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
-from ottla.broker.log.cleaner import LogCleaner
+from ottla.broker.log.log_cleaner import LogCleaner
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.retention import Retention
 from ottla.broker.log.settings import LogSettings, PartitionSettings
@@ -59,7 +59,7 @@ class Log:
 
     def clean(self):
         """Clean all of it, as if nothing had been cleaned before; the first offset that was not."""
-        self.manager.cleaned(self.partition, 0)
+        self.manager.done_cleaning(self.partition, 0)
         LogCleaner(self.manager, self.disk, self.clock, self.turns, 1 << 20).start()
         assert self.bugs == []
         return self.manager.first_dirty_offset(self.partition)

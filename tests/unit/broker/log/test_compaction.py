@@ -8,8 +8,8 @@ import pytest
 
 from ottla.broker.group.log import offsets_batch, replay_batch
 from ottla.broker.group.store import GroupStore
-from ottla.broker.log.cleaner import LogCleaner
-from ottla.broker.log.compaction import Extent, find_dirt, group_segments
+from ottla.broker.log.compaction import SegmentSizes, cleanable_offsets, group_segments_by_size
+from ottla.broker.log.log_cleaner import LogCleaner
 from ottla.protocol.batch_header import iter_batches, read_header
 from ottla.protocol.offsets_records import OffsetKey, OffsetValue
 from ottla.protocol.records import iter_records
@@ -241,14 +241,14 @@ def test_a_log_that_is_damaged_keeps_no_other_from_being_cleaned(rig, broker, ca
     assert broker.manager.offline is None
 
 
-def test_io_that_fails_where_dirt_is_looked_for_takes_the_directory_offline(rig, broker, monkeypatch):
+def test_io_that_fails_where_cleanable_offsets_are_looked_for_takes_the_directory_offline(rig, broker, monkeypatch):
     partition = rig.open(min_compaction_lag_ms=1000)
     rig.write()
 
     def fails(cleaner, partition, now_ms):
         raise OSError("Input/output error")
 
-    monkeypatch.setattr(LogCleaner, "_dirt_of", fails)
+    monkeypatch.setattr(LogCleaner, "_cleanable_offsets", fails)
     rig.clean()
     assert "Input/output error" in broker.manager.offline
     assert partition.offline is not None
@@ -288,7 +288,7 @@ def loaded_offsets(partition):
     for header, batch in partition.scan(0):
         for said in replay_batch(header, batch):
             store.apply(0, said, 0)
-    return store.entries["group"].offsets.known()
+    return store.groups["group"].offsets.known()
 
 
 def test_an_index_of_a_cleaned_segment_leads_to_its_batches(rig):
@@ -316,19 +316,19 @@ def test_a_cleaned_segment_is_as_old_as_the_last_one_that_it_replaces(rig, broke
 
 
 @pytest.mark.parametrize(
-    ("first_dirty", "limit", "first_uncleanable", "clean", "dirty"),
+    ("first_dirty", "limit", "first_uncleanable", "clean", "cleanable"),
     [(0, 100, 30, 0, 6), (0, 25, 20, 0, 3), (20, 100, 30, 3, 3), (15, 100, 30, 3, 5), (30, 100, 30, 6, 0)],
 )
-def test_dirt_is_what_lies_between_the_clean_part_and_the_limit(first_dirty, limit, first_uncleanable, clean, dirty):
-    segments = [Extent(0, 1), Extent(10, 2), Extent(20, 3), Extent(30, 100)]
-    found = find_dirt(segments, first_dirty, limit)
-    assert (found.first_uncleanable, found.clean_bytes, found.dirty_bytes) == (first_uncleanable, clean, dirty)
+def test_cleanable_is_what_lies_behind_the_clean_part(first_dirty, limit, first_uncleanable, clean, cleanable):
+    segments = [SegmentSizes(0, 1), SegmentSizes(10, 2), SegmentSizes(20, 3), SegmentSizes(30, 100)]
+    found = cleanable_offsets(segments, first_dirty, limit)
+    assert found == (first_dirty, first_uncleanable, clean, cleanable)
 
 
 def test_segments_are_put_together_as_far_as_sizes_indexes_and_offsets_allow():
-    by_size = [Extent(0, 4), Extent(10, 4), Extent(20, 4), Extent(30, 9)]
-    assert group_segments(by_size, 8, 100, 40) == [[0, 1], [2], [3]]
-    by_index = [Extent(0, 1, 60), Extent(10, 1, 50), Extent(20, 1, 50)]
-    assert group_segments(by_index, 8, 100, 40) == [[0], [1, 2]]
-    by_offset = [Extent(0, 1), Extent(2**31 - 10, 1), Extent(2**31 + 10, 0)]
-    assert group_segments(by_offset, 8, 100, 2**31 + 20) == [[0], [1, 2]]
+    by_size = [SegmentSizes(0, 4), SegmentSizes(10, 4), SegmentSizes(20, 4), SegmentSizes(30, 9)]
+    assert group_segments_by_size(by_size, 8, 100, 40) == [[0, 1], [2], [3]]
+    by_index = [SegmentSizes(0, 1, 60), SegmentSizes(10, 1, 50), SegmentSizes(20, 1, 50)]
+    assert group_segments_by_size(by_index, 8, 100, 40) == [[0], [1, 2]]
+    by_offset = [SegmentSizes(0, 1), SegmentSizes(2**31 - 10, 1), SegmentSizes(2**31 + 10, 0)]
+    assert group_segments_by_size(by_offset, 8, 100, 2**31 + 20) == [[0], [1, 2]]

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.log.cleaner import LogCleaner
+from ottla.broker.log.log_cleaner import LogCleaner
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.turns import Turns

@@ -1,0 +1,158 @@
+"""Which compacted log is cleaned next, in shares between everybody's requests. shell
+
+It is the one with the largest share of bytes to clean, of those that have enough of them or have waited for too long;
+`cleaner.py` cleans it. The event loop does what Kafka's cleaner threads do.
+
+Source: Kafka's `LogCleaner`, `LogCleanerManager` (4.3.1).
+"""
+
+from logging import getLogger
+
+from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.log.cleaner import Cleaner, LogCleaningAborted, LogToClean
+from ottla.broker.log.compaction import KEY_BYTES, CleanableOffsets, SegmentSizes, cleanable_offsets
+from ottla.broker.log.long_work import LongWork
+from ottla.broker.log.manager import LogManager
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.settings import MAX_INT64
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.descriptors import Shortage
+from ottla.broker.ports.disk import Disk
+from ottla.broker.ports.workers import LaterWorkers
+from ottla.broker.turns import Activity, Turns
+from ottla.protocol.batch_header import HEADER_SIZE, read_header
+from ottla.protocol.errors import ProtocolError
+
+_log = getLogger(__name__)
+
+
+class LogCleaner:
+    """Cleans the compacted logs of one directory. `start` is called every `log.cleaner.backoff.ms`."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        disk: Disk,
+        clock: Clock,
+        turns: Turns,
+        dedupe_buffer_bytes: int,
+        long_work: LongWork | None = None,
+    ) -> None:
+        """Without `long_work` the turns do everything."""
+        self._logs = logs
+        self._clock = clock
+        self._turns = turns
+        long_work = long_work or LongWork(turns, LaterWorkers(turns.next_turn), dedupe_buffer_bytes)
+        self._cleaner = Cleaner(logs.deleter, disk, clock, turns, long_work)
+        self.set_dedupe_buffer(dedupe_buffer_bytes)
+        self._running = False
+        self._activity: Activity[None] | None = None
+        # Logs with damage are not tried again, those whose cleaning was aborted not before the next `start`.
+        self._uncleanable: set[Partition] = set()
+        self._put_off: set[Partition] = set()
+
+    def set_dedupe_buffer(self, size_bytes: int) -> None:
+        """The memory for the keys of the next log."""
+        self._keys_max = max(1, size_bytes // KEY_BYTES)
+
+    def start(self) -> None:
+        """Clean what is dirty enough, unless that is being done."""
+        if self._running or self._logs.offline is not None or not self._has_work():
+            return
+        self._running = True
+        self._put_off.clear()
+        self._activity = self._turns.start(self._clean_filthiest_logs(), self._ended, self._broke)
+
+    def stop(self) -> None:
+        """Leave what is under way as it stands; the next start of the broker sorts it out."""
+        activity, self._activity = self._activity, None
+        if activity is not None:
+            activity.discard()
+
+    def _has_work(self) -> bool:
+        return any(partition.settings.cleanup_compact and len(partition.segments) > 1 for partition in self._logs)
+
+    def _ended(self, result: None) -> None:
+        self._running = False
+        self._activity = None
+
+    def _broke(self, error: Exception) -> None:
+        self._ended(None)
+        _log.error("The log cleaner stopped until its next run", exc_info=error)
+
+    async def _clean_filthiest_logs(self) -> None:
+        try:
+            while (log := await self._grab_filthiest_compacted_log()) is not None:
+                await self._clean_log(log)
+        except OSError as error:
+            self._logs.fail(error)
+
+    async def _clean_log(self, log: LogToClean) -> None:
+        partition = log.partition
+        try:
+            end_offset = await self._cleaner.clean(log, self._keys_max)
+            self._logs.done_cleaning(partition, end_offset)
+        except (LogCleaningAborted, Shortage) as why:
+            _log.info("%s is not cleaned now: %s", partition.name, why)
+            self._put_off.add(partition)
+        except ProtocolError as damage:
+            self._mark_uncleanable(partition, damage)
+
+    def _mark_uncleanable(self, partition: Partition, damage: ProtocolError) -> None:
+        _log.error("%s is not cleaned any more, it is damaged: %s", partition.name, damage)
+        self._uncleanable.add(partition)
+
+    # --- which log ------------------------------------------------------------------------------------------------
+
+    async def _grab_filthiest_compacted_log(self) -> LogToClean | None:
+        """Of the logs that are dirty enough, or for too long, the one with the largest share to clean."""
+        now_ms = self._clock.now_ms()
+        best: LogToClean | None = None
+        for partition in list(self._logs):
+            self._turns.charge(LOOK_US)
+            await self._turns.share()
+            settings = partition.settings
+            if not settings.cleanup_compact or partition.offline is not None or len(partition.segments) < 2:
+                continue
+            if partition in self._uncleanable or partition in self._put_off:
+                continue
+            self._turns.charge(len(partition.segments) * ROW_US)
+            try:
+                offsets = self._cleanable_offsets(partition, now_ms)
+                due = offsets.cleanable_bytes > 0 and self._needs_compaction_now(partition, offsets, now_ms)
+            except ProtocolError as damage:
+                self._mark_uncleanable(partition, damage)
+                continue
+            except Shortage:
+                continue
+            ratio = offsets.cleanable_ratio
+            if (due or ratio > settings.min_cleanable_dirty_ratio) and (
+                best is None or ratio > best.offsets.cleanable_ratio
+            ):
+                best = LogToClean(partition, offsets)
+        return best
+
+    def _cleanable_offsets(self, partition: Partition, now_ms: int) -> CleanableOffsets:
+        first_dirty = self._logs.first_dirty_offset(partition)
+        if not partition.log_start_offset <= first_dirty <= partition.log_end_offset:
+            first_dirty = partition.log_start_offset
+        uncleanable_offset = partition.last_stable_offset
+        lag_ms = partition.settings.min_compaction_lag_ms
+        if lag_ms > 0:
+            for segment in partition.segments.ending_behind(first_dirty)[:-1]:
+                largest_ms = segment.index.max_timestamp_ms
+                if (largest_ms if largest_ms >= 0 else segment.created_ms) > now_ms - lag_ms:
+                    uncleanable_offset = min(uncleanable_offset, segment.base_offset)
+                    break
+        sizes = [SegmentSizes(segment.base_offset, segment.size_bytes) for segment in partition.segments]
+        return cleanable_offsets(sizes, first_dirty, uncleanable_offset)
+
+    def _needs_compaction_now(self, partition: Partition, offsets: CleanableOffsets, now_ms: int) -> bool:
+        lag_ms = partition.settings.max_compaction_lag_ms
+        if lag_ms == MAX_INT64:
+            return False
+        for segment in partition.segments.ending_behind(offsets.first_dirty)[:-1]:
+            head = segment.file.pread(HEADER_SIZE, 0) if segment.size_bytes else b""
+            if head and 0 < read_header(head).max_timestamp < now_ms - lag_ms:
+                return True
+        return False
