@@ -70,7 +70,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args()
     strikes = LOADS if options.load else ATTACKS
-    known = [api.name for api in TABLE.values()] if options.walk else [strike.name for strike in strikes]
+    known = [api.title for api in TABLE.values()] if options.walk else [strike.name for strike in strikes]
     for name in options.only or ():
         if name not in known:
             parser.error(f"{name} is none of {', '.join(known)}")

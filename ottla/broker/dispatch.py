@@ -31,8 +31,9 @@ from ottla.protocol.writer import Unwritable
 
 log = logging.getLogger("ottla.dispatch")
 
-PRODUCE: Final = 0
-API_VERSIONS: Final = 18
+# Plain numbers, as they stand in the header of each request.
+PRODUCE: Final = ApiKey.PRODUCE.value
+API_VERSIONS: Final = ApiKey.API_VERSIONS.value
 DECODED_AT_ONCE_BYTES: Final = 32_768
 """A larger body may have more entries than a share allows for, and is decoded in steps."""
 SMALL_BODY_BYTES: Final = 4_096
@@ -89,7 +90,7 @@ class Dispatcher:
             if key == API_VERSIONS:
                 send([codec.encode_unsupported_api_versions(correlation_id, api.min_version, api.max_version)], None)
             else:
-                refuse(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
+                refuse(f"{api.title} v{version} is not served, only {api.min_version}-{api.max_version}")
             return None
 
         if key << 16 | version in self._unused:
@@ -100,11 +101,11 @@ class Dispatcher:
         def bug(error: Exception) -> None:
             request.release()
             if isinstance(error, (TooLarge, Unwritable)):
-                refuse(f"{api.name} v{version}: {error}")
+                refuse(f"{api.title} v{version}: {error}")
                 return
             if not isinstance(error, OSError):  # failed IO has been reported by the log directory
-                log.error("%s v%d from %s failed", api.name, version, peer, exc_info=error)
-            refuse(f"{api.name} v{version} failed: {error!r}")
+                log.error("%s v%d from %s failed", api.title, version, peer, exc_info=error)
+            refuse(f"{api.title} v{version} failed: {error!r}")
 
         def finish(reply: Reply) -> None:
             if request.claim is not None:
@@ -117,7 +118,7 @@ class Dispatcher:
         try:
             coroutine = self._handler(api, request, body)
         except ProtocolError as error:
-            refuse(f"{api.name} v{version}: {error}")
+            refuse(f"{api.title} v{version}: {error}")
             return None
         except Exception as error:  # a bug of ours; whoever sent this must not wait for ever
             bug(error)
@@ -127,7 +128,7 @@ class Dispatcher:
     def _handler(self, api: Api, request: Request, body: memoryview) -> Handler[Any]:
         """What serves the request; its body is decoded here unless it is large. Raises ProtocolError."""
         turns, size_bytes = self._broker.turns, len(body)
-        if api.key == PRODUCE:
+        if request.api_key == PRODUCE:
             turns.charged_us += REQUEST_US + size_bytes * COPY_BYTE_US
             if size_bytes > DECODED_AT_ONCE_BYTES:
                 return self._handle_large_produce(api, request, body)
@@ -135,7 +136,7 @@ class Dispatcher:
             trailing_bytes = request.body.trailing_bytes
         elif size_bytes <= SMALL_BODY_BYTES or (size_bytes <= DECODED_AT_ONCE_BYTES and self._has_room(request, body)):
             turns.charged_us += REQUEST_US + size_bytes * REQUEST_BYTE_US
-            request.body, trailing_bytes = codec.read_request(api.key, request.api_version, body)
+            request.body, trailing_bytes = codec.read_request(request.api_key, request.api_version, body)
         else:
             turns.charged_us += REQUEST_US + size_bytes * COPY_BYTE_US
             return self._handle_large(api, request, bytes(body))
@@ -162,7 +163,7 @@ class Dispatcher:
             request.body, trailing_bytes = await self._decode_in_steps(request, body)
         except ProtocolError as error:
             gate.leave()
-            return Close(f"{api.name} v{request.api_version}: {error}")
+            return Close(f"{api.title} v{request.api_version}: {error}")
         except Exception:  # not when the handler is discarded: then its rest leaves
             gate.leave()
             raise
@@ -181,7 +182,7 @@ class Dispatcher:
                 turns.charged_us += cost_us
                 await turns.share()
         except ProtocolError as error:
-            return Close(f"{api.name} v{request.api_version}: {error}")
+            return Close(f"{api.title} v{request.api_version}: {error}")
         request.body = found.pop()
         if request.body.trailing_bytes:
             _tell_trailing(request, request.body.trailing_bytes)

@@ -38,10 +38,33 @@ from ottla.protocol.frames import (
 from ottla.protocol.walker import Reader, SteppedReader, compile_reader, compile_stepped_reader
 from ottla.protocol.writer import Encoder, Writer, compile_response, compile_writer
 
-_CONSUMER: Final = frozenset((1, 2, 8, 9, 11, 12, 13, 14, 23, 47))
-_PRODUCER: Final = frozenset((0, 22, 24, 25, 26, 27, 28))
-_METADATA: Final = frozenset((3, 10, 18))
-_SASL: Final = frozenset((17, 36))
+_CONSUMER: Final = frozenset(
+    (
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.OFFSET_DELETE,
+    )
+)
+_PRODUCER: Final = frozenset(
+    (
+        ApiKey.PRODUCE,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.TXN_OFFSET_COMMIT,
+    )
+)
+_METADATA: Final = frozenset((ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS))
+_SASL: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
 
 _UNSUPPORTED: Final = Struct(">hihhh")
 _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")

@@ -31,7 +31,7 @@ def render() -> str:
     for key, api in sorted(TABLE.items()):
         advertised_range = "{}-{}".format(*listed[key])
         known = "{}-{}".format(*codec.schema_versions(key))
-        rows.append(f"| {api.name} | {key} | {api.min_version}-{api.max_version} | {advertised_range} | {known} |\n")
+        rows.append(f"| {api.title} | {key} | {api.min_version}-{api.max_version} | {advertised_range} | {known} |\n")
     return _HEAD + "".join(rows) + _TAIL
 
 

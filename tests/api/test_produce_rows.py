@@ -8,12 +8,12 @@ from ottla.broker.api import produce
 from ottla.broker.api.context import NO_REPLY, Close, Request
 from ottla.broker.costs import REPLY_ROW_US, ROW_US
 from ottla.broker.turns import SHARE_US
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
 from ottla.protocol.values import ZERO_UUID
 from ottla.testkit.simulation.charged import ChargedTurns
 
-KEY = 0
 MANY = 8_192
 
 
@@ -42,7 +42,7 @@ def serve():
             memory=SimpleNamespace(replies=SimpleNamespace(room=Room)),
         )
         ids = [ZERO_UUID] * len(topics) if version >= 13 else []
-        request = Request(KEY, version, 7, "", "peer", ProduceBody(None, acks, 1, topics, ids, 0))
+        request = Request(ApiKey.PRODUCE, version, 7, "", "peer", ProduceBody(None, acks, 1, topics, ids, 0))
         turns.event(lambda: turns.start(produce.handle(broker, request), replies.append, bugs.append))
         while later:
             turns.event(later.pop(0))

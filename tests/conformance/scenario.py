@@ -9,10 +9,10 @@ import random
 
 from clients import Client, DriverError, eventually, eventually_equal
 
+from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.proxy import Proxy
 
 STEPS = []
-PRODUCE = 0  # api key
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -272,7 +272,7 @@ def _lose_one_acknowledgement(stage, idempotent):
     with _proxy(stage) as proxy:
         with stage.producer(idempotent=idempotent, bootstrap=proxy.address) as producer:
             producer.send(topic, "before")
-            fault = proxy.lose_response(PRODUCE)
+            fault = proxy.lose_response(ApiKey.PRODUCE)
             producer.send(topic, "paid once")
             producer.send(topic, "after")
         assert fault.happened.is_set()
@@ -294,7 +294,7 @@ def a_lost_acknowledgement_inside_a_transaction_leaves_one_copy(stage):
     topic = stage.topics("payments")
     with _proxy(stage) as proxy, stage.producer("payer", bootstrap=proxy.address) as producer:
         producer.begin()
-        fault = proxy.lose_response(PRODUCE)
+        fault = proxy.lose_response(ApiKey.PRODUCE)
         producer.send(topic, "paid once")
         producer.commit()
         assert fault.happened.is_set()

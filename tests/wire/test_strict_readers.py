@@ -5,12 +5,12 @@ import random
 import pytest
 
 from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.frames import MAX_TAGS, is_flexible
 from ottla.protocol.walker import STEP_ENTRIES, compile_reader, compile_stepped_reader
 from tests.wire.messages import MessageMaker, every_message, library_bytes, library_message
 
-DELETE_RECORDS = 21
 MESSAGES = list(every_message())
 SEEDS = range(4)
 
@@ -153,11 +153,11 @@ def test_readers_in_steps_read_and_refuse_the_same():
 
 @pytest.mark.parametrize("topics, partitions", [(1, 3_000), (3_000, 1), (60, 50)])
 def test_a_reader_in_steps_rests_however_its_entries_are_nested(topics, partitions):
-    request = codec.request_class(DELETE_RECORDS)
+    request = codec.request_class(ApiKey.DELETE_RECORDS)
     topic = request.DeleteRecordsTopic
     rows = [topic.DeleteRecordsPartition(version=2, partition_index=n, offset=n) for n in range(partitions)]
     message = request(version=2, topics=[topic(version=2, name="t", partitions=rows)] * topics, timeout_ms=1)
     body = bytes(message.encode(version=2))
-    _, taken, rests = stepped_reader_of(request, DELETE_RECORDS, 2)(body)
+    _, taken, rests = stepped_reader_of(request, ApiKey.DELETE_RECORDS, 2)(body)
     assert taken == len(body)
     assert rests == (topics + topics * partitions) // STEP_ENTRIES

@@ -109,7 +109,7 @@ def strike(ask: Ask, times: int) -> Callable[[Stage], None]:
 
 def title_of(api: Api, ask: Ask) -> str:
     flags = "" if ask.flags else ", not flagged"
-    return f"{api.name} {ask.version} {ask.greed} {ask.array}{flags}"
+    return f"{api.title} {ask.version} {ask.greed} {ask.array}{flags}"
 
 
 def walk_api(api: Api, state: State, copies: Copies, seconds: float, times: int) -> Iterator[Figures]:
@@ -120,7 +120,7 @@ def walk_api(api: Api, state: State, copies: Copies, seconds: float, times: int)
             watch.reset()
             with stage.staged(broker, seconds) as scene:
                 row = stage.measure(scene, strike(ask, times), settle_s=0)
-            yield {"title": title_of(api, ask), "api": api.name, **row, **watch.read()}
+            yield {"title": title_of(api, ask), "api": api.title, **row, **watch.read()}
 
 
 def walk(only: list[str] | None, scale: float, seconds: float, times: int) -> Iterator[Figures]:
@@ -130,7 +130,7 @@ def walk(only: list[str] | None, scale: float, seconds: float, times: int) -> It
         state = furnished(root / "template", root / "figures", size_of(scale))
         copies = Copies(root / "template", root)
         for api in TABLE.values():
-            if only and api.name not in only:
+            if only and api.title not in only:
                 continue
             yield from walk_api(api, state, copies, seconds, times)
             if copies.spoiled:

@@ -9,6 +9,7 @@ from ottla.broker.log.long_work import LongWork
 from ottla.broker.memory import MOST_MEMORY_BYTES, Claim, Memory, Room
 from ottla.broker.ports.workers import LaterWorkers, Workers
 from ottla.broker.turns import Wait
+from ottla.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata import Cluster
@@ -114,8 +115,12 @@ Handle = Callable[[Broker, Request], Coroutine[Wait[Any], None, Reply]]
 class Api(NamedTuple):
     """One served API: the versions that are answered, and the handler."""
 
-    key: int
-    name: str
+    key: ApiKey
     min_version: int
     max_version: int
     handle: Handle
+
+    @property
+    def title(self) -> str:
+        """Kafka's own name for it, for logs and messages."""
+        return self.key.title

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.testkit.crash.life import Life, NoAnswer
 from ottla.testkit.simulation import wire
@@ -24,9 +25,6 @@ SCRATCH: Final = "scratch"
 GROUP: Final = "billing"
 PLACES: Final[tuple[Place, ...]] = (("ledger", 0), ("ledger", 1), ("audit", 0))
 OPEN, ASKED, DONE = "open", "asked", "done"
-_FIND_COORDINATOR: Final = 10
-_CREATE_TOPICS: Final = 19
-_DELETE_TOPICS: Final = 20
 _TRIES: Final = 60
 _WAIT_MS: Final = 40.0
 
@@ -269,21 +267,21 @@ def _expect(error: int, what: str) -> None:
 
 def _find_coordinator(name: str, kind: int) -> Ask:
     """Makes the internal topic that a group (0) or a transactional id (1) needs."""
-    message = codec.request_class(_FIND_COORDINATOR)(version=2, key=name, key_type=kind)
-    return Ask(_FIND_COORDINATOR, 2, message)
+    message = codec.request_class(ApiKey.FIND_COORDINATOR)(version=2, key=name, key_type=kind)
+    return Ask(ApiKey.FIND_COORDINATOR, 2, message)
 
 
 def _create_topics(topics: Any) -> Ask:
-    request = codec.request_class(_CREATE_TOPICS)
+    request = codec.request_class(ApiKey.CREATE_TOPICS)
     rows = [
         request.CreatableTopic(
             version=4, name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[]
         )
         for name, count in topics
     ]
-    return Ask(_CREATE_TOPICS, 4, request(version=4, topics=rows, timeout_ms=1000, validate_only=False))
+    return Ask(ApiKey.CREATE_TOPICS, 4, request(version=4, topics=rows, timeout_ms=1000, validate_only=False))
 
 
 def _delete_topics(names: list[str]) -> Ask:
-    request = codec.request_class(_DELETE_TOPICS)
-    return Ask(_DELETE_TOPICS, 4, request(version=4, topic_names=names, timeout_ms=1000))
+    request = codec.request_class(ApiKey.DELETE_TOPICS)
+    return Ask(ApiKey.DELETE_TOPICS, 4, request(version=4, topic_names=names, timeout_ms=1000))

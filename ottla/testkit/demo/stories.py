@@ -4,6 +4,7 @@ from collections import Counter
 
 from ottla.client import ProducerFenced, transaction
 from ottla.client.producer import TransactionalProducer
+from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.demo.stage import Stage
 from ottla.testkit.proxy import Proxy
 
@@ -23,7 +24,6 @@ TOPICS = {
 ACCOUNT = "Account-123"
 HANGING_ID = "warehouse-sync"
 _HANGING_TIMEOUT_MS = 600_000
-_PRODUCE = 0
 
 
 class InsufficientFunds(Exception):
@@ -120,10 +120,10 @@ def a_lost_acknowledgement(stage: Stage) -> None:
         ):
             producer = stage.producer(bootstrap=proxy.address, enable_idempotence=idempotent, retries=5)
             producer.send(topic, key=ACCOUNT, value="payment 1").get(timeout=10)
-            before = proxy.requests[_PRODUCE]
-            fault = proxy.lose_response(_PRODUCE)
+            before = proxy.requests[ApiKey.PRODUCE]
+            fault = proxy.lose_response(ApiKey.PRODUCE)
             metadata = producer.send(topic, key=ACCOUNT, value="payment 2").get(timeout=10)
-            sent = proxy.requests[_PRODUCE] - before
+            sent = proxy.requests[ApiKey.PRODUCE] - before
             producer.send(topic, key=ACCOUNT, value="payment 3").get(timeout=10)
             lost = fault.happened.is_set() and sent == 2
             screen.claim(lost, f"{guarantee}: the answer to payment 2 was lost, and payment 2 was sent again")

@@ -4,7 +4,7 @@ Transactions V1 have no epoch of their own, so what belongs to one may hit the n
 checker is told of each such hit, and counts what follows apart.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Final
 
@@ -13,6 +13,7 @@ from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
+from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.faults import Profile
 from ottla.testkit.simulation.history import Entry, History
@@ -25,7 +26,11 @@ LATE_MARKER: Final = "late-marker"
 LATE_PRODUCE: Final = "late-produce"
 MIXED_GENERATIONS: Final = "mixed-generations"
 
-_CAUSE_OF: Final = {wire.END_TXN: LATE_END, wire.TXN_OFFSET_COMMIT: LATE_OFFSETS, wire.PRODUCE: LATE_PRODUCE}
+_CAUSE_OF: Final[Mapping[int, str]] = {
+    ApiKey.END_TXN: LATE_END,
+    ApiKey.TXN_OFFSET_COMMIT: LATE_OFFSETS,
+    ApiKey.PRODUCE: LATE_PRODUCE,
+}
 
 
 class Causes:
@@ -51,13 +56,13 @@ class Causes:
         if attempt is None or not isinstance(attempt.process, Producer):
             return
         api_key = int.from_bytes(frame[:2], "big")
-        if api_key not in _CAUSE_OF or (api_key == wire.PRODUCE and attempt.given_up is None):
+        if api_key not in _CAUSE_OF or (api_key == ApiKey.PRODUCE and attempt.given_up is None):
             return
         process = attempt.process
         state = _state_of(assembly, process.transactional_id)
         if state is None or attempt.producer is None:
             return
-        if api_key == wire.END_TXN and int.from_bytes(frame[2:4], "big") >= wire.V2.end_txn:
+        if api_key == ApiKey.END_TXN and int.from_bytes(frame[2:4], "big") >= wire.V2.end_txn:
             self._look_for_successor(attempt, state)
         late = attempt.over or attempt.txn != process.txn
         if late and state.status is TransactionStatus.ONGOING and _producer_of(state) == attempt.producer:

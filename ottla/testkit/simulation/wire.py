@@ -4,19 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.protocol import codec
-
-PRODUCE: Final = 0
-FETCH: Final = 1
-OFFSET_FETCH: Final = 9
-JOIN_GROUP: Final = 11
-HEARTBEAT: Final = 12
-SYNC_GROUP: Final = 14
-INIT_PRODUCER_ID: Final = 22
-ADD_PARTITIONS: Final = 24
-ADD_OFFSETS: Final = 25
-END_TXN: Final = 26
-WRITE_TXN_MARKERS: Final = 27
-TXN_OFFSET_COMMIT: Final = 28
+from ottla.protocol.api_keys import ApiKey
 
 NONE: Final = 0
 OUT_OF_RANGE: Final = 1
@@ -50,18 +38,18 @@ class Ask(NamedTuple):
 
 
 def init_producer_id(transactional_id: str | None, timeout_ms: int, producer_id: int = -1, epoch: int = -1) -> Ask:
-    message = codec.request_class(INIT_PRODUCER_ID)(
+    message = codec.request_class(ApiKey.INIT_PRODUCER_ID)(
         version=4,
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
         producer_id=producer_id,
         producer_epoch=epoch,
     )
-    return Ask(INIT_PRODUCER_ID, 4, message)
+    return Ask(ApiKey.INIT_PRODUCER_ID, 4, message)
 
 
 def add_partitions(transactional_id: str, producer: tuple[int, int], partitions: Sequence[tuple[str, int]]) -> Ask:
-    request = codec.request_class(ADD_PARTITIONS)
+    request = codec.request_class(ApiKey.ADD_PARTITIONS_TO_TXN)
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)
@@ -75,33 +63,33 @@ def add_partitions(transactional_id: str, producer: tuple[int, int], partitions:
             for name, indexes in topics.items()
         ],
     )
-    return Ask(ADD_PARTITIONS, 3, message)
+    return Ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, message)
 
 
 def add_offsets(transactional_id: str, producer: tuple[int, int], group: str) -> Ask:
-    message = codec.request_class(ADD_OFFSETS)(
+    message = codec.request_class(ApiKey.ADD_OFFSETS_TO_TXN)(
         version=3,
         transactional_id=transactional_id,
         producer_id=producer[0],
         producer_epoch=producer[1],
         group_id=group,
     )
-    return Ask(ADD_OFFSETS, 3, message)
+    return Ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, message)
 
 
 def end_txn(generation: Generation, transactional_id: str, producer: tuple[int, int], commit: bool) -> Ask:
-    message = codec.request_class(END_TXN)(
+    message = codec.request_class(ApiKey.END_TXN)(
         version=generation.end_txn,
         transactional_id=transactional_id,
         producer_id=producer[0],
         producer_epoch=producer[1],
         committed=commit,
     )
-    return Ask(END_TXN, generation.end_txn, message)
+    return Ask(ApiKey.END_TXN, generation.end_txn, message)
 
 
 def produce(generation: Generation, transactional_id: str | None, topic: str, index: int, batch: bytes) -> Ask:
-    request, version = codec.request_class(PRODUCE), generation.produce
+    request, version = codec.request_class(ApiKey.PRODUCE), generation.produce
     data = request.TopicProduceData
     rows = [data.PartitionProduceData(version=version, index=index, records=batch)]
     message = request(
@@ -111,7 +99,7 @@ def produce(generation: Generation, transactional_id: str | None, topic: str, in
         timeout_ms=1000,
         topic_data=[data(version=version, name=topic, partition_data=rows)],
     )
-    return Ask(PRODUCE, version, message)
+    return Ask(ApiKey.PRODUCE, version, message)
 
 
 def txn_offset_commit(
@@ -123,7 +111,7 @@ def txn_offset_commit(
     metadata: str,
     membership: tuple[int, str],
 ) -> Ask:
-    request, version = codec.request_class(TXN_OFFSET_COMMIT), generation.txn_offset_commit
+    request, version = codec.request_class(ApiKey.TXN_OFFSET_COMMIT), generation.txn_offset_commit
     row = request.TxnOffsetCommitRequestTopic
     message = request(
         version=version,
@@ -151,17 +139,17 @@ def txn_offset_commit(
             for topic, index, offset in offsets
         ],
     )
-    return Ask(TXN_OFFSET_COMMIT, version, message)
+    return Ask(ApiKey.TXN_OFFSET_COMMIT, version, message)
 
 
 def offset_fetch(group: str, topic: str, indexes: Sequence[int]) -> Ask:
-    request = codec.request_class(OFFSET_FETCH)
+    request = codec.request_class(ApiKey.OFFSET_FETCH)
     topics = [request.OffsetFetchRequestTopic(version=7, name=topic, partition_indexes=list(indexes))]
-    return Ask(OFFSET_FETCH, 7, request(version=7, group_id=group, topics=topics, require_stable=True))
+    return Ask(ApiKey.OFFSET_FETCH, 7, request(version=7, group_id=group, topics=topics, require_stable=True))
 
 
 def join_group(group: str, member_id: str, session_ms: int, rebalance_ms: int) -> Ask:
-    request = codec.request_class(JOIN_GROUP)
+    request = codec.request_class(ApiKey.JOIN_GROUP)
     message = request(
         version=5,
         group_id=group,
@@ -172,11 +160,11 @@ def join_group(group: str, member_id: str, session_ms: int, rebalance_ms: int) -
         protocol_type="copy",
         protocols=[request.JoinGroupRequestProtocol(version=5, name="share", metadata=b"")],
     )
-    return Ask(JOIN_GROUP, 5, message)
+    return Ask(ApiKey.JOIN_GROUP, 5, message)
 
 
 def sync_group(group: str, generation_id: int, member_id: str, shares: dict[str, bytes]) -> Ask:
-    request = codec.request_class(SYNC_GROUP)
+    request = codec.request_class(ApiKey.SYNC_GROUP)
     message = request(
         version=3,
         group_id=group,
@@ -188,18 +176,18 @@ def sync_group(group: str, generation_id: int, member_id: str, shares: dict[str,
             for each, share in shares.items()
         ],
     )
-    return Ask(SYNC_GROUP, 3, message)
+    return Ask(ApiKey.SYNC_GROUP, 3, message)
 
 
 def heartbeat(group: str, generation_id: int, member_id: str) -> Ask:
-    message = codec.request_class(HEARTBEAT)(
+    message = codec.request_class(ApiKey.HEARTBEAT)(
         version=3, group_id=group, generation_id=generation_id, member_id=member_id, group_instance_id=None
     )
-    return Ask(HEARTBEAT, 3, message)
+    return Ask(ApiKey.HEARTBEAT, 3, message)
 
 
 def fetch(topic: str, index: int, offset: int, committed: bool, max_wait_ms: int = 0, max_bytes: int = 1 << 20) -> Ask:
-    request = codec.request_class(FETCH)
+    request = codec.request_class(ApiKey.FETCH)
     row = request.FetchTopic.FetchPartition(
         version=11,
         partition=index,
@@ -221,13 +209,13 @@ def fetch(topic: str, index: int, offset: int, committed: bool, max_wait_ms: int
         forgotten_topics_data=[],
         rack_id="",
     )
-    return Ask(FETCH, 11, message)
+    return Ask(ApiKey.FETCH, 11, message)
 
 
 def write_txn_marker(producer: tuple[int, int], topic: str, indexes: Sequence[int]) -> Ask:
     """The abort of a transaction that an administrator believes to hang."""
-    marker = codec.request_class(WRITE_TXN_MARKERS).WritableTxnMarker
-    message = codec.request_class(WRITE_TXN_MARKERS)(
+    marker = codec.request_class(ApiKey.WRITE_TXN_MARKERS).WritableTxnMarker
+    message = codec.request_class(ApiKey.WRITE_TXN_MARKERS)(
         version=1,
         markers=[
             marker(
@@ -240,4 +228,4 @@ def write_txn_marker(producer: tuple[int, int], topic: str, indexes: Sequence[in
             )
         ],
     )
-    return Ask(WRITE_TXN_MARKERS, 1, message)
+    return Ask(ApiKey.WRITE_TXN_MARKERS, 1, message)

@@ -5,11 +5,12 @@ import struct
 from ottla.broker.api.context import Api, Broker, Encoded
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
-from ottla.broker.dispatch import PRODUCE, Dispatcher
+from ottla.broker.dispatch import Dispatcher
 from ottla.broker.turns import Turns
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import SharedMemory
 
-HEARTBEAT = 12
+HEARTBEAT = ApiKey.HEARTBEAT
 
 
 class Transport:
@@ -68,7 +69,7 @@ class Peer:
             if other is None
             else other.broker
         )
-        table = {HEARTBEAT: Api(HEARTBEAT, "Heartbeat", 0, 2, handle), PRODUCE: Api(PRODUCE, "Produce", 3, 3, handle)}
+        table = {HEARTBEAT: Api(HEARTBEAT, 0, 2, handle), ApiKey.PRODUCE: Api(ApiKey.PRODUCE, 3, 3, handle)}
         self.connections = set()
         self.shared = SharedMemory() if other is None else other.shared
         dispatcher = Dispatcher(broker, table, first_use)

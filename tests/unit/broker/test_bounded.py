@@ -59,10 +59,10 @@ def held(lone, api, state, entries=ENTRIES, size_bytes=BYTES):
     for ask in asks(api, state, entries, size_bytes):
         weight = lone.weigh(ask.message(), ask.version)
         if weight.us > MOST_US or weight.uncharged_calls > MOST_UNCHARGED_CALLS:
-            yield f"{api.name} {ask.version}, {ask.greed} {ask.array}: {weight}"
+            yield f"{api.title} {ask.version}, {ask.greed} {ask.array}: {weight}"
 
 
-@pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.name)
+@pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.title)
 def test_a_greedy_request_is_charged_and_holds_nobody(api, stage):
     lone, state = stage()
     assert [*held(lone, api, state)] == []

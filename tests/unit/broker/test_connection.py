@@ -7,8 +7,8 @@ import pytest
 from ottla.broker.api.context import NO_REPLY, Close, Encoded
 from ottla.broker.connection import LARGE_BYTES
 from ottla.broker.costs import HANG_UP_US, REQUEST_US
-from ottla.broker.dispatch import PRODUCE
 from ottla.broker.turns import SHARE_US, Wait
+from ottla.protocol.api_keys import ApiKey
 from tests.unit.broker.peer import Peer, echo, heartbeat
 
 REQUESTS_PER_SHARE = int(SHARE_US / REQUEST_US)
@@ -106,7 +106,7 @@ def test_lost_connection_discards_the_waiting_handler():
 
 def produce(correlation_id):
     """Of no topics, without acks."""
-    payload = struct.pack(">hhihhhii", PRODUCE, 3, correlation_id, -1, -1, 0, 1000, 0)
+    payload = struct.pack(">hhihhhii", ApiKey.PRODUCE, 3, correlation_id, -1, -1, 0, 1000, 0)
     return struct.pack(">i", len(payload)) + payload
 
 
@@ -168,7 +168,7 @@ def test_a_request_that_waits_behind_a_producer_who_hung_up_is_given_up():
     left = []
 
     async def handle(broker, request):
-        if request.api_key == PRODUCE:
+        if request.api_key == ApiKey.PRODUCE:
             await broker.turns.pause()
             return NO_REPLY
         await Wait(broker.turns, on_discard=lambda: left.append("taken back"))

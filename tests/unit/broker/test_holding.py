@@ -8,9 +8,9 @@ import struct
 import pytest
 
 from ottla.broker.api.context import Encoded
-from ottla.broker.dispatch import PRODUCE
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.turns import Wait
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.produce_wire import decode_produce_request
 from tests.unit.broker.peer import Peer, echo, heartbeat
 
@@ -24,7 +24,7 @@ def produce(size_bytes):
     partition = struct.pack(">ii", 0, size_bytes) + bytes(size_bytes)
     body = struct.pack(">hhi", -1, -1, 1000) + struct.pack(">i", 1) + topic + struct.pack(">i", 1) + partition
     decode_produce_request(3, memoryview(body))
-    payload = struct.pack(">hhih", PRODUCE, 3, 1, -1) + body
+    payload = struct.pack(">hhih", ApiKey.PRODUCE, 3, 1, -1) + body
     return struct.pack(">i", len(payload)) + payload
 
 

@@ -8,11 +8,12 @@ from ottla.broker.api.context import Api
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
 from ottla.broker.costs import FREED_ENTRY_US, REQUEST_ENTRY_US
-from ottla.broker.dispatch import DECODED_AT_ONCE_BYTES, PRODUCE
+from ottla.broker.dispatch import DECODED_AT_ONCE_BYTES
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.walker import STEP_ENTRIES
 from tests.unit.broker.peer import Peer, Transport, echo
 
-DELETE_GROUPS = 42
+DELETE_GROUPS = ApiKey.DELETE_GROUPS
 
 
 def delete_groups(correlation_id, names):
@@ -32,7 +33,7 @@ def counting():
         return await echo(broker, request)
 
     peer = Peer(handle)
-    peer.connection._dispatcher._table[DELETE_GROUPS] = Api(DELETE_GROUPS, "DeleteGroups", 0, 1, handle)
+    peer.connection._dispatcher._table[DELETE_GROUPS] = Api(DELETE_GROUPS, 0, 1, handle)
     return peer, counts
 
 
@@ -85,7 +86,7 @@ def produce(correlation_id, partitions):
     """Version 3: partitions of one topic, without records."""
     rows = b"".join(struct.pack(">ii", index, -1) for index in range(partitions))
     body = struct.pack(">hhiihci", -1, 1, 1_000, 1, 1, b"t", partitions) + rows
-    payload = struct.pack(">hhih", PRODUCE, 3, correlation_id, -1) + body
+    payload = struct.pack(">hhih", ApiKey.PRODUCE, 3, correlation_id, -1) + body
     return struct.pack(">i", len(payload)) + payload
 
 

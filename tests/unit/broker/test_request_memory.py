@@ -36,7 +36,7 @@ class Waiting:
         self._table(self.first)
 
     def _table(self, peer):
-        peer.connection._dispatcher._table[DELETE_GROUPS] = Api(DELETE_GROUPS, "DeleteGroups", 0, 1, self.handle)
+        peer.connection._dispatcher._table[DELETE_GROUPS] = Api(DELETE_GROUPS, 0, 1, self.handle)
 
     async def handle(self, broker, request):
         wait = Wait(broker.turns)
@@ -169,7 +169,7 @@ def many(make):
 STATE = State(many("t{:05d}".format), [], many("g{:05d}".format), many("x{:05d}".format), many(int), 0, b"x", b"x")
 
 
-@pytest.mark.parametrize("api", [api for api in TABLE.values() if api.key != ApiKey.PRODUCE], ids=lambda api: api.name)
+@pytest.mark.parametrize("api", [api for api in TABLE.values() if api.key != ApiKey.PRODUCE], ids=lambda api: api.title)
 def test_no_request_takes_more_decoded_than_it_is_counted_for(api):
     """Before it is decoded, by its bytes; then by its entries. All its strings and numbers are different ones."""
     for ask in greedy(api.key, api.max_version, api.max_version, STATE, ENTRIES):

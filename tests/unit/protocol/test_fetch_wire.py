@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch_wire import INLINE_BYTES, FetchableTopicResponse, FetchPartitionData, encode_fetch_response
 from ottla.protocol.primitives import NodeEndpoint
 from tests.wire.messages import framed_by_library
@@ -40,7 +41,7 @@ ENDPOINTS = st.lists(st.builds(NodeEndpoint, node_id=INT32, host=NAMES, port=INT
 
 
 def library_partition(partition):
-    row_class = codec.response_class(1).FetchableTopicResponse.PartitionData
+    row_class = codec.response_class(ApiKey.FETCH).FetchableTopicResponse.PartitionData
     tags = {}
     if partition.diverging_epoch is not None:
         epoch, end_offset = partition.diverging_epoch
@@ -65,7 +66,7 @@ def library_partition(partition):
 
 
 def library_response(topics, version, correlation_id, error, session_id, throttle_time_ms, endpoints):
-    response = codec.response_class(1)
+    response = codec.response_class(ApiKey.FETCH)
     message = response(
         version=version,
         throttle_time_ms=throttle_time_ms,

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.produce_wire import PartitionResponse, decode_produce_request, encode_produce_response
@@ -21,7 +22,7 @@ IDS = st.binary(min_size=16, max_size=16)
 
 def request_bytes(version, transactional_id, acks, timeout_ms, topics):
     """`topics`: [(name, 16 bytes of id, [(partition, records or None)])], encoded by the library."""
-    request = codec.request_class(0)
+    request = codec.request_class(ApiKey.PRODUCE)
     topic_class = request.TopicProduceData
     message = request(
         transactional_id=transactional_id,
@@ -137,7 +138,7 @@ ENDPOINTS = st.lists(st.builds(NodeEndpoint, node_id=INT32, host=NAMES, port=INT
 
 
 def library_response(topics, version, correlation_id, throttle_time_ms, endpoints):
-    response = codec.response_class(0)
+    response = codec.response_class(ApiKey.PRODUCE)
     topic_class = response.TopicProduceResponse
     row_class = topic_class.PartitionProduceResponse
     message = response(

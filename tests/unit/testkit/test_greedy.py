@@ -33,7 +33,7 @@ def one(api_key, version, greed, array, **limits):
     return ask.message()
 
 
-@pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.name)
+@pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.title)
 def test_every_request_is_one_that_the_broker_reads(api):
     for ask in greedy(api.key, api.min_version, api.max_version, STATE, 100, 10_000):
         body = bytes(ask.message().encode(version=ask.version))

@@ -21,9 +21,10 @@ from rig import CLOSED, CREATE_TOPICS, FETCH, FIND_COORDINATOR, INIT_PRODUCER_ID
 
 from ottla.broker.api.table import TABLE
 from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
-API_VERSIONS = 18
+API_VERSIONS = ApiKey.API_VERSIONS
 METADATA_V9_FLAGS = b"\0\0\0"
 LEGAL_METADATA = framed(struct.pack(">hhih", METADATA, 1, CORRELATION_ID, -1) + struct.pack(">i", 0))
 INT32_MAX = 2**31 - 1
@@ -157,7 +158,7 @@ def test_body_cut_anywhere_closes(rig, api_key, version, body):
             peer.send(request(api_key, version, body[:end]))
             assert peer.frame() is CLOSED, f"{end} of {len(body)} bytes"
             (line,) = rig.lines_about(peer)
-            assert TABLE[api_key].name in line
+            assert TABLE[api_key].title in line
 
 
 @cases(

@@ -15,7 +15,7 @@ from ottla.protocol.batch import build_batch
 
 TOPIC = "every-version"
 CASES = [
-    pytest.param(key, version, id=f"{api.name}-v{version}")
+    pytest.param(key, version, id=f"{api.title}-v{version}")
     for key, api in TABLE.items()
     for version in range(api.min_version, api.max_version + 1)
 ]

@@ -11,6 +11,7 @@ from ottla.broker.cluster import controller
 from ottla.broker.config import Config
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.metadata import create_topic, reserve_producer_ids
 from tests.replies import message_of
@@ -42,7 +43,7 @@ class Held:
         return replies
 
     def create(self, *names, partitions=1):
-        request = codec.request_class(19)
+        request = codec.request_class(ApiKey.CREATE_TOPICS)
         rows = [
             request.CreatableTopic(
                 version=5, name=n, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
@@ -52,11 +53,11 @@ class Held:
         return self.begin(create_topics, 19, 5, request(version=5, topics=rows, timeout_ms=1, validate_only=False))
 
     def delete(self, *names):
-        body = codec.request_class(20)(version=5, topic_names=[*names], timeout_ms=1)
+        body = codec.request_class(ApiKey.DELETE_TOPICS)(version=5, topic_names=[*names], timeout_ms=1)
         return self.begin(delete_topics, 20, 5, body)
 
     def ask_for(self, *names):
-        request = codec.request_class(3)
+        request = codec.request_class(ApiKey.METADATA)
         rows = [request.MetadataRequestTopic(version=5, name=name) for name in names]
         return self.begin(metadata, 3, 5, request(version=5, topics=rows, allow_auto_topic_creation=True))
 

@@ -8,11 +8,11 @@ from ottla.broker.api import update_features
 from ottla.broker.api.context import Request
 from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.metadata import run
 from tests.replies import message_of
 
-UPDATE_FEATURES = 57
 TV, MV = "transaction.version", "metadata.version"
 UP, SAFE, UNSAFE = 1, 2, 3
 NO_TYPE = "does not support the given upgrade type"
@@ -71,7 +71,7 @@ def update(broker):
     """Send UpdateFeatures rows of (feature, level, upgrade type) through the codec; the response message."""
 
     def send(version, *rows, validate_only=False):
-        key = codec.request_class(UPDATE_FEATURES).FeatureUpdateKey
+        key = codec.request_class(ApiKey.UPDATE_FEATURES).FeatureUpdateKey
         updates = [
             key(version=version, feature=name, max_version_level=level)
             if version == 0
@@ -79,12 +79,12 @@ def update(broker):
             for name, level, kind in rows
         ]
         more = {"validate_only": validate_only} if version else {}
-        sent = codec.request_class(UPDATE_FEATURES)(version=version, feature_updates=updates, **more)
-        body = codec.decode_request(UPDATE_FEATURES, version, codec.encode_request(sent, version, 7, "")[15:])
+        sent = codec.request_class(ApiKey.UPDATE_FEATURES)(version=version, feature_updates=updates, **more)
+        body = codec.decode_request(ApiKey.UPDATE_FEATURES, version, codec.encode_request(sent, version, 7, "")[15:])
         handler = update_features.handle(
-            SimpleNamespace(cluster=broker.cluster), Request(UPDATE_FEATURES, version, 7, "", "peer", body)
+            SimpleNamespace(cluster=broker.cluster), Request(ApiKey.UPDATE_FEATURES, version, 7, "", "peer", body)
         )
-        return message_of(run(broker.cluster, handler), UPDATE_FEATURES, version)
+        return message_of(run(broker.cluster, handler), ApiKey.UPDATE_FEATURES, version)
 
     return send
 
