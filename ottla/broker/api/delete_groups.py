@@ -14,7 +14,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
     for group_id in dict.fromkeys(request.body.groups_names):
-        error = await broker.groups.expiration.delete_group(group_id) or await durability.of_group(broker, group_id)
+        error = await broker.groups.expiration.delete_group(group_id) or await durability.wait_group_durable(
+            broker, group_id
+        )
         await broker.turns.share()
         await results.add(group_id, error)
     return reply.finish(results=results)

@@ -12,7 +12,7 @@ from ottla.broker.turns import Wait
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 
 
-async def of_partition(broker: Broker, partition: Partition, last_offset: int) -> ErrorCode:
+async def wait_durable(broker: Broker, partition: Partition, last_offset: int) -> ErrorCode:
     """Wait until `last_offset` is as durable as its log promises; KAFKA_STORAGE_ERROR if it never will be."""
     if last_offset < partition.high_watermark:
         return NO_ERROR
@@ -21,7 +21,7 @@ async def of_partition(broker: Broker, partition: Partition, last_offset: int) -
     return await wait
 
 
-async def of_group(broker: Broker, group_id: str) -> ErrorCode:
+async def wait_group_durable(broker: Broker, group_id: str) -> ErrorCode:
     """Wait for everything that the group's log holds now: what the caller did, and what it saw there.
 
     The error is one for clients of a coordinator.
@@ -31,4 +31,4 @@ async def of_group(broker: Broker, group_id: str) -> ErrorCode:
     partition = broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_for(group_id))
     if partition is None:
         return NO_ERROR
-    return client_error(await of_partition(broker, partition, partition.log_end_offset - 1))
+    return client_error(await wait_durable(broker, partition, partition.log_end_offset - 1))

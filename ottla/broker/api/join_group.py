@@ -20,7 +20,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     join = broker.groups.join(_asked(request))
     request.forget_body()
     joined = await join
-    error = joined.error or await durability.of_group(broker, group_id)
+    error = joined.error or await durability.wait_group_durable(broker, group_id)
     reply = ReplyBuilder(broker, request)
     members = reply.rows("members")
     for member_id, instance_id, subscription in joined.members:

@@ -21,7 +21,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     version, body = request.api_version, request.body
     if version < 3:
         error, errors = broker.groups.leave(body.group_id, [(body.member_id, None)])
-        return encoded(request, error_code=error or await durability.of_group(broker, body.group_id) or errors[0])
+        return encoded(
+            request, error_code=error or await durability.wait_group_durable(broker, body.group_id) or errors[0]
+        )
     reply = ReplyBuilder(broker, request)
     members = reply.rows("members")
     error = NO_ERROR
@@ -32,5 +34,5 @@ async def handle(broker: Broker, request: Request) -> Reply:
             break
         await members.extend((*member, its_error) for member, its_error in zip(who, errors, strict=True))
         await broker.turns.share()
-    error = error or await durability.of_group(broker, body.group_id)
+    error = error or await durability.wait_group_durable(broker, body.group_id)
     return reply.finish(error_code=error, members=members)

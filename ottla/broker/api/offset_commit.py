@@ -40,7 +40,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return broker.groups.offsets.commit(caller, rows, no_such_group=no_such_group)
 
     topics = await commit_rows(broker, body.topics, version >= 6, expire_ms, commit)
-    topics = or_else(topics, await durability.of_group(broker, body.group_id))
+    topics = or_else(topics, await durability.wait_group_durable(broker, body.group_id))
     tables = [(name, ZERO_UUID, partitions) for name, partitions in topics]
     return await with_tables(broker, request, "topics", "partitions", tables)
 

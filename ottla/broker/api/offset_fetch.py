@@ -65,7 +65,7 @@ class _Answer:
                 await partitions.add(index, found.offset, found.leader_epoch, found.metadata, found.error)
             await topics.add(name=topic, partitions=partitions)
         # What is seen here must not be taken back.
-        error = await durability.of_group(self._broker, group_id)
+        error = await durability.wait_group_durable(self._broker, group_id)
         return error, self.reply.rows(*self._path) if error else topics
 
     async def repeat(self, topics: Sequence[Any], error: ErrorCode) -> ReplyRows:

@@ -124,7 +124,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         for at, (write, result) in enumerate(zip(writes, results, strict=True)):
             # Asked of the log itself: its flush may have been given up since the append.
             if not result.error and write.partition and result.last_offset >= write.partition.high_watermark:
-                results[at] = await _durable(broker, write.partition, result)
+                results[at] = await _wait_durable(broker, write.partition, result)
             turns.charged_us += LOOK_US
             if turns.rest_is_due:
                 await turns.pause()
@@ -242,7 +242,7 @@ async def _join(broker: Broker, request: Request, writes: list[Write]) -> dict[T
         partition = write.partition
         assert partition is not None
         owner = (header.producer_id, header.producer_epoch)
-        if verification.said_by_log(partition, *owner) is None:
+        if verification.local_verification(partition, *owner) is None:
             partition.maybe_start_transaction_verification(*owner, header.base_sequence, supports_epoch_bump=True)
             places.append((write.topic, write.partition_index))
     if not places:
@@ -321,9 +321,9 @@ def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
     partition = write.partition
     assert partition is not None
     owner = (header.producer_id, header.producer_epoch)
-    said = verification.said_by_log(partition, *owner)
-    if said is not None:
-        return said
+    local = verification.local_verification(partition, *owner)
+    if local is not None:
+        return local
     version = request.api_version
     if version < FIRST_VERSION_THAT_ADDS:
         partition.maybe_start_transaction_verification(*owner, header.base_sequence, supports_epoch_bump=False)
@@ -333,9 +333,9 @@ def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
     return _VERIFICATION_ERRORS.get(error, error)
 
 
-async def _durable(broker: Broker, partition: Partition, result: AppendResult) -> AppendResult:
+async def _wait_durable(broker: Broker, partition: Partition, result: AppendResult) -> AppendResult:
     """Wait until the batch is as durable as the log promises; a duplicate waits for the original's."""
-    error = await durability.of_partition(broker, partition, result.last_offset)
+    error = await durability.wait_durable(broker, partition, result.last_offset)
     return AppendResult(error, message=partition.offline) if error else result
 
 

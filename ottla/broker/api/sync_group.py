@@ -26,7 +26,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     del body
     request.forget_body()
     reply = await sync
-    error = reply.error or await durability.of_group(broker, caller.group_id)
+    error = reply.error or await durability.wait_group_durable(broker, caller.group_id)
     return _reply(request, SyncReply(error) if error else reply)
 
 

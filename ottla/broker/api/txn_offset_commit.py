@@ -40,7 +40,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return [_told(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
 
     topics = await commit_rows(broker, body.topics, version >= 2, -1, commit)
-    topics = or_else(topics, await durability.of_group(broker, body.group_id))
+    topics = or_else(topics, await durability.wait_group_durable(broker, body.group_id))
     return await with_tables(broker, request, "topics", "partitions", topics)
 
 
@@ -49,9 +49,9 @@ async def _join(broker: Broker, request: Request) -> ErrorCode:
     body = request.body
     if not await _names_partitions(broker, body.topics):
         return ErrorCode.NONE
-    place, said = _said_by_log(broker, request)
-    if said is not None:
-        return said
+    place, local = _local_verification(broker, request)
+    if local is not None:
+        return local
     return await verification.add(
         broker, body.transactional_id, body.producer_id, body.producer_epoch, (place,), retry_ms=0
     )
@@ -72,9 +72,9 @@ async def _names_partitions(broker: Broker, topics: Sequence[Any]) -> bool:
 
 def _verify(broker: Broker, request: Request) -> ErrorCode:
     body = request.body
-    place, said = _said_by_log(broker, request)
-    if said is not None:
-        return said
+    place, local = _local_verification(broker, request)
+    if local is not None:
+        return local
     if not broker.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
     told_abortable = request.api_version == FIRST_VERSION_WITH_ABORTABLE
@@ -83,7 +83,7 @@ def _verify(broker: Broker, request: Request) -> ErrorCode:
     )
 
 
-def _said_by_log(broker: Broker, request: Request) -> tuple[TopicPartition, ErrorCode | None]:
+def _local_verification(broker: Broker, request: Request) -> tuple[TopicPartition, ErrorCode | None]:
     """The group's partition, and what it says without its coordinator; None when that must be asked."""
     body = request.body
     if not body.group_id:
@@ -92,8 +92,8 @@ def _said_by_log(broker: Broker, request: Request) -> tuple[TopicPartition, Erro
     partition = broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
     if partition is None:
         return (CONSUMER_OFFSETS_TOPIC, index), ErrorCode.NOT_COORDINATOR
-    said = verification.said_by_log(partition, body.producer_id, body.producer_epoch)
-    return (CONSUMER_OFFSETS_TOPIC, index), said
+    local = verification.local_verification(partition, body.producer_id, body.producer_epoch)
+    return (CONSUMER_OFFSETS_TOPIC, index), local
 
 
 def _told(error: ErrorCode, version: int) -> ErrorCode:

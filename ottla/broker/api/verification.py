@@ -25,7 +25,7 @@ from ottla.protocol.values import TopicPartition
 _LATE: Final = ErrorCode.INVALID_TXN_STATE
 
 
-def said_by_log(partition: Partition, producer_id: int, epoch: int) -> ErrorCode | None:
+def local_verification(partition: Partition, producer_id: int, epoch: int) -> ErrorCode | None:
     """NONE if the log has the transaction open at this epoch, a refusal, or None: the coordinator must be asked."""
     if partition.has_ongoing_transaction(producer_id, epoch):
         return NO_ERROR

@@ -25,7 +25,7 @@ Commit = Callable[[str, Decide], Decision | Wait[Decision]]
 """Decide, then log, then apply (`TransactionCoordinator.commit`)."""
 
 
-async def settled(outcome: Decision | Wait[Decision]) -> Decision:
+async def await_durable(outcome: Decision | Wait[Decision]) -> Decision:
     """The decision, once its record is durable."""
     return outcome if isinstance(outcome, Decision) else await outcome
 
@@ -80,7 +80,7 @@ class CompletionWaiters:
                     break
             elif decision.record is None:
                 break
-            decision = await settled(self._commit(transactional_id, decide))
+            decision = await await_durable(self._commit(transactional_id, decide))
         return decision
 
     async def _ended(self, shard: Shard, transactional_id: str, for_ms: float) -> bool:

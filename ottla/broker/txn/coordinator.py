@@ -24,7 +24,7 @@ from ottla.broker.costs import HASH_CHAR_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
-from ottla.broker.txn.completion_waiters import CompletionWaiters, Decide, settled
+from ottla.broker.txn.completion_waiters import CompletionWaiters, Decide, await_durable
 from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.markers import Completion, MarkerFanout
@@ -172,7 +172,7 @@ class TransactionCoordinator:
 
         if waits:
             return (await self._waiters.decided(transactional_id, decide)).error
-        return (await settled(self.commit(transactional_id, decide))).error
+        return (await await_durable(self.commit(transactional_id, decide))).error
 
     def verify(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[TopicPartition]
@@ -200,7 +200,7 @@ class TransactionCoordinator:
                 return machine.decide_end_v2(state, transient, producer_id, epoch, commit, now_ms, fresh)
             return machine.decide_end(state, transient, producer_id, epoch, commit, now_ms)
 
-        return await settled(self.commit(transactional_id, decide))
+        return await await_durable(self.commit(transactional_id, decide))
 
     def describe(self, transactional_id: str) -> Description:
         """One id, for DescribeTransactions."""

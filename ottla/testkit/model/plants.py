@@ -37,7 +37,7 @@ def epochs_unchecked() -> Iterator[None]:
             ErrorCode.NONE if log.has_ongoing_transaction(producer_id, epoch) else None
         )
 
-    unseen = replaced(verification, "said_by_log", opened)
+    unseen = replaced(verification, "local_verification", opened)
     with (
         replaced(ProducerStateManager, "check_batch", lenient),
         replaced(machine, "verify_partitions", verified),

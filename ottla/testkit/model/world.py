@@ -252,7 +252,7 @@ class World:
         def refused(error: ErrorCode) -> Written:
             return Written(coordinator, partition, Reply(error), (coordinator, partition) != before, 0)
 
-        said = self._said_by_log(partition, request)
+        said = self._local_verification(partition, request)
         if said is None:
             partition = self.partitions.maybe_start_transaction_verification(partition, request, v2)
             if v2:
@@ -270,10 +270,10 @@ class World:
         after = (coordinator, appended.partition)
         return Written(*after, Reply(appended.error), after != before, LATE_WRITE if appended.written else 0)
 
-    def _said_by_log(self, partition: int, request: Request) -> ErrorCode | None:
+    def _local_verification(self, partition: int, request: Request) -> ErrorCode | None:
         # Of a partition this asks two questions, which the model's has too.
         known: Partition = self.partitions.known[partition]
-        return verification.said_by_log(known, request.producer_id, request.epoch)  # type: ignore[arg-type]
+        return verification.local_verification(known, request.producer_id, request.epoch)  # type: ignore[arg-type]
 
     def _mark(self, state: State, left: Left, marker: Marker, *, late: bool) -> Next:
         name = "marker arrives late" if late else "marker arrives"

@@ -275,7 +275,7 @@ def duplicate_early() -> AbstractContextManager[None]:
 
         return _durable
 
-    return replaced(produce, "_durable", make)
+    return replaced(produce, "_wait_durable", make)
 
 
 def answered_early() -> AbstractContextManager[None]:
