@@ -191,7 +191,7 @@ def lookup() -> Figures:
 
         def find(offset: int) -> None:
             records, segment, position = segments.read(offset, end, 1, True)
-            to_the_end(segments.aborted_in(offset, segment, position + len(records)))
+            to_the_end(segments.collect_aborted_transactions(offset, segment, position + len(records)))
             if read_header(records).last_offset < offset or len(records) != BATCH_BYTES:
                 raise SystemExit(f"offset {offset} was not found")
 

@@ -10,7 +10,7 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.kraft_log import METADATA_SETTINGS
-from ottla.broker.cluster.leaders import Leaders
+from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
 from ottla.broker.config import Config, ConfigInForce, TopicConfig, topic_config
@@ -99,7 +99,7 @@ class Assembly:
         self.config = config = in_force.of(cluster.node_id, cluster.image.broker_configs)
         _compare_levels(config, cluster)
         _warn_of_unknown_partitions(cluster, truncate_damaged)
-        sink = Leaders(cluster, logs)
+        sink = LocalMarkerWriter(cluster, logs)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
         sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups

@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from ottla.broker.cluster.features import FeatureUpdate
-from ottla.broker.cluster.image import Topic
+from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.cluster.names import collision_key
+from ottla.broker.cluster.names import unify_collision_chars
 from ottla.protocol.metadata_records import ConfigRecord
 
 R = TypeVar("R")
@@ -53,27 +53,27 @@ def _ignore(activity: object) -> None:
     """It is driven by what it waits for."""
 
 
-def create_topic(cluster: Cluster, name: str, partition_count: int = 1, configs: Mapping[str, str] = {}) -> Topic:
+def create_topic(cluster: Cluster, name: str, partition_count: int = 1, configs: Mapping[str, str] = {}) -> TopicImage:
     complete(cluster.controller.create_topic(name, partition_count, {**configs}))
     settle(cluster)
     return cluster.topics[name]
 
 
-def create_internal_topic(cluster: Cluster, name: str) -> Topic:
+def create_internal_topic(cluster: Cluster, name: str) -> TopicImage:
     complete(cluster.create_internal_topic(name))
     settle(cluster)
     return cluster.topics[name]
 
 
-def add_partitions(cluster: Cluster, topic: Topic, partition_count: int) -> None:
+def add_partitions(cluster: Cluster, topic: TopicImage, partition_count: int) -> None:
     complete(cluster.controller.add_partitions(topic, partition_count))
     settle(cluster)
 
 
-def delete_topic(cluster: Cluster, topic: Topic) -> None:
+def delete_topic(cluster: Cluster, topic: TopicImage) -> None:
     """What follows the deletion goes on in later turns."""
     claims = cluster.controller._claims
-    claim = complete(claims.take((collision_key(topic.name),)))
+    claim = complete(claims.take((unify_collision_chars(topic.name),)))
     cluster.controller.delete_topic(topic)
     settle(cluster)
     claims.release(claim)

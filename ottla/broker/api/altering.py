@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.cluster.names import topic_name_problem
+from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.turns import Handler, Turns
@@ -133,7 +133,7 @@ def _decide(broker: Broker, resource: Resource) -> tuple[Outcome, list[ConfigRec
         return refused, []
     own = broker.cluster.image.configs_of(resource.kind, resource.name)
     values, problem, error = resource.decide(_FAMILIES[resource.kind], own or {})
-    name_problem = topic_name_problem(resource.name) if resource.kind == TOPIC_RESOURCE else None
+    name_problem = detect_invalid_topic(resource.name) if resource.kind == TOPIC_RESOURCE else None
     if name_problem is not None:
         return Outcome(ErrorCode.INVALID_TOPIC_EXCEPTION, name_problem), []
     if problem:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.cluster.image import Topic
+from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.protocol.errors import ErrorCode
 
@@ -69,7 +69,7 @@ class _Adding:
             await turns.share()
 
 
-def _refuse(node_id: int, topic: Topic | None, asked: Any, left: int) -> Refused | None:
+def _refuse(node_id: int, topic: TopicImage | None, asked: Any, left: int) -> Refused | None:
     """Source: `ReplicationControlManager.createPartitions`."""
     if topic is None:
         return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.cluster.image import Topic
+from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ZERO_UUID
@@ -23,7 +23,7 @@ Asked = tuple[str | None, uuid.UUID | None]
 class Outcome(NamedTuple):
     """What is answered for a topic; it is None where it was not found or not looked for."""
 
-    topic: Topic | None
+    topic: TopicImage | None
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 

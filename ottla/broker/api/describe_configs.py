@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.cluster.names import topic_name_problem
+from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.config import ConfigEntry, describe_broker, describe_cluster, describe_group, describe_topic
 from ottla.broker.costs import CONFIG_ENTRY_US
 from ottla.protocol.errors import ErrorCode
@@ -46,7 +46,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 def _entries(broker: Broker, kind: int, name: str) -> tuple[ErrorCode, str | None, Iterable[ConfigEntry]]:
     if kind == TOPIC_RESOURCE:
-        problem = topic_name_problem(name)
+        problem = detect_invalid_topic(name)
         if problem is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, problem, []
         topic = broker.cluster.topics.get(name)

@@ -8,7 +8,7 @@ comes; which producers there are is asked once.
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
-from ottla.broker.cluster.names import topic_name_problem
+from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.protocol.errors import ErrorCode
 
 
@@ -49,7 +49,7 @@ async def _add(broker: Broker, reply: ReplyBuilder, partitions: ReplyRows, name:
 
 
 def _why_absent(broker: Broker, name: str) -> tuple[ErrorCode, str | None]:
-    problem = topic_name_problem(name)
+    problem = detect_invalid_topic(name)
     if problem is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
     message = None if name in broker.cluster.topics else "This server does not host this topic-partition."

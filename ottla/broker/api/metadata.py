@@ -11,8 +11,8 @@ from ottla.broker.api import operations
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.cluster.image import INTERNAL_TOPICS, Topic
-from ottla.broker.cluster.names import topic_name_problem
+from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
+from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.costs import CHANGE_US
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ZERO_UUID
@@ -64,7 +64,7 @@ class _Answer:
                 await self.topics.add(ErrorCode.UNKNOWN_TOPIC_ID, nameless, topic_id)
             else:
                 await self.add(topic)
-        elif name is None or topic_name_problem(name) is not None:
+        elif name is None or detect_invalid_topic(name) is not None:
             await self._add_error(name or "", ErrorCode.INVALID_TOPIC_EXCEPTION)
         elif name not in topics:
             await self._add_error(name, refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -74,7 +74,7 @@ class _Answer:
     async def _add_error(self, name: str, error: ErrorCode) -> None:
         await self.topics.add(error, name, ZERO_UUID, False, (), self._operations)
 
-    async def add(self, topic: Topic) -> None:
+    async def add(self, topic: TopicImage) -> None:
         """A topic with its partitions."""
         partitions = self.reply.rows("topics", "partitions")
         me = self._broker.cluster.node_id

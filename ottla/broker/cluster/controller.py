@@ -22,9 +22,9 @@ from typing import Final, Protocol, TypeVar
 from ottla.broker.cluster.adoption import PRODUCER_ID_BLOCK
 from ottla.broker.cluster.claims import Claim, Claims
 from ottla.broker.cluster.features import FeatureUpdate, update_problem
-from ottla.broker.cluster.image import MetadataImage, Placement, Topic
+from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, TopicImage
 from ottla.broker.cluster.kraft_log import MetadataLog
-from ottla.broker.cluster.names import collision_key
+from ottla.broker.cluster.names import unify_collision_chars
 from ottla.broker.costs import CONFIGURE_US
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
@@ -70,16 +70,16 @@ _CONFIGS_TOLD: Final = 100
 class Partitions(Protocol):
     """What the controller does with the partitions of topics."""
 
-    def make(self, topic: Topic, indexes: range) -> None:
+    def make(self, topic: TopicImage, indexes: range) -> None:
         """Partitions that exist from now on; their directories follow."""
 
-    def detach(self, topic: Topic) -> int:
+    def detach(self, topic: TopicImage) -> int:
         """Let go of a topic's partitions in one step; how many there were."""
 
-    def configure(self, topic: Topic) -> None:
+    def configure(self, topic: TopicImage) -> None:
         """Let a topic's logs act on its configs."""
 
-    def rename_for_deletion(self, topic: Topic, index: int) -> list[str]:
+    def rename_for_deletion(self, topic: TopicImage, index: int) -> list[str]:
         """Close the log of a partition that was detached and rename its directory; where it is now, if anywhere."""
 
     def delete_later(self, paths: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ class Controller:
         new_topic_id: Callable[[], bytes],
         directory_id: Callable[[], bytes],
     ) -> None:
-        self.on_topic_deleted: list[Callable[[Topic], None]] = []
+        self.on_topic_deleted: list[Callable[[TopicImage], None]] = []
         self.on_broker_configs_changed: Callable[[], None] = lambda: None
         self._image = image
         self._log = metadata_log
@@ -109,7 +109,7 @@ class Controller:
         self._new_topic_id = new_topic_id
         self._directory_id = directory_id
         self._claims = Claims(turns)
-        self._removing: dict[bytes, tuple[Topic, Iterator[int]]] = {}
+        self._removing: dict[bytes, tuple[TopicImage, Iterator[int]]] = {}
         self._free_producer_ids = range(0)
         self._next_block = range(0)
         self._reserving = False
@@ -123,7 +123,7 @@ class Controller:
         It goes on when the request that asked for it is discarded. Raises what it raises; OSError when it cannot be
         logged.
         """
-        return await self._apart(self._claimed(map(collision_key, names), change))
+        return await self._apart(self._claimed(map(unify_collision_chars, names), change))
 
     async def in_parts(
         self, wanted: Sequence[T], name_of: Callable[[T], str | None], change: Callable[[Sequence[T]], Handler[None]]
@@ -139,7 +139,7 @@ class Controller:
     ) -> None:
         for start in range(0, len(wanted), CHANGED_AT_ONCE):
             part = wanted[start : start + CHANGED_AT_ONCE]
-            await self._claimed([collision_key(name) for name in map(name_of, part) if name], change(part))
+            await self._claimed([unify_collision_chars(name) for name in map(name_of, part) if name], change(part))
 
     async def _claimed(self, keys: Iterable[str], change: Handler[R]) -> R:
         claim = await self._claims.take(keys)
@@ -192,15 +192,15 @@ class Controller:
         await self._add_partitions(batch, first, range(partition_count))
 
         def apply() -> None:
-            place = self._image.shared(Placement.of(first))
-            topic = Topic(name, topic_id, [0] * partition_count, [place] * partition_count, configs)
+            place = self._image.shared(PartitionRegistration.of(first))
+            topic = TopicImage(name, topic_id, [0] * partition_count, [place] * partition_count, configs)
             self._image.add_topic(topic)
             self._partitions.make(topic, range(partition_count))
 
         self._log.append_batch(batch, apply)
         return topic_id
 
-    async def add_partitions(self, topic: Topic, partition_count: int) -> None:
+    async def add_partitions(self, topic: TopicImage, partition_count: int) -> None:
         """Give a topic more partitions, so that it has `partition_count`."""
         added = range(topic.partition_count, partition_count)
         batch = ValuesBatch()
@@ -208,10 +208,10 @@ class Controller:
         await self._add_partitions(batch, first, added)
 
         def apply() -> None:
-            place = self._image.shared(Placement.of(first))
+            place = self._image.shared(PartitionRegistration.of(first))
             self._image.will_change(topic)
             topic.leader_epochs += [0] * len(added)
-            topic.placements += [place] * len(added)
+            topic.registrations += [place] * len(added)
             self._partitions.make(topic, added)
             log.info("Topic %s has %d partitions now", topic.name, partition_count)
 
@@ -238,7 +238,7 @@ class Controller:
             directories=(directory_id,) if directory_id else (),
         )
 
-    def delete_topic(self, topic: Topic) -> None:
+    def delete_topic(self, topic: TopicImage) -> None:
         """Log the end of a topic: its metadata when that is durable, then its files after `file.delete.delay.ms`."""
         record = RemoveTopicRecord(topic.topic_id)
 
@@ -248,13 +248,13 @@ class Controller:
             log.info("Deleted topic %s", topic.name)
             for listener in self.on_topic_deleted:
                 listener(topic)
-            claim = self._claims.follow(collision_key(topic.name))
+            claim = self._claims.follow(unify_collision_chars(topic.name))
             indexes = self._removing[topic.topic_id] = topic, iter(range(count))
             self.turns.start(self._remove(*indexes, claim), _done, _bug)
 
         self._log.append_batch(_batch_of([record]), apply)
 
-    async def _remove(self, topic: Topic, indexes: Iterator[int], claim: Claim) -> None:
+    async def _remove(self, topic: TopicImage, indexes: Iterator[int], claim: Claim) -> None:
         """What follows the deletion of a topic; its name is kept until then."""
         renamed: list[str] = []
         for index in indexes:

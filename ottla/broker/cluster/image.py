@@ -6,7 +6,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.broker.cluster.names import collision_key
+from ottla.broker.cluster.names import unify_collision_chars
 from ottla.protocol.kraft_records import ControlRecord
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,
@@ -35,10 +35,11 @@ CONFIGURED = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE})
 RESERVED_DIRECTORY_IDS = 100
 
 
-class Placement(NamedTuple):
+class PartitionRegistration(NamedTuple):
     """Where a partition is: node ids, and the id of each replica's log directory (none: not known).
 
-    The rest is for Apache Kafka alone, which finds it in our snapshots as its own records had it.
+    The rest is for Apache Kafka alone, which finds it in our snapshots as its own records had it. Its leader epoch is
+    the topic's. Source: Kafka's class of this name.
     """
 
     leader: int
@@ -52,7 +53,7 @@ class Placement(NamedTuple):
     last_known_elr: Ints | None = None
 
     @classmethod
-    def of(cls, record: PartitionRecord) -> "Placement":
+    def of(cls, record: PartitionRecord) -> "PartitionRegistration":
         return cls(
             record.leader,
             record.replicas,
@@ -65,10 +66,10 @@ class Placement(NamedTuple):
             record.last_known_elr,
         )
 
-    def changed(self, record: PartitionChangeRecord) -> "Placement":
+    def merge(self, record: PartitionChangeRecord) -> "PartitionRegistration":
         """After a change, of which None, leader -2 and recovery state -1 mean "as before"."""
         state = record.leader_recovery_state
-        return Placement(
+        return PartitionRegistration(
             self.leader if record.leader == NO_LEADER_CHANGE else record.leader,
             self.replicas if record.replicas is None else record.replicas,
             self.directories if record.directories is None else record.directories,
@@ -95,18 +96,18 @@ def _changed_elr(old: Ints | None, new: Ints | None) -> Ints | None:
     return old if new is None else (new or None)
 
 
-NOWHERE = Placement(NO_LEADER, (), ())
+UNREGISTERED = PartitionRegistration(NO_LEADER, (), ())
 
 
 @dataclass(slots=True)
-class Topic:
-    """One topic. `leader_epochs[i]` is the leader epoch of partition i, `placements[i]` where it is; a topic has
+class TopicImage:
+    """One topic. `leader_epochs[i]` is the leader epoch of partition i, `registrations[i]` where it is; a topic has
     partitions 0..n-1."""
 
     name: str
     topic_id: bytes
     leader_epochs: list[int] = field(default_factory=list)
-    placements: list[Placement] = field(default_factory=list)
+    registrations: list[PartitionRegistration] = field(default_factory=list)
     configs: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -122,8 +123,8 @@ class Topic:
 class MetadataImage:
     """The metadata log, replayed. `next_producer_id` is the first id of the block after the last one handed out."""
 
-    topics: dict[str, Topic] = field(default_factory=dict)
-    topics_by_id: dict[bytes, Topic] = field(default_factory=dict)
+    topics: dict[str, TopicImage] = field(default_factory=dict)
+    topics_by_id: dict[bytes, TopicImage] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -134,15 +135,17 @@ class MetadataImage:
     """The newest control record of each type that says what the quorum is: its version, its voters."""
     # Names with a dot or an underscore, by what they collide in (`ReplicationControlManager.topicsWithCollisionChars`).
     _collisions: dict[str, set[str]] = field(default_factory=dict, repr=False, compare=False)
-    _frozen: dict[bytes, Topic] = field(default_factory=dict, repr=False, compare=False)
+    _frozen: dict[bytes, TopicImage] = field(default_factory=dict, repr=False, compare=False)
     # One object for all partitions that are placed alike, so that ten thousand cost no more than one.
-    _placements: dict[Placement, Placement] = field(default_factory=dict, repr=False, compare=False)
+    _registrations: dict[PartitionRegistration, PartitionRegistration] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def apply(self, record: MetadataRecord) -> None:
         """Apply one record; records that a one-broker server has no use for are not given to this."""
         match record:
             case TopicRecord():
-                self.add_topic(Topic(record.name, record.topic_id))
+                self.add_topic(TopicImage(record.name, record.topic_id))
             case PartitionRecord():
                 self._set_partition(record)
             case PartitionChangeRecord():
@@ -159,11 +162,11 @@ class MetadataImage:
             case ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id
 
-    def add_topic(self, topic: Topic) -> None:
+    def add_topic(self, topic: TopicImage) -> None:
         """A topic as its records, one after the other, would make it."""
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
-        key = collision_key(topic.name)
+        key = unify_collision_chars(topic.name)
         if "_" in key:
             self._collisions.setdefault(key, set()).add(topic.name)
 
@@ -172,7 +175,7 @@ class MetadataImage:
         if removed is None:
             return
         del self.topics[removed.name]
-        key = collision_key(removed.name)
+        key = unify_collision_chars(removed.name)
         colliding = self._collisions.get(key, set())
         colliding.discard(removed.name)
         if not colliding:
@@ -180,9 +183,9 @@ class MetadataImage:
 
     def colliding_topic(self, name: str) -> str | None:
         """A topic of another name that collides with this one."""
-        return min(self._collisions.get(collision_key(name), set()) - {name}, default=None)
+        return min(self._collisions.get(unify_collision_chars(name), set()) - {name}, default=None)
 
-    def freeze(self) -> dict[bytes, Topic]:
+    def freeze(self) -> dict[bytes, TopicImage]:
         """The topics by id as they are now, whatever becomes of them until `thaw`; the caller takes them out."""
         self._frozen = dict(self.topics_by_id)
         return self._frozen
@@ -191,23 +194,23 @@ class MetadataImage:
         """Nobody looks at what `freeze` gave any more."""
         self._frozen = {}
 
-    def will_change(self, topic: Topic) -> None:
+    def will_change(self, topic: TopicImage) -> None:
         """To be called before a topic is changed in place."""
         if self._frozen.get(topic.topic_id) is topic:
-            self._frozen[topic.topic_id] = Topic(
-                topic.name, topic.topic_id, [*topic.leader_epochs], [*topic.placements], {**topic.configs}
+            self._frozen[topic.topic_id] = TopicImage(
+                topic.name, topic.topic_id, [*topic.leader_epochs], [*topic.registrations], {**topic.configs}
             )
 
     def _set_partition(self, record: PartitionRecord) -> None:
         topic = self.topics_by_id[record.topic_id]
         self.will_change(topic)
-        place = self.shared(Placement.of(record))
+        place = self.shared(PartitionRegistration.of(record))
         # Snapshots name the partitions of a topic in any order.
         while len(topic.leader_epochs) <= record.partition_id:
             topic.leader_epochs.append(0)
-            topic.placements.append(NOWHERE)
+            topic.registrations.append(UNREGISTERED)
         topic.leader_epochs[record.partition_id] = record.leader_epoch
-        topic.placements[record.partition_id] = place
+        topic.registrations[record.partition_id] = place
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
         topic, index = self.topics_by_id.get(record.topic_id), record.partition_id
@@ -216,11 +219,11 @@ class MetadataImage:
         self.will_change(topic)
         if record.leader != NO_LEADER_CHANGE:
             topic.leader_epochs[index] += 1
-        topic.placements[index] = self.shared(topic.placements[index].changed(record))
+        topic.registrations[index] = self.shared(topic.registrations[index].merge(record))
 
-    def shared(self, place: Placement) -> Placement:
-        """The one object for this placement."""
-        return self._placements.setdefault(place, place)
+    def shared(self, place: PartitionRegistration) -> PartitionRegistration:
+        """The one object for this registration."""
+        return self._registrations.setdefault(place, place)
 
     def configs_of(self, resource_type: int, name: str) -> dict[str, str] | None:
         """The configs that somebody gave a resource; None for a topic that does not exist."""

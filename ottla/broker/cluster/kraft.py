@@ -58,7 +58,7 @@ PROTECTING_TYPES: Final = frozenset((10, 11, 14, 18))
 """Records that protect a cluster: without them it is open to whoever reaches it."""
 
 
-class MetadataReplay:
+class MetadataBatchLoader:
     """Applies batches to an image; the records of a metadata transaction together, or not at all."""
 
     def __init__(self, image: MetadataImage) -> None:
@@ -72,7 +72,7 @@ class MetadataReplay:
         """Whether a transaction has begun and not ended: whoever writes next must abort it."""
         return self._transaction is not None
 
-    def apply(self, header: BatchHeader, batch: memoryview, from_offset: int = 0) -> None:
+    def load_batch(self, header: BatchHeader, batch: memoryview, from_offset: int = 0) -> None:
         """The records of a batch from an offset on. Raises ProtocolError or LookupError for what cannot be."""
         if header.is_control:
             self.image.quorum.update(quorum_records(header, batch))
@@ -85,13 +85,13 @@ class MetadataReplay:
                 number = metadata_record_type(record.value)
                 self.skipped[number] += 1
                 if number != NO_OP:
-                    self.apply_record(bytes(record.value))
+                    self.replay(bytes(record.value))
             elif isinstance(value, ConfigRecord) and value.resource_type not in CONFIGURED:
-                self.apply_record(bytes(record.value))
+                self.replay(bytes(record.value))
             else:
-                self.apply_record(value)
+                self.replay(value)
 
-    def apply_record(self, record: MetadataRecord | bytes) -> None:
+    def replay(self, record: MetadataRecord | bytes) -> None:
         """A record, or the value of one that is passed over."""
         match record:
             case BeginTransactionRecord():
@@ -124,17 +124,17 @@ def newest_snapshot(names: Iterable[str]) -> SnapshotId | None:
     return max(snapshots_of(names), default=None)
 
 
-def read_metadata(files: Mapping[str, bytes], image: MetadataImage) -> MetadataReplay:
+def read_metadata(files: Mapping[str, bytes], image: MetadataImage) -> MetadataBatchLoader:
     """Replay a metadata log that nobody writes to: the files of its directory by name, snapshots and segments.
 
     Raises ProtocolError or LookupError for what cannot be; a file that is cut is one of these.
     """
-    replay = MetadataReplay(image)
+    loader = MetadataBatchLoader(image)
     snapshot = newest_snapshot(files)
     next_offset = 0
     if snapshot is not None:
         for header, batch in read_snapshot(files[snapshot_name(snapshot)]):
-            replay.apply(header, batch)
+            loader.load_batch(header, batch)
         next_offset = snapshot.end_offset
     for name in sorted(name for name in files if name.endswith(".log")):
         data, end = memoryview(files[name]), 0
@@ -145,11 +145,11 @@ def read_metadata(files: Mapping[str, bytes], image: MetadataImage) -> MetadataR
             if header.base_offset > next_offset:
                 raise ProtocolError(f"{name}: offset {header.base_offset} where {next_offset} is the next")
             if header.next_offset > next_offset:
-                replay.apply(header, data[position:end], next_offset)
+                loader.load_batch(header, data[position:end], next_offset)
                 next_offset = header.next_offset
         if end != len(data):
             raise ProtocolError(f"{name} ends inside the batch at position {end}")
-    return replay
+    return loader
 
 
 def quorum_epoch(content: bytes) -> int:

@@ -5,7 +5,7 @@ controller logs the records in their order. A partition goes into a new leader e
 """
 
 from ottla.broker.cluster.features import METADATA_FEATURE
-from ottla.broker.cluster.image import MetadataImage, Placement, Topic
+from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, TopicImage
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
@@ -51,14 +51,14 @@ def cluster_records(image: MetadataImage, node_id: int) -> list[MetadataRecord]:
     return records
 
 
-def topic_and_configs(topic: Topic) -> list[MetadataRecord]:
+def topic_and_configs(topic: TopicImage) -> list[MetadataRecord]:
     """A topic without its partitions."""
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic.topic_id)]
     records += [ConfigRecord(TOPIC_RESOURCE, topic.name, key, value) for key, value in sorted(topic.configs.items())]
     return records
 
 
-def partition_as_it_is(topic_id: bytes, index: int, leader_epoch: int, place: Placement) -> PartitionRecord:
+def partition_as_it_is(topic_id: bytes, index: int, leader_epoch: int, place: PartitionRegistration) -> PartitionRecord:
     """A partition of a snapshot."""
     return PartitionRecord(
         partition_id=index,
@@ -69,7 +69,7 @@ def partition_as_it_is(topic_id: bytes, index: int, leader_epoch: int, place: Pl
     )
 
 
-def _topic_records(topic: Topic, node_id: int, directory_id: bytes) -> list[MetadataRecord]:
+def _topic_records(topic: TopicImage, node_id: int, directory_id: bytes) -> list[MetadataRecord]:
     records = topic_and_configs(topic)
     records += [
         PartitionRecord(

@@ -16,7 +16,7 @@ from ottla.broker.cluster.kraft import (
     PROTECTING_TYPES,
     QUORUM_STATE,
     RECORD_TYPES,
-    MetadataReplay,
+    MetadataBatchLoader,
     newest_snapshot,
     quorum_epoch,
     snapshots_of,
@@ -95,7 +95,7 @@ class MetadataLog:
         self._clock = clock
         self.node_id = node_id
         self.image = image
-        self._replay = MetadataReplay(image)
+        self._loader = MetadataBatchLoader(image)
         self._new_epoch: int | None = None
         self.bytes_since_snapshot = 0
         self.newest_snapshot = SnapshotId(0, NO_PARTITION_LEADER_EPOCH)
@@ -109,7 +109,7 @@ class MetadataLog:
     @property
     def can_be_replaced(self) -> bool:
         """Whether the image says all that the log says: no metadata transaction is open in it."""
-        return not self._replay.in_transaction
+        return not self._loader.in_transaction
 
     @property
     def end_offset(self) -> int:
@@ -142,7 +142,7 @@ class MetadataLog:
         """
         if self._new_epoch is not None:
             self._begin_epoch(self._new_epoch)
-        if self._replay.in_transaction:
+        if self._loader.in_transaction:
             batch_of_abort, abort = self._batch([AbortTransactionRecord(f"Node {self.node_id} found it open")])
             self._append(batch_of_abort, lambda: None)
             abort()  # at once: it changes nothing that anybody sees, and is not to be logged twice
@@ -208,7 +208,7 @@ class MetadataLog:
     def _read_snapshot(self, path: str, batches: Sequence[tuple[BatchHeader, memoryview]]) -> None:
         try:
             for header, batch in batches:
-                self._replay.apply(header, batch)
+                self._loader.load_batch(header, batch)
         except UnknownVersion as newer:
             raise LogDirectoryError(f"{path}: {newer} was written by a newer Kafka") from newer
         except (ProtocolError, LookupError) as damage:
@@ -225,7 +225,7 @@ class MetadataLog:
                 next_offset = header.next_offset
                 if not crc_is_valid(batch, header):
                     raise ProtocolError("wrong CRC")
-                self._replay.apply(header, batch, from_offset)
+                self._loader.load_batch(header, batch, from_offset)
                 self.bytes_since_snapshot += len(batch)
                 self.last_timestamp_ms = header.max_timestamp
         except UnknownVersion as newer:
@@ -234,7 +234,7 @@ class MetadataLog:
             raise LogDirectoryError(f"{name} is damaged at offset {at_offset}: {damage}") from damage
 
     def _tell_skipped(self) -> None:
-        for number, count in sorted(self._replay.skipped.items()):
+        for number, count in sorted(self._loader.skipped.items()):
             name = RECORD_TYPES.get(number, "an unknown type")
             if number in PROTECTING_TYPES:
                 log.warning("%s holds %d records of type %d (%s): not enforced here", self._name, count, number, name)
@@ -275,7 +275,7 @@ class MetadataLog:
 
         def apply() -> None:
             for record in records:
-                self._replay.apply_record(record)
+                self._loader.replay(record)
 
         return batch, apply
 

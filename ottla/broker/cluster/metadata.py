@@ -13,7 +13,7 @@ from typing import Protocol
 from ottla.broker.cluster.adoption import Adoption
 from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.features import METADATA_FEATURE, METADATA_VERSION, TRANSACTION_FEATURE
-from ottla.broker.cluster.image import MetadataImage, Topic
+from ottla.broker.cluster.image import MetadataImage, TopicImage
 from ottla.broker.cluster.kraft_log import (
     METADATA_SETTINGS,
     METADATA_TOPIC,
@@ -21,7 +21,7 @@ from ottla.broker.cluster.kraft_log import (
     RECORDS_PER_COMMIT,
     MetadataLog,
 )
-from ottla.broker.cluster.names import topic_name_problem
+from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.costs import OPEN_PARTITION_US
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.log.partition import Partition
@@ -150,15 +150,15 @@ class Cluster:
         )
 
     @property
-    def topics(self) -> dict[str, Topic]:
+    def topics(self) -> dict[str, TopicImage]:
         return self.image.topics
 
     @property
-    def topics_by_id(self) -> dict[bytes, Topic]:
+    def topics_by_id(self) -> dict[bytes, TopicImage]:
         return self.image.topics_by_id
 
     @property
-    def on_topic_deleted(self) -> list[Callable[[Topic], None]]:
+    def on_topic_deleted(self) -> list[Callable[[TopicImage], None]]:
         """Told in the step in which a topic is gone."""
         return self.controller.on_topic_deleted
 
@@ -235,7 +235,7 @@ class Cluster:
         directory_id = self._directory_id
         here = set(self._store.partition_dirs())
         for topic in self.image.topics.values():
-            for index, place in enumerate(topic.placements):
+            for index, place in enumerate(topic.registrations):
                 if not place.may_be_at(self.node_id, directory_id) and f"{topic.name}-{index}" not in here:
                     self._absent.add((topic.name, index))
         if not self._absent:
@@ -315,7 +315,7 @@ class Cluster:
 
     def name_problem(self, name: str | None) -> tuple[ErrorCode, str] | None:
         """Why a topic called `name` cannot be created, or None."""
-        problem = topic_name_problem(name)
+        problem = detect_invalid_topic(name)
         if problem is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
         assert name is not None
@@ -333,7 +333,7 @@ class Cluster:
         topic = self.image.topics.get(name)
         return self._internal_topics[name][0] if topic is None else topic.partition_count
 
-    async def ensure_internal_topic(self, name: str) -> Topic:
+    async def ensure_internal_topic(self, name: str) -> TopicImage:
         """The internal topic, created on first use with its forced configs. Raises OSError."""
         topic = self.image.topics.get(name)
         if topic is None:
@@ -348,25 +348,25 @@ class Cluster:
 
     # --- what the controller does with partitions -----------------------------------------------------------------
 
-    def make(self, topic: Topic, indexes: range) -> None:
+    def make(self, topic: TopicImage, indexes: range) -> None:
         """Partitions that exist from now on; their directories follow."""
         self._partitions.setdefault(topic.name, []).extend([None] * len(indexes))
         if not self._unopened:
             self._clock.next_turn(self._open_added)
         self._unopened.append((topic.name, indexes))
 
-    def detach(self, topic: Topic) -> int:
+    def detach(self, topic: TopicImage) -> int:
         """Let go of a topic's partitions in one step; how many there were."""
         return len(self._partitions.pop(topic.name))
 
-    def configure(self, topic: Topic) -> None:
+    def configure(self, topic: TopicImage) -> None:
         """Let a topic's logs act on its configs, and on what it inherits from the broker's."""
         settings = self._settings_of(topic.configs)
         for partition in self._partitions.get(topic.name, ()):
             if partition is not None:
                 partition.settings = settings
 
-    def rename_for_deletion(self, topic: Topic, index: int) -> list[str]:
+    def rename_for_deletion(self, topic: TopicImage, index: int) -> list[str]:
         """Close the log of a partition that was detached and rename its directory; where it is, if anywhere."""
         return self._store.rename_for_deletion(topic.name, index)
 
@@ -381,7 +381,7 @@ class Cluster:
         clean one those that Kafka left without a leader, or that another broker led."""
         changes: list[MetadataRecord] = []
         for topic in self.image.topics.values():
-            for index, place in enumerate(topic.placements):
+            for index, place in enumerate(topic.registrations):
                 if (topic.name, index) in self._absent:
                     continue
                 if place.leader != self.node_id:
@@ -400,7 +400,7 @@ class Cluster:
         for start in range(0, len(changes), RECORDS_PER_COMMIT):
             self._log.commit(changes[start : start + RECORDS_PER_COMMIT])
 
-    def _open(self, topic: Topic, index: int) -> Partition:
+    def _open(self, topic: TopicImage, index: int) -> Partition:
         self._turns.charge(OPEN_PARTITION_US)
         epoch = topic.leader_epochs[index]
         if (topic.name, index) in self._absent:

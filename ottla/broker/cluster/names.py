@@ -5,7 +5,7 @@ import re
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-def topic_name_problem(name: str | None) -> str | None:
+def detect_invalid_topic(name: str | None) -> str | None:
     """Why `name` cannot be a topic's, or None when it can."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
@@ -21,6 +21,6 @@ def topic_name_problem(name: str | None) -> str | None:
     return None
 
 
-def collision_key(name: str) -> str:
+def unify_collision_chars(name: str) -> str:
     """Names with equal keys collide in metric names, so Kafka refuses the second ('a.b' and 'a_b')."""
     return name.replace(".", "_")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Final, NamedTuple, Protocol
 
-from ottla.broker.cluster.image import Topic
+from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.kraft import snapshots_of
 from ottla.broker.cluster.kraft_bootstrap import cluster_records, partition_as_it_is, topic_and_configs
 from ottla.broker.cluster.kraft_log import MetadataLog
@@ -263,20 +263,20 @@ def _some_at_once(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     return (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))
 
 
-def _topics_of(frozen: dict[bytes, Topic]) -> Iterator[Sequence[bytes]]:
+def _topics_of(frozen: dict[bytes, TopicImage]) -> Iterator[Sequence[bytes]]:
     """The records of all topics; each is taken out when its turn comes."""
     while frozen:
         yield from _values_of(frozen.popitem()[1])
 
 
-def _values_of(topic: Topic) -> Iterator[Sequence[bytes]]:
+def _values_of(topic: TopicImage) -> Iterator[Sequence[bytes]]:
     """The records of a topic, encoded, a few at a time. What they say is fixed with the first of them."""
-    epochs, placements = [*topic.leader_epochs], [*topic.placements]
+    epochs, registrations = [*topic.leader_epochs], [*topic.registrations]
     yield [encode_metadata_record(record) for record in topic_and_configs(topic)]
     for start in range(0, len(epochs), _AT_ONCE):
         some = range(start, min(start + _AT_ONCE, len(epochs)))
         yield [
-            encode_metadata_record(partition_as_it_is(topic.topic_id, index, epochs[index], placements[index]))
+            encode_metadata_record(partition_as_it_is(topic.topic_id, index, epochs[index], registrations[index]))
             for index in some
         ]
 

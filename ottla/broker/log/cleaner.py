@@ -100,7 +100,7 @@ class Cleaner:
         for segment in [*partition.segments.sealed(), partition.segments.active]:
             if segment is not partition.segments.active:
                 self._check_there(partition, [segment])
-            entries = (await self._long_work.drive(segment.load_aborted())).entries
+            entries = (await self._long_work.drive(segment.load_transaction_index())).entries
             found += (entry for entry in entries if entry.first_offset < upper)
             if any(entry.last_stable_offset >= upper for entry in entries):
                 break
@@ -252,7 +252,7 @@ class _CleanedSegment:
         self._buffered_bytes = 0
         self._unsynced_bytes = 0
         self._size_bytes = 0
-        self._has_aborted = False
+        self._has_txn_index = False
         self._remove()
         self._file = disk.open(f"{self.path}.log{CLEANED}", create=True)
 
@@ -289,7 +289,7 @@ class _CleanedSegment:
         contents = {"index": self._index.offset_file(), "timeindex": self._index.time_file()}
         if aborted:
             contents["txnindex"] = pack_all_aborted(aborted)
-        self._has_aborted = bool(aborted)
+        self._has_txn_index = bool(aborted)
         for suffix, content in contents.items():
             self._disk.write(f"{self.path}.{suffix}{CLEANED}", content)
         paths = [f"{self.path}.{suffix}{CLEANED}" for suffix in ("log", *contents)]
@@ -321,5 +321,5 @@ class _CleanedSegment:
             self._interval_bytes,
             size_bytes=self._size_bytes,
             created_ms=created_ms,
-            has_aborted_file=self._has_aborted,
+            has_txn_index=self._has_txn_index,
         )

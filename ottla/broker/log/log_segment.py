@@ -7,11 +7,11 @@ looked up in their files.
 
 from contextlib import closing, suppress
 
-from ottla.broker.log.aborted import AbortedTransactions, read_aborted
 from ottla.broker.log.batches import batch_size, find_boundary, find_offset, iter_file
 from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.log.stored_index import StoredIndex, Unsound
+from ottla.broker.log.transaction_index import TransactionIndex, read_transaction_index
 from ottla.broker.ports.disk import Buffer, Disk, File
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.errors import ProtocolError
@@ -24,11 +24,10 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 class LogSegment:
     """One segment on disk, from `base_offset` on, as `<20-digit base offset>.log` and the index files beside it.
 
-    `size_bytes` is that of its `.log`; `has_aborted_file` says whether a `.txnindex` exists.
+    `size_bytes` is that of its `.log`; `has_txn_index` says whether a `.txnindex` exists.
     """
 
     __slots__ = (
-        "_aborted",
         "_aborted_saved",
         "_disk",
         "_drawn",
@@ -38,10 +37,11 @@ class LogSegment:
         "_path",
         "_rolls_from_ms",
         "_stored",
+        "_txn_index",
         "_used",
         "base_offset",
         "created_ms",
-        "has_aborted_file",
+        "has_txn_index",
         "indexes_saved",
         "size_bytes",
     )
@@ -55,7 +55,7 @@ class LogSegment:
         *,
         size_bytes: int = 0,
         created_ms: int = 0,
-        has_aborted_file: bool = False,
+        has_txn_index: bool = False,
     ) -> None:
         self._disk = disk
         self._path = f"{directory}/{base_offset:020d}"
@@ -63,7 +63,7 @@ class LogSegment:
         self._file: File | None = None
         self._index: SegmentIndex | None = SegmentIndex(base_offset, interval_bytes) if size_bytes == 0 else None
         self._stored: StoredIndex | None = None
-        self._aborted = None if has_aborted_file else AbortedTransactions()
+        self._txn_index = None if has_txn_index else TransactionIndex()
         # How many of them the file holds, in front of nothing else; None if it must be written anew.
         self._aborted_saved: int | None = 0
         self._rolls_from_ms: int | None = None
@@ -72,7 +72,7 @@ class LogSegment:
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.created_ms = created_ms
-        self.has_aborted_file = has_aborted_file
+        self.has_txn_index = has_txn_index
         self.indexes_saved = size_bytes > 0
 
     @property
@@ -82,7 +82,7 @@ class LogSegment:
     @property
     def paths(self) -> list[str]:
         """The files that exist of this segment once its indexes are saved."""
-        suffixes = ["log", "index", "timeindex"] + (["txnindex"] if self.has_aborted_file else [])
+        suffixes = ["log", "index", "timeindex"] + (["txnindex"] if self.has_txn_index else [])
         return [f"{self._path}.{suffix}" for suffix in suffixes]
 
     @property
@@ -101,17 +101,17 @@ class LogSegment:
     @property
     def aborted(self) -> list[AbortedTxn]:
         """Aborted transactions whose marker is in this segment, in the order of their markers."""
-        return to_the_end(self.load_aborted()).entries
+        return to_the_end(self.load_transaction_index()).entries
 
-    def load_aborted(self) -> Steps[AbortedTransactions]:
+    def load_transaction_index(self) -> Steps[TransactionIndex]:
         """All of them, from the file if they are not in memory. Raises ProtocolError, OSError."""
         self._used = True
-        if self._aborted is None:
-            loaded = yield from read_aborted(self._disk.read(f"{self._path}.txnindex"))
-            if self._aborted is None:  # nobody was faster
-                self._aborted = loaded
+        if self._txn_index is None:
+            loaded = yield from read_transaction_index(self._disk.read(f"{self._path}.txnindex"))
+            if self._txn_index is None:  # nobody was faster
+                self._txn_index = loaded
                 self._aborted_saved = len(loaded.entries)
-        return self._aborted
+        return self._txn_index
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class LogSegment:
             return False
         with suppress(FileNotFoundError):
             paths = (f"{self._path}.{suffix}" for suffix in ("log", "index", "timeindex"))
-            return not (self.has_aborted_file or any(map(self._disk.size_bytes, paths)))
+            return not (self.has_txn_index or any(map(self._disk.size_bytes, paths)))
         return False
 
     def save_indexes(self, final: bool) -> None:
@@ -191,11 +191,11 @@ class LogSegment:
                     file.append((pack_all_aborted(aborted[saved:]),))
         elif aborted:
             self._disk.write_atomically(path, pack_all_aborted(aborted))
-        elif self.has_aborted_file:
+        elif self.has_txn_index:
             # What was aborted has been cut off: left behind, the file would hide what is written there next.
             self._disk.remove(path)
             self._disk.sync_dir(self._path.rpartition("/")[0])
-        self.has_aborted_file = bool(aborted)
+        self.has_txn_index = bool(aborted)
         self._aborted_saved = len(aborted)
 
     def truncate(self, size_bytes: int) -> None:
@@ -207,7 +207,7 @@ class LogSegment:
         """Begin the indexes anew; the caller accounts every batch to what it gets."""
         self._close_stored()
         self._index = SegmentIndex(self.base_offset, self._interval_bytes)
-        self._aborted = AbortedTransactions()
+        self._txn_index = TransactionIndex()
         self._aborted_saved = None
         self.indexes_saved = False
         self._rolls_from_ms = None
@@ -229,20 +229,20 @@ class LogSegment:
 
     def none_aborted(self, offset: int) -> bool:
         """Whether it is known at once that no marker in this segment, from `offset` on, ends an aborted transaction."""
-        aborted = self._aborted
+        aborted = self._txn_index
         return aborted is not None and (not aborted.entries or aborted.entries[-1].last_offset < offset)
 
-    def aborted_touching(self, offset: int, upper: int) -> Steps[tuple[list[tuple[int, int]], bool]]:
-        """What `AbortedTransactions.touching` tells of those with a marker in this segment."""
-        aborted = yield from self.load_aborted()
-        return (yield from aborted.touching(offset, upper))
+    def collect_aborted_txns(self, offset: int, upper: int) -> Steps[tuple[list[tuple[int, int]], bool]]:
+        """What `TransactionIndex.collect_aborted_txns` tells of those with a marker in this segment."""
+        aborted = yield from self.load_transaction_index()
+        return (yield from aborted.collect_aborted_txns(offset, upper))
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     def aborted_file_is_sound(self, end_offset: int) -> Steps[bool]:
         """Whether the `.txnindex` can be read and ends below `end_offset`."""
         try:
-            aborted = (yield from self.load_aborted()).entries
+            aborted = (yield from self.load_transaction_index()).entries
         except ProtocolError:
             return False
         return not aborted or aborted[-1].last_offset < end_offset
@@ -270,7 +270,7 @@ class LogSegment:
         if not self._used and self.indexes_saved and not unsynced:
             self.close()
             self._index = None
-            self._aborted = None if self.has_aborted_file else AbortedTransactions()
+            self._txn_index = None if self.has_txn_index else TransactionIndex()
             self._aborted_saved = 0
         self._used = False
 

@@ -153,7 +153,7 @@ class LogSegments:
             return max(enough, 1)
         return self._position_in(segment, upper) - position
 
-    def aborted_in(self, offset: int, segment: LogSegment, end: int) -> Steps[list[tuple[int, int]]]:
+    def collect_aborted_transactions(self, offset: int, segment: LogSegment, end: int) -> Steps[list[tuple[int, int]]]:
         """(producer id, first offset) of aborted transactions that touch what was read: from `offset` to byte `end` of
         `segment`, in the order of their markers.
 
@@ -166,7 +166,7 @@ class LogSegments:
         found: list[tuple[int, int]] = []
         replaced = self.replaced
         for segment in self._with_aborted(offset):
-            more, complete = yield from segment.aborted_touching(offset, upper)
+            more, complete = yield from segment.collect_aborted_txns(offset, upper)
             if self.replaced != replaced:
                 raise Moved
             found += more
@@ -183,7 +183,7 @@ class LogSegments:
         """Those from `offset` on that may have aborted transactions: the active one, and few or many of the others."""
         state = self.replaced, len(self._segments)
         if state != self._aborting_at:
-            self._aborting = [segment for segment in self._segments[:-1] if segment.has_aborted_file]
+            self._aborting = [segment for segment in self._segments[:-1] if segment.has_txn_index]
             self._aborting_at = state
         first = self._bases[max(0, bisect_right(self._bases, offset) - 1)]
         return [*self._aborting[bisect_left(self._aborting, first, key=_BASE_OFFSET) :], self.active]

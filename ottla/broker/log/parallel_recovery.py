@@ -42,7 +42,7 @@ class RecoveredSegment(NamedTuple):
     base_offset: int
     size_bytes: int
     created_ms: int
-    has_aborted_file: bool
+    has_txn_index: bool
 
 
 class RecoveredLog(NamedTuple):
@@ -95,7 +95,7 @@ def _recover(disk: Disk, job: LogToRecover) -> RecoveredLog:
         unsynced += (path,)
     loaded.segments.close()
     segments = [
-        RecoveredSegment(segment.base_offset, segment.size_bytes, segment.created_ms, segment.has_aborted_file)
+        RecoveredSegment(segment.base_offset, segment.size_bytes, segment.created_ms, segment.has_txn_index)
         for segment in loaded.segments
     ]
     return RecoveredLog(
@@ -125,7 +125,7 @@ def adopt_recovered(
             settings.index_interval_bytes,
             size_bytes=each.size_bytes,
             created_ms=each.created_ms,
-            has_aborted_file=each.has_aborted_file,
+            has_txn_index=each.has_txn_index,
         )
         for each in found.segments
     ]

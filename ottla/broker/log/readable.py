@@ -108,7 +108,8 @@ class ReadableLog:
             upper = self.last_fetchable_offset(isolation)
             try:
                 records, segment, position = self._segments.read(offset, upper, max_bytes, min_one_batch, most_read)
-                aborted = yield from self._segments.aborted_in(offset, segment, position + len(records))
+                end = position + len(records)
+                aborted = yield from self._segments.collect_aborted_transactions(offset, segment, end)
             except Moved:
                 continue
             except (ProtocolError, OSError) as error:

@@ -170,7 +170,7 @@ class _Loader:
                     self.settings.index_interval_bytes,
                     size_bytes=self.disk.size_bytes(path),
                     created_ms=self.disk.modified_ms(path),
-                    has_aborted_file=base in aborted,
+                    has_txn_index=base in aborted,
                 )
             )
         self.snapshots = [base for base, suffix in files if suffix == "snapshot"]

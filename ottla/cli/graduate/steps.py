@@ -82,7 +82,7 @@ def elsewhere(found: Found, disk: Disk, directory: str) -> list[str]:
     return [
         name
         for topic in found.image.topics.values()
-        for index, place in enumerate(topic.placements)
+        for index, place in enumerate(topic.registrations)
         if not place.may_be_at(node_id, directory_id) and (name := f"{topic.name}-{index}") not in here
     ]
 
@@ -92,7 +92,7 @@ def is_at_home(found: Found, node_id: int) -> bool:
     return (
         found.kafka_s
         and found.identity.get("node.id") == str(node_id)
-        and all(place.replicas == (node_id,) for topic in found.image.topics.values() for place in topic.placements)
+        and all(place.replicas == (node_id,) for topic in found.image.topics.values() for place in topic.registrations)
     )
 
 

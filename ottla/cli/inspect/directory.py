@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.broker.cluster.image import INTERNAL_TOPICS, MetadataImage
-from ottla.broker.cluster.kraft import MetadataReplay, newest_snapshot
+from ottla.broker.cluster.kraft import MetadataBatchLoader, newest_snapshot
 from ottla.broker.group.log import replay_batch
 from ottla.broker.group.store import GroupStore
 from ottla.broker.log import checkpoints
@@ -106,16 +106,16 @@ class Directory:
         """Replay `__cluster_metadata-0` from its newest snapshot on; what cannot be read is a problem."""
         if METADATA_DIRECTORY not in self.partitions:
             return
-        replay = MetadataReplay(self.image)
+        loader = MetadataBatchLoader(self.image)
         directory = self.path / METADATA_DIRECTORY
         try:
             snapshot = newest_snapshot(each.name for each in directory.iterdir()) or SnapshotId(0, -1)
             if snapshot.epoch >= 0:
                 for header, batch in read_snapshot((directory / snapshot_name(snapshot)).read_bytes()):
-                    replay.apply(header, batch)
+                    loader.load_batch(header, batch)
             with self.loaded(METADATA_DIRECTORY, now_ms) as log:
                 for header, batch in log.segments.scan(max(log.log_start_offset, snapshot.end_offset)):
-                    replay.apply(header, batch, snapshot.end_offset)
+                    loader.load_batch(header, batch, snapshot.end_offset)
         except (ProtocolError, LookupError) as broken:
             self.problems.append(f"{METADATA_DIRECTORY} cannot be read to its end: {broken}")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ottla.broker.cluster.image import MetadataImage
-from ottla.broker.cluster.kraft import MetadataReplay, newest_snapshot, quorum_epoch, read_metadata, writing_epoch
+from ottla.broker.cluster.kraft import MetadataBatchLoader, newest_snapshot, quorum_epoch, read_metadata, writing_epoch
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
 from ottla.broker.log.checkpoints import encode_partition_metadata
 from ottla.broker.log.manager import LogDirectoryError, LogManager
@@ -149,15 +149,15 @@ def test_record_of_a_newer_kafka_is_refused_and_called_so(kafkas):
 
 
 def test_records_of_a_transaction_apply_together_or_never():
-    replay = MetadataReplay(MetadataImage())
+    loader = MetadataBatchLoader(MetadataImage())
     for record in (*BASE, m.BeginTransactionRecord(), m.TopicRecord("never", AUDIT)):
-        replay.apply_record(record)
-    assert replay.in_transaction and "never" not in replay.image.topics
-    replay.apply_record(m.AbortTransactionRecord())
-    assert not replay.in_transaction
+        loader.replay(record)
+    assert loader.in_transaction and "never" not in loader.image.topics
+    loader.replay(m.AbortTransactionRecord())
+    assert not loader.in_transaction
     for record in (m.BeginTransactionRecord(), m.TopicRecord("together", AUDIT), m.EndTransactionRecord()):
-        replay.apply_record(record)
-    assert sorted(replay.image.topics) == ["ledger", "together"]
+        loader.replay(record)
+    assert sorted(loader.image.topics) == ["ledger", "together"]
 
 
 def test_ours_goes_behind_kafkas_in_an_epoch_of_its_own_and_stays_in_it(kafkas):
@@ -315,7 +315,7 @@ def test_what_only_kafka_has_a_use_for_is_in_our_snapshots_as_it_was(kafkas, bro
     kafkas.write(log, dirs=("ledger-0", "ledger-1"))
     before = kafkas.start().image
     assert before.passed_over == [BROKER_REGISTRATION, ACL, metrics]
-    placement = before.topics["ledger"].placements[1]
+    placement = before.topics["ledger"].registrations[1]
     assert placement == (1, (1, 2), (LEDGER, AUDIT), (1,), (2,), (3,), 1, None, None)
     partition = broker.cluster.metadata_log.partition
     partition.settings = replace(partition.settings, segment_bytes=300)

@@ -173,7 +173,7 @@ def test_old_snapshots_go_by_size_and_age_and_the_newest_stays(broker):
 
 def test_a_log_in_which_a_transaction_is_open_gets_none(broker):
     create_topic(broker.cluster, "a")
-    broker.cluster.metadata_log._replay.apply_record(BeginTransactionRecord("open"))
+    broker.cluster.metadata_log._loader.replay(BeginTransactionRecord("open"))
     broker.turns.event(snapshots(broker).take)
     broker.settle()
     assert files(broker) == []

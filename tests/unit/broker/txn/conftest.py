@@ -9,7 +9,7 @@ import pytest
 
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.api.table import TABLE
-from ottla.broker.cluster.leaders import Leaders
+from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.group.coordinator import GroupCoordinator
@@ -386,7 +386,7 @@ class LogsBroker:
         )
         self.cluster.open()
         reserve_producer_ids(self.cluster)
-        self.sink = DeafSink(Leaders(self.cluster, self.logs), hearing)
+        self.sink = DeafSink(LocalMarkerWriter(self.cluster, self.logs), hearing)
         settings = TransactionSettings(markers_wait_ms=self.config.transaction_markers_wait_ms)
         self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, settings)
         leaders = self.sink.leaders

@@ -98,7 +98,7 @@ def test_bootstrap_file_says_what_the_metadata_log_said(directory, properties):
     assert (topics, image.next_producer_id, image.features) == before[:3]
     for topic in image.topics.values():
         assert set(topic.leader_epochs) == {1}
-        assert {(place.leader, place.replicas, place.directories) for place in topic.placements} == {
+        assert {(place.leader, place.replicas, place.directories) for place in topic.registrations} == {
             (1, (1,), (directory_id,))
         }
 

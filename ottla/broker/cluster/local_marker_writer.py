@@ -1,6 +1,7 @@
-"""The leaders of partitions, as transaction markers reach them. shell
+"""Writing transaction markers to the leaders of partitions, which are all here. shell
 
-One broker leads everything, so a marker is appended where it stands. Topics whose leader does more than append (the
+One broker leads everything, so a marker is appended where it stands: there is no channel to other brokers, as there is
+in Kafka (`TransactionMarkerChannelManager`). Topics whose leader does more than append (the
 group coordinator applies pending offsets) register a sink of their own.
 """
 
@@ -12,7 +13,7 @@ from ottla.broker.log.manager import LogManager
 from ottla.protocol.errors import ErrorCode
 
 
-class Leaders:
+class LocalMarkerWriter:
     """The `MarkerSink` over a cluster of one broker."""
 
     def __init__(self, cluster: Cluster, logs: LogManager) -> None:

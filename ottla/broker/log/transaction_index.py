@@ -3,6 +3,8 @@
 While one transaction stays open, any number of others may be aborted behind it, and until it ends none of their entries
 says that nothing older is open. A reader of its first record would have to look at all of them; so the smallest first
 offset of every block of entries is remembered, and a block that begins behind what is read is passed at once.
+
+Source: Kafka's `TransactionIndex`, `TxnIndexSearchResult` (4.3.1).
 """
 
 from bisect import bisect_left
@@ -21,7 +23,7 @@ _LAST_OFFSET = attrgetter("last_offset")
 _LAST_STABLE_OFFSET = attrgetter("last_stable_offset")
 
 
-class AbortedTransactions:
+class TransactionIndex:
     """`entries` stand in the order of their markers; whoever adds one appends it there."""
 
     __slots__ = ("_lowest", "entries")
@@ -30,7 +32,7 @@ class AbortedTransactions:
         self.entries = entries or []
         self._lowest: list[int] = []
 
-    def touching(self, offset: int, upper: int) -> Steps[tuple[list[tuple[int, int]], bool]]:
+    def collect_aborted_txns(self, offset: int, upper: int) -> Steps[tuple[list[tuple[int, int]], bool]]:
         """(producer id, first offset) of those with records from `offset` to below `upper`, maybe of some more.
 
         Whatever is added between two steps lies behind what can be read below the last stable offset.
@@ -69,7 +71,7 @@ class AbortedTransactions:
             yield BLOCK * LOOK_US
 
 
-def read_aborted(content: bytes) -> Steps[AbortedTransactions]:
+def read_transaction_index(content: bytes) -> Steps[TransactionIndex]:
     """Those of a `.txnindex`. Raises ProtocolError as `iter_aborted` does."""
     entries: list[AbortedTxn] = []
     size_bytes = BLOCK * TXN_ENTRY.size
@@ -78,4 +80,4 @@ def read_aborted(content: bytes) -> Steps[AbortedTransactions]:
         entries += iter_aborted(part, entries[-1].last_offset if entries else -1)
         if len(part) == size_bytes:
             yield BLOCK * RECORD_US
-    return AbortedTransactions(entries)
+    return TransactionIndex(entries)

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from ottla.broker.log.aborted import BLOCK, AbortedTransactions, read_aborted
 from ottla.broker.log.results import FetchIsolation
+from ottla.broker.log.transaction_index import BLOCK, TransactionIndex, read_transaction_index
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, iter_aborted, pack_all_aborted
@@ -43,16 +43,17 @@ def history(draw, count):
 def test_what_is_told_is_what_kafka_collects(seed):
     draw = random.Random(seed)
     entries = history(draw, draw.choice([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 1_000]))
-    aborted = AbortedTransactions()
+    aborted = TransactionIndex()
     for entry in entries:
         aborted.entries.append(entry)
         if draw.random() < 0.1:
-            to_the_end(aborted.touching(0, 1))  # what is remembered of the first entries holds when there are more
+            # What is remembered of the first entries holds when there are more.
+            to_the_end(aborted.collect_aborted_txns(0, 1))
     end = entries[-1].last_offset + 5 if entries else 5
     for _ in range(300):
         offset = draw.randrange(end)
         upper = offset + draw.choice([1, 5, 100, end])
-        assert to_the_end(aborted.touching(offset, upper)) == collected(entries, offset, upper)
+        assert to_the_end(aborted.collect_aborted_txns(offset, upper)) == collected(entries, offset, upper)
 
 
 class Watched(list):
@@ -68,11 +69,11 @@ class Watched(list):
 
 def test_what_was_aborted_behind_an_open_transaction_is_passed_in_blocks():
     later = [AbortedTxn(2, 10 + 2 * n, 11 + 2 * n, 0) for n in range(50_000)]
-    aborted = AbortedTransactions(Watched([*later, AbortedTxn(1, 0, 200_000, 200_000)]))
+    aborted = TransactionIndex(Watched([*later, AbortedTxn(1, 0, 200_000, 200_000)]))
     expected = [(2, 10), (2, 12), (1, 0)]
-    assert to_the_end(aborted.touching(0, 14)) == (expected, True)
+    assert to_the_end(aborted.collect_aborted_txns(0, 14)) == (expected, True)
     Watched.looks = 0
-    assert to_the_end(aborted.touching(0, 14)) == (expected, True)
+    assert to_the_end(aborted.collect_aborted_txns(0, 14)) == (expected, True)
     assert Watched.looks < 4 * BLOCK
 
 
@@ -84,7 +85,7 @@ def test_entries_come_back_from_their_file():
 @pytest.mark.parametrize("count", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 1_000])
 def test_a_file_is_read_in_steps_to_the_same_entries(count):
     entries = history(random.Random(count), count)
-    assert to_the_end(read_aborted(pack_all_aborted(entries))).entries == entries
+    assert to_the_end(read_transaction_index(pack_all_aborted(entries))).entries == entries
 
 
 @pytest.mark.parametrize("at", [BLOCK - 1, BLOCK, BLOCK + 1])
@@ -92,21 +93,21 @@ def test_entries_out_of_order_are_found_between_two_steps_as_well(at):
     entries = history(random.Random(2), 2 * BLOCK)
     entries[at] = entries[at - 1]
     with pytest.raises(ProtocolError, match="out of order"):
-        to_the_end(read_aborted(pack_all_aborted(entries)))
+        to_the_end(read_transaction_index(pack_all_aborted(entries)))
 
 
 MANY = [AbortedTxn(2, 2 * n, 2 * n + 1, 2 * n + 2) for n in range(20_000)]
 
 
 def test_a_file_of_many_is_read_in_steps_that_are_a_small_part_of_a_share():
-    steps = list(read_aborted(pack_all_aborted(MANY)))
+    steps = list(read_transaction_index(pack_all_aborted(MANY)))
     assert sum(steps) > 4 * SHARE_US
     assert max(steps) < SHARE_US / 4
 
 
 @pytest.mark.parametrize("entries", [MANY, [*MANY, AbortedTxn(1, 0, 50_000, 50_000)]])
 def test_many_are_told_in_steps_that_are_a_small_part_of_a_share(entries):
-    steps = list(AbortedTransactions(entries).touching(0, 40_000))
+    steps = list(TransactionIndex(entries).collect_aborted_txns(0, 40_000))
     assert sum(steps) > SHARE_US
     assert max(steps) < SHARE_US / 4
 
