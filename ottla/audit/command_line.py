@@ -1,10 +1,14 @@
 """The arguments of an audit: what may be said on the command line, and what it means. pure"""
 
-import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
-from ottla.audit.checks.finding import CHECKS
+import click
+from click.shell_completion import CompletionItem
+
+from ottla.audit.checks.finding import CHECKS, Severity
 from ottla.audit.outputs import DELTA, JSON, PARQUET
 
 FORMATS = (PARQUET, JSON, DELTA)
@@ -15,86 +19,143 @@ _FIRST_MS = 100_000_000_000
 # What datetime can show: 1970 to the end of the year 9999.
 _LAST_MS = 253_402_300_799_999
 
-_EPILOG = """\
-Checks: %(checks)s.
-Times: ISO 8601, UTC unless it says otherwise, or milliseconds since 1970.
-Exit codes: 0 clean, 1 findings of the severity of --fail-on or worse, 2 could not run, 130 interrupted.
-"""
+EPILOG = f"Checks: {', '.join(CHECKS)}."
 
 
 class BadArgument(ValueError):
     """An argument that cannot be meant; the text is one line."""
 
 
-class _Help(argparse.HelpFormatter):
-    """Keeps the lines of the epilog."""
+@dataclass(frozen=True)
+class Arguments:
+    """What was said on the command line, by the names of the options, as it was said."""
 
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(super(_Help, self)._fill_text(line, width, indent) for line in text.splitlines())
+    directories: tuple[str, ...]
+    checks: str
+    topics: str
+    since: str
+    as_of: str
+    copies: tuple[str, ...]
+    transactional_id_expiration_ms: int
+    producer_id_expiration_ms: int
+    format: str
+    all: bool
+    fail_on: Severity
+    report: str | None
+    output: str | None
+    output_format: str | None
+    overwrite: bool
+    run_on: str
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options; help says what each means."""
-    made = argparse.ArgumentParser(
-        prog="ottla audit",
-        description="Was everything in the log directories of a broker written exactly once? They may be in use.",
-        epilog=_EPILOG % {"checks": ", ".join(CHECKS)},
-        formatter_class=_Help,
+def complete_folder(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The folders that the shell knows; a value may also be a URI, and is judged where it is opened."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def complete_names(known: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completes the last of comma-separated names with those of `known` that are not in front of it."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        given, comma, last = incomplete.rpartition(",")
+        left = [name for name in known if name not in given.split(",")]
+        return [f"{given}{comma}{name}" for name in left if name.startswith(last)]
+
+    return complete
+
+
+def _expiration_ms(context: click.Context, option: click.Parameter, given: str) -> int:
+    if not _is_number(given) or int(given) == 0:
+        raise click.UsageError(f"{option.opts[0]}: {given}: not a number of milliseconds above 0", context)
+    return int(given)
+
+
+def _expiration(name: str, days: int) -> Callable[..., Any]:
+    default = days * _DAY_MS
+    return click.option(
+        f"--{name}-id-expiration-ms",
+        metavar="MS",
+        type=str,
+        default=str(default),
+        callback=_expiration_ms,
+        help=f"{name}.id.expiration.ms of the brokers.  [default: {default}, {days} d]",
     )
-    made.add_argument(
-        "directories",
-        metavar="DIR",
-        nargs="+",
-        help="log directory of Ottla or Apache Kafka, may be a URI such as s3://BUCKET/FOLDER; several: of one cluster",
-    )
-    what = made.add_argument_group("what is audited")
-    what.add_argument("--checks", default="", metavar="NAMES", help="comma-separated; default: all")
-    what.add_argument("--topics", default="", metavar="GLOBS", help="comma-separated, such as ledger,audit-*")
-    what.add_argument("--since", default="", metavar="TIME", help="leave out segments that hold nothing later")
-    what.add_argument(
-        "--as-of",
+
+
+takes_run_on = click.option(
+    "--run-on",
+    type=click.Choice(["auto", "here", "spark"]),
+    default="auto",
+    show_default=True,
+    help="here: threads of this process; spark: a session; auto: here, but Spark under spark-submit.",
+)
+_PARAMETERS = (
+    click.argument("directories", metavar="DIR...", nargs=-1, required=True, shell_complete=complete_folder),
+    click.option(
+        "--checks",
+        metavar="NAMES",
         default="",
+        shell_complete=complete_names(CHECKS),
+        help="Comma-separated.  [default: all]",
+    ),
+    click.option("--topics", metavar="GLOBS", default="", help="Comma-separated, such as ledger,audit-*."),
+    click.option("--since", metavar="TIME", default="", help="Leave out segments that hold nothing later."),
+    click.option(
+        "--as-of",
         metavar="TIME|OFFSETS",
-        help="what a read_committed consumer would have seen then; a time, or offsets: ledger:0:898,ledger:1:12",
-    )
-    what.add_argument(
+        default="",
+        help="What a read_committed consumer would have seen then; a time, or offsets: ledger:0:898,ledger:1:12.",
+    ),
+    click.option(
         "--copies",
-        action="append",
-        default=[],
         metavar="INPUT=OUTPUT,key|header:NAME",
-        help="each committed record of topic INPUT has exactly one in OUTPUT, told by key or header",
-    )
-    for name, days in (("transactional", 7), ("producer", 1)):
-        what.add_argument(
-            f"--{name}-id-expiration-ms",
-            type=_expiration_ms,
-            default=days * _DAY_MS,
-            metavar="MS",
-            help=f"{name}.id.expiration.ms of the brokers; default: {days * _DAY_MS}, {days} d",
-        )
-    told = made.add_argument_group("what is told")
-    told.add_argument("--format", choices=("text", "json"), default="text", help="json: one finding a line")
-    told.add_argument("--all", action="store_true", help="show internal topics and what is no finding too")
-    told.add_argument(
-        "--fail-on", choices=("warning", "error"), default="warning", help="exit with 1 from here on; default: warning"
-    )
-    told.add_argument(
-        "--report", metavar="FILE", help="write the audit there as one HTML file to look at; may be a URI"
-    )
-    told.add_argument(
-        "--output", metavar="DIR", help="write the tables findings, transactions and partitions there; may be a URI"
-    )
-    told.add_argument(
-        "--output-format", choices=FORMATS, help="of the tables; default: parquet; delta needs ottla[delta]"
-    )
-    told.add_argument("--overwrite", action="store_true", help="replace the tables of an earlier run in --output")
-    made.add_argument(
-        "--run-on",
-        choices=("auto", "here", "spark"),
-        default="auto",
-        help="here: threads of this process; spark: a session; auto: here, but Spark under spark-submit",
-    )
-    return made
+        multiple=True,
+        help="Each committed record of topic INPUT has exactly one in OUTPUT, told by key or header; may repeat.",
+    ),
+    _expiration("transactional", 7),
+    _expiration("producer", 1),
+    click.option(
+        "--format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="json: one finding a line.",
+    ),
+    click.option("--all", is_flag=True, help="Show internal topics and what is no finding too."),
+    click.option(
+        "--fail-on",
+        type=click.Choice(["warning", "error"]),
+        default="warning",
+        show_default=True,
+        help="Exit with 1 from here on.",
+    ),
+    click.option(
+        "--report",
+        metavar="FILE",
+        type=click.Path(readable=False),
+        help="Write the audit there as one HTML file to look at; may be a URI.",
+    ),
+    click.option(
+        "--output",
+        metavar="DIR",
+        shell_complete=complete_folder,
+        help="Write the tables findings, transactions and partitions there; may be a URI.",
+    ),
+    click.option(
+        "--output-format",
+        type=click.Choice(FORMATS),
+        help="Of the tables; delta needs ottla[delta].  [default: parquet]",
+    ),
+    click.option("--overwrite", is_flag=True, help="Replace the tables of an earlier run in --output."),
+    takes_run_on,
+)
+
+
+def takes_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The arguments and options of an audit; the command gets the fields of `Arguments`."""
+    for decorate in reversed(_PARAMETERS):
+        command = decorate(command)
+    return command
 
 
 def checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
@@ -109,7 +170,7 @@ def checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
     return tuple(one for one in CHECKS if one in names or (not names and (one != _COPIES or has_copies)))
 
 
-def output_format(arguments: argparse.Namespace) -> str:
+def output_format(arguments: Arguments) -> str:
     """The format of the tables. Raises BadArgument if there is nothing that it would be the format of."""
     for name, given in (("--output-format", arguments.output_format), ("--overwrite", arguments.overwrite)):
         if given and not arguments.output:
@@ -175,12 +236,6 @@ def _is_time(given: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _expiration_ms(given: str) -> int:
-    if not _is_number(given) or int(given) == 0:
-        raise argparse.ArgumentTypeError(f"{given}: not a number of milliseconds above 0")
-    return int(given)
 
 
 def directories(given: Sequence[str]) -> tuple[str, ...]:

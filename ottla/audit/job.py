@@ -4,7 +4,6 @@ Data goes to stdout, everything else to stderr. Exit codes: 0 clean, 1 findings 
 2 could not run.
 """
 
-import argparse
 import os
 import shutil
 import sys
@@ -14,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.audit import command_line
-from ottla.audit.command_line import BadArgument
+from ottla.audit.command_line import Arguments, BadArgument
 from ottla.audit.program import COULD_NOT_RUN, show
 
 if TYPE_CHECKING:
@@ -27,8 +26,8 @@ CLEAN, FINDINGS = 0, 1
 MOST_TRIES = 3
 
 
-def audit(arguments: argparse.Namespace, open_runner: "Callable[[], AbstractContextManager[Runner]]") -> int:
-    """Audit as `arguments` (of `command_line.parser`) say, on what `open_runner` gives; returns the exit code.
+def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManager[Runner]]") -> int:
+    """Audit as `arguments` say, on what `open_runner` gives; returns the exit code.
 
     This Python has what a worker needs (`scan.needs`). The runner is opened when all that was asked for is possible.
     """
@@ -74,7 +73,7 @@ def threads() -> "Iterator[Runner]":
 
 
 @contextmanager
-def _tables(arguments: argparse.Namespace, form: str) -> "Iterator[Tables | None]":
+def _tables(arguments: Arguments, form: str) -> "Iterator[Tables | None]":
     """Where the tables go, begun before the scan: what cannot be written is told at once. Raises OutputFailed."""
     from ottla.audit import outputs
     from ottla.audit.output_tables import writing
@@ -104,7 +103,7 @@ def _audit_anew(runner: "Runner", request: "Request", listed: "list[Listed]") ->
     return audit_listed(runner, request, listed)
 
 
-def _request(arguments: argparse.Namespace) -> "Request":
+def _request(arguments: Arguments) -> "Request":
     """What is asked for. Raises BadArgument."""
     from ottla.audit.checks import copies
     from ottla.audit.request import Request
@@ -154,7 +153,7 @@ def _ends(found: "Audit") -> dict[tuple[str, int], int]:
     return ends
 
 
-def _print(found: "Audit", arguments: argparse.Namespace) -> None:
+def _print(found: "Audit", arguments: Arguments) -> None:
     from ottla.audit.report import json, text
 
     if arguments.format == "json":

@@ -1,24 +1,34 @@
 """How a program starts and ends: from its arguments, at Ctrl-C, at closed pipes. shell"""
 
-import argparse
 import os
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    import click
 
 COULD_NOT_RUN, INTERRUPTED = 2, 130
 
+Arguments = TypeVar("Arguments")
 
-def run_job(parser: argparse.ArgumentParser, argv: list[str] | None, job: Callable[[argparse.Namespace], int]) -> int:
-    """The exit code of a job that `argv` (without the program's name) describes."""
+
+def run_command(command: "click.Command", argv: list[str] | None) -> int:
+    """The exit code of `ottla COMMAND` with `argv` (without the program's name; None: that of this process)."""
     try:
-        arguments = parser.parse_args(argv)
+        command.main(argv, prog_name=f"ottla {command.name}")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else COULD_NOT_RUN
+
+
+def run_job(name: str, job: Callable[[Arguments], int], arguments: Arguments) -> NoReturn:
+    """Do what `ottla NAME` is for, and exit with the code that `job` returns."""
     try:
-        return job(arguments)
+        code = job(arguments)
     except KeyboardInterrupt:
-        sys.stderr.write(f"{parser.prog}: interrupted\n")
-        return INTERRUPTED
+        sys.stderr.write(f"ottla {name}: interrupted\n")
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 def show(text: str) -> bool:

@@ -15,6 +15,6 @@ def check_history(history: Path, data_dir: Path) -> None:
     Prints one line per anomaly; exits with 1 when one of them has no known cause. `ottla.testkit.checker` says what a
     history is.
     """
-    from ottla.testkit.checker import main  # decoders and scanner: not for `ottla --help`
+    from ottla.testkit.checker import report  # decoders and scanner: not for `ottla --help`
 
-    sys.exit(main([str(history), str(data_dir)]))
+    sys.exit(report(history, data_dir))

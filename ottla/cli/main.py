@@ -1,18 +1,21 @@
 """The `ottla` command. Its subcommands are imported when they are called, so that help is instant. shell"""
 
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ottla import __version__
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 # Name of the command: the module that has a function of that name, and the line that help shows for it.
 COMMANDS: Final = {
     "serve": ("ottla.cli.serve", "Run the broker."),
-    "audit": ("ottla.cli.audit", "Audit data directories, in place."),
-    "alert": ("ottla.cli.alert", "Tell when a transaction begins to hang, while a broker runs."),
-    "export": ("ottla.cli.export", "Write records to Parquet, by what became of their transactions."),
+    "audit": ("ottla.spark_jobs.command_lines", "Audit data directories, in place."),
+    "alert": ("ottla.spark_jobs.command_lines", "Tell when a transaction begins to hang, while a broker runs."),
+    "export": ("ottla.spark_jobs.command_lines", "Write records to Parquet, by what became of their transactions."),
     "check-history": ("ottla.cli.check_history", "Judge a client history (JSON lines) against a data directory."),
     "txn": ("ottla.cli.txn.command", "Say what holds back committed reads, and which transactions nobody will end."),
     "dump": ("ottla.cli.dump.command", "Print what stands in segment files and beside them."),
@@ -42,6 +45,14 @@ class LateCommands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        commands = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items()]
+        # Past the group's own, which would import every command for its line of help.
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [item for item in commands if item.value.startswith(incomplete)] + options
 
 
 @click.command(cls=LateCommands, context_settings={"help_option_names": ["-h", "--help"]})

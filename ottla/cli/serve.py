@@ -23,7 +23,12 @@ def _partitions(context: click.Context, parameter: click.Parameter, names: tuple
 
 @click.command()
 @takes_settings
-@click.option("--ready-file", metavar="FILE", help="Holds the `ready` line while the broker serves.")
+@click.option(
+    "--ready-file",
+    metavar="FILE",
+    type=click.Path(readable=False),
+    help="Holds the `ready` line while the broker serves.",
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--truncate-damaged",

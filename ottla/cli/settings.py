@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +20,17 @@ from ottla.broker.config import (
 )
 from ottla.broker.config.sources import FLAG
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 IMPOSSIBLE_VALUE = 2
+
+
+def _directories(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Completed like `click.Path`, which would also judge the value: that is for the broker."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="dir")]
 
 
 def takes_settings(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,7 +40,12 @@ def takes_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             "--override", metavar="KEY=VALUE", multiple=True, help="Any option of `ottla configs`; may repeat."
         ),
         click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one."),
-        click.option("--data-dir", metavar="DIR", help="Where the log lives.  [default: ottla-data]"),
+        click.option(
+            "--data-dir",
+            metavar="DIR",
+            help="Where the log lives.  [default: ottla-data]",
+            shell_complete=_directories,
+        ),
         click.argument(
             "properties", metavar="[server.properties]", required=False, type=click.Path(exists=True, dir_okay=False)
         ),

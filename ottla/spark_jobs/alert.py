@@ -9,11 +9,11 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from ottla.spark_jobs.start import mend_path
+    from ottla.spark_jobs.start import mend_path, need_click
 
     mend_path()
+    need_click()
 
-import argparse
 import json
 import os
 import re
@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ottla.audit.command_line import BadArgument
-from ottla.audit.program import COULD_NOT_RUN, run_job, show
+from ottla.audit.program import COULD_NOT_RUN, run_command, show
 from ottla.spark_jobs.session import NoSpark, cannot_run, session
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from ottla.spark_jobs.command_lines import AlertArguments
+
 ENDED = 0
-MOST_SECONDS = 86_400
 # How soon Ctrl-C is answered.
 ANSWER_SECONDS = 1
 # The last line of a Python traceback of ours.
@@ -47,10 +48,13 @@ class NobodyReads(Exception):
 
 def main(argv: list[str] | None = None) -> int:
     """Watch as `argv` says until interrupted; returns the exit code."""
-    return run_job(parser(), argv, _alert)
+    from ottla.spark_jobs import command_lines
+
+    return run_command(command_lines.alert, argv)
 
 
-def _alert(arguments: argparse.Namespace) -> int:
+def run(arguments: "AlertArguments") -> int:
+    """Watch until interrupted; the exit code."""
     if missing := cannot_run("the alert", on_spark=True):
         sys.stderr.write(f"ottla alert: {missing}\n")
         return COULD_NOT_RUN
@@ -77,32 +81,6 @@ def _alert(arguments: argparse.Namespace) -> int:
     return ENDED
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options; help says what each means."""
-    made = argparse.ArgumentParser(
-        prog="ottla alert",
-        description="Tell when a transaction begins to hang in a log directory, and when it has ended.",
-        epilog="Exit codes: 0 ended by a signal or --once, 2 could not run.",
-    )
-    made.add_argument("directory", metavar="DIR", help="a log directory of Ottla or Apache Kafka, of a running broker")
-    made.add_argument("--topics", default="", metavar="GLOBS", help="comma-separated, such as ledger,audit-*")
-    made.add_argument("--interval", type=_seconds, default=10, metavar="SECONDS", help="between two looks; default: 10")
-    made.add_argument("--checkpoint", metavar="FOLDER", help="what was told already, for the next start")
-    made.add_argument("--once", action="store_true", help="look once, then end")
-    made.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
-    return made
-
-
-def _seconds(given: str) -> float:
-    try:
-        seconds = float(given)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{given}: not a number of seconds") from None
-    if not 0 <= seconds <= MOST_SECONDS:
-        raise argparse.ArgumentTypeError(f"{given}: not from 0 to {MOST_SECONDS}")
-    return seconds
-
-
 def _prepare(checkpoint: str | None) -> None:
     """Raises BadArgument for an unusable folder, which Spark would tell on many lines; URLs are left to Spark."""
     if checkpoint is None or "://" in checkpoint:
@@ -124,11 +102,11 @@ def _cause(text: str) -> str:
     return next((_RAISED.sub("", line) for line in reversed(lines) if _RAISED.match(line)), lines[0])
 
 
-def _options(arguments: argparse.Namespace) -> dict[str, str]:
+def _options(arguments: "AlertArguments") -> dict[str, str]:
     return {"view": "hanging", "topics": arguments.topics, "path": arguments.directory}
 
 
-def _watch(spark: "SparkSession", arguments: argparse.Namespace, checkpoint: str) -> None:
+def _watch(spark: "SparkSession", arguments: "AlertArguments", checkpoint: str) -> None:
     reader = spark.readStream.format("ottla")
     for name, value in _options(arguments).items():
         reader = reader.option(name, value)

@@ -8,29 +8,33 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from ottla.spark_jobs.start import mend_path
+    from ottla.spark_jobs.start import mend_path, need_click
 
     mend_path()
+    need_click()
 
-import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ottla.audit import command_line, job
-from ottla.audit.program import run_job
+from ottla.audit import job
+from ottla.audit.program import run_command
 from ottla.spark_jobs.session import NoSpark, cannot_run, is_on_spark, session
 
 if TYPE_CHECKING:
+    from ottla.audit.command_line import Arguments
     from ottla.audit.runner import Runner
 
 
 def main(argv: list[str] | None = None) -> int:
     """Audit as `argv` (without the program's name) says; returns the exit code."""
-    return run_job(command_line.parser(), argv, _audit)
+    from ottla.spark_jobs import command_lines
+
+    return run_command(command_lines.audit, argv)
 
 
-def _audit(arguments: argparse.Namespace) -> int:
+def run(arguments: "Arguments") -> int:
+    """Audit; the exit code."""
     on_spark = is_on_spark(arguments.run_on)
     if missing := cannot_run("the audit on Spark", on_spark=on_spark):
         return job.failed(missing)

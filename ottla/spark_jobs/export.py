@@ -10,11 +10,11 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from ottla.spark_jobs.start import mend_path
+    from ottla.spark_jobs.start import mend_path, need_click
 
     mend_path()
+    need_click()
 
-import argparse
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.audit import outputs
 from ottla.audit.outputs import DELTA, PARQUET, Folder, TableFile
-from ottla.audit.program import COULD_NOT_RUN, run_job, show
+from ottla.audit.program import COULD_NOT_RUN, run_command, show
 from ottla.scan import schemas
 from ottla.scan.needs import WorkerLacks, check_worker
-from ottla.spark_jobs.options import READ_COMMITTED, READ_UNCOMMITTED, OptionError, Options, read_options
+from ottla.spark_jobs.options import READ_COMMITTED, OptionError, Options, read_options
 from ottla.spark_jobs.session import NoSpark, cannot_run, is_on_spark, session
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ottla.spark_jobs.command_lines import ExportArguments
     from ottla.spark_jobs.views.planning import Reading, Task
 
 DONE = 0
-COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 # Told by the names of the folders.
 _IN_FOLDERS = ("topic", "partition")
@@ -63,10 +63,13 @@ class Written(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     """Export as `argv` says; returns the exit code."""
-    return run_job(parser(), argv, _run)
+    from ottla.spark_jobs import command_lines  # click: the tasks of an export import this module without it
+
+    return run_command(command_lines.export, argv)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: "ExportArguments") -> int:
+    """Export; the exit code."""
     if missing := cannot_run("the export on Spark", on_spark=is_on_spark(arguments.run_on)):
         return _failed(missing)
     from ottla.scan.damage_log import REMEDY, DamagedSegment
@@ -87,45 +90,7 @@ def _failed(reason: str) -> int:
     return COULD_NOT_RUN
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options; help says what each means."""
-    made = argparse.ArgumentParser(
-        prog="ottla export",
-        description="Write the records of a log directory to Parquet, those of aborted and open transactions left out.",
-        epilog="Exit codes: 0 done, 2 could not run, 130 interrupted.",
-    )
-    made.add_argument(
-        "directory", metavar="DIR", help="a log directory of Ottla or Apache Kafka, in use or not; may be a URI"
-    )
-    made.add_argument(
-        "output",
-        metavar="OUT",
-        help="a folder that does not exist, or is empty; may be a URI such as s3://BUCKET/FOLDER",
-    )
-    made.add_argument(
-        "--format",
-        choices=(PARQUET, DELTA),
-        default=PARQUET,
-        help="default: parquet; delta: the files are a Delta table too, which needs ottla[delta]",
-    )
-    made.add_argument("--overwrite", action="store_true", help="replace what an earlier export wrote to OUT")
-    made.add_argument("--topics", default="", metavar="GLOBS", help="comma-separated; default: every user topic")
-    made.add_argument("--columns", default="", metavar="NAMES", help="comma-separated; default: all of view records")
-    made.add_argument(
-        "--isolation-level",
-        choices=(READ_COMMITTED, READ_UNCOMMITTED),
-        default=READ_COMMITTED,
-        help="read_uncommitted: with aborted and open ones; default: read_committed",
-    )
-    made.add_argument(
-        "--on-damage", choices=("fail", "report"), default="fail", help="report: leave out what is broken"
-    )
-    made.add_argument("--compression", choices=COMPRESSIONS, default="zstd", help="default: zstd")
-    made.add_argument("--run-on", choices=("auto", "here", "spark"), default="auto", help="as of ottla audit")
-    return made
-
-
-def _export(arguments: argparse.Namespace) -> Written:
+def _export(arguments: "ExportArguments") -> Written:
     from ottla.audit import delta
 
     options = read_options(
@@ -154,7 +119,7 @@ def _is_ours(name: str) -> bool:
     return name.startswith("topic=") or name == "_delta_log"
 
 
-def _written(export: Export, tasks: "Sequence[Task]", arguments: argparse.Namespace) -> list[Written]:
+def _written(export: Export, tasks: "Sequence[Task]", arguments: "ExportArguments") -> list[Written]:
     """What the tasks did. Raises CannotExport with the first reason why one could not."""
     if is_on_spark(arguments.run_on):
         with session("ottla export") as spark:

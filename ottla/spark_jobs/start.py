@@ -1,10 +1,22 @@
 """How a job starts as a script of spark-submit. shell"""
 
+import importlib.util
+import platform
 import sys
 from pathlib import Path
+
+from ottla.audit.program import COULD_NOT_RUN
 
 
 def mend_path() -> None:
     """Python puts the folder of a script first on its path, where modules of ours would shadow others."""
     ours = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ours]
+
+
+def need_click() -> None:
+    """Exit where arguments cannot be read: a driver may have what workers need, and none of the other dependencies."""
+    if importlib.util.find_spec("click") is None:
+        told = f"Python {platform.python_version()} on {platform.node()} lacks click: pip install 'ottla[spark]' there"
+        sys.stderr.write(f"ottla: {told}, or pip install click\n")
+        sys.exit(COULD_NOT_RUN)

@@ -131,16 +131,21 @@ def _explained(story: Story, anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
         yield anomaly._replace(cause=cause)
 
 
-def main(arguments: list[str]) -> int:
-    """Print one line per anomaly; 1 if one of them has no known cause."""
-    if len(arguments) != 2:
-        print("usage: python -m ottla.testkit.checker HISTORY.jsonl DATA_DIR", file=sys.stderr)
-        return 2
-    found = check_files(Path(arguments[0]), Path(arguments[1]))
+def report(history: Path, data_dir: Path) -> int:
+    """Print one line per anomaly that `check_files` finds; 1 if one of them has no known cause, else 0."""
+    found = check_files(history, data_dir)
     for anomaly in found:
         print(anomaly)
     print(f"{len(found)} anomalies")
     return 1 if any(not anomaly.cause for anomaly in found) else 0
+
+
+def main(arguments: list[str]) -> int:
+    """Report on the two paths of a command line; the exit code."""
+    if len(arguments) != 2:
+        print("usage: python -m ottla.testkit.checker HISTORY.jsonl DATA_DIR", file=sys.stderr)
+        return 2
+    return report(Path(arguments[0]), Path(arguments[1]))
 
 
 if __name__ == "__main__":

@@ -57,3 +57,14 @@ def test_spark_is_asked_for_and_missed_in_one_line(tmp_path):
     done = run(COMMAND, "audit", tmp_path, "--run-on", "spark")
     told = "ottla audit: the audit on Spark needs PySpark: pip install 'ottla[spark]'\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
+@pytest.mark.parametrize("job", ["audit", "alert", "export"])
+def test_a_driver_without_click_is_told_so_in_one_line(job):
+    script = (
+        f"sys.modules['click'] = None; import runpy; runpy.run_path('ottla/spark_jobs/{job}.py', run_name='__main__')"
+    )
+    done = run(script, "data")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(" lacks click: pip install 'ottla[spark]' there, or pip install click\n")
+    assert done.stderr.count("\n") == 1

@@ -144,21 +144,76 @@ def test_configs_lists_every_option_with_its_origin(cli):
     assert all(f"  {option.key} " in text for option in (*BROKER_OPTIONS, *TOPIC_OPTIONS))
 
 
+JOBS = ("audit", "alert", "export")
+
+
+@pytest.fixture
+def job(monkeypatch):
+    """Stands in for a job: `job(name)` gives (the module with its `main`, the arguments that it was run with)."""
+
+    def stand_in(name, end=lambda: 4):
+        given = []
+        module = import_module(f"ottla.spark_jobs.{name}")
+        monkeypatch.setattr(module, "run", lambda arguments: given.append(arguments) or end())
+        return module, given
+
+    return stand_in
+
+
 @pytest.mark.parametrize(
-    "arguments", [["data", "--format", "json", "--all"], ["--help"], ["--no-such", "-x", "data"], []]
+    ("name", "arguments"),
+    [
+        ("audit", ["a", "--format", "json", "b", "--all", "--copies", "x=y,key", "--copies", "y=z,header:id"]),
+        ("alert", ["s3://bucket/log", "--interval", "0.5", "--once"]),
+        ("export", ["log", "out", "--columns", "offset,key", "--overwrite"]),
+    ],
 )
-def test_audit_hands_its_arguments_to_the_job_as_they_are(cli, monkeypatch, arguments):
-    calls = []
-    job = ModuleType("ottla.spark_jobs.audit")
-    job.main = lambda given: calls.append(given) or 4
-    monkeypatch.setitem(sys.modules, "ottla.spark_jobs.audit", job)
-    assert cli("audit", *arguments).exit_code == 4
-    assert calls == [arguments]
+def test_a_job_is_run_with_the_same_arguments_by_the_command_and_by_spark_submit(cli, job, name, arguments):
+    module, given = job(name)
+    assert cli(name, *arguments).exit_code == 4
+    assert module.main(arguments) == 4
+    assert given[0] == given[1]
 
 
-def test_audit_answers_help_and_bad_usage_itself(cli):
-    assert cli("audit", "--help").exit_code == 0
-    assert cli("audit").exit_code == 2
+def test_the_arguments_of_an_audit_have_the_values_that_were_given_or_the_documented_ones(cli, job):
+    _, given = job("audit")
+    cli("audit", "a", "b", "--copies", "x=y,key", "--producer-id-expiration-ms", "7")
+    (arguments,) = given
+    assert (arguments.directories, arguments.copies, arguments.run_on) == (("a", "b"), ("x=y,key",), "auto")
+    assert (arguments.transactional_id_expiration_ms, arguments.producer_id_expiration_ms) == (604_800_000, 7)
+    assert (arguments.format, arguments.fail_on, arguments.output_format, arguments.all) == (
+        "text",
+        "warning",
+        None,
+        False,
+    )
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_that_is_interrupted_says_so_in_one_line(cli, job, name):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    job(name, interrupt)
+    result = cli(name, "log", *(["out"] if name == "export" else []))
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", f"ottla {name}: interrupted\n")
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_answers_help_and_bad_usage_without_being_run(cli, job, name, capsys):
+    module, given = job(name)
+    assert cli(name, "--help").exit_code == cli(name, "-h").exit_code == module.main(["--help"]) == 0
+    assert f"Usage: ottla {name} [OPTIONS] DIR" in capsys.readouterr().out
+    for arguments in ([], ["--no-such", "data"], ["data", "--format", "xml"]):
+        assert cli(name, *arguments).exit_code == module.main(arguments) == 2
+    assert given == []
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "soon", "1.5"])
+def test_an_expiration_that_is_no_number_of_milliseconds_is_refused(cli, job, given):
+    result = cli("audit", "data", "--producer-id-expiration-ms", given)
+    assert result.exit_code == 2
+    assert f"--producer-id-expiration-ms: {given}: not a number of milliseconds above 0" in result.stderr
 
 
 def test_log_lines_have_kafkas_pattern_or_are_json():

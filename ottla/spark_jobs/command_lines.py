@@ -1,0 +1,152 @@
+"""`ottla audit`, `ottla alert`, `ottla export`: their options, for the command and for spark-submit alike. shell
+
+The jobs are imported when they are run: help and completion need nothing of the extra `spark`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ottla.audit import command_line
+from ottla.audit.command_line import complete_folder, complete_names, takes_run_on
+from ottla.audit.outputs import DELTA, PARQUET
+from ottla.audit.program import run_job
+from ottla.scan import schemas
+from ottla.spark_jobs.options import READ_COMMITTED, READ_UNCOMMITTED
+
+COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
+MOST_SECONDS = 86_400
+# As of the group that these are commands of.
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+@dataclass(frozen=True)
+class AlertArguments:
+    """What was said on the command line of an alert; `interval` in seconds."""
+
+    directory: str
+    topics: str
+    interval: float
+    checkpoint: str | None
+    once: bool
+    format: str
+
+
+@dataclass(frozen=True)
+class ExportArguments:
+    """What was said on the command line of an export."""
+
+    directory: str
+    output: str
+    format: str
+    overwrite: bool
+    topics: str
+    columns: str
+    isolation_level: str
+    on_damage: str
+    compression: str
+    run_on: str
+
+
+@click.command(context_settings=_SETTINGS, epilog=command_line.EPILOG)
+@command_line.takes_arguments
+def audit(**given: Any) -> None:
+    """Audit data directories, in place.
+
+    Was everything in the log directories of a broker written exactly once? They may be in use. DIR is a log directory
+    of Ottla or Apache Kafka, and may be a URI such as s3://BUCKET/FOLDER; several are of one cluster. Times are
+    ISO 8601, UTC unless they say otherwise, or milliseconds since 1970.
+
+    Exit codes: 0 clean, 1 findings of the severity of --fail-on or worse, 2 could not run, 130 interrupted.
+    """
+    from ottla.spark_jobs.audit import run  # needs the spark extra, and says so
+
+    run_job("audit", run, command_line.Arguments(**given))
+
+
+def _seconds(context: click.Context, option: click.Parameter, given: str) -> float:
+    try:
+        seconds = float(given)
+    except ValueError:
+        raise click.UsageError(f"{option.opts[0]}: {given}: not a number of seconds", context) from None
+    if not 0 <= seconds <= MOST_SECONDS:
+        raise click.UsageError(f"{option.opts[0]}: {given}: not from 0 to {MOST_SECONDS}", context)
+    return seconds
+
+
+@click.command(context_settings=_SETTINGS)
+@click.argument("directory", metavar="DIR", shell_complete=complete_folder)
+@click.option("--topics", metavar="GLOBS", default="", help="Comma-separated, such as ledger,audit-*.")
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=str,
+    default="10",
+    show_default=True,
+    callback=_seconds,
+    help="Between two looks.",
+)
+@click.option(
+    "--checkpoint", metavar="FOLDER", shell_complete=complete_folder, help="What was told already, for the next start."
+)
+@click.option("--once", is_flag=True, help="Look once, then end.")
+@click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def alert(**given: Any) -> None:
+    """Tell when a transaction begins to hang, while a broker runs.
+
+    And when it has ended. DIR is a log directory of Ottla or Apache Kafka, of a running broker.
+
+    Exit codes: 0 ended by a signal or --once, 2 could not run.
+    """
+    from ottla.spark_jobs.alert import run  # needs the spark extra and Java, and says so
+
+    run_job("alert", run, AlertArguments(**given))
+
+
+@click.command(context_settings=_SETTINGS)
+@click.argument("directory", metavar="DIR", shell_complete=complete_folder)
+@click.argument("output", metavar="OUT", shell_complete=complete_folder)
+@click.option(
+    "--format",
+    type=click.Choice([PARQUET, DELTA]),
+    default=PARQUET,
+    show_default=True,
+    help="delta: the files are a Delta table too, which needs ottla[delta].",
+)
+@click.option("--overwrite", is_flag=True, help="Replace what an earlier export wrote to OUT.")
+@click.option("--topics", metavar="GLOBS", default="", help="Comma-separated.  [default: every user topic]")
+@click.option(
+    "--columns",
+    metavar="NAMES",
+    default="",
+    shell_complete=complete_names(schemas.VIEWS[schemas.RECORDS]),
+    help="Comma-separated.  [default: all of view records]",
+)
+@click.option(
+    "--isolation-level",
+    type=click.Choice([READ_COMMITTED, READ_UNCOMMITTED]),
+    default=READ_COMMITTED,
+    show_default=True,
+    help="read_uncommitted: with aborted and open ones.",
+)
+@click.option(
+    "--on-damage",
+    type=click.Choice(["fail", "report"]),
+    default="fail",
+    show_default=True,
+    help="report: leave out what is broken.",
+)
+@click.option("--compression", type=click.Choice(COMPRESSIONS), default="zstd", show_default=True)
+@takes_run_on
+def export(**given: Any) -> None:
+    """Write records to Parquet, by what became of their transactions.
+
+    Those of aborted and open transactions are left out. DIR is a log directory of Ottla or Apache Kafka, in use or not;
+    OUT a folder that does not exist, or is empty. Both may be URIs such as s3://BUCKET/FOLDER.
+
+    Exit codes: 0 done, 2 could not run, 130 interrupted.
+    """
+    from ottla.spark_jobs.export import run  # needs the spark extra, and says so
+
+    run_job("export", run, ExportArguments(**given))
