@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 
 from ottla.audit.checks.finding import CHECKS, Severity
 from ottla.audit.outputs import DELTA, JSON, PARQUET
+from ottla.protocol.values import TopicPartition
 
 FORMATS = (PARQUET, JSON, DELTA)
 _COPIES = "copies"
@@ -195,7 +196,7 @@ def time_ms(given: str, option: str) -> int:
     return since_1970_ms
 
 
-def as_of(given: str) -> tuple[int | None, dict[tuple[str, int], int]]:
+def as_of(given: str) -> tuple[int | None, dict[TopicPartition, int]]:
     """(time in ms, None) or (None, offsets by topic and partition). Raises BadArgument."""
     fields = [one.strip().rsplit(":", 2) for one in given.split(",")]
     if not given:
@@ -217,7 +218,7 @@ def ahead(as_of_ms: int | None, since_ms: int | None, now_ms: int) -> list[str]:
     return told
 
 
-def beyond(until_offsets: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> list[str]:
+def beyond(until_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[str]:
     """What is to be told of offsets of `--as-of` where no log has come; `ends`: where those that were read end."""
     return [
         f"--as-of names offset {offset:,} of {topic}:{partition}, which ends at {end:,}: that is what was read"

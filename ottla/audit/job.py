@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ottla.audit import command_line
 from ottla.audit.command_line import Arguments, BadArgument
 from ottla.audit.program import COULD_NOT_RUN, show
+from ottla.protocol.values import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.audit.audited import Audit
@@ -143,9 +144,9 @@ def _topics_exist(request: "Request", listed: "list[Listed]") -> None:
             raise BadArgument(f"--as-of names {topic}:{partition}, which is not there")
 
 
-def _ends(found: "Audit") -> dict[tuple[str, int], int]:
+def _ends(found: "Audit") -> dict[TopicPartition, int]:
     """Where the log of each partition ends: in the replica that goes on longest, whether it was cut there or not."""
-    ends: dict[tuple[str, int], int] = {}
+    ends: dict[TopicPartition, int] = {}
     for one in found.partitions:
         place = one.log.topic, one.log.partition
         last_base = one.log.segments[-1].base_offset if one.log.segments else 0

@@ -15,6 +15,7 @@ from ottla.audit.request import Listed, Request, compacted_meanwhile, list_every
 from ottla.audit.runner import TASK_BYTES, AuditFailed, Runner, run
 from ottla.audit.tasks import Settings, Work
 from ottla.audit.topics import METADATA
+from ottla.protocol.values import TopicPartition
 from ottla.scan import states
 from ottla.scan.listing import PartitionLog, select_topics
 from ottla.scan.plan import cut_partition
@@ -87,9 +88,9 @@ def _told_decisions(one: Work, known: history.History) -> Work:
     return one._replace(decisions=np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1]), names=names)
 
 
-def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[history.Place, int]:
+def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[TopicPartition, int]:
     """Partition of these topics -> index in the listing: of several replicas the longest."""
-    found: dict[history.Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     for index, log in enumerate(logs):
         other = found.get((log.topic, log.partition))
         if log.topic in topics and (other is None or _length(log) > _length(logs[other])):

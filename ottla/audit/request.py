@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.audit.checks import history
 from ottla.audit.checks.copies import Pair
 from ottla.audit.checks.finding import CHECKS
 from ottla.audit.checks.stale import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS
 from ottla.audit.outputs import Tables
 from ottla.audit.topics import read_topics
 from ottla.protocol.indexes import TIME_ENTRY
+from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
 from ottla.scan.listing import (
     CLEANER_CHECKPOINT,
@@ -36,7 +36,7 @@ class Request(NamedTuple):
     checks: tuple[str, ...] = CHECKS
     as_of: str = ""
     until_ms: int | None = None
-    until_offsets: Mapping[history.Place, int] = {}
+    until_offsets: Mapping[TopicPartition, int] = {}
     since_ms: int | None = None
     id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS
     producer_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS

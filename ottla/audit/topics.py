@@ -16,6 +16,7 @@ from ottla.protocol.metadata_records import (
     decode_metadata_record,
 )
 from ottla.protocol.records import iter_records
+from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
 from ottla.scan.index_files import batch_positions
 
@@ -31,11 +32,11 @@ class Topics(NamedTuple):
     `created_ms`: when a partition came to be, or its topic came back after a deletion, where segments still tell.
     """
 
-    alone: frozenset[tuple[str, int]]
+    alone: frozenset[TopicPartition]
     compacted: frozenset[str]
-    created_ms: Mapping[tuple[str, int], int] = {}
+    created_ms: Mapping[TopicPartition, int] = {}
 
-    def cleaned_below(self, cleaned: Mapping[tuple[str, int], int] | None, topic: str, partition: int) -> int | None:
+    def cleaned_below(self, cleaned: Mapping[TopicPartition, int] | None, topic: str, partition: int) -> int | None:
         """The first dirty offset of a partition; None if missing offsets may have been compacted anywhere.
 
         `cleaned`: the directory's checkpoint, None without one. A replica gets a log as compacted as its leader's, so
@@ -54,7 +55,7 @@ def read_topics(directory: str) -> Topics:
     names: dict[bytes, str] = {}
     replicas: dict[tuple[bytes, int], int] = {}
     compacted: set[str] = set()
-    created: dict[tuple[str, int], int] = {}
+    created: dict[TopicPartition, int] = {}
     for path, position in _files(storage.join(directory, f"{METADATA}-0")):
         try:
             content = storage.read(path)

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlparse
 
+from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
 
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
@@ -144,7 +145,7 @@ def select_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> li
     return [log for log in logs if any(fnmatchcase(log.topic, pattern) for pattern in patterns)]
 
 
-Checkpoint = dict[tuple[str, int], int]
+Checkpoint = dict[TopicPartition, int]
 
 
 def _told(root: str, ask: Callable[[], T]) -> T:
@@ -176,7 +177,7 @@ def _files_in(folder: str) -> list[storage.Entry] | None:
 
 
 def _partition_log(
-    folder: str, place: tuple[str, int], files: list[storage.Entry], log_start: int, recovery_point: int
+    folder: str, place: TopicPartition, files: list[storage.Entry], log_start: int, recovery_point: int
 ) -> PartitionLog:
     named = ((int(match[1]), entry) for entry in files if (match := _SEGMENT.match(entry.name)))
     found = sorted(one for one in named if one[0] <= _LAST_BASE_OFFSET)

@@ -6,6 +6,7 @@ Light on purpose, as `source.py`. Where Spark's own Kafka source has an option, 
 import json
 from typing import Any, NamedTuple
 
+from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
 from ottla.scan.damage_log import FAIL, MODES
 from ottla.spark_jobs.kafka_options import instead_of, is_met
@@ -45,7 +46,7 @@ _BOUNDED = {
 }
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
 
-OffsetsByPartition = dict[tuple[str, int], int]
+OffsetsByPartition = dict[TopicPartition, int]
 
 
 class OptionError(ValueError):
@@ -155,13 +156,13 @@ def offsets_by_partition(name: str, text: str, form: str, words: tuple[int, ...]
     return offsets
 
 
-def check_places(options: "Options", names: set[tuple[str, int]]) -> None:
+def check_places(options: "Options", names: set[TopicPartition]) -> None:
     """Offsets that are given for a partition which is not read are a slip. Raises OptionError."""
     for name, given in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
         check_named(name, given or {}, names)
 
 
-def check_named(option: str, given: OffsetsByPartition, names: set[tuple[str, int]]) -> None:
+def check_named(option: str, given: OffsetsByPartition, names: set[TopicPartition]) -> None:
     """Raises OptionError if `given` names a partition that is none of `names`, those that are read."""
     unknown = sorted(given.keys() - names)
     if unknown:

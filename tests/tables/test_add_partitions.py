@@ -13,6 +13,7 @@ from ottla.broker.txn.values import NO_PENDING, TransactionState, TransientState
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.values import TopicPartition
 from tests.tables.rows import (
     BEGAN,
     BUSY,
@@ -42,7 +43,7 @@ class Case(NamedTuple):
     error: E
     producer: tuple[int, int] = (PID, 5)
     transient: TransientState = NO_PENDING
-    places: tuple[tuple[str, int], ...] = (NEW,)
+    places: tuple[TopicPartition, ...] = (NEW,)
     record: TransactionState | None = None
     version: int = 0
 

@@ -15,9 +15,10 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from ottla.audit.checks.finding import Finding, Severity
-from ottla.audit.checks.history import History, Place
+from ottla.audit.checks.history import History
 from ottla.audit.checks.sequence import told
 from ottla.audit.checks.words import at_time, count, who
+from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.fates import OpenTransaction
 from ottla.scan.kernels import Longs
@@ -98,7 +99,9 @@ def disputed(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> tuple[
     return np.unique(np.concatenate([told, told | 1, *ended])), len(torn) - len(told)
 
 
-def swallowed(place: Place, folder: str, anomalies: Longs, left_out: Counter[int], known: History) -> list[Finding]:
+def swallowed(
+    place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
+) -> list[Finding]:
     """Findings on transactions that have no marker, by the epoch of what follows; V2 (KIP-890) and after fencing."""
     return told("torn", _SAID, place, folder, anomalies, left_out, known)
 
@@ -128,7 +131,7 @@ def looked_up(partition: int, ended: Longs, wanted: Longs) -> list[Marker]:
 class There(NamedTuple):
     """A partition of the listing. `until_ms`: what is later is not judged here."""
 
-    place: Place
+    place: TopicPartition
     folder: str
     name: str
     until_ms: int

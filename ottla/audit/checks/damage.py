@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterable
 
 from ottla.audit.checks.finding import Finding
-from ottla.audit.checks.history import Place
+from ottla.protocol.values import TopicPartition
 from ottla.scan.damage_log import Damage
 
 _OFFSET = re.compile(r"at offset (\d+)")
 
 
-def findings(place: Place, damaged: Iterable[Damage], torn: Iterable[Damage]) -> list[Finding]:
+def findings(place: TopicPartition, damaged: Iterable[Damage], torn: Iterable[Damage]) -> list[Finding]:
     """An error for each damaged part, and what is no more than a tail cut short by a crash as information."""
     found = []
     for one in damaged:

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from ottla.audit.checks.finding import Finding
-from ottla.audit.checks.history import Place
 from ottla.audit.checks.words import count
+from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.kernels import Longs
 
@@ -19,7 +19,7 @@ class Offsets(NamedTuple):
     `high_watermark`: what the checkpoints promise to be there (0: nothing).
     """
 
-    place: Place
+    place: TopicPartition
     folder: str
     log_start: int
     log_end: int

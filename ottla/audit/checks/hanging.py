@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding
-from ottla.audit.checks.history import ONGOING, PREPARED, History, Place
+from ottla.audit.checks.history import ONGOING, PREPARED, History
 from ottla.audit.checks.words import count, duration, who
 from ottla.protocol.transaction_records import TransactionValue
+from ottla.protocol.values import TopicPartition
 from ottla.scan.fates import OpenTransaction
 from ottla.scan.kernels import Longs
 
@@ -82,7 +83,7 @@ class OpenFinding(NamedTuple):
 
 
 def judge(
-    place: Place,
+    place: TopicPartition,
     found: OpenTransaction,
     known: History,
     undone: Mapping[int, Longs],
@@ -120,13 +121,13 @@ def judge(
     )
 
 
-def unjudged(place: Place, found: OpenTransaction, known: History) -> OpenFinding:
+def unjudged(place: TopicPartition, found: OpenTransaction, known: History) -> OpenFinding:
     """An open transaction of a log that was cut at an offset."""
     name = known.name_of(found.producer_id)
     return OpenFinding(*place, name, *found[:4], None, None, Verdict.THEN)
 
 
-def behind(place: Place, found: OpenTransaction, known: History) -> OpenFinding:
+def behind(place: TopicPartition, found: OpenTransaction, known: History) -> OpenFinding:
     """An open transaction of a replica, of which a longer one has the end."""
     return unjudged(place, found, known)._replace(verdict=Verdict.BEHIND)
 
@@ -161,7 +162,7 @@ def _verdict(
     return Verdict.OVERDUE if age_ms is None or age_ms > limit_ms else Verdict.IN_TIME
 
 
-def _holds_open(value: TransactionValue, place: Place, found: OpenTransaction) -> bool:
+def _holds_open(value: TransactionValue, place: TopicPartition, found: OpenTransaction) -> bool:
     if value.status in PREPARED:
         return _lists(value, place)
     return (
@@ -172,5 +173,5 @@ def _holds_open(value: TransactionValue, place: Place, found: OpenTransaction) -
     )
 
 
-def _lists(value: TransactionValue, place: Place) -> bool:
+def _lists(value: TransactionValue, place: TopicPartition) -> bool:
     return any(name == place[0] and place[1] in numbers for name, numbers in value.partitions or ())

@@ -13,6 +13,7 @@ import numpy as np
 
 from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
+from ottla.protocol.values import TopicPartition
 from ottla.scan.kernels import Longs
 
 TOPIC = "__transaction_state"
@@ -38,15 +39,13 @@ DECISION_COLUMNS = 9
 # `known_from_ms` of a partition of the coordinator whose last offsets are compacted away: nothing is known.
 NEVER = 2**62
 
-Place = tuple[str, int]
-
 
 class RangeHistory(NamedTuple):
     """What one range of `__transaction_state` tells: picklable, in order of `next_offset`."""
 
     coordinator: int
     ids: tuple[str, ...]
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
     decisions: Longs
     last: dict[str, TransactionValue | None]
     first_offset: int
@@ -67,7 +66,7 @@ class HistoryDecoder:
         self._cleaned_below = cleaned_below
         self._until_ms = until_ms
         self._ids: dict[str, int] = {}
-        self._places: dict[Place, int] = {}
+        self._places: dict[TopicPartition, int] = {}
         self._rows = array("q")
         self._last: dict[str, TransactionValue | None] = {}
         self._first_offset = self._first_ms = -1
@@ -146,7 +145,7 @@ class History:
     def __init__(
         self,
         ids: Sequence[str],
-        places: Mapping[Place, int],
+        places: Mapping[TopicPartition, int],
         decisions: Longs,
         states: Mapping[str, TransactionValue],
         known_from_ms: Mapping[int, int],
@@ -182,7 +181,7 @@ class History:
         first = np.unique(decisions[:, PRODUCER_ID], return_index=True)[1]
         return {int(row[PRODUCER_ID]): self.ids[row[ID]] for row in decisions[first]}
 
-    def for_place(self, place: Place) -> Longs:
+    def for_place(self, place: TopicPartition) -> Longs:
         """The decisions that name this partition, by producer id, epoch and time."""
         index = self._places.get(place)
         if index is None:
@@ -204,7 +203,7 @@ def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_
     `cleaned_below` and `log_starts` are by partition of the topic; the latter has every partition that was read.
     """
     ids: dict[str, int] = {}
-    places: dict[Place, int] = {}
+    places: dict[TopicPartition, int] = {}
     last: dict[str, TransactionValue | None] = {}
     known = {number: 0 if start == 0 else NEVER for number, start in log_starts.items()}
     next_offset = dict(log_starts)

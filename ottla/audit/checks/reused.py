@@ -12,9 +12,10 @@ where the transaction wrote more than what was dropped, its sequences go on, and
 from collections import Counter
 
 from ottla.audit.checks.finding import Finding, Severity
-from ottla.audit.checks.history import History, Place
+from ottla.audit.checks.history import History
 from ottla.audit.checks.sequence import told
 from ottla.audit.checks.words import at_time, count
+from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.kernels import Longs
 
@@ -29,7 +30,9 @@ _SAID: dict[int, tuple[Severity, str, str]] = {
 }
 
 
-def findings(place: Place, folder: str, anomalies: Longs, left_out: Counter[int], known: History) -> list[Finding]:
+def findings(
+    place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
+) -> list[Finding]:
     """Findings from a walk's anomalies, and how many there are in the partition; `left_out` counts those not kept."""
     found = told("reused", _SAID, place, folder, anomalies, left_out, known)
     kept = anomalies[anomalies[:, events.ANOMALY_KIND] == events.EMPTY_COMMIT]
@@ -39,7 +42,7 @@ def findings(place: Place, folder: str, anomalies: Longs, left_out: Counter[int]
     return found
 
 
-def _count(place: Place, kept: Longs, more: int) -> Finding:
+def _count(place: TopicPartition, kept: Longs, more: int) -> Finding:
     """How many there are: those that are told one by one, and `more`."""
     producers = count(len(set(kept[:, events.ANOMALY_PRODUCER_ID].tolist())), "producer")
     times = kept[:, events.ANOMALY_TIME_MS]

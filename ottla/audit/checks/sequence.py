@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ottla.audit.checks.finding import Finding, Severity
-from ottla.audit.checks.history import History, Place
+from ottla.audit.checks.history import History
 from ottla.audit.checks.words import at_time, count, span, who
 from ottla.protocol.batch_header import MAX_SEQUENCE
+from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.kernels import Longs
 
@@ -38,7 +39,9 @@ _SAID: dict[int, tuple[Severity, str, str]] = {
 }
 
 
-def findings(place: Place, folder: str, anomalies: Longs, left_out: Counter[int], known: History) -> list[Finding]:
+def findings(
+    place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
+) -> list[Finding]:
     """Findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
     return told("sequence", _SAID, place, folder, anomalies, left_out, known)
 
@@ -46,7 +49,7 @@ def findings(place: Place, folder: str, anomalies: Longs, left_out: Counter[int]
 def told(
     check: str,
     said: dict[int, tuple[Severity, str, str]],
-    place: Place,
+    place: TopicPartition,
     folder: str,
     anomalies: Longs,
     left_out: Counter[int],

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ottla.audit.checks.finding import Finding
-from ottla.audit.checks.history import ONGOING, PREPARED, Place
+from ottla.audit.checks.history import ONGOING, PREPARED
 from ottla.audit.checks.words import at_time, count, duration
 from ottla.protocol.transaction_records import TransactionValue
+from ottla.protocol.values import TopicPartition
 from ottla.scan import states
 from ottla.scan.kernels import Longs
 
@@ -46,7 +47,7 @@ def idle_producers(rows: Longs, now_ms: int, expiration_ms: int) -> Idle:
 
 def findings(
     ids: Mapping[str, TransactionValue],
-    producers: Iterable[tuple[Place, Idle]],
+    producers: Iterable[tuple[TopicPartition, Idle]],
     now_ms: int,
     id_expiration_ms: int,
     producer_expiration_ms: int,

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding, Severity
-from ottla.audit.checks.history import History, Place
+from ottla.audit.checks.history import History
 from ottla.audit.checks.words import at_time, count, who
 from ottla.protocol.batch_header import TIMESTAMP_TYPE
+from ottla.protocol.values import TopicPartition
 from ottla.scan import events, headers
 from ottla.scan.kernels import Longs
 
@@ -149,7 +150,7 @@ class Partition(NamedTuple):
     was created, -1 if unknown: decisions before it are on one of the same name that was deleted.
     """
 
-    place: Place
+    place: TopicPartition
     folder: str
     known_from_offset: int
     first_batch_ms: int

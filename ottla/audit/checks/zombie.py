@@ -7,8 +7,9 @@ have been impossible, or came with another replica's log.
 from collections import Counter
 
 from ottla.audit.checks.finding import Finding, Severity
-from ottla.audit.checks.history import History, Place
+from ottla.audit.checks.history import History
 from ottla.audit.checks.sequence import told
+from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.kernels import Longs
 
@@ -29,6 +30,8 @@ _SAID: dict[int, tuple[Severity, str, str]] = {
 }
 
 
-def findings(place: Place, folder: str, anomalies: Longs, left_out: Counter[int], known: History) -> list[Finding]:
+def findings(
+    place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
+) -> list[Finding]:
     """Findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
     return told("zombie", _SAID, place, folder, anomalies, left_out, known)

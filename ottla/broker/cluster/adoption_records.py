@@ -22,6 +22,7 @@ from ottla.protocol.metadata_records import (
 )
 from ottla.protocol.records import iter_records
 from ottla.protocol.transaction_records import decode_transaction_value, read_transaction_key
+from ottla.protocol.values import TopicPartition
 
 KEEP_EVERYTHING: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Configs of a topic whose own are not known: it may have been compacted, or kept for years."""
@@ -43,7 +44,7 @@ class Contradiction(Exception):
     """Directories of one topic name that belong to two topics; the message is for the operator."""
 
 
-def find_topics(places: Iterable[tuple[str, int]], id_on_disk: Callable[[str, int], bytes | None]) -> list[FoundTopic]:
+def find_topics(places: Iterable[TopicPartition], id_on_disk: Callable[[str, int], bytes | None]) -> list[FoundTopic]:
     """The topics of these (name, partition) directories. Raises Contradiction."""
     found: dict[str, dict[int, bytes | None]] = {}
     for name, index in sorted(places):

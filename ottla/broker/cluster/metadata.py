@@ -36,6 +36,7 @@ from ottla.protocol.metadata_records import (
     PartitionChangeRecord,
     parse_uuid,
 )
+from ottla.protocol.values import TopicPartition
 
 log = logging.getLogger("ottla.cluster")
 
@@ -144,7 +145,7 @@ class Cluster:
         self._opening: Timer | None = None
         self._stopped = False
         self._log = MetadataLog(store, clock, node_id, self.image, metadata_settings)
-        self._absent: set[tuple[str, int]] = set()
+        self._absent: set[TopicPartition] = set()
         self.controller = Controller(
             self.image, self._log, self, turns, node_id, new_topic_id, lambda: self._directory_id
         )

@@ -15,14 +15,14 @@ from ottla.broker.costs import ROW_US
 from ottla.broker.group.log import CoordinatorRecord, offsets_batch
 from ottla.broker.group.members import Caller
 from ottla.broker.group.metadata_manager import GroupMetadataManager
-from ottla.broker.group.offsets import GroupOffsets, Key
+from ottla.broker.group.offsets import GroupOffsets
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.group.store import GroupMetadata
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.offsets_records import OffsetKey, OffsetValue
-from ottla.protocol.values import ProducerIdAndEpoch
+from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 
 Rows = Sequence[tuple[OffsetKey, OffsetValue | None]]
 
@@ -161,7 +161,7 @@ class OffsetCommits:
         return NO_ERROR
 
 
-def fetched(offsets: GroupOffsets, key: Key, require_stable: bool) -> FetchedOffset:
+def fetched(offsets: GroupOffsets, key: TopicPartition, require_stable: bool) -> FetchedOffset:
     """What is committed for (topic, partition); UNSTABLE_OFFSET_COMMIT where an open transaction covers the key and
     that is not good enough."""
     if require_stable and offsets.is_unstable(key):

@@ -23,13 +23,14 @@ from ottla.broker.costs import BATCH_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.log import CoordinatorRecord, offsets_batch
 from ottla.broker.group.metadata_manager import GroupMetadataManager
-from ottla.broker.group.offsets import GroupOffsets, Key
+from ottla.broker.group.offsets import GroupOffsets
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.group.store import GroupMetadata
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Activity, Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.offsets_records import OffsetKey
+from ottla.protocol.values import TopicPartition
 
 log = logging.getLogger("ottla.group")
 
@@ -57,7 +58,7 @@ class OffsetExpiration:
         # means a new topic of the same name.
         self._gone: dict[str, Mapping[int, int]] = {}
         # Their offsets that wait for open transactions: of each group, with those ends by topic.
-        self._covered: list[tuple[GroupMetadata, list[Key], Mapping[str, int]]] = []
+        self._covered: list[tuple[GroupMetadata, list[TopicPartition], Mapping[str, int]]] = []
         self._forgetting = False
         self._walk: Activity[None] | None = None
         self._again: Timer | None = None
@@ -199,7 +200,7 @@ class OffsetExpiration:
             return True
         return group.state is ClassicGroupState.STABLE and group.is_of_consumers and group.subscribed is not None
 
-    def _is_expired(self, group: ClassicGroup, offsets: GroupOffsets, place: Key, now_ms: int) -> bool:
+    def _is_expired(self, group: ClassicGroup, offsets: GroupOffsets, place: TopicPartition, now_ms: int) -> bool:
         committed = offsets.get(place)
         if committed is None or offsets.is_unstable(place) or group.is_subscribed(place[0]):
             return False
@@ -233,18 +234,20 @@ class OffsetExpiration:
                     refused.add(metadata.index)
                 await self._turns.share()
 
-    async def _keys_of_topics(self, metadata: GroupMetadata, topics: Container[str]) -> list[Key]:
+    async def _keys_of_topics(self, metadata: GroupMetadata, topics: Container[str]) -> list[TopicPartition]:
         self._turns.charge(ROW_US)
-        found: list[Key] = []
+        found: list[TopicPartition] = []
         for some in _chunks(metadata.offsets.places(), NAMES_AT_ONCE):
             self._turns.charge(PLACE_US * len(some))
             found += [key for key in some if key[0] in topics]
             await self._turns.share()
         return found
 
-    async def _forget_keys(self, metadata: GroupMetadata, keys: Sequence[Key], ends: Mapping[str, int]) -> bool:
+    async def _forget_keys(
+        self, metadata: GroupMetadata, keys: Sequence[TopicPartition], ends: Mapping[str, int]
+    ) -> bool:
         """Remove what was committed for the keys before these ends of the log, by topic; False when the log refuses."""
-        covered: list[Key] = []
+        covered: list[TopicPartition] = []
         for some in self._portions(metadata.group.group_id, keys):
             if not self._is_there(metadata) or metadata.index in self._manager.loading:
                 return True
@@ -275,11 +278,11 @@ class OffsetExpiration:
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    def _portions(self, group_id: str, keys: Iterable[Key]) -> Iterator[Sequence[Key]]:
+    def _portions(self, group_id: str, keys: Iterable[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
         """The keys, as many at a time as go into one batch."""
         return _chunks(keys, _keys_at_once(group_id))
 
-    def _bury(self, metadata: GroupMetadata, keys: Iterable[Key]) -> ErrorCode:
+    def _bury(self, metadata: GroupMetadata, keys: Iterable[TopicPartition]) -> ErrorCode:
         """Log tombstones of some offsets of a group in one batch, and apply them."""
         rows = [(OffsetKey(metadata.group.group_id, *key), None) for key in keys]
         if not rows:
@@ -321,7 +324,7 @@ def _keys_at_once(group_id: str) -> int:
     return max(1, min(KEYS_AT_ONCE, BATCH_BYTES // (4 * len(group_id) + 300)))
 
 
-def _chunks(keys: Iterable[Key], most: int) -> Iterator[Sequence[Key]]:
+def _chunks(keys: Iterable[TopicPartition], most: int) -> Iterator[Sequence[TopicPartition]]:
     """So many keys at a time, each of them once in a chunk."""
     rest = iter(keys)
     while some := [*islice(rest, most)]:

@@ -15,8 +15,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from ottla.protocol.offsets_records import OffsetValue
+from ottla.protocol.values import TopicPartition
 
-Key = tuple[str, int]
 """(topic, partition)."""
 
 
@@ -38,7 +38,7 @@ class OffsetTransaction:
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.committed: bool | None = None
-        self.places: list[tuple[GroupOffsets, Key]] = []
+        self.places: list[tuple[GroupOffsets, TopicPartition]] = []
 
     def settle(self, most: int) -> int:
         """Put so many of its offsets where they belong now that it has ended; how many there were."""
@@ -59,14 +59,16 @@ class GroupOffsets:
     __slots__ = ("committed", "in_transactions")
 
     def __init__(self) -> None:
-        self.committed: dict[Key, OffsetAndMetadata] = {}
-        self.in_transactions: dict[Key, dict[OffsetTransaction, OffsetAndMetadata]] = {}
+        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.in_transactions: dict[TopicPartition, dict[OffsetTransaction, OffsetAndMetadata]] = {}
 
-    def commit(self, key: Key, value: OffsetValue, record_offset: int) -> None:
+    def commit(self, key: TopicPartition, value: OffsetValue, record_offset: int) -> None:
         """A commit outside of transactions."""
         self.committed[key] = OffsetAndMetadata(value, record_offset)
 
-    def commit_pending(self, transaction: OffsetTransaction, key: Key, value: OffsetValue, record_offset: int) -> None:
+    def commit_pending(
+        self, transaction: OffsetTransaction, key: TopicPartition, value: OffsetValue, record_offset: int
+    ) -> None:
         """A commit inside a transaction that is open."""
         by_transaction = self.in_transactions.get(key)
         if by_transaction is None:
@@ -75,7 +77,7 @@ class GroupOffsets:
             transaction.places.append((self, key))
         by_transaction[transaction] = OffsetAndMetadata(value, record_offset)
 
-    def settle(self, key: Key, transaction: OffsetTransaction) -> None:
+    def settle(self, key: TopicPartition, transaction: OffsetTransaction) -> None:
         """What an ended transaction committed for a key becomes the committed offset, or goes."""
         by_transaction = self.in_transactions.get(key)
         pending = None if by_transaction is None else by_transaction.pop(transaction, None)
@@ -88,12 +90,12 @@ class GroupOffsets:
             if current is None or pending.record_offset > current.record_offset:
                 self.committed[key] = pending
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: TopicPartition) -> None:
         """A tombstone: the committed offset and every pending one of the key are gone."""
         self.committed.pop(key, None)
         self.in_transactions.pop(key, None)
 
-    def get(self, key: Key) -> OffsetAndMetadata | None:
+    def get(self, key: TopicPartition) -> OffsetAndMetadata | None:
         """The committed offset of a key."""
         current = self.committed.get(key)
         by_transaction = self.in_transactions.get(key)
@@ -103,12 +105,12 @@ class GroupOffsets:
                     current = pending
         return current
 
-    def is_unstable(self, key: Key) -> bool:
+    def is_unstable(self, key: TopicPartition) -> bool:
         """Whether an open transaction covers the key."""
         by_transaction = self.in_transactions.get(key)
         return by_transaction is not None and any(each.committed is None for each in by_transaction)
 
-    def depth(self, key: Key) -> int:
+    def depth(self, key: TopicPartition) -> int:
         """How many transactions are looked at to tell of a key."""
         return len(self.in_transactions.get(key, ()))
 
@@ -122,7 +124,7 @@ class GroupOffsets:
         """There are no more keys than this."""
         return len(self.committed) + len(self.in_transactions)
 
-    def is_older(self, key: Key, end: int) -> bool | None:
+    def is_older(self, key: TopicPartition, end: int) -> bool | None:
         """Whether a record before offset `end` is what counts for the key, or may come to count; None if an open
         transaction with a later one decides that. A tombstone would take the later one along."""
         committed = self.get(key)
@@ -134,13 +136,15 @@ class GroupOffsets:
             return False
         return None if any(offset >= end for offset in pending) else True
 
-    def places(self) -> Iterator[Key]:
+    def places(self) -> Iterator[TopicPartition]:
         """Every key that has a committed or a pending offset now. Some may be told twice, or have none any more."""
         return chain([*self.committed], [*self.in_transactions])
 
-    def known(self) -> tuple[dict[Key, OffsetAndMetadata], dict[int, dict[Key, OffsetAndMetadata]]]:
+    def known(
+        self,
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[int, dict[TopicPartition, OffsetAndMetadata]]]:
         """All that is committed by key, and all that is pending by producer and key: what must equal a replay."""
-        pending: dict[int, dict[Key, OffsetAndMetadata]] = {}
+        pending: dict[int, dict[TopicPartition, OffsetAndMetadata]] = {}
         for key in self.in_transactions:
             for transaction, offset in self.in_transactions[key].items():
                 if transaction.committed is None:
@@ -148,5 +152,5 @@ class GroupOffsets:
         found = ((key, self.get(key)) for key in self.places())
         return {key: committed for key, committed in found if committed is not None}, pending
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: TopicPartition) -> bool:
         return self.get(key) is not None or self.is_unstable(key)

@@ -22,6 +22,7 @@ from ottla.protocol.transaction_records import (
     read_transaction_key,
     transaction_key,
 )
+from ottla.protocol.values import TopicPartition
 
 log = logging.getLogger("ottla.txn.log")
 
@@ -114,7 +115,7 @@ def from_value(value: TransactionValue) -> TransactionState:
     )
 
 
-def _grouped(partitions: Collection[tuple[str, int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _grouped(partitions: Collection[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if not partitions:
         return ()
     topics: dict[str, list[int]] = {}

@@ -163,7 +163,7 @@ class Directory:
             views.append(GroupView(group, len(committed), len(set(chain.from_iterable(pending.values())))))
         return views
 
-    def _partitions_of(self, topic: str) -> Iterator[tuple[str, int]]:
+    def _partitions_of(self, topic: str) -> Iterator[TopicPartition]:
         for name in self.partitions:
             key = checkpoints.parse_directory_name(name)
             if key is not None and key[0] == topic:

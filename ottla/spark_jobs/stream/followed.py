@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
 from ottla.scan.listing import PartitionLog
 from ottla.scan.tail import Tail
-from ottla.spark_jobs.stream.offsets import Place
 
 _TOPIC_ID = "topic_id:"
 
@@ -18,11 +18,11 @@ class Followed:
     """Tails by partition, updated together."""
 
     def __init__(self, on_damage: str) -> None:
-        self.tails: dict[Place, Tail] = {}
-        self.logs: dict[Place, PartitionLog] = {}
+        self.tails: dict[TopicPartition, Tail] = {}
+        self.logs: dict[TopicPartition, PartitionLog] = {}
         self._on_damage = on_damage
 
-    def update(self, logs: list[PartitionLog], needed: Mapping[Place, int]) -> None:
+    def update(self, logs: list[PartitionLog], needed: Mapping[TopicPartition, int]) -> None:
         """Look at all partitions again. `needed`: the first offset that will be asked for; absent: the log start."""
         self.logs = {(log.topic, log.partition): log for log in logs}
         for place, log in self.logs.items():
@@ -35,7 +35,7 @@ class Followed:
             del self.tails[place]
 
 
-def newest_segments(logs: list[PartitionLog]) -> dict[Place, int]:
+def newest_segments(logs: list[PartitionLog]) -> dict[TopicPartition, int]:
     """The base of each last segment: to know where a partition ends and what is open, that one will do."""
     return {(log.topic, log.partition): log.segments[-1].base_offset for log in logs if log.segments}
 

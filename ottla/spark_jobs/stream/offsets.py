@@ -7,13 +7,13 @@ A JSON object: `offsets` by topic and partition, the next to be read, in the for
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-Place = tuple[str, int]
+from ottla.protocol.values import TopicPartition
 
 
 class Positions(NamedTuple):
     """The next offset of each partition, and topic ids."""
 
-    offsets: dict[Place, int]
+    offsets: dict[TopicPartition, int]
     ids: dict[str, str]
 
 
@@ -35,7 +35,7 @@ def from_json(content: Mapping[str, Any]) -> Positions:
     return Positions(offsets, dict(content.get("ids", {})))
 
 
-def starting(start: Positions, end: Positions) -> dict[Place, int]:
+def starting(start: Positions, end: Positions) -> dict[TopicPartition, int]:
     """The offsets to begin at on the way to `end`: none of a topic that was deleted and made again in between."""
     return {
         (topic, partition): offset
@@ -44,7 +44,9 @@ def starting(start: Positions, end: Positions) -> dict[Place, int]:
     }
 
 
-def limited(start: Mapping[Place, int], end: Mapping[Place, int], most: int) -> dict[Place, int]:
+def limited(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int
+) -> dict[TopicPartition, int]:
     """`end` drawn towards `start` so that at most about `most` offsets lie between, a like share of each partition."""
     sizes = {place: max(behind - start.get(place, 0), 0) for place, behind in end.items()}
     total = sum(sizes.values())

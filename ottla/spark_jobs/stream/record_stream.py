@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
 from ottla.scan.needs import check_worker
 from ottla.spark_jobs.options import EARLIEST_OFFSET, LATEST_OFFSET, READ_COMMITTED, check_named
-from ottla.spark_jobs.stream.offsets import Place, Positions, from_json, limited, starting, to_json
+from ottla.spark_jobs.stream.offsets import Positions, from_json, limited, starting, to_json
 from ottla.spark_jobs.stream.stream_options import EARLIEST, LATEST, StreamOptions
 from ottla.spark_jobs.views.bounds import UNBOUNDED
 from ottla.spark_jobs.views.planning import (
@@ -45,14 +46,14 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._fields = fields
         self._followed: Followed | None = None
-        self._target: dict[Place, int] | None = None
+        self._target: dict[TopicPartition, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins. A query that goes on from a checkpoint does not ask."""
         logs = self._logs()
         return to_json(Positions(self._begin(logs), self._ids(logs)))
 
-    def _begin(self, logs: "list[PartitionLog]") -> dict[Place, int]:
+    def _begin(self, logs: "list[PartitionLog]") -> dict[TopicPartition, int]:
         """The first offset of each partition. Behind what is stable, the query waits until that gets there."""
         begin = self._options.starting
         if isinstance(begin, dict):
@@ -164,7 +165,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return selected_logs(self._options.read, UNBOUNDED)
 
-    def _follow(self, logs: "list[PartitionLog]", needed: dict[Place, int]) -> "Followed":
+    def _follow(self, logs: "list[PartitionLog]", needed: dict[TopicPartition, int]) -> "Followed":
         from ottla.spark_jobs.stream.followed import Followed
 
         if self._followed is None:
@@ -172,18 +173,18 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._followed.update(logs, needed)
         return self._followed
 
-    def _ends_now(self, logs: "list[PartitionLog]") -> dict[Place, int]:
+    def _ends_now(self, logs: "list[PartitionLog]") -> dict[TopicPartition, int]:
         from ottla.spark_jobs.stream.followed import newest_segments
 
         return self._ends(logs, newest_segments(logs))
 
-    def _ends(self, logs: "list[PartitionLog]", needed: dict[Place, int]) -> dict[Place, int]:
+    def _ends(self, logs: "list[PartitionLog]", needed: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """How far each partition can be read."""
         committed = self._options.read.isolation_level == READ_COMMITTED
         tails = self._follow(logs, needed).tails
         return {place: tail.last_stable_offset if committed else tail.high_watermark for place, tail in tails.items()}
 
-    def _log_end(self, place: Place) -> int:
+    def _log_end(self, place: TopicPartition) -> int:
         """Behind the last batch, of a partition that is followed."""
         assert self._followed is not None
         return self._followed.tails[place].high_watermark
@@ -201,14 +202,16 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return topic_ids(logs)
 
-    def _still_there(self, before: Positions, ids: dict[str, str]) -> dict[Place, int]:
+    def _still_there(self, before: Positions, ids: dict[str, str]) -> dict[TopicPartition, int]:
         """The positions of topics that are still those that were read."""
         for topic, topic_id in ids.items():
             if before.ids.get(topic, topic_id) != topic_id:
                 self._lost(f"topic {topic} was deleted and made again")
         return starting(before, Positions({}, ids))
 
-    def _check_there(self, first: dict[Place, int], wanted: dict[Place, Any], logs: "list[PartitionLog]") -> None:
+    def _check_there(
+        self, first: dict[TopicPartition, int], wanted: dict[TopicPartition, Any], logs: "list[PartitionLog]"
+    ) -> None:
         """What a micro-batch is to read must be in the files."""
         there = {(log.topic, log.partition): log for log in logs}
         for place in wanted:
@@ -225,5 +228,5 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _log.warning("%s", text)
 
 
-def _name(place: Place) -> str:
+def _name(place: TopicPartition) -> str:
     return f"{place[0]}-{place[1]}"

@@ -9,6 +9,7 @@ from ottla.audit.checks.hanging import OpenFinding
 from ottla.audit.checks.history import COMPLETE, DECISION_COLUMNS, TOPIC, History, HistoryDecoder
 from ottla.audit.checks.torn import SKEW_MS
 from ottla.protocol.transaction_records import TransactionValue
+from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
 from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.fates import OpenTransaction
@@ -19,7 +20,6 @@ from ottla.scan.records import RecordScan, Wanted, uncommitted
 from ottla.scan.tail import Tail
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.stream.followed import Followed, newest_segments
-from ottla.spark_jobs.stream.offsets import Place
 from ottla.spark_jobs.views.bounds import UNBOUNDED
 from ottla.spark_jobs.views.planning import narrowed_log, narrowed_range, selected_logs
 
@@ -32,11 +32,11 @@ class Watch:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._followed = Followed(REPORT)
-        self._settled: dict[Place, int] = {}
+        self._settled: dict[TopicPartition, int] = {}
         self._read_to: dict[int, int] = {}
         self._states: dict[str, TransactionValue] = {}
         # The newest decision on each producer of each partition.
-        self._decided: dict[tuple[Place, int], Longs] = {}
+        self._decided: dict[tuple[TopicPartition, int], Longs] = {}
 
     def look(self, now_ms: int) -> list[OpenFinding]:
         """The transactions that hang at `now_ms`, by topic, partition and offset. Raises UnreadableDirectory, OSError.
@@ -58,7 +58,7 @@ class Watch:
         return [one for one in judged if one.is_hanging]
 
     def _undone(
-        self, place: Place, tail: Tail, one: OpenTransaction, known: History, now_ms: int
+        self, place: TopicPartition, tail: Tail, one: OpenTransaction, known: History, now_ms: int
     ) -> Mapping[int, Longs]:
         """The decision that an open transaction lacks the marker of, if that is certain, by producer id.
 

@@ -10,22 +10,23 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.steps import to_the_end
+from ottla.protocol.values import TopicPartition
 from ottla.testkit.crash.life import Life
 from ottla.testkit.crash.stage import DIRECTORY
 from ottla.testkit.scanner import OPEN, ScannedPartition, scan_contents
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.reading import visible
 
-Seen = dict[tuple[str, int], str]
+Seen = dict[TopicPartition, str]
 """{(partition, offset): value}: what consumers of read_committed get."""
 
 ENOUGH: Final = 1 << 20
 TIMES: Final = 3
 
 
-def scan(disk: MemoryDisk) -> dict[tuple[str, int], ScannedPartition]:
+def scan(disk: MemoryDisk) -> dict[TopicPartition, ScannedPartition]:
     """What the scanner finds, by topic and partition."""
-    found: dict[tuple[str, int], list[tuple[Path, bytes]]] = {}
+    found: dict[TopicPartition, list[tuple[Path, bytes]]] = {}
     for path, content in sorted(disk.all_files().items()):
         name, _, file = path.removeprefix(f"{DIRECTORY}/").rpartition("/")
         key = parse_directory_name(name)

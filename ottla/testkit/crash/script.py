@@ -14,16 +14,15 @@ from typing import Any, Final
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from ottla.protocol.values import TopicPartition
 from ottla.testkit.crash.life import Life, NoAnswer
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.wire import Ask, Generation
 
-Place = tuple[str, int]
-
 TOPICS: Final = {"ledger": 2, "audit": 1}
 SCRATCH: Final = "scratch"
 GROUP: Final = "billing"
-PLACES: Final[tuple[Place, ...]] = (("ledger", 0), ("ledger", 1), ("audit", 0))
+PLACES: Final[tuple[TopicPartition, ...]] = (("ledger", 0), ("ledger", 1), ("audit", 0))
 OPEN, ASKED, DONE = "open", "asked", "done"
 _TRIES: Final = 60
 _WAIT_MS: Final = 40.0
@@ -69,7 +68,7 @@ class Client:
         self.generation = generation
         reply = script.patiently(lambda: wire.init_producer_id(name, 2000))
         self.producer: tuple[int, int] = reply.producer_id, reply.producer_epoch
-        self.sequences: dict[Place, int] = {}
+        self.sequences: dict[TopicPartition, int] = {}
         self._told: Told | None = None
 
     @property
@@ -107,7 +106,7 @@ class Client:
             self.producer = reply.producer_id, reply.producer_epoch
             self.sequences.clear()
 
-    def _send(self, told: Told, place: Place, value: str) -> None:
+    def _send(self, told: Told, place: TopicPartition, value: str) -> None:
         sequence = self.sequences.get(place, 0)
         batch = bytes(
             build_batch(
@@ -233,7 +232,9 @@ class Script:
         """Text that does not repeat itself, so that no page of it looks as if it had never been written."""
         return self.random.randbytes(self.random.randrange(self.life.style.padding_bytes) // 2).hex().encode()
 
-    def produce(self, generation: Generation, transactional_id: str | None, place: Place, batch: bytes) -> None:
+    def produce(
+        self, generation: Generation, transactional_id: str | None, place: TopicPartition, batch: bytes
+    ) -> None:
         self.patiently(lambda: wire.produce(generation, transactional_id, place[0], place[1], batch))
 
     def patiently(self, ask: Callable[[], Ask]) -> Any:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from ottla.protocol.values import TopicPartition
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.process import Lost, Process, Script
-from ottla.testkit.simulation.producers import Abortable, Place, Producer, Refused, Temper
+from ottla.testkit.simulation.producers import Abortable, Producer, Refused, Temper
 from ottla.testkit.simulation.reading import Visible, visible
 
 if TYPE_CHECKING:
@@ -19,7 +20,12 @@ NOBODY: Final = (-1, "")
 
 
 def poll(
-    process: Process, place: Place, offset: int, committed: bool, max_wait_ms: int = 0, max_bytes: int = 1 << 20
+    process: Process,
+    place: TopicPartition,
+    offset: int,
+    committed: bool,
+    max_wait_ms: int = 0,
+    max_bytes: int = 1 << 20,
 ) -> Script:
     """One Fetch, as an operation of the history; what is visible, or None if it was lost or refused."""
     history = process.world.history
@@ -47,12 +53,14 @@ def poll(
 class Reader(Process):
     """Has partitions to read, with read_committed or without."""
 
-    def __init__(self, world: "World", name: str, random: Random, places: Sequence[Place], committed: bool) -> None:
+    def __init__(
+        self, world: "World", name: str, random: Random, places: Sequence[TopicPartition], committed: bool
+    ) -> None:
         super().__init__(world, name, random)
         self.places = places
         self.committed = committed
 
-    def look(self, place: Place, offset: int) -> Script:
+    def look(self, place: TopicPartition, offset: int) -> Script:
         """One Fetch: what has a `next_offset`, or None if nothing came."""
         raise NotImplementedError
 
@@ -82,7 +90,7 @@ class Consumer(Reader):
                 positions[place] = seen.next_offset
             yield from self.sleep(20 + self.random.random() * 200)
 
-    def look(self, place: Place, offset: int) -> Script:
+    def look(self, place: TopicPartition, offset: int) -> Script:
         return (yield from poll(self, place, offset, self.committed))
 
 
@@ -100,7 +108,7 @@ class KeyReader(Reader):
                 positions[place] = seen.next_offset
             yield from self.sleep(20 + self.random.random() * 200)
 
-    def look(self, place: Place, offset: int) -> Script:
+    def look(self, place: TopicPartition, offset: int) -> Script:
         """One Fetch; from the start where the log does not reach back that far."""
         max_bytes = 1 if self.random.random() < 0.3 else 1 << 20
         try:
@@ -123,9 +131,16 @@ class Copier(Producer):
     """Consumes one partition, read_committed; its outputs and its position are committed together (KIP-98)."""
 
     def __init__(
-        self, world: "World", name: str, random: Random, transactional_id: str, source: Place, places: Sequence[Place],
-        group: str, temper: Temper,
-    ) -> None:  # fmt: skip
+        self,
+        world: "World",
+        name: str,
+        random: Random,
+        transactional_id: str,
+        source: TopicPartition,
+        places: Sequence[TopicPartition],
+        group: str,
+        temper: Temper,
+    ) -> None:
         super().__init__(world, name, random, transactional_id, places, temper)
         self.source = source
         self.group = group

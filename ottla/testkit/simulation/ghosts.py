@@ -17,18 +17,18 @@ from typing import NamedTuple
 from ottla.broker.assembly import Assembly
 from ottla.broker.log.partition import Partition
 from ottla.protocol.batch_header import BatchHeader
+from ottla.protocol.values import TopicPartition
 from ottla.testkit.scanner import ABORTED, OPEN, ScannedPartition, ScannedRecord, scan_contents
 from ottla.testkit.simulation.history import History
 from ottla.testkit.simulation.reading import Visible
 
 Batches = list[tuple[BatchHeader, memoryview]]
-Place = tuple[str, int]
 
 
 class Seen(NamedTuple):
     """What a consumer was shown of a partition."""
 
-    place: Place
+    place: TopicPartition
     committed: bool
     from_offset: int
     visible: Visible
@@ -66,7 +66,7 @@ class Ghosts:
         """What consumers were shown may be gone."""
         self._seen.clear()
 
-    def saw(self, place: Place, committed: bool, from_offset: int, visible: Visible) -> None:
+    def saw(self, place: TopicPartition, committed: bool, from_offset: int, visible: Visible) -> None:
         """A consumer was shown something."""
         self._seen.append(Seen(place, committed, from_offset, visible))
 
@@ -90,7 +90,7 @@ class Ghosts:
         """The ghost, as the second scanner reads it."""
         return scan_contents([(Path(name), b"".join(bytes(batch) for _, batch in self._batches[name]))])
 
-    def tell(self, history: History, places: Sequence[Place]) -> None:
+    def tell(self, history: History, places: Sequence[TopicPartition]) -> None:
         """For the checker: what readers of everything would have been shown, had nobody compacted it."""
         for place, committed in product(places, (True, False)):
             whole = self.scanned(f"{place[0]}-{place[1]}")

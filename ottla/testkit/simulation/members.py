@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from ottla.protocol.values import TopicPartition
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.consumers import NOBODY, Copier
 from ottla.testkit.simulation.process import Lost, Script
-from ottla.testkit.simulation.producers import Place, Refused, Temper
+from ottla.testkit.simulation.producers import Refused, Temper
 
 if TYPE_CHECKING:
     from ottla.testkit.simulation.world import World
@@ -26,12 +27,12 @@ class Member(Copier):
     """Joins, copies from a partition of its share, heartbeats between its transactions."""
 
     def __init__(
-        self, world: "World", name: str, random: Random, transactional_id: str, inputs: Sequence[Place],
-        places: Sequence[Place], group: str, temper: Temper,
+        self, world: "World", name: str, random: Random, transactional_id: str, inputs: Sequence[TopicPartition],
+        places: Sequence[TopicPartition], group: str, temper: Temper,
     ) -> None:  # fmt: skip
         super().__init__(world, name, random, transactional_id, inputs[0], places, group, temper)
         self.inputs = inputs
-        self.share: list[Place] = []
+        self.share: list[TopicPartition] = []
 
     def transaction(self) -> Script:
         if self.membership != NOBODY:

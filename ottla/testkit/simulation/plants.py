@@ -24,6 +24,7 @@ from ottla.broker.txn.states import PREPARED, RESTING, TransactionStatus
 from ottla.broker.txn.values import ANSWERS
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import TopicPartition
 
 GUARD_GAP_MS: Final = 30
 
@@ -232,7 +233,7 @@ def aborted_list_empty() -> AbstractContextManager[None]:
 def guard_missing() -> Iterator[None]:
     """A write that was verified may be appended some ms later, whatever came between."""
     verify, known = produce._verify, TABLE[ApiKey.PRODUCE]
-    sound: dict[int, set[tuple[str, int]]] = {}
+    sound: dict[int, set[TopicPartition]] = {}
 
     async def slow(broker: Broker, request: Request) -> Reply:
         found = sound[id(request)] = set()

@@ -5,6 +5,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.protocol.batch import build_batch
+from ottla.protocol.values import TopicPartition
 from ottla.testkit.simulation import promises, wire
 from ottla.testkit.simulation.process import REPLY_TIMEOUT_MS, Attempt, Lost, Process, Script
 from ottla.testkit.simulation.setting import KEYED, KEYS
@@ -17,8 +18,6 @@ BACKOFF_MS: Final = 20.0
 ECHO_MS: Final = 400.0
 OUT_OF_ORDER: Final = 45
 LOST: Final = -1
-
-Place = tuple[str, int]
 
 
 class Temper(NamedTuple):
@@ -74,7 +73,7 @@ class Write:
     __slots__ = ("ask", "attempt", "follows", "lost", "op", "place", "sequence", "values")
 
     def __init__(
-        self, ask: wire.Ask, attempt: Attempt, op: int, place: Place, values: Sequence[str], sequence: int,
+        self, ask: wire.Ask, attempt: Attempt, op: int, place: TopicPartition, values: Sequence[str], sequence: int,
         follows: bool,
     ) -> None:  # fmt: skip
         self.ask = ask
@@ -91,7 +90,7 @@ class Producer(Process):
     """A producer with a transactional id, or without one (idempotence alone)."""
 
     def __init__(
-        self, world: "World", name: str, random: Random, transactional_id: str | None, places: Sequence[Place],
+        self, world: "World", name: str, random: Random, transactional_id: str | None, places: Sequence[TopicPartition],
         temper: Temper,
     ) -> None:  # fmt: skip
         super().__init__(world, name, random)
@@ -101,8 +100,8 @@ class Producer(Process):
         self.history = world.history
         self.generation = world.generations.of(transactional_id or name)
         self.producer: tuple[int, int] | None = None
-        self.sequences: dict[Place, int] = {}
-        self.added: dict[Place, None] = {}
+        self.sequences: dict[TopicPartition, int] = {}
+        self.added: dict[TopicPartition, None] = {}
         self.begun = False
         self.serial = 0
         self.values = 0
@@ -211,7 +210,7 @@ class Producer(Process):
             self.name, "init", op, txn_id=self.transactional_id, pid=answer.producer_id, epoch=answer.producer_epoch
         )
 
-    def add(self, places: Sequence[Place]) -> Script:
+    def add(self, places: Sequence[TopicPartition]) -> Script:
         """AddPartitionsToTxn for what is not in the transaction yet."""
         new = [place for place in dict.fromkeys(places) if place not in self.added]
         if not new or self.transactional_id is None or not self.generation.adds_by_itself:
@@ -243,7 +242,7 @@ class Producer(Process):
         attempt.over = True
         raise Refused(LOST)
 
-    def produce(self, writes: Sequence[tuple[Place, list[str]]]) -> Script:
+    def produce(self, writes: Sequence[tuple[TopicPartition, list[str]]]) -> Script:
         """Send batches, `depth` at a time, until each stands; raises Abortable or Refused."""
         pending = [self._begin_write(place, values) for place, values in writes]
         self.begun = self.begun or self.transactional_id is not None
@@ -332,7 +331,7 @@ class Producer(Process):
 
     # --- parts
 
-    def draw_writes(self) -> list[tuple[Place, list[str]]]:
+    def draw_writes(self) -> list[tuple[TopicPartition, list[str]]]:
         writes = []
         for _ in range(self.random.randint(1, max(2, self.temper.depth))):
             writes.append(
@@ -357,10 +356,10 @@ class Producer(Process):
     def back_off(self) -> Script:
         yield from self.sleep(BACKOFF_MS * (0.5 + self.random.random()))
 
-    def _key(self, place: Place) -> bytes | None:
+    def _key(self, place: TopicPartition) -> bytes | None:
         return b"%d" % self.random.randrange(KEYS) if place[0] == KEYED else None
 
-    def _begin_write(self, place: Place, values: Sequence[str]) -> Write:
+    def _begin_write(self, place: TopicPartition, values: Sequence[str]) -> Write:
         assert self.producer is not None
         sequence = follows = self.sequences.get(place, 0)
         if self.temper.skip and self.random.random() < self.temper.skip:
@@ -398,7 +397,7 @@ class Producer(Process):
 
     def _raise_final(self, pending: Sequence[Write], errors: dict[int, int]) -> None:
         """Raise for an error that no repetition mends. A gap behind a batch that is still to come is mended by it."""
-        waited: set[Place] = set()
+        waited: set[TopicPartition] = set()
         for write in pending:
             error = errors.get(write.op, LOST)
             if error == LOST or error in wire.RETRIABLE or (error == OUT_OF_ORDER and write.place in waited):

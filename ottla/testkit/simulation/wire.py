@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.values import TopicPartition
 
 NONE: Final = 0
 OUT_OF_RANGE: Final = 1
@@ -48,7 +49,7 @@ def init_producer_id(transactional_id: str | None, timeout_ms: int, producer_id:
     return Ask(ApiKey.INIT_PRODUCER_ID, 4, message)
 
 
-def add_partitions(transactional_id: str, producer: tuple[int, int], partitions: Sequence[tuple[str, int]]) -> Ask:
+def add_partitions(transactional_id: str, producer: tuple[int, int], partitions: Sequence[TopicPartition]) -> Ask:
     request = codec.request_class(ApiKey.ADD_PARTITIONS_TO_TXN)
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:

@@ -17,6 +17,7 @@ from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.log.manager import LogDirectoryError
 from ottla.broker.txn.states import PREPARED
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.values import TopicPartition
 from ottla.testkit.scanner import ScannedPartition, scan_contents
 from ottla.testkit.simulation import faults
 from ottla.testkit.simulation.causes import Causes, Generations
@@ -32,7 +33,7 @@ from ottla.testkit.simulation.members import Member
 from ottla.testkit.simulation.network import CALM_WEATHER, Link
 from ottla.testkit.simulation.ports import Killed, PortCalls
 from ottla.testkit.simulation.process import Process
-from ottla.testkit.simulation.producers import Admin, Place, Producer, Temper, tempers
+from ottla.testkit.simulation.producers import Admin, Producer, Temper, tempers
 from ottla.testkit.simulation.replay import differences
 from ottla.testkit.simulation.schedule import START_MS, Schedule, VirtualClock
 from ottla.testkit.simulation.seams import CountedWorkers, ErrorLog, PeerLink, Served, count_forgotten
@@ -277,7 +278,7 @@ class World:
         def child() -> Random:
             return Random(people.getrandbits(64))
 
-        data: list[Place] = [("data", 0), ("data", 1)]
+        data: list[TopicPartition] = [("data", 0), ("data", 1)]
         written = [*data, *_KEYED] if profile.compacts else data
         for number in range(people.randint(*profile.producers)):
             producer = Producer(self, f"p{number}", child(), f"t{people.randrange(ids)}", written, next_temper())
@@ -336,7 +337,7 @@ class World:
 
     # --- what the parts of the world ask for
 
-    def start_of(self, place: Place) -> int:
+    def start_of(self, place: TopicPartition) -> int:
         """Where the log of a partition begins; 0 while there is no broker."""
         partition = None if self.assembly is None else self.assembly.broker.cluster.partition(*place)
         return 0 if partition is None else partition.log_start_offset
