@@ -135,6 +135,27 @@ def test_markers_of_a_clock_behind_are_those_of_a_long_row_of_commits(cut, behin
     assert judged(decided(*changing), *markers, cut=cut) == []
 
 
+@pytest.mark.parametrize(("behind_ms", "sound"), [(torn.SKEW_MS, True), (torn.SKEW_MS + 1, False)])
+def test_a_marker_seems_older_than_its_decision_by_no_more_than_clocks_differ(behind_ms, sound):
+    found = judged(decided((COMMIT, 10_000)), marker(COMMIT, 10_000 - behind_ms, 3))
+    assert [one.severity for one in found] == ([] if sound else ["error", "error"])
+
+
+@pytest.mark.parametrize(("after_ms", "sound"), [(torn.SKEW_MS, True), (torn.SKEW_MS + 1, False)])
+def test_a_second_marker_of_a_decision_may_be_that_of_the_next_as_far_as_clocks_differ(after_ms, sound):
+    known = decided((COMMIT, 10_000), (COMMIT, 10_100 + after_ms))
+    ended = [marker(COMMIT, ms, offset, first=offset - 2) for ms, offset in ((10_001, 2), (10_100, 6))]
+    found = judged(known, *ended, marker(COMMIT, 10_101 + after_ms, 9, first=-1))
+    assert [(one.severity, one.offset) for one in found] == ([] if sound else [("error", 6)])
+
+
+def test_markers_of_other_producers_and_epochs_are_not_taken_for_those_of_a_clock_that_is_behind():
+    for other in ({"producer_id": 8}, {"epoch": 1}):
+        found = judged(decided((COMMIT, 10_000)), marker(COMMIT, 9_000, 3, **other))
+        assert len(found) == 2, other
+    assert len(judged(decided((COMMIT, 10_000)), marker(ABORT, 9_000, 3))) == 2
+
+
 def test_one_marker_lost_from_a_long_row_is_missed_once():
     row = [(COMMIT, 10_000 + 10 * at) for at in range(2_000)]
     for behind_ms in (-1, 5):

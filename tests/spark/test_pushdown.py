@@ -208,6 +208,16 @@ def test_pushed_filters_never_lose_a_row(rolled, view):
     assert spared > 30
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_times_of_which_one_is_wanted_bound_by_the_earliest(rolled, order):
+    offsets = [3 * PER_SEGMENT + 7, 4 * PER_SEGMENT, 5 * PER_SEGMENT - 1]
+    moments = [datetime.fromtimestamp((1000 + offsets[each]) / 1000, UTC) for each in order]
+    one_of = ds.In(("timestamp",), tuple(moments))
+    assert narrow(UNBOUNDED, schemas.RECORDS, [one_of]).time_ms == (1000 + offsets[0], 2**63 - 1, None)
+    rows = [row for row in pushed(rolled, "records", [one_of], **UNCOMMITTED) if holds(row, one_of)]
+    assert sorted(row["offset"] for row in rows) == sorted(2 * offsets)
+
+
 def test_producers_are_bounded_by_an_option(rolled):
     rows = read_view(rolled, "batches", producerIds="1, 3")
     assert {row["producerId"] for row in rows} == {1, 3}

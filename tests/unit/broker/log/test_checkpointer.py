@@ -173,6 +173,17 @@ def test_what_was_sealed_is_synced_a_part_at_a_time(many):
     assert many.partitions["t", 999].recovery_point == 5_999
 
 
+def test_a_recovery_point_that_rose_during_the_sync_does_not_go_back(many):
+    sealed(many)
+    many.checkpointer.run()
+    many.clock.pass_turns()
+    many.partitions["t", 0].recovery_point = 6_000  # retention has taken what lay below
+    (first,) = syncs_of_sealed(many)
+    first.end()
+    many.clock.pass_turns()
+    assert [many.partitions["t", index].recovery_point for index in range(2)] == [6_000, 5_001]
+
+
 @pytest.mark.parametrize("how", ["failed", "stopped"])
 def test_nothing_more_is_synced_behind(many, how):
     handed_over = sealed(many)

@@ -133,6 +133,18 @@ def test_the_stable_offset_waits_for_the_marker(broker, transactor, syncs):
     assert (partition.high_watermark, partition.last_stable_offset) == (2, 2)
 
 
+def test_the_stable_offset_is_not_above_the_high_watermark(broker, produce, transactor, syncs):
+    partition = broker.partition(**FLUSHED)
+    produce(partition)
+    produce(partition)
+    transactor(partition, 7).send()
+    assert (partition.high_watermark, partition.last_stable_offset) == (0, 0)
+    syncs.pop(0).end()
+    assert (partition.high_watermark, partition.last_stable_offset) == (1, 1)
+    syncs.pop(0).end()
+    assert (partition.high_watermark, partition.last_stable_offset) == (3, 2)
+
+
 def test_an_interval_that_is_changed_counts_from_the_next_append(broker, produce, syncs):
     partition = broker.partition()
     produce(partition)

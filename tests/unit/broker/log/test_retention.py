@@ -57,6 +57,17 @@ def test_no_limit_of_size_or_age_keeps_everything(broker, produce):
     assert bases(partition) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(("before", "after"), [(0, 2), (1, 2), (4, 4)])
+def test_the_recovery_point_is_in_the_log_and_never_goes_back(broker, produce, before, after):
+    partition = broker.partition(**ONE_BATCH, **KEEP)
+    fill(partition, produce)
+    partition.recovery_point = before
+    partition.raise_log_start(2)
+    clean_up(broker)
+    assert bases(partition) == [2, 3, 4]
+    assert partition.recovery_point == after
+
+
 def test_age_is_that_of_the_youngest_record_of_a_segment(broker, produce):
     partition = broker.partition(**ONE_BATCH, retention_ms=DAY_MS)
     for age_ms in (3 * DAY_MS, 2 * DAY_MS, DAY_MS, 3 * DAY_MS, 0):

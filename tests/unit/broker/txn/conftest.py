@@ -127,14 +127,18 @@ class FakeClock:
 
     def stall(self, delay_ms, *arrived):
         """The process is stopped; when it goes on, timers run before what `arrived` in the sockets meanwhile."""
+        self.pass_timers(delay_ms)
+        self._next += arrived
+        self.settle()
+
+    def pass_timers(self, delay_ms):
+        """Run what was due meanwhile, and nothing of what follows from it."""
         self.wall_ms += delay_ms
         self.mono_ms += delay_ms
         while self._timers and self._timers[0][0] <= self.wall_ms:
             callback = heapq.heappop(self._timers)[2].callback
             if callback is not None:
                 self.enter(callback)
-        self._next += arrived
-        self.settle()
 
     def advance(self, delay_ms):
         until = self.wall_ms + delay_ms

@@ -165,6 +165,27 @@ def test_a_tombstone_that_cannot_be_logged_leaves_the_id(rig):
     assert rig.add("t", producer, FOO) is E.NONE
 
 
+@pytest.mark.parametrize("turns", range(3))
+def test_an_id_that_is_used_while_the_scan_rests_does_not_expire(rig, monkeypatch, turns):
+    names = (f"t{number}" for number in range(5_000))
+    of_one_shard = [name for name in names if rig.log_of(name) is rig.log_of("t")][:80]
+    producers = {name: rig.producer(name) for name in of_one_shard}
+    rig.clock.advance(7 * DAY_MS - 1)
+    assert len(rig.durable()) == len(producers)
+    monkeypatch.setattr(timers, "LOOK_US", SHARE_US / 8)
+    rig.clock.pass_timers(HOUR_MS)
+    before_us = rig.turns.charged_us
+    while rig.turns.charged_us == before_us:
+        assert rig.clock.one_turn(), "the scan has not begun"
+    for _ in range(turns):
+        assert rig.clock.one_turn(), "the scan is not done"
+    used = {name for name, producer in producers.items() if rig.add(name, producer, FOO) is E.NONE}
+    assert 0 < len(used) < len(producers)
+    rig.clock.settle()
+    assert {rig.state(name).status for name in used} == {S.ONGOING}
+    assert set(rig.durable()) == used
+
+
 def test_tombstones_share_batches_of_16_kib(rig):
     names = [f"transactional-id-{number:04}" for number in range(2000)]
     for name in names:

@@ -1,0 +1,91 @@
+"""A log that is followed while it grows, and what is read anew when it does not go on where it was left."""
+
+import os
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from ottla.scan.listing import list_partitions
+from ottla.scan.tail import Tail
+
+
+class Followed:
+    """A partition that is written, and its tail."""
+
+    def __init__(self, write_log):
+        self.log = write_log()
+        self.root = write_log.root
+        self.tail = Tail(0, "fail")
+
+    def ends(self):
+        """(where the log ends, where it is stable), as it is now."""
+        (listed,) = list_partitions(str(self.root))
+        self.tail.update(listed)
+        return self.tail.high_watermark, self.tail.last_stable_offset
+
+    def cut(self, size_bytes):
+        os.truncate(self.log.path, size_bytes)
+
+    @property
+    def size_bytes(self):
+        return self.log.path.stat().st_size
+
+
+@pytest.fixture
+def followed(write_log):
+    return Followed(write_log)
+
+
+def aborted(tail):
+    return tail.aborted(0, 2**62).tolist()
+
+
+def test_what_is_appended_is_read_and_nothing_twice(followed):
+    followed.log.data(3)
+    assert followed.ends() == (3, 3)
+    followed.log.data(producer_id=7)
+    assert followed.ends() == followed.ends() == (4, 3)
+    followed.log.marker(7, commit=False)
+    assert followed.ends() == (5, 5) and aborted(followed.tail) == [[7, 3, 4]]
+    followed.log.roll().data(2)
+    assert followed.ends() == (7, 7) and aborted(followed.tail) == [[7, 3, 4]]
+
+
+def test_a_log_that_was_cut_below_what_was_read_is_read_anew(followed):
+    """As an unclean start cuts it: a marker and an aborted transaction are gone, and others stand in their place."""
+    followed.log.data(3)
+    kept_bytes, kept_offset = followed.size_bytes, followed.log.next_offset
+    followed.log.data(producer_id=7)
+    followed.log.marker(7, commit=False)
+    assert followed.ends() == (5, 5) and aborted(followed.tail) == [[7, 3, 4]]
+    followed.cut(kept_bytes)
+    assert followed.ends() == (3, 3) and aborted(followed.tail) == []
+    followed.log.next_offset = kept_offset
+    followed.log.data(producer_id=8)
+    assert followed.ends() == (4, 3)
+    followed.log.marker(8, commit=True)
+    assert followed.ends() == (5, 5) and aborted(followed.tail) == []
+    assert followed.tail.last_marker_ms == {8: 2000}
+
+
+def test_a_log_that_was_cut_exactly_behind_what_was_read_goes_on(followed):
+    followed.log.data(3)
+    assert followed.ends() == (3, 3)
+    size_bytes = followed.size_bytes
+    followed.log.data(producer_id=7)
+    followed.cut(size_bytes)
+    assert followed.ends() == (3, 3)
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+def test_a_segment_that_was_read_and_deleted_is_not_missed(followed, read_before):
+    followed.log.data(3, producer_id=7)
+    assert followed.ends() == (3, 0)
+    first = followed.log.path
+    followed.log.roll().data(2)
+    if read_before:
+        assert followed.ends() == (5, 0)
+    first.unlink()
+    assert followed.ends() == (5, 3)
+    assert [each.first_offset for each in followed.tail.open_transactions] == [0]
