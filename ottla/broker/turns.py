@@ -4,7 +4,8 @@ Rules
 
 1. Everything that happens to the broker (bytes arrived, a timer fired, a sync ended) enters through `Turns.event`.
 2. A turn runs the event, then all work that it woke, in the order in which it was woken, then the end-of-turn hooks:
-   at most one sync start, one write per connection. Nothing else runs in between.
+   one write per connection. Nothing else runs in between. A sync is started in a turn of its own (`log/flusher.py`),
+   so that it covers what others have sent meanwhile.
 3. A handler is a coroutine driven by hand with `send(None)`. It may suspend on a `Wait` and on nothing else, so a
    request that need not wait costs one call, no task and no future.
 4. `Wait.wake` never resumes its handler inline: the continuation is queued, so the waker finishes its own step first.
@@ -283,7 +284,7 @@ class Turns:
         self._next_turn(looked)
 
     def at_end(self, hook: Callable[[], None]) -> None:
-        """Run `hook` once when the turn's work is done (a sync to start, a connection to write)."""
+        """Run `hook` once when the turn's work is done (a connection to write)."""
         self._at_end.append(hook)
         if not self._running:
             self._next_turn(self._resume)

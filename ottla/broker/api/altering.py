@@ -14,7 +14,7 @@ from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.turns import Handler, Turns
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 
 _FAMILIES = {TOPIC_RESOURCE: TOPIC_FAMILY, BROKER_RESOURCE: BROKER_FAMILY, GROUP_RESOURCE: GROUP_FAMILY}
@@ -42,25 +42,18 @@ Read = Callable[[Turns, Any], Handler[Resource]]
 """What a row of the request asks for; read in shares, for there may be 16,384 configs in it."""
 
 
-class Outcome(NamedTuple):
-    """What is answered for one resource."""
-
-    error: ErrorCode = ErrorCode.NONE
-    message: str | None = None
-
-
 async def answer(broker: Broker, request: Request, read: Read) -> Reply:
     """Change the resources, or only check the changes when `validate_only`; a row each, in order."""
     rows, validate_only = request.body.resources, request.body.validate_only
     _, twice = await named(broker.turns, rows, _named_by)
-    outcomes: list[Outcome] = []
+    outcomes: list[ApiError] = []
     try:
         await broker.cluster.controller.in_parts(
             rows, _claimed_by, lambda part: _alter(broker, part, read, twice, validate_only, outcomes)
         )
     except OSError as failure:
-        failed = Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-        outcomes += [Outcome()] * (len(rows) - len(outcomes))
+        failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        outcomes += [ApiError()] * (len(rows) - len(outcomes))
         outcomes = [outcome if outcome.error else failed for outcome in outcomes]
     reply = ReplyBuilder(broker, request)
     responses = reply.rows("responses")
@@ -84,12 +77,12 @@ async def _alter(
     read: Read,
     twice: Container[tuple[int, str]],
     validate_only: bool,
-    outcomes: list[Outcome],
+    outcomes: list[ApiError],
 ) -> None:
     """Log the configs of each resource, all of them or none of one resource; `outcomes` get one each, in order."""
     for row in rows:
         if _named_by(row) in twice:
-            outcome = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            outcome = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         else:
             outcome, records = _decide(broker, await read(broker.turns, row))
             broker.turns.charge(len(records) * DECIDE_US)
@@ -100,34 +93,35 @@ async def _alter(
         await broker.turns.share()
 
 
-def _refuse(broker: Broker, resource: Resource) -> Outcome | None:
+def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
     """Why the request for this resource is none, before any of its values is looked at."""
+    invalid = ErrorCode.INVALID_REQUEST
     if len(set(resource.config_names)) < len(resource.config_names):
-        return Outcome(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        return ApiError(invalid, "Error due to duplicate config keys")
     if resource.without_value:
-        return Outcome(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(resource.without_value)}")
+        return ApiError(invalid, f"Null value not supported for : {', '.join(resource.without_value)}")
     if resource.problem:
-        return Outcome(ErrorCode.INVALID_REQUEST, resource.problem)
+        return ApiError(invalid, resource.problem)
     if resource.kind == TOPIC_RESOURCE:
-        return None if resource.name else Outcome(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        return None if resource.name else ApiError(invalid, "Default topic resources are not allowed.")
     if resource.kind == BROKER_RESOURCE:
         return _refuse_broker(broker.cluster.node_id, resource.name)
     if resource.kind == GROUP_RESOURCE:
-        return None if resource.name else Outcome(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        return None if resource.name else ApiError(invalid, "Default group resources are not allowed.")
     if resource.kind in _OTHER_RESOURCES:
-        return Outcome(ErrorCode.INVALID_REQUEST, f"{_OTHER_RESOURCES[resource.kind]} have no configs here")
-    return Outcome(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.kind}")
+        return ApiError(invalid, f"{_OTHER_RESOURCES[resource.kind]} have no configs here")
+    return ApiError(invalid, f"Unknown resource type {resource.kind}")
 
 
-def _refuse_broker(node_id: int, name: str) -> Outcome | None:
+def _refuse_broker(node_id: int, name: str) -> ApiError | None:
     if name and not name.removeprefix("-").isdecimal():
-        return Outcome(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if name and int(name) != node_id:
-        return Outcome(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
     return None
 
 
-def _decide(broker: Broker, resource: Resource) -> tuple[Outcome, list[ConfigRecord]]:
+def _decide(broker: Broker, resource: Resource) -> tuple[ApiError, list[ConfigRecord]]:
     refused = _refuse(broker, resource)
     if refused is not None:
         return refused, []
@@ -135,9 +129,9 @@ def _decide(broker: Broker, resource: Resource) -> tuple[Outcome, list[ConfigRec
     values, problem, error = resource.decide(_FAMILIES[resource.kind], own or {})
     name_problem = detect_invalid_topic(resource.name) if resource.kind == TOPIC_RESOURCE else None
     if name_problem is not None:
-        return Outcome(ErrorCode.INVALID_TOPIC_EXCEPTION, name_problem), []
+        return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, name_problem), []
     if problem:
-        return Outcome(error, problem), []
+        return ApiError(error, problem), []
     if own is None:
-        return Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist."), []
-    return Outcome(), [ConfigRecord(resource.kind, resource.name, key, value) for key, value in values.items()]
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist."), []
+    return ApiError(), [ConfigRecord(resource.kind, resource.name, key, value) for key, value in values.items()]

@@ -5,38 +5,31 @@ internal topics keep their number: it decides which partition an id or a group b
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ApiError, ErrorCode
 
 MAX_PARTITIONS = 10_000
 """That one request may add (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
-
-
-class Refused(NamedTuple):
-    """Why a topic gets no partitions."""
-
-    error: ErrorCode
-    message: str | None = None
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Add partitions to each topic, or only check the request when `validate_only`."""
     body = request.body
     first, twice = await named(broker.turns, body.topics, lambda asked: asked.name)
-    outcomes: dict[str, Refused | None] = dict.fromkeys(first)
-    outcomes.update(dict.fromkeys(twice, Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")))
+    outcomes: dict[str, ApiError | None] = dict.fromkeys(first)
+    outcomes.update(dict.fromkeys(twice, ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")))
     adding = _Adding(broker, body.validate_only, outcomes)
     wanted = [asked for name, asked in first.items() if name not in twice]
     try:
         await broker.cluster.controller.in_parts(wanted, lambda asked: asked.name, adding.add)
     except OSError as failure:
-        failed = Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         outcomes = {name: outcome or failed for name, outcome in outcomes.items()}
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
@@ -49,7 +42,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 class _Adding:
     """One request on its way; `outcomes` get what is refused."""
 
-    def __init__(self, broker: Broker, validate_only: bool, outcomes: dict[str, Refused | None]) -> None:
+    def __init__(self, broker: Broker, validate_only: bool, outcomes: dict[str, ApiError | None]) -> None:
         self._broker = broker
         self._validate_only = validate_only
         self._outcomes = outcomes
@@ -69,17 +62,17 @@ class _Adding:
             await turns.share()
 
 
-def _refuse(node_id: int, topic: TopicImage | None, asked: Any, left: int) -> Refused | None:
+def _refuse(node_id: int, topic: TopicImage | None, asked: Any, left: int) -> ApiError | None:
     """Source: `ReplicationControlManager.createPartitions`."""
     if topic is None:
-        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.internal:
-        return Refused(ErrorCode.INVALID_REQUEST, f"The number of partitions of {topic.name} cannot be changed")
+        return ApiError(ErrorCode.INVALID_REQUEST, f"The number of partitions of {topic.name} cannot be changed")
     added = asked.count - topic.partition_count
     if added == 0:
-        return Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partition_count} partition(s).")
+        return ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partition_count} partition(s).")
     if added < 0:
-        return Refused(
+        return ApiError(
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {topic.name} currently has {topic.partition_count} partition(s); {asked.count} would not be an "
             "increase.",
@@ -87,9 +80,9 @@ def _refuse(node_id: int, topic: TopicImage | None, asked: Any, left: int) -> Re
     if asked.assignments is not None:
         problem = _assignment_problem(node_id, added, [row.broker_ids for row in asked.assignments])
         if problem:
-            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+            return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     if added > left:
-        return Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        return ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     return None
 
 

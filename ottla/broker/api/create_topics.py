@@ -7,7 +7,7 @@ Version notes: 5 is flexible and returns the configs in force; 7 returns the top
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.named import named
@@ -15,22 +15,15 @@ from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.config import describe_topic, topic_config_problem
 from ottla.broker.costs import CHANGE_US, CONFIG_ENTRY_US, ROW_US
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.values import ZERO_UUID
 
 MAX_PARTITIONS = 10_000
 """Of one request, all its topics together (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`)."""
 
 
-class Refused(NamedTuple):
-    """Why a topic is not created."""
-
-    error: ErrorCode
-    message: str
-
-
-_EXCESSIVE = Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-_DUPLICATE = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+_EXCESSIVE = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+_DUPLICATE = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -38,7 +31,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     body = request.body
     first, twice = await named(broker.turns, body.topics, lambda asked: asked.name)
     excessive = await _are_too_many(broker, body.topics)
-    outcomes: dict[str, Refused | bytes] = (
+    outcomes: dict[str, ApiError | bytes] = (
         dict.fromkeys(first, _EXCESSIVE) if excessive else dict.fromkeys(twice, _DUPLICATE)
     )
     wanted = [asked for name, asked in first.items() if name not in outcomes]
@@ -47,9 +40,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
             wanted, lambda asked: asked.name, lambda part: _create(broker, part, body.validate_only, outcomes)
         )
     except OSError as error:
-        failed = Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         for asked in wanted:
-            if not isinstance(outcomes.get(asked.name), Refused):
+            if not isinstance(outcomes.get(asked.name), ApiError):
                 outcomes[asked.name] = failed
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
@@ -71,7 +64,7 @@ async def _are_too_many(broker: Broker, topics: Sequence[Any]) -> bool:
 
 
 async def _create(
-    broker: Broker, wanted: Sequence[Any], validate_only: bool, outcomes: dict[str, Refused | bytes]
+    broker: Broker, wanted: Sequence[Any], validate_only: bool, outcomes: dict[str, ApiError | bytes]
 ) -> None:
     """Decide on each topic and log it; `outcomes` get the id or the refusal."""
     for asked in wanted:
@@ -87,45 +80,45 @@ async def _create(
         await broker.turns.share()
 
 
-def _refuse(broker: Broker, asked: Any) -> Refused | None:
+def _refuse(broker: Broker, asked: Any) -> ApiError | None:
     if asked.name in INTERNAL_TOPICS and asked.name not in broker.cluster.topics:
-        return Refused(ErrorCode.INVALID_REQUEST, f"The internal topic {asked.name} is created when it is needed")
+        return ApiError(ErrorCode.INVALID_REQUEST, f"The internal topic {asked.name} is created when it is needed")
     problem = broker.cluster.name_problem(asked.name)
     if problem is not None:
-        return Refused(*problem)
+        return ApiError(*problem)
     refused = _refuse_assignment(broker, asked) if asked.assignments else _refuse_counts(asked)
     if refused is None:
         message = topic_config_problem(_configs(asked))
         if message:
-            return Refused(ErrorCode.INVALID_CONFIG, message)
+            return ApiError(ErrorCode.INVALID_CONFIG, message)
     return refused
 
 
-def _refuse_counts(asked: Any) -> Refused | None:
+def _refuse_counts(asked: Any) -> ApiError | None:
     if asked.num_partitions != -1 and not 1 <= asked.num_partitions <= MAX_PARTITIONS:
-        return Refused(
+        return ApiError(
             ErrorCode.INVALID_PARTITIONS,
             f"Number of partitions was set to an invalid value: {asked.num_partitions} is not in 1..{MAX_PARTITIONS}",
         )
     if asked.replication_factor not in (-1, 1):
-        return Refused(
+        return ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {asked.replication_factor} time(s): only 1 broker(s) are registered.",
         )
     return None
 
 
-def _refuse_assignment(broker: Broker, asked: Any) -> Refused | None:
+def _refuse_assignment(broker: Broker, asked: Any) -> ApiError | None:
     if asked.num_partitions != -1 or asked.replication_factor != -1:
-        return Refused(
+        return ApiError(
             ErrorCode.INVALID_REQUEST,
             "A manual partition assignment was specified, so partitions and replication factor must be -1.",
         )
     indexes = sorted(row.partition_index for row in asked.assignments)
     if indexes != list(range(len(indexes))) or len(indexes) > MAX_PARTITIONS:
-        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The partitions must be numbered from 0 without a gap.")
+        return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The partitions must be numbered from 0 without a gap.")
     if any(list(row.broker_ids) != [broker.cluster.node_id] for row in asked.assignments):
-        return Refused(
+        return ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"The only broker is {broker.cluster.node_id}: every partition has it as its one replica.",
         )
@@ -147,8 +140,8 @@ def _own(asked: Any) -> dict[str, str]:
     return {name: value for name, value in _configs(asked).items() if value is not None}
 
 
-async def _add(broker: Broker, topics: ReplyRows, asked: Any, outcome: Refused | bytes, *, with_configs: bool) -> None:
-    if isinstance(outcome, Refused):
+async def _add(broker: Broker, topics: ReplyRows, asked: Any, outcome: ApiError | bytes, *, with_configs: bool) -> None:
+    if isinstance(outcome, ApiError):
         await topics.add(asked.name, ZERO_UUID, outcome.error, outcome.message, configs=None)
         return
     entries = describe_topic(broker.config, _own(asked)) if with_configs else ()

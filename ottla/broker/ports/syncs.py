@@ -1,8 +1,13 @@
 """The syncs of one disk: one after the other, in a thread, many files at once where the kernel can. shell
 
 One after the other, because the kernel tells of a lost write once per open file: of two syncs side by side the one that
-comes second could succeed, and be heard first. A file of ours is synced by the descriptor that it was written with,
-which was open before the write could be lost and has been used by nobody else, so it hears of every loss.
+comes second could succeed, and be heard first. What the event loop syncs itself (`File.sync`, `sync_dir`) is not in
+this line.
+
+A log that is open is synced by the descriptor that it was written with, which was open before the write could be lost
+and is asked by nobody outside, so it hears of every loss. Directories, files that were written and closed (indexes,
+checkpoints) and logs whose descriptor was given up are opened anew: such a descriptor hears of an earlier loss unless
+somebody was told before, or the inode has left memory (`docs/decisions/flushing.md`).
 """
 
 import fcntl
