@@ -99,10 +99,6 @@ class BatchHeader(NamedTuple):
         return self.attributes & TIMESTAMP_TYPE != 0
 
     @property
-    def has_delete_horizon(self) -> bool:
-        return self.attributes & DELETE_HORIZON != 0
-
-    @property
     def delete_horizon_ms(self) -> int | None:
         """Time from which compaction may drop the tombstones or the marker in here (it reuses base_timestamp)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.words import count
@@ -24,8 +23,6 @@ _PER_OCTAVE = 4
 _LEAST = 5
 # Bytes of the batch of a marker, of which one is written for each partition.
 _MARKERS_ARE_SMALL = 0.1
-
-Floats = npt.NDArray[np.float64]
 
 
 class Shape(NamedTuple):

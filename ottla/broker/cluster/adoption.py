@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from ottla.broker.cluster.adoption_records import (
     KEEP_EVERYTHING,
@@ -16,7 +16,7 @@ from ottla.broker.cluster.adoption_records import (
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.broker.log.checkpoints import parse_directory_name
-from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.log.manager import LogDirectoryError, LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import PartitionSettings
 from ottla.protocol.metadata_records import Ids, MetadataRecord, ProducerIdsRecord
@@ -27,30 +27,12 @@ log = logging.getLogger("ottla.cluster")
 PRODUCER_ID_BLOCK: Final = 1000
 
 
-class AdoptedStore(Protocol):
-    """What taking over needs of the log manager."""
-
-    def partition_dirs(self) -> list[str]:
-        """Names of the partition directories on disk."""
-
-    def topic_id_on_disk(self, topic: str, index: int) -> bytes | None:
-        """The topic id that a partition directory names; None if it names none."""
-
-    def side_files(self, place: str) -> list[str]:
-        """Names in one partition directory."""
-
-    def open_partition(
-        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
-    ) -> Partition:
-        """Open or create one partition of this broker."""
-
-
 class Adoption:
     """The topics that the directories show, as records for an empty metadata log. A kill leaves all as it was."""
 
     def __init__(
         self,
-        store: AdoptedStore,
+        store: LogManager,
         new_topic_id: Callable[[], bytes],
         settings_of: Callable[[dict[str, str]], PartitionSettings],
         forced_configs: Mapping[str, Mapping[str, str]],

@@ -53,7 +53,6 @@ FEATURES: Final = "features/"
 """What a change of features claims; no topic is called so."""
 PREFETCH_LEFT: Final = PRODUCER_ID_BLOCK // 10
 """Ids that are left when the next block is asked for (`RPCProducerIdManager.PREFETCH_THRESHOLD`)."""
-LOG_LINE_US: Final = 20.0
 CHANGED_AT_ONCE: Final = 50
 """Topics or other resources of one request. What one sync covers is applied in one step: some 15 us for a topic that
 comes or goes, `CONFIGURE_US` at most for one that gets other configs."""

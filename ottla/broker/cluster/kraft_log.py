@@ -7,7 +7,7 @@ behind what is there, in an epoch of our own, and Apache Kafka goes on behind us
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from ottla.broker.cluster.image import MetadataImage
@@ -22,7 +22,7 @@ from ottla.broker.cluster.kraft import (
     snapshots_of,
     writing_epoch,
 )
-from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.log.manager import LogDirectoryError, LogManager
 from ottla.broker.log.partition import OnDurable, Partition
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.clock import Clock
@@ -58,25 +58,6 @@ Each record is flushed, as Kafka's quorum does: a topic or a block of producer i
 handed out again, while the logs still know the old one (`KafkaRaftClient` flushes before the high watermark moves).
 """
 RECORDS_PER_COMMIT: Final = 5000
-# An epoch that no log has: the partition is opened before anybody knows in which one to write.
-
-
-class MetadataStore(Protocol):
-    """What the metadata log needs of the log manager."""
-
-    def open_partition(
-        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, settings: PartitionSettings
-    ) -> Partition:
-        """Open or create one partition of this broker."""
-
-    def sync(self, partition: Partition) -> None:
-        """Put what a partition has appended on the device. Raises OSError."""
-
-    def side_files(self, place: str) -> list[str]:
-        """Names in the data directory (``""``) or in one partition directory."""
-
-    def read_side_file(self, name: str) -> bytes:
-        """A file by its path from the data directory. Raises OSError."""
 
 
 class MetadataLog:
@@ -84,7 +65,7 @@ class MetadataLog:
 
     def __init__(
         self,
-        store: MetadataStore,
+        store: LogManager,
         clock: Clock,
         node_id: int,
         image: MetadataImage,
@@ -120,6 +101,7 @@ class MetadataLog:
         """Replay what is there. Raises LogDirectoryError, or OSError when the bootstrap records cannot be logged."""
         newest = newest_snapshot(self._store.side_files(f"{METADATA_TOPIC}-0"))
         settings = self._settings if newest is None else replace(self._settings, needed_from_offset=newest.end_offset)
+        # In which epoch to write is known when its records have been read.
         partition = self._store.open_partition(
             METADATA_TOPIC, 0, METADATA_TOPIC_ID, NO_PARTITION_LEADER_EPOCH, settings
         )

@@ -6,9 +6,8 @@ shares, or at once when somebody asks for one.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
 from ottla.broker.cluster.adoption import Adoption
 from ottla.broker.cluster.controller import Controller
@@ -23,7 +22,7 @@ from ottla.broker.cluster.kraft_log import (
 )
 from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.costs import OPEN_PARTITION_US
-from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.log.manager import LogDirectoryError, LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.clock import Clock, Timer
@@ -43,80 +42,12 @@ log = logging.getLogger("ottla.cluster")
 OPEN_REST_PAUSE_MS = 10.0
 
 
-class PartitionStore(Protocol):
-    """What the cluster needs of the log manager."""
-
-    @property
-    def clean_start(self) -> bool:
-        """Whether the last broker on this directory stopped cleanly."""
-
-    @property
-    def offline(self) -> str | None:
-        """Why nothing can be read or written, or None."""
-
-    @property
-    def directory_id(self) -> str:
-        """The id of the log directory, empty where it has none."""
-
-    def partition_dirs(self) -> list[str]:
-        """Names of the partition directories on disk."""
-
-    def topic_id_on_disk(self, topic: str, index: int) -> bytes | None:
-        """The topic id that a partition directory names; None if it names none."""
-
-    def side_files(self, place: str) -> list[str]:
-        """Names in the data directory (``""``) or in one partition directory."""
-
-    def read_side_file(self, name: str) -> bytes:
-        """A file by its path from the data directory. Raises OSError."""
-
-    def side_file_bytes(self, name: str) -> int:
-        """The size of a file by its path from the data directory. Raises OSError."""
-
-    def met(self, error: OSError) -> None:
-        """IO failed in a step that may be tried again."""
-
-    def rename_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
-        """Take the directories of topics that do not exist out of the way, but for partitions that do."""
-
-    def recover_in_processes(self, partitions: Iterable[tuple[str, int, bytes, PartitionSettings]]) -> None:
-        """After a crash: read the long logs of (topic, index, topic id, settings) side by side."""
-
-    def open_partition(
-        self,
-        topic: str,
-        index: int,
-        topic_id: bytes,
-        leader_epoch: int,
-        settings: PartitionSettings,
-        patient: bool = False,
-    ) -> Partition:
-        """Open or create one partition of this broker. Raises Shortage if it is `patient`."""
-
-    def load_in_steps(self, topic: str, index: int, topic_id: bytes, settings: PartitionSettings) -> Iterator[float]:
-        """What takes long of opening a partition, in steps; whatever is left of them `open_partition` takes."""
-
-    def absent_partition(
-        self, topic: str, index: int, topic_id: bytes, leader_epoch: int, reason: str | None = None
-    ) -> Partition:
-        """A partition that is not in this directory, or cannot be had now for a reason: offline for good."""
-
-    def sync(self, partition: Partition) -> None:
-        """Put what a partition has appended on the device. Raises OSError."""
-
-    def rename_for_deletion(self, topic: str, index: int) -> list[str]:
-        """Close one partition and rename its directory; the new path, or none where there is no directory."""
-
-    def delete_later(self, paths: Sequence[str]) -> None:
-        """Delete what was renamed for that, after `file.delete.delay.ms`."""
-
-
 class Cluster:
     """The metadata of one broker and the partitions that it leads."""
 
     def __init__(
         self,
-        store: PartitionStore,
+        store: LogManager,
         clock: Clock,
         turns: Turns,
         node_id: int,

@@ -15,12 +15,13 @@ Source: `SnapshotGenerator`, `RecordsSnapshotWriter`, `FileRawSnapshotWriter`, `
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, pairwise
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.kraft import snapshots_of
 from ottla.broker.cluster.kraft_bootstrap import cluster_records, partition_as_it_is, topic_and_configs
 from ottla.broker.cluster.kraft_log import MetadataLog
+from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import File
@@ -56,34 +57,6 @@ class SnapshotSettings(NamedTuple):
     retention_ms: int = 604_800_000
 
 
-class SnapshotStore(Protocol):
-    """What snapshots need of the log manager; paths begin at the data directory. All but `failed` raise OSError."""
-
-    def side_files(self, place: str) -> list[str]:
-        """Names in one partition directory."""
-
-    def side_file_bytes(self, name: str) -> int:
-        """The size of a file."""
-
-    def new_side_file(self, name: str) -> File:
-        """A file that is empty, open for writing."""
-
-    def start_sync(self, names: Sequence[str], on_end: Callable[[OSError | None], None]) -> None:
-        """Put files and directories on the device, beside the loop; `on_end` is called on it."""
-
-    def read_side_file(self, name: str) -> bytes: ...
-
-    def rename_side_file(self, old: str, new: str) -> None: ...
-
-    def remove_side_file(self, name: str) -> None: ...
-
-    def delete_side_file_later(self, name: str) -> None:
-        """Rename a file to a `.deleted` one, which goes after a while."""
-
-    def met(self, error: OSError) -> None:
-        """IO failed in a step that may be tried again."""
-
-
 class MetadataSnapshots:
     """When snapshots are taken, and which of them stay.
 
@@ -93,7 +66,7 @@ class MetadataSnapshots:
     def __init__(
         self,
         metadata_log: MetadataLog,
-        store: SnapshotStore,
+        store: LogManager,
         clock: Clock,
         turns: Turns,
         settings: SnapshotSettings,

@@ -66,13 +66,12 @@ class _Entries:
 class StoredIndex:
     """What `SegmentIndex` answers, from the files of a segment that is not appended to."""
 
-    __slots__ = ("_disk", "_largest", "_log_size_bytes", "_offsets", "_path", "_times", "base_offset")
+    __slots__ = ("_disk", "_largest", "_offsets", "_path", "_times", "base_offset")
 
     def __init__(self, disk: Disk, path: str, base_offset: int, log_size_bytes: int) -> None:
         """`path` is that of the segment without a suffix. Raises Unsound, FileNotFoundError."""
         self._disk = disk
         self._path = path
-        self._log_size_bytes = log_size_bytes
         self.base_offset = base_offset
         self._times: _Entries | None = None
         self._largest: tuple[int, int] | None = None

@@ -14,8 +14,6 @@ from ottla.testkit.simulation.schedule import Schedule
 
 Buffer = bytes | bytearray | memoryview
 
-SMALLEST_SPLIT: Final = 2
-
 
 class Weather(NamedTuple):
     """How the network behaves. Probabilities are per message; times in ms."""
