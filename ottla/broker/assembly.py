@@ -30,8 +30,9 @@ from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Activity, Handler, Turns
-from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
+from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
+from ottla.broker.txn.settings import TransactionSettings
 from ottla.protocol.frames import INITIAL_BYTES, SharedMemory
 
 log = getLogger("ottla.server")

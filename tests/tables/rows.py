@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ottla.broker.txn.coordinator import TransactionSettings
+from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E

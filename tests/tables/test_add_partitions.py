@@ -185,13 +185,13 @@ def test_the_empty_id_cannot_be_added_to(row, ask, rig, version):
 def unready(rig, row):
     """Make the lookup fail as the row says; the error that it gives."""
     if "loading" in row:
-        rig.coordinator.runtime.shards.clear()
-        rig.coordinator.runtime.loading.update(range(5))
+        rig.coordinator.states.shards.clear()
+        rig.coordinator.states.loading.update(range(5))
         return LOADING
     if "offline" in row:
         rig.log_of("t").offline = "no space left"
     else:
-        rig.coordinator.runtime.shards.clear()
+        rig.coordinator.states.shards.clear()
         rig.cluster.partition = lambda topic, index: None
     return E.NOT_COORDINATOR
 

@@ -38,8 +38,8 @@ def test_a_failed_lookup(case, ask, rig):
     producer = rig.producer()
     logged = len(rig.log_of("t").batches)
     if why == "loading":
-        rig.coordinator.runtime.shards.clear()
-        rig.coordinator.runtime.loading.update(range(5))
+        rig.coordinator.states.shards.clear()
+        rig.coordinator.states.loading.update(range(5))
     else:
         rig.log_of("t").offline = "no space left"
     error = LOADING if why == "loading" else E.NOT_COORDINATOR

@@ -281,8 +281,8 @@ def test_a_timeout_out_of_range(row, ask, rig):
 @row("INITREQ-13 loading", "INITREQ-13 offline")
 def test_a_failed_lookup(row, ask, rig):
     if "loading" in row:
-        rig.coordinator.runtime.shards.clear()
-        rig.coordinator.runtime.loading.update(range(5))
+        rig.coordinator.states.shards.clear()
+        rig.coordinator.states.loading.update(range(5))
         assert init(ask, 4) == (LOADING, -1, -1)
     else:
         rig.log_of("t").offline = "no space left"

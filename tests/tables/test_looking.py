@@ -35,8 +35,8 @@ def test_the_empty_id(row, ask):
 def test_a_failed_lookup(row, ask, rig):
     rig.producer()
     if "loading" in row:
-        rig.coordinator.runtime.shards.clear()
-        rig.coordinator.runtime.loading.update(range(5))
+        rig.coordinator.states.shards.clear()
+        rig.coordinator.states.loading.update(range(5))
         assert described(ask) == in_error(LOADING)
     else:
         rig.log_of("t").offline = "no space left"
@@ -96,7 +96,7 @@ def listed(ask, version=2, states=(), producer_ids=(), **more):
 @row("LIST-1 version 0", "LIST-1 version 2")
 def test_nothing_is_listed_while_a_partition_is_loaded(row, ask, rig):
     rig.producer()
-    rig.coordinator.runtime.loading.add(3)
+    rig.coordinator.states.loading.add(3)
     assert listed(ask, int(row[-1]), ["Sleeping"]) == (LOADING, {}, [])
 
 

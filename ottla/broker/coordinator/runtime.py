@@ -1,42 +1,71 @@
-"""The shards of one coordinator: which serve, and why another does not. shell
+"""The shards of one coordinator: which serve and why another does not, and the way of a change into them. shell
 
-What a shard is of, transactional ids or groups, is not known here: who asks names a partition.
+    decide -> log -> apply
+
+A coordinator has decided on a change when it comes here. It is logged, and then applied: at once where what is in the
+log counts (`write`), or when it is durable where only that counts (`write_durable`). What a change is, and of what,
+transactional ids or groups, is not known here: who asks names a partition.
 
 Source: `CoordinatorRuntime` of Kafka's coordinator-common.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ottla.broker.coordinator.loader import CoordinatorLoader
 from ottla.broker.coordinator.shard import ClusterView, CoordinatorShard, StateLog
-from ottla.broker.turns import Handler, Turns
+from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 
 S = TypeVar("S", bound=CoordinatorShard)
+C = TypeVar("C")
+R = TypeVar("R")
 
 
-class CoordinatorRuntime(Generic[S]):
-    """The partitions of one internal topic. Each serves once its log is replayed.
+class CoordinatorRuntime(ABC, Generic[S, C, R]):
+    """The partitions of one internal topic, each of which serves once its log is replayed.
 
-    `shards` has those; `loading` the indexes of those that are being replayed. For the other parameters see
-    `CoordinatorLoader`.
+    S is what a shard is, C what a change is, R what a change is answered with. `shards` has those that are replayed,
+    `loading` the indexes of those that are not; `settle`, if given, is awaited after each batch of a replay.
     """
 
     def __init__(
-        self,
-        topic: str,
-        cluster: ClusterView,
-        turns: Turns,
-        new_shard: Callable[[StateLog], S],
-        loaded: Callable[[S], Handler[None]],
-        settle: Callable[[], Handler[None]] | None = None,
+        self, topic: str, cluster: ClusterView, turns: Turns, settle: Callable[[], Handler[None]] | None = None
     ) -> None:
         self.topic = topic
         self._cluster = cluster
-        self._loader = CoordinatorLoader(topic, cluster, turns, new_shard, loaded, settle)
-        self.shards = self._loader.shards
+        self._turns = turns
+        self._loader = CoordinatorLoader(topic, cluster, turns, self.new_shard, self.loaded, settle)
+        self.shards: dict[int, S] = self._loader.shards
         self.loading = self._loader.loading
+
+    # ---- what a coordinator brings
+
+    @abstractmethod
+    def new_shard(self, partition: StateLog) -> S:
+        """An empty shard over a log, which is replayed into it."""
+
+    @abstractmethod
+    async def loaded(self, shard: S) -> None:
+        """A shard is replayed and serves: take up what it left off."""
+
+    @abstractmethod
+    def apply(self, shard: S, change: C, base_offset: int) -> R:
+        """The change is in the log from `base_offset` on: it is the state now. The answer to whoever asked for it."""
+
+    @abstractmethod
+    def refused(self, shard: S, change: C, error: ErrorCode) -> R:
+        """The log did not take the change: nothing has happened. `error` is the log's, not the client's."""
+
+    def began(self, shard: S, change: C) -> None:
+        """The change is in the log, and will be applied when it is durable: note what must wait for that."""
+
+    def lost(self, change: C, error: ErrorCode) -> R:
+        """The log went offline before the change was durable: the next replay decides whether it is there."""
+        raise NotImplementedError
+
+    # ---- life
 
     def start(self) -> None:
         """Replay every partition that there is, over as many turns as it takes."""
@@ -60,3 +89,29 @@ class CoordinatorRuntime(Generic[S]):
             return ErrorCode.NOT_COORDINATOR
         self._loader.load((index,))
         return self.shards.get(index, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    # ---- changes
+
+    def write(self, shard: S, batch: bytearray, change: C) -> R:
+        """Log a change, and apply it. Whoever answers a client waits for the log before it tells (`await_durable`)."""
+        outcome = shard.log.append_own(batch)
+        if outcome.error:
+            return self.refused(shard, change, outcome.error)
+        return self.apply(shard, change, outcome.base_offset)
+
+    def write_durable(self, shard: S, batch: bytearray, change: C) -> R | Wait[R]:
+        """Log a change, and apply it when it is durable: at once if it is, else a wait for the answer."""
+        log = shard.log
+        outcome = log.append_own(batch)
+        if outcome.error:
+            return self.refused(shard, change, outcome.error)
+        if log.high_watermark > outcome.last_offset:
+            return self.apply(shard, change, outcome.base_offset)
+        self.began(shard, change)
+        wait: Wait[R] = Wait(self._turns)
+
+        def settled(error: ErrorCode) -> None:
+            wait.wake(self.lost(change, error) if error else self.apply(shard, change, outcome.base_offset))
+
+        log.when_durable(outcome.last_offset, settled)
+        return wait

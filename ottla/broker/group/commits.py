@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.broker.cluster.sinks import TransactionMarker
-from ottla.broker.coordinator.errors import client_error
 from ottla.broker.costs import ROW_US
-from ottla.broker.group.log import CoordinatorRecord, offsets_batch
 from ottla.broker.group.members import Caller
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets
@@ -23,8 +21,6 @@ from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.offsets_records import OffsetKey, OffsetValue
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
-
-Rows = Sequence[tuple[OffsetKey, OffsetValue | None]]
 
 
 class CommitRow(NamedTuple):
@@ -95,7 +91,7 @@ class OffsetCommits:
                 kept.append((key, OffsetValue(offset, leader_epoch, committed_metadata, now_ms, expire_ms)))
         if kept:
             index = self._manager.partition_for(caller.group_id) if metadata is None else metadata.index
-            error = self._log(index, kept, producer)
+            error = self._manager.log_offsets(index, kept, producer)
         elif metadata is None:
             self._manager.obtain(caller.group_id)
         return [before or error for before in errors] if error else errors
@@ -146,19 +142,6 @@ class OffsetCommits:
         if 2 * len(metadata) <= self._metadata_max_chars:
             return False
         return len(metadata.encode("utf-16-le")) // 2 > self._metadata_max_chars
-
-    def _log(self, index: int, rows: Rows, producer: ProducerIdAndEpoch | None) -> ErrorCode:
-        """Log first; what is in the log is applied as a replay would apply it."""
-        now_ms = self._clock.now_ms()
-        batch = offsets_batch(rows, now_ms, producer)
-        result = self._manager.partition(index).append_own(batch)
-        if result.error:
-            return client_error(result.error)
-        producer_id = -1 if producer is None else producer.producer_id
-        for delta, (key, value) in enumerate(rows):
-            record = CoordinatorRecord(producer_id, result.base_offset + delta, key, value)
-            self._manager.store.apply(index, record, now_ms)
-        return NO_ERROR
 
 
 def fetched(offsets: GroupOffsets, key: TopicPartition, require_stable: bool) -> FetchedOffset:

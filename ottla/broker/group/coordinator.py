@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
-from ottla.broker.coordinator.errors import client_error
+from ottla.broker.coordinator.periodic import Periodic
 from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.group.classic_group import NEVER_MS, ClassicGroup
@@ -24,8 +24,8 @@ from ottla.broker.group.offset_expiration import OffsetExpiration
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.group.store import GroupMetadata
-from ottla.broker.ports.clock import Clock, Timer
-from ottla.broker.turns import Activity, Turns, Wait
+from ottla.broker.ports.clock import Clock
+from ottla.broker.turns import Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.fields import fits_a_string
 from ottla.protocol.offsets_records import GroupValue
@@ -75,28 +75,23 @@ class GroupCoordinator:
         self._manager = GroupMetadataManager(
             cluster, turns, clock, config.group_initial_rebalance_delay_ms, self._loaded
         )
-        self._cleaning: Timer | None = None
-        self._stopped = False
-        self._looking: Activity[None] | None = None
         self.offsets = OffsetCommits(self._manager, turns, clock, config.offset_metadata_max_bytes)
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
         self.expiration = OffsetExpiration(self._manager, turns, clock, retention_ms)
+        interval_ms = config.offsets_retention_check_interval_ms
+        self._cleaning = Periodic("expired offsets", interval_ms, self.expiration.expire, turns, clock)
         cluster.on_topic_deleted.append(lambda topic: self.expiration.forget_topic(topic.name))
 
     def open(self) -> None:
         """Load the groups, over as many turns as it takes."""
-        self._manager.runtime.start()
-        self._clean_later()
+        self._manager.start()
+        self._cleaning.start()
 
     def stop(self) -> None:
         """Take every timer back, and end what is under way: nothing is read or written after this."""
-        self._stopped = True
         self.expiration.stop()
-        self._manager.runtime.stop()
-        if self._looking is not None:
-            self._looking.discard()
-        if self._cleaning is not None:
-            self._cleaning.cancel()
+        self._manager.stop()
+        self._cleaning.stop()
         for metadata in self._manager.store.groups.values():
             metadata.cancel_timer()
 
@@ -152,7 +147,7 @@ class GroupCoordinator:
     def _begin_group(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
         """A new group, empty: it is logged whether or not its first member is accepted."""
         index = self._manager.partition_for(group_id)
-        error = self._manager.change_group(index, group_id, ClassicGroup(group_id, 0, self._clock.now_ms()).value())
+        error = self._manager.log_group(index, group_id, ClassicGroup(group_id, 0, self._clock.now_ms()).value())
         if error:
             log.error("Group %s could not be logged: %s", group_id, error.name)
         return self._manager.store.groups.get(group_id), error
@@ -291,13 +286,13 @@ class GroupCoordinator:
         group_id = metadata.group.group_id
         self._turns.charge(BATCH_US + len(value.members) * STATE_RECORD_US)
         try:
-            result = self._manager.log_group(metadata.index, group_id, value)
+            error = self._manager.log_step(metadata.index, group_id, value)
         except Exception:
             log.exception("Group %s could not be logged", group_id)
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        if result.error:
-            log.error("Group %s could not be logged: %s", group_id, result.error.name)
-        return client_error(result.error)
+        if error:
+            log.error("Group %s could not be logged: %s", group_id, error.name)
+        return error
 
     def _now(self) -> Moment:
         return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
@@ -337,20 +332,6 @@ class GroupCoordinator:
         group.start_sessions(self._clock.monotonic_ms())
         too_large = len(group.members) > self._config.group_max_size
         self._follow(metadata, group.begin_again(self._now()) if too_large else Outcome())
-
-    def _start_cleaning(self) -> None:
-        self._looking = self._turns.start(
-            self.expiration.expire(), lambda _none: self._clean_later(), self._cleaning_failed
-        )
-
-    def _cleaning_failed(self, error: Exception) -> None:
-        log.error("The look for expired offsets failed; the next one comes as planned", exc_info=error)
-        self._clean_later()
-
-    def _clean_later(self) -> None:
-        if not self._stopped:
-            interval_ms = self._config.offsets_retention_check_interval_ms
-            self._cleaning = Deadline(self._clock, self._turns, interval_ms, self._start_cleaning)
 
 
 def _joined(metadata: GroupMetadata, ask: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:

@@ -6,24 +6,25 @@ would send consumers back.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.errors import client_error
 from ottla.broker.coordinator.runtime import CoordinatorRuntime
+from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.costs import HASH_CHAR_US, ROW_US
-from ottla.broker.group.log import CoordinatorRecord, group_batch
+from ottla.broker.group.log import CoordinatorRecord, group_batch, offsets_batch
 from ottla.broker.group.shard import GroupShard
 from ottla.broker.group.store import GroupMetadata, GroupStore
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.results import AppendResult
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.hashing import coordinator_partition
-from ottla.protocol.offsets_records import GroupKey, GroupValue
+from ottla.protocol.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
+from ottla.protocol.values import ProducerIdAndEpoch
 
 log = logging.getLogger("ottla.group")
 
@@ -31,7 +32,14 @@ SETTLE_US: Final = 0.6
 """One offset of a transaction that has ended, put among the committed ones or dropped."""
 
 
-class GroupMetadataManager:
+Rows = Sequence[tuple[OffsetKey | GroupKey, OffsetValue | GroupValue | None]]
+"""Records, by key; None is a tombstone."""
+
+Change = tuple[int, Rows]
+"""What one batch logs: the producer id, -1 outside of transactions, and the records that are to be applied."""
+
+
+class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     """The groups of one broker and the partitions that hold them.
 
     `on_loaded` is told of each group once its partition serves.
@@ -45,27 +53,20 @@ class GroupMetadataManager:
         initial_rebalance_delay_ms: int,
         on_loaded: Callable[[GroupMetadata], None],
     ) -> None:
-        self._cluster = cluster
-        self._turns = turns
+        super().__init__(CONSUMER_OFFSETS_TOPIC, cluster, turns, self.settle)
+        self._offsets_cluster = cluster
         self._clock = clock
         self.store = GroupStore(initial_rebalance_delay_ms)
         self._on_loaded = on_loaded
-        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
-            CONSUMER_OFFSETS_TOPIC,
-            cluster,
-            turns,
-            lambda partition: GroupShard(partition, self.store, clock.now_ms()),
-            self._loaded,
-            self.settle,
-        )
         self._settling = False
 
-    @property
-    def loading(self) -> set[int]:
-        """The partitions that are not loaded yet."""
-        return self.runtime.loading
+    # ---- what the runtime asks
 
-    async def _loaded(self, shard: GroupShard) -> None:
+    def new_shard(self, partition: StateLog) -> GroupShard:
+        """A shard without groups."""
+        return GroupShard(partition, self.store, self._clock.now_ms())
+
+    async def loaded(self, shard: GroupShard) -> None:
         """Tell of every group that a partition has, in shares."""
         for metadata in filter(None, map(self.store.groups.get, shard.replayed)):
             self._turns.charge(ROW_US * (1 + len(metadata.group.members)))
@@ -74,6 +75,38 @@ class GroupMetadataManager:
         shard.replayed.clear()
         if self.store.groups and not self.loading:
             log.info("Loaded %d groups", len(self.store.groups))
+
+    def apply(self, shard: GroupShard, change: Change, base_offset: int) -> ErrorCode:
+        """What is in the log counts, as a replay would have it."""
+        producer_id, rows = change
+        index, wall_ms, apply = shard.log.index, self._clock.now_ms(), self.store.apply
+        for offset, (key, value) in enumerate(rows, base_offset):
+            apply(index, CoordinatorRecord(producer_id, offset, key, value), wall_ms)
+        return NO_ERROR
+
+    def refused(self, shard: GroupShard, change: Change, error: ErrorCode) -> ErrorCode:
+        """Nothing was logged."""
+        return client_error(error)
+
+    # ---- changes
+
+    def log_offsets(
+        self, index: int, rows: Sequence[tuple[OffsetKey, OffsetValue | None]], producer: ProducerIdAndEpoch | None
+    ) -> ErrorCode:
+        """Log commits, or tombstones of offsets, in one batch, and apply them."""
+        batch = offsets_batch(rows, self._clock.now_ms(), producer)
+        return self.write(self.shards[index], batch, (-1 if producer is None else producer.producer_id, rows))
+
+    def log_group(self, index: int, group_id: str, value: GroupValue | None) -> ErrorCode:
+        """Log a group that was not there, or the end of one, and apply it; nothing changes when the log refuses."""
+        batch = group_batch(group_id, value, self._clock.now_ms())
+        return self.write(self.shards[index], batch, (-1, ((GroupKey(group_id), value),)))
+
+    def log_step(self, index: int, group_id: str, value: GroupValue) -> ErrorCode:
+        """Log what a group that is here has decided; it applies that itself (`ClassicGroup.logged`)."""
+        return self.write(self.shards[index], group_batch(group_id, value, self._clock.now_ms()), (-1, ()))
+
+    # ---- transactions that have ended
 
     async def settle(self) -> None:
         """Settle what large transactions have left, in shares. None is left when this returns."""
@@ -99,24 +132,26 @@ class GroupMetadataManager:
 
         self._turns.rest(start)
 
+    # ---- finding
+
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group, whether FindCoordinator has made it or not."""
         metadata = self.store.groups.get(group_id)
         if metadata is not None:
             return metadata.index
         self._turns.charge(len(group_id) * HASH_CHAR_US)
-        return coordinator_partition(group_id, self._cluster.internal_partition_count(CONSUMER_OFFSETS_TOPIC))
+        return coordinator_partition(group_id, self._offsets_cluster.internal_partition_count(CONSUMER_OFFSETS_TOPIC))
 
     def partition(self, index: int) -> Partition:
         """The log of one offsets partition."""
-        partition = self._cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
+        partition = self._offsets_cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
         assert partition is not None
         return partition
 
     def find(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
         """The group, if there is one; or why this broker cannot say."""
         metadata = self.store.groups.get(group_id)
-        shard = self.runtime.shard_at(self.partition_for(group_id) if metadata is None else metadata.index)
+        shard = self.shard_at(self.partition_for(group_id) if metadata is None else metadata.index)
         if not isinstance(shard, GroupShard):
             return None, shard
         if metadata is not None and metadata.ending:
@@ -125,22 +160,10 @@ class GroupMetadataManager:
 
     def ends(self) -> dict[int, int]:
         """Where the logs end, by partition."""
-        topic = self._cluster.topics.get(CONSUMER_OFFSETS_TOPIC)
+        topic = self._offsets_cluster.topics.get(CONSUMER_OFFSETS_TOPIC)
         count = 0 if topic is None else topic.partition_count
         return {index: self.partition(index).log_end_offset for index in range(count)}
 
     def obtain(self, group_id: str) -> GroupMetadata:
         """The group, created Empty, and not logged, when there is none."""
         return self.store.obtain(group_id, self.partition_for(group_id), self._clock.now_ms())
-
-    def log_group(self, index: int, group_id: str, value: GroupValue | None) -> AppendResult:
-        """Append a group's record, or its tombstone."""
-        return self.partition(index).append_own(group_batch(group_id, value, self._clock.now_ms()))
-
-    def change_group(self, index: int, group_id: str, value: GroupValue | None) -> ErrorCode:
-        """Log a group that was not there, or the end of one, and apply it; nothing changes when the log refuses."""
-        result = self.log_group(index, group_id, value)
-        if not result.error:
-            record = CoordinatorRecord(-1, result.base_offset, GroupKey(group_id), value)
-            self.store.apply(index, record, self._clock.now_ms())
-        return client_error(result.error)

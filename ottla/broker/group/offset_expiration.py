@@ -18,10 +18,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from ottla.broker.coordinator.errors import client_error
 from ottla.broker.costs import BATCH_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.classic_group import ClassicGroup
-from ottla.broker.group.log import CoordinatorRecord, offsets_batch
+from ottla.broker.group.log import offsets_batch
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets
 from ottla.broker.group.states import ClassicGroupState
@@ -87,7 +86,7 @@ class OffsetExpiration:
         offsets = metadata.offsets
         if offsets.at_most <= _keys_at_once(group_id):
             error = self._bury(metadata, {key: None for key in offsets.places() if key in offsets})
-            return error or self._manager.change_group(metadata.index, group_id, None)
+            return error or self._manager.log_group(metadata.index, group_id, None)
         return await self._apart(group_id, self._delete_in_portions(metadata))
 
     async def _delete_in_portions(self, metadata: GroupMetadata) -> ErrorCode:
@@ -103,7 +102,7 @@ class OffsetExpiration:
                     if error:
                         return error
                     await self._turns.share()
-            return self._manager.change_group(metadata.index, group_id, None)
+            return self._manager.log_group(metadata.index, group_id, None)
         finally:  # it is gone, or it is not deleted after all
             metadata.ending = False
 
@@ -188,7 +187,7 @@ class OffsetExpiration:
         await self._manager.settle()
         if self._is_there(metadata) and metadata.group.state is ClassicGroupState.EMPTY and metadata.offsets.is_empty:
             self._turns.charge(BATCH_US + STATE_RECORD_US)
-            self._manager.change_group(metadata.index, metadata.group.group_id, None)
+            self._manager.log_group(metadata.index, metadata.group.group_id, None)
 
     async def _may_expire(self, metadata: GroupMetadata) -> bool:
         """Nobody's and no member's offsets, or those that consumers of whom we can tell do not read any more."""
@@ -288,16 +287,9 @@ class OffsetExpiration:
         if not rows:
             self._turns.charge(ROW_US)
             return ErrorCode.NONE
-        wall_ms = self._clock.now_ms()
-        batch = offsets_batch(rows, wall_ms, None)
+        batch = offsets_batch(rows, self._clock.now_ms(), None)
         self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
-        result = self._manager.partition(metadata.index).append_own(batch)
-        if result.error:
-            return client_error(result.error)
-        for delta, (key, _) in enumerate(rows):
-            record = CoordinatorRecord(-1, result.base_offset + delta, key, None)
-            self._manager.store.apply(metadata.index, record, wall_ms)
-        return ErrorCode.NONE
+        return self._manager.write(self._manager.shards[metadata.index], batch, (-1, rows))
 
     async def _ready_group(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
         """The group, with what its members read; read on if it changes in between."""

@@ -5,24 +5,17 @@ request is kept for a while and decided when Complete is applied, as if it had a
 nothing: when its connection closes, nothing is left of it.
 """
 
-from collections.abc import Callable, Iterable
 from typing import Final
 
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
 from ottla.broker.txn.shard import Shard
-from ottla.broker.txn.values import NO_PENDING, Decision, TransactionState, TransientState
+from ottla.broker.txn.state_manager import Decide, TransactionStateManager
+from ottla.broker.txn.values import NO_PENDING, Decision
 from ottla.protocol.errors import ErrorCode
 
 _BUSY: Final = ErrorCode.CONCURRENT_TRANSACTIONS
-
-Decide = Callable[[TransactionState | None, TransientState, int], Decision]
-"""(state, transient, fresh producer id or -1) -> decision; asked again with an id after NEED_PRODUCER_ID, and when the
-marker phase that it met is over."""
-
-Commit = Callable[[str, Decide], Decision | Wait[Decision]]
-"""Decide, then log, then apply (`TransactionCoordinator.commit`)."""
 
 
 async def await_durable(outcome: Decision | Wait[Decision]) -> Decision:
@@ -31,36 +24,29 @@ async def await_durable(outcome: Decision | Wait[Decision]) -> Decision:
 
 
 class CompletionWaiters:
-    """Decides requests, and keeps those that come too early in `Shard.waiting`."""
+    """Decides requests, and keeps those that come too early in `Shard.waiting` until `wait_ms` have passed."""
 
-    __slots__ = ("_clock", "_commit", "_shard_of", "_turns", "_wait_ms")
+    __slots__ = ("_clock", "_states", "_turns", "_wait_ms")
 
-    def __init__(
-        self, commit: Commit, shard_of: Callable[[str], Shard | ErrorCode], turns: Turns, clock: Clock, wait_ms: float
-    ) -> None:
-        self._commit = commit
-        self._shard_of = shard_of
+    def __init__(self, states: TransactionStateManager, turns: Turns, clock: Clock, wait_ms: float) -> None:
+        self._states = states
         self._turns = turns
         self._clock = clock
         self._wait_ms = wait_ms
 
     async def decided(self, transactional_id: str, decide: Decide) -> Decision:
         """What is decided, once it is durable; in the marker phase of the id, what is decided after it."""
-        outcome = self._commit(transactional_id, decide)
+        outcome = self._states.commit(transactional_id, decide)
         decision = outcome if isinstance(outcome, Decision) else await outcome
         if decision.error is not _BUSY or not self._wait_ms:
             return decision
         return await self._decided_anew(transactional_id, decide, decision)
 
-    def completed(self, shard: Shard, transactional_id: str) -> None:
-        """Complete of the id is applied: its requests are decided in the order in which they came."""
-        self._release(shard, transactional_id, True)
-
-    def stop(self, shards: Iterable[Shard]) -> None:
+    def stop(self) -> None:
         """Nobody will write a marker any more: all are answered."""
-        for shard in shards:
+        for shard in self._states.shards.values():
             for transactional_id in list(shard.waiting):
-                self._release(shard, transactional_id, False)
+                shard.release(transactional_id, False)
 
     async def _decided_anew(self, transactional_id: str, decide: Decide, decision: Decision) -> Decision:
         """Decide after each marker phase until something else comes of it or the time is up.
@@ -71,7 +57,7 @@ class CompletionWaiters:
         monotonic_ms = self._clock.monotonic_ms
         until_ms = monotonic_ms() + self._wait_ms
         while decision.error is _BUSY:
-            shard = self._shard_of(transactional_id)
+            shard = self._states.shard_of(transactional_id)
             left_ms = until_ms - monotonic_ms()
             if not isinstance(shard, Shard) or left_ms <= 0:
                 break
@@ -80,7 +66,7 @@ class CompletionWaiters:
                     break
             elif decision.record is None:
                 break
-            decision = await await_durable(self._commit(transactional_id, decide))
+            decision = await await_durable(self._states.commit(transactional_id, decide))
         return decision
 
     async def _ended(self, shard: Shard, transactional_id: str, for_ms: float) -> bool:
@@ -101,9 +87,3 @@ class CompletionWaiters:
         timer = line[wait] = self._clock.call_later(for_ms, give_up)
         wait.on_discard = leave
         return await wait
-
-    @staticmethod
-    def _release(shard: Shard, transactional_id: str, ended: bool) -> None:
-        for wait, timer in shard.waiting.pop(transactional_id).items():
-            timer.cancel()
-            wait.wake(ended)

@@ -46,6 +46,17 @@ class Shard:
         else:
             self.transient[transactional_id] = transient
 
+    def forget(self, transactional_id: str) -> None:
+        """The id's tombstone is durable."""
+        machine.apply(self.states, transactional_id, None)
+        self.transient.pop(transactional_id, None)
+
+    def release(self, transactional_id: str, ended: bool) -> None:
+        """Wake the requests that wait for the end of the id's marker phase, in the order in which they came."""
+        for wait, timer in self.waiting.pop(transactional_id).items():
+            timer.cancel()
+            wait.wake(ended)
+
     def is_dying(self, transactional_id: str) -> bool:
         """Whether the id's tombstone is being logged."""
         pending = self.transient.get(transactional_id, NO_PENDING).pending

@@ -24,8 +24,9 @@ from ottla.broker.log.results import AppendResult, FetchIsolation
 from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Turns
-from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
+from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.log import encode_change
+from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.values import NO_PENDING
 from ottla.protocol import codec
 from ottla.protocol.batch import COMMIT, build_batch, read_marker
@@ -212,7 +213,7 @@ class RealBroker:
             self._start()
         elif event.name == "times out":
             self.clock.wall_ms += TIMEOUT_MS + 1
-            self._turn(lambda: self.coordinator.abort_timed_out(TRANSACTIONAL_ID))
+            self._turn(lambda: self.coordinator.states.abort_timed_out(TRANSACTIONAL_ID))
 
     def content(self) -> Content:
         """The outcome."""

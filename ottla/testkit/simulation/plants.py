@@ -18,8 +18,9 @@ from ottla.broker.log.compaction import CleanedTransactionMetadata
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.producer_state_entry import ACCEPTED
 from ottla.broker.log.producer_state_manager import ProducerStateManager
+from ottla.broker.turns import Wait
 from ottla.broker.txn import end_txn_rules, machine, markers
-from ottla.broker.txn.coordinator import TransactionCoordinator
+from ottla.broker.txn.state_manager import TransactionStateManager
 from ottla.broker.txn.states import PREPARED, RESTING, TransactionStatus
 from ottla.broker.txn.values import ANSWERS
 from ottla.protocol.api_keys import ApiKey
@@ -82,20 +83,21 @@ def markers_before_prepare() -> AbstractContextManager[None]:
     """Markers are written, and only then the decision is logged."""
 
     def early(append: Any) -> Any:
-        def _append(self: TransactionCoordinator, shard: Any, transactional_id: str, decision: Any) -> Any:
+        def write_durable(self: TransactionStateManager, shard: Any, batch: bytearray, changes: Any) -> Any:
+            ((_id, decision), *_others) = changes
             record = decision.record
-            if record is not None and record.status in PREPARED:
+            if record.status in PREPARED:
                 commit = record.status is TransactionStatus.PREPARE_COMMIT
                 marker = TransactionMarker(
                     record.producer_id, record.producer_epoch, shard.epoch, commit, record.client_version
                 )
                 for topic, index in record.partitions:
                     self.sink.write_marker(topic, index, marker)
-            return append(self, shard, transactional_id, decision)
+            return append(self, shard, batch, changes)
 
-        return _append
+        return write_durable
 
-    return replaced(TransactionCoordinator, "_append", early)
+    return replaced(TransactionStateManager, "write_durable", early)
 
 
 def duplicates_appended() -> AbstractContextManager[None]:
@@ -137,7 +139,7 @@ def pending_ignored() -> AbstractContextManager[None]:
     """What waits for its record or its markers stops nobody."""
 
     def make(decide: Any) -> Any:
-        def commit(self: TransactionCoordinator, transactional_id: str, decision: Any) -> Any:
+        def commit(self: TransactionStateManager, transactional_id: str, decision: Any) -> Any:
             def blind(state: Any, transient: Any, fresh: int) -> Any:
                 if state is not None and state.status is TransactionStatus.PREPARE_COMMIT:
                     state = state._replace(status=TransactionStatus.COMPLETE_COMMIT)
@@ -152,7 +154,7 @@ def pending_ignored() -> AbstractContextManager[None]:
     @contextmanager
     def planted() -> Iterator[None]:
         unchecked = replaced(machine, "check_step", lambda _known: lambda before, after: None)
-        with replaced(TransactionCoordinator, "commit", make), unchecked:
+        with replaced(TransactionStateManager, "commit", make), unchecked:
             yield
 
     return planted()
@@ -283,13 +285,13 @@ def answered_early() -> AbstractContextManager[None]:
     """The coordinator answers as soon as a record is written; the state follows when it is durable."""
 
     def make(append: Any) -> Any:
-        def _append(self: TransactionCoordinator, *what: Any) -> ErrorCode:
-            outcome = append(self, *what)
-            return outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE
+        def write_durable(self: TransactionStateManager, shard: Any, batch: bytearray, changes: Any) -> Any:
+            outcome = append(self, shard, batch, changes)
+            return changes[0][1] if isinstance(outcome, Wait) else outcome
 
-        return _append
+        return write_durable
 
-    return replaced(TransactionCoordinator, "_append", make)
+    return replaced(TransactionStateManager, "write_durable", make)
 
 
 def abort_does_not_fence() -> AbstractContextManager[None]:

@@ -273,7 +273,7 @@ def test_a_group_that_is_deleted_and_made_again_in_between_is_another(rig, monke
     ended = rig.begin(rig.groups.expiration.expire())
     value, rig.store.groups["g"].offsets = rig.group().value(), GroupOffsets()
     for each in (None, value):
-        rig.groups._manager.change_group(rig.log_of().index, "g", each)
+        rig.groups._manager.log_group(rig.log_of().index, "g", each)
     again = rig.store.groups["g"]
     rig.clock.settle()
     assert ended == [None] and rig.store.groups["g"] is again
@@ -359,7 +359,7 @@ def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
         rig.begin(rig.groups.expiration.delete_group("g")).activity.discard()
     else:
         rig.clock.ms += RETENTION_MS
-        rig.turns.event(rig.groups._start_cleaning)
+        rig.turns.event(rig.groups._cleaning.run)
     before = len(rig.log_of().batches), len(rig.store.groups)
     rig.turns.event(rig.groups.stop)
     rig.clock.advance(10 * LOOK_MS)

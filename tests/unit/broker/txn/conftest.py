@@ -19,7 +19,8 @@ from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.memory import Memory
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
-from ottla.broker.txn.coordinator import TransactionCoordinator, TransactionSettings
+from ottla.broker.txn.coordinator import TransactionCoordinator
+from ottla.broker.txn.settings import TransactionSettings
 from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import assign_offsets, iter_batches, read_header
@@ -35,6 +36,7 @@ STATE_TOPIC = "__transaction_state"
 class Appended(NamedTuple):
     error: ErrorCode
     last_offset: int = -1
+    base_offset: int = -1
 
 
 class FakeLog:
@@ -283,7 +285,7 @@ class Rig:
         return self.shard_of(name).states.get(name)
 
     def shard_of(self, name="t"):
-        return self.coordinator.runtime.shards[self.log_of(name).index]
+        return self.coordinator.states.shards[self.log_of(name).index]
 
     def durable(self):
         """Every id's durable state."""

@@ -271,7 +271,7 @@ def test_list_transactions_lets_others_in_between(rig, ask, monkeypatch):
 
 def test_list_transactions_waits_for_the_whole_log(rig, ask):
     rig.producer()
-    rig.coordinator.runtime.loading.add(3)
+    rig.coordinator.states.loading.add(3)
     assert listed(ask) == (E.COORDINATOR_LOAD_IN_PROGRESS, {}, [])
     assert rig.coordinator.loading
 

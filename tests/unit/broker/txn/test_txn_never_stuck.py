@@ -195,7 +195,7 @@ def test_the_level_falls_while_an_exhausted_producer_gets_its_new_id(broker, aft
 
 
 def change_level(broker, level):
-    if level != broker.coordinator.level:
+    if level != broker.coordinator.states.level:
         update_features(broker.cluster, [FeatureUpdate("transaction.version", level, 2)])
 
 

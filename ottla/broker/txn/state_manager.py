@@ -1,0 +1,252 @@
+"""The states of all transactional ids: decided, logged, applied, and what follows. shell
+
+    request -> machine decides -> record appended (the id is pending) -> durable -> machine.apply -> answer, effects
+
+`commit` is the only way to change an id. Decide and append happen in one plain function, so nothing comes between.
+A partition of `__transaction_state` is a `Shard`; it answers COORDINATOR_LOAD_IN_PROGRESS until its log is replayed.
+
+Source: `TransactionStateManager` of Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final, Protocol
+
+from ottla.broker.cluster.features import TRANSACTION_FEATURE
+from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
+from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
+from ottla.broker.coordinator.errors import client_error
+from ottla.broker.coordinator.runtime import CoordinatorRuntime
+from ottla.broker.coordinator.shard import ClusterView, StateLog
+from ottla.broker.costs import HASH_CHAR_US
+from ottla.broker.ports.clock import Clock
+from ottla.broker.turns import Turns, Wait
+from ottla.broker.txn import machine
+from ottla.broker.txn.end_txn_rules import V2
+from ottla.broker.txn.log import encode_change, encode_tombstones
+from ottla.broker.txn.markers import Completion, MarkerFanout
+from ottla.broker.txn.shard import Shard
+from ottla.broker.txn.states import PREPARE_COMMIT, RESTING, TransactionStatus
+from ottla.broker.txn.values import (
+    ANSWERS,
+    NEED_PRODUCER_ID,
+    NO_PENDING,
+    Decision,
+    TransactionState,
+    TransientState,
+)
+from ottla.protocol.errors import NO_ERROR, ErrorCode
+from ottla.protocol.hashing import coordinator_partition
+from ottla.protocol.values import NO_PRODUCER_ID
+
+log = logging.getLogger("ottla.txn")
+
+# Hashing an id costs more than deciding on it, and a transaction asks three times.
+HASHES_KEPT: Final = 4096
+
+_START_TIMEOUT: Final = machine.Effect.START_TIMEOUT
+_STOP_TIMEOUT: Final = machine.Effect.STOP_TIMEOUT
+_DEAD: Final = TransactionStatus.DEAD
+
+Decide = Callable[[TransactionState | None, TransientState, int], Decision]
+"""(state, transient, fresh producer id or -1) -> decision; asked again with an id after NEED_PRODUCER_ID, and when the
+marker phase that it met is over."""
+
+Changes = Sequence[tuple[str, Decision]]
+"""What one batch logs: one id and what was decided for it, or ids that are forgotten, each with a Dead record."""
+
+
+class TransactionCluster(ClusterView, Protocol):
+    """What the coordinator needs of the cluster."""
+
+    def next_producer_id(self) -> int | None:
+        """A producer id that was never handed out; None while none is durable."""
+
+    async def producer_ids(self) -> bool:
+        """Wait until there is a producer id; False when none can be logged."""
+
+    def feature(self, name: str) -> int:
+        """The finalized level of a feature."""
+
+
+class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
+    """The shards of `__transaction_state`. Markers go to `sink`, `markers_delay_ms` after the outcome is durable."""
+
+    def __init__(
+        self, cluster: TransactionCluster, sink: MarkerSink, turns: Turns, clock: Clock, markers_delay_ms: float
+    ) -> None:
+        super().__init__(TRANSACTION_STATE_TOPIC, cluster, turns)
+        self.sink = sink
+        self._transactions = cluster
+        self._clock = clock
+        self._partition_count = 0
+        self._partition_of = lru_cache(HASHES_KEPT)(self._hashed)
+        self._fanout = MarkerFanout(lambda: cluster.topics, sink, turns, clock, self.log_complete, markers_delay_ms)
+
+    def stop(self) -> None:
+        """Read nothing and write no marker any more."""
+        super().stop()
+        self._fanout.stop()
+
+    @property
+    def level(self) -> int:
+        """The cluster's `transaction.version`."""
+        return self._transactions.feature(TRANSACTION_FEATURE)
+
+    def shard_of(self, transactional_id: str) -> Shard | ErrorCode:
+        """The shard that owns the id, or why it cannot answer."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        if not self._partition_count:
+            topic = self._transactions.topics.get(TRANSACTION_STATE_TOPIC)
+            if topic is None:
+                return ErrorCode.NOT_COORDINATOR
+            self._partition_count = topic.partition_count
+        return self.shard_at(self._partition_of(transactional_id, self._partition_count))
+
+    def _hashed(self, transactional_id: str, partition_count: int) -> int:
+        self._turns.charge(len(transactional_id) * HASH_CHAR_US)
+        return coordinator_partition(transactional_id, partition_count)
+
+    # ---- the one way to change an id
+
+    def commit(self, transactional_id: str, decide: Decide) -> Decision | Wait[Decision]:
+        """Decide, then log, then apply. The decision at once if it stands already, else a wait for durability."""
+        shard = self.shard_of(transactional_id)
+        if not isinstance(shard, Shard):
+            return ANSWERS[shard]
+        state = shard.states.get(transactional_id)
+        transient = shard.transient.get(transactional_id, NO_PENDING)
+        decision = decide(state, transient, NO_PRODUCER_ID)
+        if decision is NEED_PRODUCER_ID:
+            fresh = self._transactions.next_producer_id()
+            if fresh is None:
+                return ANSWERS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+            decision = decide(state, transient, fresh)
+        record = decision.record
+        if record is None:
+            return decision
+        machine.check_step(state, record)
+        level = self.level
+        if record.client_version >= V2 and record.status not in RESTING and level == 0:
+            return ANSWERS[ErrorCode.UNSUPPORTED_VERSION]  # the records of level 0 have no room for it
+        batch = encode_change(transactional_id, record, level, self._clock.now_ms())
+        return self.write_durable(shard, batch, ((transactional_id, decision),))
+
+    def abort_timed_out(self, transactional_id: str) -> None:
+        """Abort an open transaction whose time is up, and fence its producer."""
+        now_ms, level = self._clock.now_ms(), self.level
+
+        def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
+            if state is None or not machine.has_timed_out(state, transient, now_ms):
+                return ANSWERS[NO_ERROR]
+            return machine.decide_abort(state, transient, level, now_ms, fresh, NO_ERROR)
+
+        try:
+            outcome = self.commit(transactional_id, decide)
+        except Exception:
+            # The transactions behind this one have timed out too; it is tried again by the next scan.
+            log.exception("Could not abort %s, which timed out", transactional_id)
+            return
+        if isinstance(outcome, Decision) and outcome.record is not None:
+            log.info("Aborted %s: its transaction timed out", transactional_id)
+        elif isinstance(outcome, Decision) and outcome.error:
+            log.warning("Could not abort %s, which timed out: %s", transactional_id, outcome.error.name)
+
+    def forget(self, shard: Shard, expired: Sequence[str]) -> None:
+        """Log the tombstones of expired ids in one batch; each is Dead, and pending, until that is durable."""
+        changes = [(each, Decision(NO_ERROR, machine.dead(shard.states[each]))) for each in expired]
+        if changes:
+            self.write_durable(shard, encode_tombstones(expired, self._clock.now_ms()), changes)
+
+    def log_complete(self, completion: Completion) -> ErrorCode:
+        """All markers are written: log the pending Complete record; why it was not logged."""
+        shard, transactional_id = completion.shard, completion.transactional_id
+        transient = shard.transient.get(transactional_id, NO_PENDING)
+        complete = transient.pending
+        if complete is None:
+            return NO_ERROR  # it is logged: what broke came after
+        machine.check_step(shard.states[transactional_id], complete)
+        decision = Decision(NO_ERROR, complete, last_epoch=transient.last_epoch)
+        batch = encode_change(transactional_id, complete, self.level, self._clock.now_ms())
+        outcome = self.write_durable(shard, batch, ((transactional_id, decision),))
+        if isinstance(outcome, Wait) or not outcome.error:
+            return NO_ERROR
+        # The transaction is decided: it stays pending, and no request may come between.
+        shard.transient[transactional_id] = transient
+        return outcome.error
+
+    # ---- what the runtime asks
+
+    def new_shard(self, partition: StateLog) -> Shard:
+        """A shard without ids."""
+        return Shard(partition)
+
+    async def loaded(self, shard: Shard) -> None:
+        """Take up what a replayed shard has open or prepared."""
+        for transactional_id in shard.unfinished:
+            state = shard.states[transactional_id]
+            for effect in machine.effects(None, state):
+                self._run_effect(effect, shard, transactional_id, state)
+        shard.unfinished.clear()
+
+    def began(self, shard: Shard, changes: Changes) -> None:
+        """The ids are pending until their records are durable."""
+        for transactional_id, decision in changes:
+            assert decision.record is not None
+            transient = shard.transient.get(transactional_id, NO_PENDING)
+            shard.set_transient(
+                transactional_id, machine.append_began(transient, decision.record, decision.fenced_epoch)
+            )
+
+    def refused(self, shard: Shard, changes: Changes, error: ErrorCode) -> Decision:
+        """Nothing was logged."""
+        (first, decision), *others = changes
+        assert decision.record is not None
+        name, more = decision.record.status.wire_name, f" and {len(others)} others" if others else ""
+        log.warning("%s of %s%s was not logged: %s", name, first, more, error.name)
+        for transactional_id, decision in changes:
+            transient = shard.transient.get(transactional_id, NO_PENDING)
+            shard.set_transient(transactional_id, machine.append_failed(transient, decision))
+        return ANSWERS[client_error(error)]
+
+    def lost(self, changes: Changes, error: ErrorCode) -> Decision:
+        """The ids stay pending: nobody can say what is in the log."""
+        return ANSWERS[client_error(error)]
+
+    def apply(self, shard: Shard, changes: Changes, base_offset: int) -> Decision:
+        """The records are the states now; do what follows from them."""
+        for transactional_id, decision in changes:
+            record = decision.record
+            assert record is not None
+            if record.status is _DEAD:
+                shard.forget(transactional_id)
+                continue
+            before = shard.states.get(transactional_id)
+            machine.apply(shard.states, transactional_id, record)
+            transient = shard.transient.get(transactional_id, NO_PENDING)
+            shard.set_transient(transactional_id, machine.record_applied(transient, decision.last_epoch))
+            for effect in machine.effects(before, record):
+                self._run_effect(effect, shard, transactional_id, record)
+            if shard.waiting and transactional_id in shard.waiting and record.status in RESTING:
+                shard.release(transactional_id, True)
+        if decision.record is not None and decision.record.status is _DEAD:
+            log.info("Forgot %d expired transactional ids", len(changes))
+        return decision
+
+    def _run_effect(self, effect: machine.Effect, shard: Shard, transactional_id: str, state: TransactionState) -> None:
+        if effect is _START_TIMEOUT:
+            shard.open[transactional_id] = None
+        elif effect is _STOP_TIMEOUT:
+            shard.open.pop(transactional_id, None)
+        else:
+            transient = machine.completion_prepared(
+                shard.transient.get(transactional_id, NO_PENDING), state, self._clock.now_ms()
+            )
+            shard.transient[transactional_id] = transient
+            commit = state.status is PREPARE_COMMIT
+            marker = TransactionMarker(
+                state.producer_id, state.producer_epoch, shard.epoch, commit, state.client_version
+            )
+            self._fanout.begin(Completion(shard, transactional_id, marker, transient.awaiting))
