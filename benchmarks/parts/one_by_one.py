@@ -21,7 +21,7 @@ def descriptor_of(path: str) -> int:
 
 
 def flush(_: Flusher, partition: Partition) -> None:
-    for path in partition.files_to_flush():
+    for path in partition.log.files_to_flush():
         os.fdatasync(descriptor_of(path))
     partition.flushed(partition.log_end_offset)
 

@@ -190,8 +190,8 @@ class Assembly:
         now_ms = self._clock.now_ms()
         for partition in list(self.broker.cluster.partitions()):
             self._turns.charge(ROW_US)
-            for forgotten in partition.expire_producers(now_ms):
-                self._turns.charge((min(partition.producer_count, EXPIRY_SLICE) + 2 * forgotten) * LOOK_US)
+            for forgotten in partition.log.remove_expired_producers(now_ms):
+                self._turns.charge((min(partition.log.producer_count, EXPIRY_SLICE) + 2 * forgotten) * LOOK_US)
                 await self._turns.share()
             await self._turns.share()
 

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.api import duplicates
 from ottla.broker.api.duplicates import Duplicate
-from ottla.broker.log.readable import ReadableLog
+from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult, FetchIsolation
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
@@ -155,7 +155,7 @@ def test_a_transaction_that_is_open_is_no_exception(lines):
 def test_a_retry_of_the_same_bytes_is_not_read(monkeypatch, lines):
     ledger = Ledger(refuse=True)
     ledger.send(batch())
-    monkeypatch.setattr(ReadableLog, "batch_bytes", None)
+    monkeypatch.setattr(Partition, "batch_bytes", None)
     assert ledger.send(batch()) == (E.NONE, 0)
     assert (ledger.counted, lines()) == (0, [])
 
@@ -205,7 +205,7 @@ def test_a_batch_that_has_lost_records_to_compaction_is_not_compared(lines):
     partition = ledger.partition
     sent = [(b"a", b"1"), (b"b", b"2")]
     size_bytes = len(batch(sent))
-    partition.settings = replace(partition.settings, segment_bytes=size_bytes, min_cleanable_dirty_ratio=0.0)
+    partition.log.settings = replace(partition.log.settings, segment_bytes=size_bytes, min_cleanable_dirty_ratio=0.0)
     ledger.send(batch(sent))
     for sequence, value in enumerate((b"3", b"4")):
         ledger.send(batch([(b"a", value), (b"c", value)], 2 * sequence, producer_id=8))
@@ -235,18 +235,18 @@ def test_a_disk_that_fails_while_it_is_compared_changes_no_answer(number, offlin
 def test_a_log_that_changes_while_it_is_read_is_not_compared(monkeypatch, change, lines):
     ledger = Ledger(refuse=True, max_message_bytes=str(1 << 23))
     ledger.send(batch([(b"k", bytes(1 << 22))]))
-    read, reads = ReadableLog.batch_bytes, []
+    read, reads = Partition.batch_bytes, []
 
-    def changed(log, header):
-        for step in read(log, header):
+    def changed(partition, header):
+        for step in read(partition, header):
             reads.append(step)
             if change == "closed":
-                log.take_offline("the log is closed")
+                partition.take_offline("the log is closed")
             else:
-                log.segments.replaced += 1
+                partition.log.segments.replaced += 1
             yield step
 
-    monkeypatch.setattr(ReadableLog, "batch_bytes", changed)
+    monkeypatch.setattr(Partition, "batch_bytes", changed)
     assert ledger.send(batch([(b"j", bytes(1 << 22))])) == (E.NONE, 0)
     assert len(reads) == 1 and (ledger.counted, lines()) == (0, [])
 

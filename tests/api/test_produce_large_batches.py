@@ -100,7 +100,7 @@ def test_what_was_validated_for_other_settings_is_done_again(desk, make_partitio
     desk.check(partition, data)
     desk.run()
     ((check, validated),) = desk.found
-    partition.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="zstd")
+    partition.log.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="zstd")
     assert partition.append_produced(check, memoryview(data), validated).error is E.NONE
     assert NAMES[read_header(partition.read(0, 1 << 25).records).compression] == "zstd"
 
@@ -166,12 +166,12 @@ def test_no_append_compresses_anew_when_settings_changed_since_the_check(desk, m
     desk.run()
     ((check, validated),) = desk.found
     desk.found.clear()
-    partition.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="zstd")
+    partition.log.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="zstd")
     write = produce.Write("t", b"", 0, memoryview(data), partition, check, E.NONE, None, validated)
     monkeypatch.setattr(produce, "_verify", lambda broker, request, write: E.NONE)
     desk.start(produce._append_all(desk.broker, None, [write], {}))
     assert partition.log_end_offset == 0, "a worker is at it"
-    partition.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
+    partition.log.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
     desk.run()
     assert desk.found[0][0].error is E.NONE
     assert read_header(partition.read(0, 1 << 25).records).compression == GZIP

@@ -172,7 +172,11 @@ class LogWriter:
 
     def drop_segments(self):
         """What retention does: the oldest segments go, with their files."""
-        below = [one for one in self.partition.segments if one.base_offset < self.partition.segments.active.base_offset]
+        below = [
+            one
+            for one in self.partition.log.segments
+            if one.base_offset < self.partition.log.segments.active.base_offset
+        ]
         if not below:
             return
         for segment in self.partition.drop_oldest(self.chance.randrange(len(below) + 1)):

@@ -65,7 +65,7 @@ def play(logs, partition, step):
             PID, step.epoch, step.sequence, supports_epoch_bump=step.v2
         )
     if isinstance(step, Expire):
-        return sum(partition.expire_producers(logs.clock.now_ms() + step.ms))
+        return sum(partition.log.remove_expired_producers(logs.clock.now_ms() + step.ms))
     if step.own:
         return partition.append_own(bytearray(bytes_of(step)))
     batch = memoryview(bytes_of(step))
@@ -184,7 +184,7 @@ def known(partition):
 @rows(CASES)
 def test_a_batch(case, logs):
     partition = logs.partition()
-    partition.settings = replace(partition.settings, refuse_sequence_reuse=not case.reuse)
+    partition.log.settings = replace(partition.log.settings, refuse_sequence_reuse=not case.reuse)
     for step in case.before:
         answer = play(logs, partition, step)
         assert answer is None or isinstance(answer, int) or answer.error is E.NONE, step

@@ -318,7 +318,7 @@ def test_a_marker_completes_the_transaction(row, broker):
     assert known(broker).current_txn_first_offset == -1
     assert broker.offsets(LEDGER) == (0, 4)
     # Producer id, first offset, marker, and the stable offset, which the other one holds back.
-    entries = broker.cluster.partition(*LEDGER)._segments.active.aborted
+    entries = broker.cluster.partition(*LEDGER).log.segments.active.aborted
     assert entries == ([] if "commit" in row else [(PID, 1, 3, 0)])
 
 

@@ -108,7 +108,7 @@ def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPa
         error = leader_epoch_error(row.current_leader_epoch, partition.leader_epoch)  # type: ignore[attr-defined]
     if partition.offline is not None:
         error = ErrorCode.KAFKA_STORAGE_ERROR
-    elif not error and not partition.log_start_offset <= offset <= partition.log_end_offset:
+    elif not error and not partition.log.log_start_offset <= offset <= partition.log.log_end_offset:
         error = ErrorCode.OFFSET_OUT_OF_RANGE
     return FetchPartitionStatus(offset, max_bytes, partition, error)
 
@@ -135,7 +135,7 @@ async def _enough(
             await turns.share(on_discard)
         if asked.error or asked.partition is None or asked.partition.offline is not None:
             return True
-        if asked.offset < asked.partition.log_start_offset:  # raised since by DeleteRecords or retention
+        if asked.offset < asked.partition.log.log_start_offset:  # raised since by DeleteRecords or retention
             return True
         missing -= asked.partition.bytes_available(asked.offset, isolation, missing)
         if missing <= 0:
@@ -247,7 +247,7 @@ async def _read(
             if error:
                 fetched.append(_failed(index, error, None))
                 continue
-            offsets = partition.high_watermark, partition.last_stable_offset, partition.log_start_offset
+            offsets = partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
             fetched.append(FetchPartitionData(index, NO_ERROR, *offsets, aborted, records))
             if aborted:
                 turns.charged_us += len(aborted) * LOOK_US  # they are encoded

@@ -157,7 +157,7 @@ def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int
     if records is None:
         message: str | None = "The records of a partition are null"
         return Write(topic, topic_id, index, None, None, None, ErrorCode.INVALID_RECORD, message)
-    limit_bytes = partition.settings.max_message_bytes
+    limit_bytes = partition.log.settings.max_message_bytes
     if len(records) > limit_bytes and (size_bytes := _claimed_size(records)) > limit_bytes:
         message = _TOO_LARGE.format(size_bytes, limit_bytes)  # before anything is decompressed
         return Write(topic, topic_id, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
@@ -169,7 +169,7 @@ def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int
     if check.error or header is None:
         return Write(topic, topic_id, index, records, partition, check, check.error, check.message)
     broker.turns.charged_us += header.record_count * RECORD_US
-    validated = partition.validate_at_once(check, records)
+    validated = partition.log.validate_at_once(check, records)
     return Write(topic, topic_id, index, records, partition, check, NO_ERROR, None, validated)
 
 
@@ -187,7 +187,7 @@ async def _check_in_steps(broker: Broker, version: int, write: Write) -> Write:
 async def _check_records(
     broker: Broker, partition: Partition, records: memoryview, check: BatchCheck | None = None
 ) -> tuple[BatchCheck, ValidationResult | None]:
-    slow = is_recompressed(records, partition.settings)
+    slow = is_recompressed(records, partition.log.settings)
     return await broker.long_work.drive(_check_steps(broker, partition, records, check), slow=slow)
 
 
@@ -200,7 +200,7 @@ def _check_steps(
         checked = yield from check_steps(records, max_decompressed_bytes=limit_bytes)
     if checked.check.error:
         return checked.check, None
-    return checked.check, (yield from partition.validate(checked, records))
+    return checked.check, (yield from partition.log.validate(checked, records))
 
 
 def _claimed_size(records: memoryview) -> int:
@@ -260,7 +260,7 @@ async def _append_all(
     turns = broker.turns
     for write in writes:
         if write.validated is not None and write.partition is not None:
-            while write.validated.settings is not write.partition.settings:
+            while write.validated.settings is not write.partition.log.settings:
                 write = await _validated_anew(broker, write)
         result = _append(broker, request, write, joined)
         if result.duplicate:
@@ -278,8 +278,8 @@ async def _validated_anew(broker: Broker, write: Write) -> Write:
     """The write for the topic's settings as they are: they have changed since it was checked."""
     partition, records, check = write.partition, write.records, write.check
     assert partition is not None and records is not None and check is not None
-    steps = partition.validate(Checked(check, None), records)
-    slow = is_recompressed(records, partition.settings)
+    steps = partition.log.validate(Checked(check, None), records)
+    slow = is_recompressed(records, partition.log.settings)
     return write._replace(validated=await broker.long_work.drive(steps, slow=slow))
 
 

@@ -105,11 +105,11 @@ class MetadataLog:
         partition = self._store.open_partition(
             METADATA_TOPIC, 0, METADATA_TOPIC_ID, NO_PARTITION_LEADER_EPOCH, settings
         )
-        partition.settings = self._settings
+        partition.log.settings = self._settings
         self.partition = partition
         self.newest_snapshot = snapshot = self._read_newest_snapshot()
         self._read_log(snapshot.end_offset)
-        self._choose_epoch(max(partition.latest_epoch, snapshot.epoch))
+        self._choose_epoch(max(partition.log.latest_epoch, snapshot.epoch))
         self._tell_skipped()
         image = self.image
         # Also after a kill within the bootstrap records: they are begun anew (`ActivationRecordsGenerator`).

@@ -209,7 +209,7 @@ class Cluster:
         """What the segments of a partition take; None if they cannot be read. Opens nothing: the directory tells it."""
         if not self.is_unopened(topic, index):
             partition = self.partition(topic, index)
-            return partition.size_bytes if partition is not None and partition.offline is None else None
+            return partition.log.size_bytes if partition is not None and partition.offline is None else None
         if (topic, index) in self._absent or self._store.offline is not None:
             return None
         place, size_bytes = f"{topic}-{index}", 0
@@ -296,7 +296,7 @@ class Cluster:
         settings = self._settings_of(topic.configs)
         for partition in self._partitions.get(topic.name, ()):
             if partition is not None:
-                partition.settings = settings
+                partition.log.settings = settings
 
     def rename_for_deletion(self, topic: TopicImage, index: int) -> list[str]:
         """Close the log of a partition that was detached and rename its directory; where it is, if anywhere."""

@@ -122,7 +122,7 @@ class MetadataSnapshots:
 
     async def _take(self) -> None:
         metadata = self._log
-        snapshot = SnapshotId(metadata.end_offset, metadata.partition.latest_epoch)
+        snapshot = SnapshotId(metadata.end_offset, metadata.partition.log.latest_epoch)
         self._timestamps_ms[snapshot] = metadata.last_timestamp_ms
         self._last_ms, written_bytes = self._clock.monotonic_ms(), metadata.bytes_since_snapshot
         place = metadata.partition.name
@@ -200,7 +200,7 @@ class MetadataSnapshots:
         if snapshot.end_offset < partition.log_start_offset:
             return True
         left = found[found.index(snapshot) :]
-        total = partition.size_bytes + sum(self._store.side_file_bytes(self._path(each)) for each in left)
+        total = partition.log.size_bytes + sum(self._store.side_file_bytes(self._path(each)) for each in left)
         if 0 <= settings.retention_bytes < total:
             return True
         timestamp_ms = self._timestamp_ms(snapshot) if settings.retention_ms >= 0 else None

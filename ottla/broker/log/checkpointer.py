@@ -156,9 +156,9 @@ class Checkpointer:
                 if not self._is_noted(key, partition):
                     turns.charge(ROW_US)
                     self._note(key, partition)
-                if partition.unsynced and self._sync is None:
+                if partition.log.unsynced and self._sync is None:
                     self._sealed.append(partition)
-                turns.charge(partition.rest() * LOOK_US)
+                turns.charge(partition.log.rest() * LOOK_US)
                 await turns.share()
         self._round = None  # what follows is done in this step, and `stop` has nothing to discard
         self._start_sync()
@@ -183,7 +183,8 @@ class Checkpointer:
         self._raise_sync_error(sync)
         self._sync = None
         for partition, offset in sync.covered:
-            partition.recovery_point = max(partition.recovery_point, offset)
+            log = partition.log
+            log.recovery_point = max(log.recovery_point, offset)
 
     def _start_sync(self) -> None:
         """Sync what was found, a part of it at a time."""
@@ -191,8 +192,8 @@ class Checkpointer:
         self._turns.charge(len(sealed) * SYNCED_US)
         sealed = [partition for partition in sealed if partition.offline is None]
         if sealed:
-            paths = [path for partition in sealed for path in (*partition.unsynced, partition.directory)]
-            covered = [(partition, partition.take_unsynced()) for partition in sealed]
+            paths = [path for partition in sealed for path in (*partition.log.unsynced, partition.log.directory)]
+            covered = [(partition, partition.log.take_unsynced()) for partition in sealed]
             job = self._disk.start_sync(paths, lambda: self._clock.from_thread(self._look_at_sync))
             self._sync = _Sync(job, paths, covered)
 
@@ -244,17 +245,19 @@ class Checkpointer:
 
     def _is_noted(self, key: TopicPartition, partition: Partition) -> bool:
         """Whether nothing has changed, of a log that begins at 0 and so has no entry of its start."""
+        log = partition.log
         return (
             self._high_watermarks.get(key, -1) == partition.high_watermark
-            and self._recovery_points.get(key, -1) == partition.recovery_point
-            and partition.log_start_offset == 0
+            and self._recovery_points.get(key, -1) == log.recovery_point
+            and log.log_start_offset == 0
         )
 
     def _note(self, key: TopicPartition, partition: Partition) -> None:
-        self._recovery_points[key] = partition.recovery_point
+        log = partition.log
+        self._recovery_points[key] = log.recovery_point
         self._high_watermarks[key] = partition.high_watermark
-        if partition.log_start_offset > partition.first_offset:
-            self._log_starts[key] = partition.log_start_offset
+        if log.log_start_offset > log.first_offset:
+            self._log_starts[key] = log.log_start_offset
         else:
             self._log_starts.forget(key)
 

@@ -76,7 +76,7 @@ class Cleaner:
 
         Raises LogCleaningAborted, Shortage, ProtocolError if the log is damaged, OSError.
         """
-        (partition, offsets), settings = log, log.partition.settings
+        (partition, offsets), settings = log, log.partition.log.settings
         offset_map = OffsetMap(keys_max)
         aborted = await self._collect_aborted(partition, offsets.first_uncleanable)
         await self._build_offset_map(log, offset_map, aborted)
@@ -85,7 +85,7 @@ class Cleaner:
             raise LogCleaningAborted("its keys do not fit the dedupe buffer")
         now_ms = self._clock.now_ms()
         kept = RecordFilter(offset_map, aborted, partition.producer_of, now_ms, settings.delete_retention_ms)
-        segments = [segment for segment in partition.segments.sealed() if segment.base_offset < end_offset]
+        segments = [segment for segment in partition.log.segments.sealed() if segment.base_offset < end_offset]
         sizes = [self._sizes(segment) for segment in segments]
         for group in group_segments_by_size(
             sizes, settings.segment_bytes, settings.segment_index_bytes, offsets.first_uncleanable
@@ -97,8 +97,8 @@ class Cleaner:
     async def _collect_aborted(self, partition: Partition, upper: int) -> list[AbortedTxn]:
         """The aborted transactions that begin below `upper`; their markers may stand behind it."""
         found: list[AbortedTxn] = []
-        for segment in [*partition.segments.sealed(), partition.segments.active]:
-            if segment is not partition.segments.active:
+        for segment in [*partition.log.segments.sealed(), partition.log.segments.active]:
+            if segment is not partition.log.segments.active:
                 self._check_there(partition, [segment])
             entries = (await self._long_work.drive(segment.load_transaction_index())).entries
             found += (entry for entry in entries if entry.first_offset < upper)
@@ -111,7 +111,7 @@ class Cleaner:
         partition, (first, end, _, _) = log
         # A transaction whose marker the walk does not meet would never end.
         transactions = CleanedTransactionMetadata(entry for entry in aborted if entry.last_offset >= first)
-        dirty = [segment for segment in partition.segments.ending_behind(first) if segment.base_offset < end]
+        dirty = [segment for segment in partition.log.segments.ending_behind(first) if segment.base_offset < end]
         for number, segment in enumerate(dirty):
             self._check_there(partition, [segment])
             position = segment.find(first) if segment.base_offset < first else 0
@@ -130,8 +130,8 @@ class Cleaner:
             offset_map.update_latest_offset((dirty[number + 1].base_offset if number + 1 < len(dirty) else end) - 1)
 
     async def _clean_segments(self, partition: Partition, group: list[LogSegment], kept: RecordFilter) -> None:
-        interval_bytes = partition.settings.index_interval_bytes
-        output = _CleanedSegment(self._disk, partition.directory, group[0].base_offset, interval_bytes)
+        interval_bytes = partition.log.settings.index_interval_bytes
+        output = _CleanedSegment(self._disk, partition.log.directory, group[0].base_offset, interval_bytes)
         last = max((segment.base_offset for segment in group if segment.size_bytes), default=-1)
         kept.transactions.cleaned_index = []
         try:
@@ -187,7 +187,7 @@ class Cleaner:
     async def _replace_segments(self, partition: Partition, group: list[LogSegment], output: "_CleanedSegment") -> None:
         change_file_suffixes(self._disk, output.path, CLEANED, SWAP)
         try:
-            await self._sync(partition, [partition.directory])
+            await self._sync(partition, [partition.log.directory])
             self._check_there(partition, group)
         except LogCleaningAborted:
             if partition.offline is None:
@@ -203,15 +203,15 @@ class Cleaner:
             deleted += rename_to_deleted(self._disk, path, with_snapshot=segment is not group[0])
         # No file system has to keep the order of renames, and without the old files' the new ones' would do harm.
         try:
-            self._disk.sync_dir(partition.directory)
+            self._disk.sync_dir(partition.log.directory)
         except Shortage as short:  # half of a swap is not to be tried again
-            raise OSError(errno.EIO, f"{short}", partition.directory) from short
+            raise OSError(errno.EIO, f"{short}", partition.log.directory) from short
         change_file_suffixes(self._disk, output.path, SWAP, "")
-        partition.replace_segments(group, output.segment(partition, group[-1].created_ms))
-        self._deleter.delete_later(deleted, partition.settings.file_delete_delay_ms)
+        partition.log.replace_segments(group, output.segment(partition, group[-1].created_ms))
+        self._deleter.delete_later(deleted, partition.log.settings.file_delete_delay_ms)
 
     def _check_there(self, partition: Partition, group: Sequence[LogSegment]) -> None:
-        if partition.offline is not None or not partition.segments.holds(group):
+        if partition.offline is not None or not partition.log.segments.holds(group):
             raise LogCleaningAborted("some of its segments were deleted meanwhile")
 
     async def _sync(self, partition: Partition, paths: list[str]) -> None:

@@ -58,9 +58,10 @@ class Flusher:
         dirty, self._dirty = self._dirty, {}
         paths: dict[str, None] = {}
         for partition in dirty:
-            if partition.offline is None and partition.flushed_offset < partition.log_end_offset:
-                self._covered.append((partition, partition.log_end_offset))
-                paths.update(dict.fromkeys(partition.files_to_flush()))
+            log = partition.log
+            if partition.offline is None and log.flushed_offset < log.log_end_offset:
+                self._covered.append((partition, log.log_end_offset))
+                paths.update(dict.fromkeys(log.files_to_flush()))
         if paths:
             self._job = self._disk.start_sync([*paths], lambda: self._clock.from_thread(self._ended))
 

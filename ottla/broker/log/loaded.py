@@ -16,7 +16,7 @@ class LoadedLog(NamedTuple):
 
     directory: str
     segments: LogSegments
-    producers: ProducerStateManager
+    producer_state: ProducerStateManager
     epochs: LeaderEpochCache
     log_start_offset: int
     recovery_point: int

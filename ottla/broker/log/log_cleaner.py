@@ -70,7 +70,8 @@ class LogCleaner:
             activity.discard()
 
     def _has_work(self) -> bool:
-        return any(partition.settings.cleanup_compact and len(partition.segments) > 1 for partition in self._logs)
+        logs = (partition.log for partition in self._logs)
+        return any(log.settings.cleanup_compact and len(log.segments) > 1 for log in logs)
 
     def _ended(self, result: None) -> None:
         self._running = False
@@ -111,12 +112,12 @@ class LogCleaner:
         for partition in list(self._logs):
             self._turns.charge(LOOK_US)
             await self._turns.share()
-            settings = partition.settings
-            if not settings.cleanup_compact or partition.offline is not None or len(partition.segments) < 2:
+            settings = partition.log.settings
+            if not settings.cleanup_compact or partition.offline is not None or len(partition.log.segments) < 2:
                 continue
             if partition in self._uncleanable or partition in self._put_off:
                 continue
-            self._turns.charge(len(partition.segments) * ROW_US)
+            self._turns.charge(len(partition.log.segments) * ROW_US)
             try:
                 offsets = self._cleanable_offsets(partition, now_ms)
                 due = offsets.cleanable_bytes > 0 and self._needs_compaction_now(partition, offsets, now_ms)
@@ -137,21 +138,21 @@ class LogCleaner:
         if not partition.log_start_offset <= first_dirty <= partition.log_end_offset:
             first_dirty = partition.log_start_offset
         uncleanable_offset = partition.last_stable_offset
-        lag_ms = partition.settings.min_compaction_lag_ms
+        lag_ms = partition.log.settings.min_compaction_lag_ms
         if lag_ms > 0:
-            for segment in partition.segments.ending_behind(first_dirty)[:-1]:
+            for segment in partition.log.segments.ending_behind(first_dirty)[:-1]:
                 largest_ms = segment.index.max_timestamp_ms
                 if (largest_ms if largest_ms >= 0 else segment.created_ms) > now_ms - lag_ms:
                     uncleanable_offset = min(uncleanable_offset, segment.base_offset)
                     break
-        sizes = [SegmentSizes(segment.base_offset, segment.size_bytes) for segment in partition.segments]
+        sizes = [SegmentSizes(segment.base_offset, segment.size_bytes) for segment in partition.log.segments]
         return cleanable_offsets(sizes, first_dirty, uncleanable_offset)
 
     def _needs_compaction_now(self, partition: Partition, offsets: CleanableOffsets, now_ms: int) -> bool:
-        lag_ms = partition.settings.max_compaction_lag_ms
+        lag_ms = partition.log.settings.max_compaction_lag_ms
         if lag_ms == MAX_INT64:
             return False
-        for segment in partition.segments.ending_behind(offsets.first_dirty)[:-1]:
+        for segment in partition.log.segments.ending_behind(offsets.first_dirty)[:-1]:
             head = segment.file.pread(HEADER_SIZE, 0) if segment.size_bytes else b""
             if head and 0 < read_header(head).max_timestamp < now_ms - lag_ms:
                 return True

@@ -104,8 +104,8 @@ class LogManager:
     def sync(self, partition: Partition) -> None:
         """Put what a partition has appended on the device; a failure takes the directory offline and is raised."""
         try:
-            end_offset = partition.log_end_offset
-            partition.sync()
+            end_offset = partition.log.log_end_offset
+            partition.log.sync()
         except OSError as error:
             self.fail(error)
             raise
@@ -449,13 +449,13 @@ class LogManager:
         # A sync may still run: its files are synced once more here, which costs nothing if it has ended.
         paths = self._checkpoints.unsynced_paths()
         for partition in online:
-            paths += partition.save()
+            paths += partition.log.save()
         self._disk.sync(paths)
         # What ran beside has ended before that. If it failed, the kernel has told it, and told nobody of it here.
         self._checkpoints.raise_sync_error()
         self._flusher.raise_sync_error()
         for partition in online:
-            partition.recovery_point = partition.log_end_offset
+            partition.log.recovery_point = partition.log.log_end_offset
         self._checkpoints.write()
         return len(online) == len(self._partitions)
 

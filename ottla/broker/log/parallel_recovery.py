@@ -49,7 +49,7 @@ class RecoveredLog(NamedTuple):
     """What the process of a log found: `LoadedLog` as a value that can be sent."""
 
     segments: list[RecoveredSegment]
-    producers: ProducerStateManager
+    producer_state: ProducerStateManager
     epochs: LeaderEpochCache
     end_offset: int
     log_start_offset: int
@@ -100,7 +100,7 @@ def _recover(disk: Disk, job: LogToRecover) -> RecoveredLog:
     ]
     return RecoveredLog(
         segments,
-        loaded.producers,
+        loaded.producer_state,
         loaded.epochs,
         loaded.segments.end_offset,
         loaded.log_start_offset,
@@ -132,7 +132,7 @@ def adopt_recovered(
     return LoadedLog(
         directory,
         LogSegments(disk, directory, segments, found.end_offset),
-        found.producers,
+        found.producer_state,
         found.epochs,
         found.log_start_offset,
         found.recovery_point,

@@ -29,11 +29,11 @@ SEGMENTS_PER_STEP = 8
 
 def count_deletable(partition: Partition, now_ms: int, modified_ms: Callable[[LogSegment], int], most: int) -> int:
     """How many of the oldest segments may go now; `most` if there are more."""
-    settings = partition.settings
+    settings = partition.log.settings
     by_size = settings.cleanup_delete and settings.retention_bytes >= 0
     by_age = settings.cleanup_delete and settings.retention_ms >= 0
-    excess_bytes = partition.size_bytes - settings.retention_bytes if by_size else -1
-    segments = list(islice(partition.segments, most + 1))
+    excess_bytes = partition.log.size_bytes - settings.retention_bytes if by_size else -1
+    segments = list(islice(partition.log.segments, most + 1))
     count = 0
     for position, segment in enumerate(segments[:most]):
         active = position == len(segments) - 1
@@ -93,7 +93,7 @@ class Retention:
         """Delete what may go of one partition, in shares."""
         more = True
         while more:
-            self._turns.charge(ROW_US + len(partition.segments) * LOOK_US)
+            self._turns.charge(ROW_US + len(partition.log.segments) * LOOK_US)
             more = partition.offline is None and self._delete_some(partition)
             await self._turns.share()
 
@@ -118,7 +118,7 @@ class Retention:
         deleted: list[str] = []
         for segment in removed:
             deleted += rename_to_deleted(self._disk, segment.log_path.removesuffix(".log"), with_snapshot=True)
-        self._deleter.delete_later(deleted, partition.settings.file_delete_delay_ms)
+        self._deleter.delete_later(deleted, partition.log.settings.file_delete_delay_ms)
         if removed:
             _log.info(
                 "%s: deleted %d segments, the log begins at %d", partition.name, count, partition.log_start_offset

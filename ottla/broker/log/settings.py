@@ -8,7 +8,7 @@ PRODUCER_COMPRESSION = "producer"
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """Topic settings as values; a change replaces the whole object (`partition.settings = ...`)."""
+    """Topic settings as values; a change replaces the whole object (`UnifiedLog.settings`)."""
 
     segment_bytes: int = 1_073_741_824
     segment_ms: int = 604_800_000

@@ -124,10 +124,10 @@ def _problem(loaded: LoadedLog, fault: Fault | None, directory: str, cut_bytes: 
 
 
 def _open_transactions(loaded: LoadedLog) -> list[OpenTransaction]:
-    known: dict[int, ProducerStateEntry] = {each.producer_id: each for each in loaded.producers}
+    known: dict[int, ProducerStateEntry] = {each.producer_id: each for each in loaded.producer_state}
     return [
         OpenTransaction(producer_id, known[producer_id].epoch, first_offset, known[producer_id].last_timestamp_ms)
-        for first_offset, producer_id in loaded.producers.ongoing_txns.items()
+        for first_offset, producer_id in loaded.producer_state.ongoing_txns.items()
     ]
 
 

@@ -78,7 +78,7 @@ def plan_partition(
         changes = [_swap_step(*move) for move in swap]
         changes += _Comparison(disk, directory, settings, loaded, swap).changes()
         changes += _side_files(directory, loaded, topic_id)
-        return Plan(changes, None, end, len(loaded.producers.ongoing_txns))
+        return Plan(changes, None, end, len(loaded.producer_state.ongoing_txns))
     finally:
         disk.close()
 

@@ -52,7 +52,7 @@ class _Load:
         self.open: set[int] = set()
 
     def run(self) -> None:
-        while self.partition.size_bytes < self.shape.log_bytes:
+        while self.partition.log.size_bytes < self.shape.log_bytes:
             producer_id = self.random.randrange(1000, 1004)
             if producer_id in self.open and self.random.random() < 0.45:
                 self.end(producer_id)

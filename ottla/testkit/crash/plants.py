@@ -18,6 +18,7 @@ from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.settings import MAX_INT64
+from ottla.broker.log.unified_log import UnifiedLog
 from ottla.testkit.crash.damages import Kind, Scene, Wrong
 from ottla.testkit.crash.failures import KINDS, SYNCS, Failure, play
 from ottla.testkit.crash.logs import Shape
@@ -79,7 +80,7 @@ def names_unsynced() -> AbstractContextManager[None]:
     def make(known: Any) -> Any:
         return lambda self: [path for path in known(self) if path.endswith(".log")]
 
-    return replaced(Partition, "files_to_flush", make)
+    return replaced(UnifiedLog, "files_to_flush", make)
 
 
 def recovery_point_too_far() -> AbstractContextManager[None]:
@@ -90,7 +91,7 @@ def recovery_point_too_far() -> AbstractContextManager[None]:
             covered = self._sync.covered if self._sync is not None and self._sync.job.done else []
             known(self)
             for partition, _ in covered:
-                partition.recovery_point = partition.log_end_offset
+                partition.log.recovery_point = partition.log_end_offset
 
         return _end_sync
 
@@ -101,7 +102,7 @@ def roll_unsynced() -> AbstractContextManager[None]:
     """The next segment is written while the end of the one before is not on the device."""
 
     def make(known: Any) -> Any:
-        def _roll(self: Partition, now_ms: int) -> None:
+        def _roll(self: UnifiedLog, now_ms: int) -> None:
             settings = self.settings
             self.settings = replace(settings, flush_messages=MAX_INT64)
             try:
@@ -111,7 +112,7 @@ def roll_unsynced() -> AbstractContextManager[None]:
 
         return _roll
 
-    return replaced(Partition, "_roll", make)
+    return replaced(UnifiedLog, "_roll", make)
 
 
 def metadata_unsynced() -> AbstractContextManager[None]:

@@ -318,12 +318,12 @@ def test_what_only_kafka_has_a_use_for_is_in_our_snapshots_as_it_was(kafkas, bro
     placement = before.topics["ledger"].registrations[1]
     assert placement == (1, (1, 2), (LEDGER, AUDIT), (1,), (2,), (3,), 1, None, None)
     partition = broker.cluster.metadata_log.partition
-    partition.settings = replace(partition.settings, segment_bytes=300)
+    partition.log.settings = replace(partition.log.settings, segment_bytes=300)
     for name in ("ours", "more"):
         create_topic(broker.cluster, name)
         broker.settle()
         snapshot_of(broker)
-    assert partition.segments.first_offset > 0
+    assert partition.log.segments.first_offset > 0
     broker.stop()
     after = kafkas.start().image
     assert after == before

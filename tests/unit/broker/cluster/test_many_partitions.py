@@ -147,7 +147,7 @@ def test_a_partition_with_many_producers_lets_others_in_while_it_is_opened(broke
     assert opened == []  # it rests
     broker.settle()
     (partition,) = opened
-    assert partition.producer_count == 10_000
+    assert partition.log.producer_count == 10_000
     assert partition is broker.cluster.partition("t", 3)
     assert not broker.cluster.is_unopened("t", 3)
 
@@ -168,7 +168,7 @@ def sizes(broker, count=5):
 def test_sizes_are_told_without_opening_anything(broker):
     filled(broker)
     produce(broker.cluster.partition("t", 2))
-    opened = [partition.size_bytes for partition in broker.cluster.partitions()]
+    opened = [partition.log.size_bytes for partition in broker.cluster.partitions()]
     assert sizes(broker) == opened and opened[2] == 2 * opened[0] > 0
     broker.stop()
     broker.start()

@@ -181,7 +181,7 @@ def test_a_log_in_which_a_transaction_is_open_gets_none(broker):
 
 def roll_often(broker):
     partition = broker.cluster.metadata_log.partition
-    partition.settings = replace(partition.settings, segment_bytes=400, index_interval_bytes=200)
+    partition.log.settings = replace(partition.log.settings, segment_bytes=400, index_interval_bytes=200)
     return partition
 
 
@@ -227,12 +227,12 @@ def test_the_log_stays_behind_the_oldest_snapshot_that_stays(broker):
         grow(broker, name, name * 2, name * 3)
         ends.append(parse_snapshot_name(taken(broker).name).end_offset)
     sizes = [path.stat().st_size for path in files(broker)]
-    bound = partition.size_bytes + sum(sizes) - 1
+    bound = partition.log.size_bytes + sum(sizes) - 1
     broker.turns.event(lambda: broker.turns.start(snapshots(broker, retention_bytes=bound)._clean(), print, raise_it))
     broker.settle()
     assert [parse_snapshot_name(path.name).end_offset for path in files(broker)] == ends[1:]
     assert partition.log_start_offset == ends[1]
-    assert partition.segments.first_offset <= ends[1]
+    assert partition.log.segments.first_offset <= ends[1]
 
 
 def raise_it(error):

@@ -56,16 +56,14 @@ class HeldDisk(RealDisk):
 
 
 def partition(offset, looked_at):
-    made = SimpleNamespace(
-        offline=None,
+    log = SimpleNamespace(
         recovery_point=offset,
-        high_watermark=offset + 1,
         log_start_offset=0,
         first_offset=0,
         unsynced=[],
+        rest=lambda: len(looked_at.append(offset) or ()),
     )
-    made.rest = lambda: len(looked_at.append(offset) or ())
-    return made
+    return SimpleNamespace(offline=None, high_watermark=offset + 1, log=log)
 
 
 @pytest.fixture
@@ -120,7 +118,7 @@ def test_nobody_waits_for_the_device_and_a_checkpoint_has_its_name_only_when_it_
         "replication-offset-checkpoint",
     }
     # What changes meanwhile is for the next round: one writing at a time.
-    many.partitions["t", 5].recovery_point = 500
+    many.partitions["t", 5].log.recovery_point = 500
     many.checkpointer.run()
     many.clock.pass_turns()
     assert many.disk.jobs == [job]
@@ -142,13 +140,13 @@ def sealed(many):
     handed_over = []
 
     def take(index):
-        many.partitions["t", index].unsynced = []
+        many.partitions["t", index].log.unsynced = []
         handed_over.append(index)
         return 5_000 + index
 
     for (_, index), each in many.partitions.items():
-        each.directory, each.unsynced = str(many.path), [str(many.path)]
-        each.take_unsynced = partial(take, index)
+        each.log.directory, each.log.unsynced = str(many.path), [str(many.path)]
+        each.log.take_unsynced = partial(take, index)
     return handed_over
 
 
@@ -165,12 +163,12 @@ def test_what_was_sealed_is_synced_a_part_at_a_time(many):
     first.end()
     many.clock.pass_turns()
     assert sorted(handed_over) == list(range(1000))
-    assert many.partitions["t", 0].recovery_point == 5_000
-    assert many.partitions["t", 999].recovery_point == 999  # its sync goes on
+    assert many.partitions["t", 0].log.recovery_point == 5_000
+    assert many.partitions["t", 999].log.recovery_point == 999  # its sync goes on
     _, second = syncs_of_sealed(many)
     second.end()
     many.checkpointer.run()
-    assert many.partitions["t", 999].recovery_point == 5_999
+    assert many.partitions["t", 999].log.recovery_point == 5_999
 
 
 def test_a_recovery_point_that_rose_during_the_sync_does_not_go_back(many):

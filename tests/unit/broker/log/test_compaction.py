@@ -70,7 +70,7 @@ def rig(broker, produce):
 def test_the_last_record_of_each_key_stays_where_it_was(rig):
     partition = rig.open()
     rig.write()
-    active = partition.segments.active.base_offset
+    active = partition.log.segments.active.base_offset
     rig.clean()
     assert rig.first_dirty() == active
     assert rig.offsets() == [active - 3, active - 2, active - 1, *range(active, partition.log_end_offset)]
@@ -83,7 +83,8 @@ def test_a_log_is_left_alone_until_it_is_dirty_enough(rig):
     rig.clean()
     cleaned = rig.first_dirty()
     assert cleaned > 0
-    rig.partition.settings = rig.partition.settings.__class__(**(SETTINGS | {"min_cleanable_dirty_ratio": 0.999}))
+    log = rig.partition.log
+    log.settings = log.settings.__class__(**(SETTINGS | {"min_cleanable_dirty_ratio": 0.999}))
     rig.write(6)
     rig.clean()
     assert rig.first_dirty() == cleaned
@@ -103,7 +104,7 @@ def test_records_younger_than_the_lag_are_left_alone(rig, broker):
     assert rig.first_dirty() == 0
     broker.clock.ms += 1001
     rig.clean()
-    assert rig.first_dirty() == rig.partition.segments.active.base_offset
+    assert rig.first_dirty() == rig.partition.log.segments.active.base_offset
 
 
 def test_records_older_than_the_lag_are_compacted_however_clean_the_log_is(rig, broker):
@@ -113,7 +114,7 @@ def test_records_older_than_the_lag_are_compacted_however_clean_the_log_is(rig, 
     assert rig.first_dirty() == 0
     broker.clock.ms += 1001
     rig.clean()
-    assert rig.first_dirty() == rig.partition.segments.active.base_offset
+    assert rig.first_dirty() == rig.partition.log.segments.active.base_offset
 
 
 def test_an_open_transaction_is_not_touched(rig, transactor):
@@ -171,10 +172,10 @@ def test_segments_that_are_deleted_meanwhile_stay_deleted(rig, broker):
     rig.cleaner(held=True).start()
     (removed,) = partition.drop_oldest(1)
     removed.close()
-    first = partition.first_offset
+    first = partition.log.first_offset
     while rig.turns_to_come:
         rig.pass_turn()
-    assert partition.offline is None and partition.first_offset == first
+    assert partition.offline is None and partition.log.first_offset == first
     assert rig.first_dirty() == first
     assert not [path for path in broker.path().iterdir() if path.suffix in (".cleaned", ".swap")]
 
@@ -189,7 +190,7 @@ def test_a_full_disk_ends_the_cleaning_and_nothing_else(rig, broker):
     assert rig.offsets() == [*range(partition.log_end_offset)]
     assert not list(broker.path().glob("*.cleaned"))
     rig.clean()
-    assert rig.first_dirty() == partition.segments.active.base_offset
+    assert rig.first_dirty() == partition.log.segments.active.base_offset
 
 
 def test_a_failed_sync_takes_the_directory_offline(rig, broker):
@@ -237,7 +238,7 @@ def two_logs(rig, broker):
 def test_a_log_that_is_damaged_keeps_no_other_from_being_cleaned(rig, broker, caplog, two_logs):
     rig.clean()
     assert "t-0 is not cleaned any more" in caplog.text
-    assert rig.first_dirty() == rig.partition.segments.active.base_offset
+    assert rig.first_dirty() == rig.partition.log.segments.active.base_offset
     assert broker.manager.offline is None
 
 
@@ -303,12 +304,12 @@ def test_an_index_of_a_cleaned_segment_leads_to_its_batches(rig):
 def test_a_cleaned_segment_is_as_old_as_the_last_one_that_it_replaces(rig, broker):
     partition = rig.open(segment_bytes=400)
     rig.write(40)
-    sealed = [segment.log_path for segment in partition.segments][:-1]
+    sealed = [segment.log_path for segment in partition.log.segments][:-1]
     for number, path in enumerate(sealed):
         broker.disk.set_modified_ms(path, 1_600_000_000_000 + number)
-    partition.settings = replace(partition.settings, segment_bytes=10_000)
+    partition.log.settings = replace(partition.log.settings, segment_bytes=10_000)
     rig.clean()
-    assert [segment.log_path for segment in partition.segments][:-1] == sealed[:1]
+    assert [segment.log_path for segment in partition.log.segments][:-1] == sealed[:1]
     assert number > 1
     for suffix in ("log", "index", "timeindex"):
         path = str(broker.path(f"{0:020d}.{suffix}"))

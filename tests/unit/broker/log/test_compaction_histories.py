@@ -95,7 +95,7 @@ class History:
         cleaner.start()
         assert self.broker.bugs == [] and self.broker.manager.offline is None and partition.offline is None
         end_offset = self.broker.manager.first_dirty_offset(partition)
-        assert end_offset <= min(before.last_stable_offset, partition.segments.active.base_offset)
+        assert end_offset <= min(before.last_stable_offset, partition.log.segments.active.base_offset)
         after = scan_partition(self.broker.path())
         assert after.damages == []
         if end_offset == was_dirty_from:

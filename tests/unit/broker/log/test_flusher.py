@@ -148,10 +148,10 @@ def test_the_stable_offset_is_not_above_the_high_watermark(broker, produce, tran
 def test_an_interval_that_is_changed_counts_from_the_next_append(broker, produce, syncs):
     partition = broker.partition()
     produce(partition)
-    partition.settings = PartitionSettings(**FLUSHED)
+    partition.log.settings = PartitionSettings(**FLUSHED)
     produce(partition)
     assert partition.high_watermark == 1
-    partition.settings = PartitionSettings()
+    partition.log.settings = PartitionSettings()
     syncs.pop().end()
     assert partition.high_watermark == 2
 

@@ -162,10 +162,10 @@ def test_the_recovery_point_moves_with_what_was_synced(broker, produce):
     for _ in range(7):
         produce(partition)
     broker.manager.checkpoint()  # starts the sync of the two sealed segments
-    assert partition.recovery_point == 0
+    assert partition.log.recovery_point == 0
     assert "t 0 0" in lines(broker, "recovery-point-offset-checkpoint")
     broker.manager.checkpoint()
-    assert partition.recovery_point == 6
+    assert partition.log.recovery_point == 6
     assert "t 0 6" in lines(broker, "recovery-point-offset-checkpoint")
     assert "t 0 7" in lines(broker, "replication-offset-checkpoint")
 
@@ -184,7 +184,7 @@ def test_a_failed_sync_is_not_tried_again(broker, produce):
     assert "Input/output error" in broker.manager.offline
     broker.disk.fail_sync = False
     broker.manager.checkpoint()
-    assert partition.recovery_point == 0
+    assert partition.log.recovery_point == 0
     broker.stop()
     assert not (broker.directory / ".kafka_cleanshutdown").exists()
 
@@ -326,10 +326,10 @@ def test_a_sealed_segment_keeps_the_descriptor_that_wrote_it_until_it_is_synced(
     broker.manager.checkpoint()  # a sync of the first segments is under way and takes long
     for _ in range(10):
         produce(partition)
-    written = list(partition.segments)[-2]
+    written = list(partition.log.segments)[-2]
     for _ in range(3):
         broker.manager.checkpoint()
-        assert written.log_path in partition.unsynced
+        assert written.log_path in partition.log.unsynced
         assert is_open(written)
     broker.disk.held.pop(0).end()
     for _ in range(2):

@@ -58,9 +58,9 @@ def found(broker, side_by_side):
         states[index] = {
             "offline": partition.offline,
             "ends": (partition.log_start_offset, partition.last_stable_offset, partition.log_end_offset),
-            "recovery point": partition.recovery_point,
+            "recovery point": partition.log.recovery_point,
             "producers": {each.producer_id: each.known() for each in partition.producers()},
-            "segments": [(each.base_offset, each.size_bytes, each.aborted) for each in partition.segments],
+            "segments": [(each.base_offset, each.size_bytes, each.aborted) for each in partition.log.segments],
             "end of epoch": partition.end_offset_for_epoch(2),
         }
     assert not broker.manager._recovered

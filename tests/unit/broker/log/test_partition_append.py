@@ -334,7 +334,7 @@ def test_expired_producers_are_forgotten(broker, transactor):
     partition = broker.partition()
     producer = transactor(partition, 1)
     producer.send(transactional=False)
-    assert sum(partition.expire_producers(NOW_MS + 86_400_000)) == 1
+    assert sum(partition.log.remove_expired_producers(NOW_MS + 86_400_000)) == 1
     producer.sequence = 500
     assert producer.send().error is ErrorCode.NONE
 

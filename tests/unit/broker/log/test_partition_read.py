@@ -236,7 +236,7 @@ def test_a_run_of_batches_is_short_however_small_they_are(broker, produce):
     partition = broker.partition()
     for _ in range(1_000):
         produce(partition)
-    segment = partition.segments.active
+    segment = partition.log.segments.active
     runs = list(iter_runs(segment.file, 0, segment.size_bytes, 0, 2**31, True))
     assert sum(len(run.headers) for run in runs) == 1_000
     assert max(len(run.headers) for run in runs) <= 256
@@ -248,6 +248,6 @@ def test_a_batch_that_the_end_of_a_chunk_cuts_is_read_as_a_whole(broker, produce
     partition = broker.partition()
     for _ in range(40):
         produce(partition, [(None, bytes(100_000))])
-    segment = partition.segments.active
+    segment = partition.log.segments.active
     found = [header.base_offset for _, header, _ in iter_file(segment.file, 0, segment.size_bytes, check_crc=True)]
     assert found == list(range(40))

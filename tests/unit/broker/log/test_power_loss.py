@@ -124,7 +124,7 @@ def test_indexes_that_are_on_the_device_are_not_written_again(broker, produce, c
     partition = broker.partition(**ROLLING)
     calls.clear()
     produce(partition)
-    assert len(partition.segments) == 2
+    assert len(partition.log.segments) == 2
     assert not [name for what, name in calls if what == "write" and name.endswith("index")]
 
 
@@ -146,7 +146,7 @@ def test_the_few_bytes_of_a_batch_in_a_page_that_came_too_early(broker, produce,
     """The page was written before the batch was added, the next one after that; sound batches stand behind it."""
     partition = broker.partition()
     produce(partition)
-    room = PAGE_BYTES - lost_bytes - 2 * partition.size_bytes
+    room = PAGE_BYTES - lost_bytes - 2 * partition.log.size_bytes
     produce(partition, value=b"v" * (room + 3))
     for _ in range(3):
         produce(partition, value=b"v" * 100)
@@ -190,7 +190,7 @@ def test_segments_that_were_deleted_may_come_back_but_keep_no_log_from_being_rea
     for _ in range(6):
         produce(partition)
         broker.disk.end_syncs()
-    partition.settings = replace(partition.settings, retention_bytes=0)
+    partition.log.settings = replace(partition.log.settings, retention_bytes=0)
     manager = broker.manager
     looks = Retention(lambda: manager, broker.disk, broker.clock, broker.turns, manager.deleter, manager.fail)
     broker.turns.start(looks.look_at(partition), lambda result: None, broker.bugs.append)
@@ -214,7 +214,7 @@ def test_segments_that_were_deleted_may_come_back_but_keep_no_log_from_being_rea
         broker.start()
         again = broker.partition(**settings)
         assert (again.offline, again.log_end_offset) == (None, 6)
-        found = [segment.base_offset for segment in again.segments]
+        found = [segment.base_offset for segment in again.log.segments]
         assert found == [*range(found[0], found[-1] + 1)]
 
 
@@ -248,7 +248,7 @@ def test_no_segment_is_lost_in_front_of_another(in_memory, produce, seed, kind):
     broker.disk.end_syncs()
     for _ in range(6):
         produce(broker.partition(**settings))
-    assert len(broker.partition().segments) > 3
+    assert len(broker.partition().log.segments) > 3
     broker.kill()
     broker.disk.lose_power(kind)
     broker.start()

@@ -229,7 +229,7 @@ def test_the_time_of_a_batch_that_compaction_emptied_is_not_found_again(broker, 
     producer = transactor(partition, 7)
     for timestamp_ms in (1000, 5000, 2000, 1500):
         producer.send(transactional=False, timestamp_ms=timestamp_ms)
-    assert [segment.base_offset for segment in partition.segments] == [0, 3]
+    assert [segment.base_offset for segment in partition.log.segments] == [0, 3]
     broker.kill()
     # The second batch becomes what compaction leaves of the last one of a producer.
     data = log(broker).read_bytes()

@@ -21,7 +21,7 @@ def test_an_aborted_transaction_that_was_cut_off_hides_nothing_later(broker, pro
     """The index file of a clean stop is still there when the log behind it was lost, and the offsets are used again."""
     partition = broker.partition()
     produce(partition)
-    kept_bytes = partition.size_bytes
+    kept_bytes = partition.log.size_bytes
     transactor(partition, 7).send()
     transactor(partition, 7).end(commit=False)
     broker.stop()
@@ -50,7 +50,7 @@ def aborted_twice(broker, produce, transactor):
     partition = broker.partition()
     transactor(partition, 8).send()
     transactor(partition, 8).end(commit=False)
-    partition.save()
+    partition.log.save()
     broker.kill()
     broker.path("00000000000000000000.log").write_bytes(synced)
     return broker.path("00000000000000000000.txnindex")
@@ -96,7 +96,7 @@ def test_a_log_that_lost_everything_keeps_no_aborted_transaction(broker, produce
     partition = broker.partition()
     transactor(partition, 7).send()
     transactor(partition, 7).end(commit=False)
-    partition.save()
+    partition.log.save()
     broker.kill()
     broker.path("00000000000000000000.log").write_bytes(b"")
     broker.start()

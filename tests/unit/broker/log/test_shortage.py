@@ -132,7 +132,7 @@ def test_retention_waits_for_better_times(broker, disk, produce):
     assert partition.log_start_offset == 0 and manager.offline is None
     run()
     assert partition.log_start_offset == 10
-    assert partition.segments.active.file.size_bytes == 0
+    assert partition.log.segments.active.file.size_bytes == 0
     assert (broker.path() / f"{10:020d}.log").exists()
 
 
@@ -141,15 +141,15 @@ def test_what_the_cleaner_cannot_do_now_it_does_later(broker, disk, produce):
     partition = broker.partition(**settings)
     for _ in range(12):
         produce(partition, 3)
-    before = partition.size_bytes
+    before = partition.log.size_bytes
     cleaner = LogCleaner(broker.manager, disk, broker.clock, broker.turns, 1 << 20)
     for call in ("open", "write"):
         with short(call):
             cleaner.start()
         assert broker.manager.offline is None and partition.offline is None
-    assert partition.size_bytes == before
+    assert partition.log.size_bytes == before
     cleaner.start()
-    assert partition.size_bytes < before
+    assert partition.log.size_bytes < before
 
 
 def test_half_of_a_swap_is_not_tried_again(broker, disk, produce):

@@ -33,7 +33,7 @@ class Crowd:
         self.broker.turns.event(self.turns.pop(0))
 
     def state(self):
-        return sorted(self.partition._producers.snapshot())
+        return sorted(self.partition.log.producer_state.snapshot())
 
     def step(self, most_producers=PRODUCERS):
         """Something is appended; if it went into a new segment, `at_roll` has what the producers were before."""
@@ -50,7 +50,7 @@ class Crowd:
 
     @property
     def base(self):
-        return self.partition.segments.active.base_offset
+        return self.partition.log.segments.active.base_offset
 
     def until_rolled(self):
         base = self.base
@@ -77,7 +77,7 @@ def test_a_snapshot_holds_what_producers_were_at_its_roll(broker, transactor, se
     turns = 0
     while crowd.turns:
         assert not crowd.snapshot_path(base).exists()
-        assert str(crowd.snapshot_path(base)) not in crowd.partition.unsynced
+        assert str(crowd.snapshot_path(base)) not in crowd.partition.log.unsynced
         for _ in range(crowd.random.randrange(4)):
             crowd.step(most_producers=3 * PRODUCERS)
         crowd.pass_turn()
@@ -85,7 +85,7 @@ def test_a_snapshot_holds_what_producers_were_at_its_roll(broker, transactor, se
     assert turns >= 2
     assert sorted(decode_snapshot(crowd.snapshot_path(base).read_bytes())) == crowd.at_roll[base]
     assert crowd.state() != crowd.at_roll[base]
-    assert str(crowd.snapshot_path(base)) in crowd.partition.unsynced
+    assert str(crowd.snapshot_path(base)) in crowd.partition.log.unsynced
     assert not list(broker.path().glob("*.tmp"))
 
 
@@ -95,7 +95,7 @@ def test_producers_that_expire_meanwhile_are_still_in_it(broker, transactor):
     crowd.pass_turn()
     for sender in crowd.senders.values():
         sender.end(True)
-    assert sum(crowd.partition.expire_producers(broker.clock.ms + 10**9)) > 0
+    assert sum(crowd.partition.log.remove_expired_producers(broker.clock.ms + 10**9)) > 0
     assert crowd.state() == []
     crowd.settle()
     assert sorted(decode_snapshot(crowd.snapshot_path(crowd.base).read_bytes())) == crowd.at_roll[crowd.base]
@@ -105,7 +105,7 @@ def test_a_producer_that_expires_and_comes_back_meanwhile_is_in_it_as_it_was(bro
     crowd = Crowd(broker, transactor)
     crowd.until_rolled()
     known = {each.producer_id for each in crowd.partition.producers()}
-    assert sum(crowd.partition.expire_producers(broker.clock.ms + 10**9)) > 0
+    assert sum(crowd.partition.log.remove_expired_producers(broker.clock.ms + 10**9)) > 0
     base = crowd.base
     for producer_id in known - {each.producer_id for each in crowd.partition.producers()}:
         back = transactor(crowd.partition, producer_id)

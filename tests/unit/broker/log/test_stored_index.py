@@ -114,7 +114,7 @@ def test_finding_an_offset_in_a_long_log_reads_no_whole_index(broker, produce):
     broker.disk = CountedDisk()
     broker.start()
     partition = broker.partition(segment_bytes=60_000, index_interval_bytes=100)
-    assert len(list(partition._segments)) > 3
+    assert len(list(partition.log.segments)) > 3
     broker.disk.whole.clear()
     for offset in (3, 700, 301, 1_200, 299):
         broker.disk.reads.clear()

@@ -109,7 +109,7 @@ def test_many_segments_are_looked_at_in_steps(broker, produce):
     partition = broker.partition(segment_bytes=100)
     for number in range(30):
         produce(partition, timestamp_ms=NOW_MS + number)
-    assert len(partition.segments) == 30
+    assert len(partition.log.segments) == 30
     for steps in (
         partition.offset_for_timestamp(NOW_MS + 29, FetchIsolation.LOG_END),
         partition.max_timestamp_offset(FetchIsolation.LOG_END),
@@ -158,11 +158,11 @@ def test_a_search_goes_on_in_a_segment_that_is_sealed_and_put_to_rest(broker, pr
         produce(partition, timestamp_ms=NOW_MS + (number == 1_999), value=b"")
 
     def seal():
-        partition.settings = type(partition.settings)(segment_bytes=100)
+        partition.log.settings = type(partition.log.settings)(segment_bytes=100)
         produce(partition)
-        assert len(partition.segments) == 2
+        assert len(partition.log.segments) == 2
         for _ in range(2):
-            partition.rest()
+            partition.log.rest()
 
     assert finish(partition, NOW_MS + 1, seal) == (1_999, NOW_MS + 1, 0)
 

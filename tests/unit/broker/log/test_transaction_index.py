@@ -115,7 +115,7 @@ def test_many_are_told_in_steps_that_are_a_small_part_of_a_share(entries):
 def replaced_in_between(partition, steps, replace):
     """What the steps come to when segments are replaced after the first."""
     next(steps)
-    replace(partition.segments)
+    replace(partition.log.segments)
     return to_the_end(steps)
 
 

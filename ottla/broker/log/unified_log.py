@@ -1,0 +1,428 @@
+"""The log of one partition: its segments, offsets, leader epochs and producers. shell
+
+Every append is one step: validation, the producer's state, assigned offsets, one write, producer state. Nothing in it
+grows with the number of producers, open transactions or segments. Who may see what was appended, and when, is said by
+the leader (`partition.py`).
+
+Source: Kafka's `UnifiedLog`, `LocalLog`. The high watermark and the last stable offset, which Kafka keeps in it, stand
+in `Partition`, beside those who wait for them to move.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from ottla.broker.log import checkpoints
+from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.log_segment import LogSegment
+from ottla.broker.log.log_segments import EVERYTHING
+from ottla.broker.log.log_validator import ValidationFailure, ValidationResult, validate, validate_at_once
+from ottla.broker.log.producer_state_entry import AppendDecision
+from ottla.broker.log.producer_state_manager import AppendOrigin
+from ottla.broker.log.results import AppendResult, FetchDataInfo
+from ottla.broker.log.settings import MAX_INT64, PartitionSettings
+from ottla.broker.log.snapshot_writer import SnapshotWriter
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.descriptors import Shortage
+from ottla.broker.ports.disk import Disk
+from ottla.broker.turns import Turns
+from ottla.protocol.batch import build_marker
+from ottla.protocol.batch_header import (
+    TIMESTAMP_TYPE,
+    BatchHeader,
+    assign_offsets,
+    read_header,
+    seal,
+    set_append_time,
+    set_max_timestamp,
+    write_header,
+)
+from ottla.protocol.errors import NO_ERROR, ErrorCode
+from ottla.protocol.produced import BatchCheck, Checked
+from ottla.protocol.steps import Steps, to_the_end
+
+_CLIENT: Final = AppendOrigin.CLIENT
+_COORDINATOR: Final = AppendOrigin.COORDINATOR
+_WITHOUT_LOG_START: Final = frozenset(
+    (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
+)
+_OUT_OF_RANGE: Final = FetchDataInfo(ErrorCode.OFFSET_OUT_OF_RANGE)
+_NOTHING: Final = FetchDataInfo(NO_ERROR)
+_NOTHING_COMMITTED: Final = FetchDataInfo(NO_ERROR, b"", [])
+
+
+class UnifiedLog:
+    """The log of one partition, in `directory`. What reads or writes files raises OSError; damage is a ProtocolError.
+
+    `log_end_offset` is the offset of the next record, `log_start_offset` the first that may be read. Below
+    `recovery_point` the log is on the device with its indexes, below `flushed_offset` its batches are; `unsynced` are
+    the files of sealed segments that a sync must cover next.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_disk",
+        "_failed",
+        "_snapshots",
+        "directory",
+        "epochs",
+        "flushed_offset",
+        "log_end_offset",
+        "log_start_offset",
+        "producer_state",
+        "recovery_point",
+        "segments",
+        "settings",
+        "unsynced",
+    )
+
+    def __init__(
+        self,
+        loaded: LoadedLog,
+        settings: PartitionSettings,
+        disk: Disk,
+        clock: Clock,
+        turns: Turns | None,
+        failed: Callable[[OSError], None],
+    ) -> None:
+        """`failed` hears of IO that fails while nobody waits for its result."""
+        self.directory = loaded.directory
+        self.settings = settings
+        self.segments = loaded.segments
+        self.epochs = loaded.epochs
+        self.producer_state = loaded.producer_state
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.segments.end_offset
+        self.recovery_point = loaded.recovery_point
+        self.unsynced = list(loaded.unsynced)
+        # Loading has synced what it found.
+        self.flushed_offset = loaded.segments.end_offset
+        self._disk = disk
+        self._clock = clock
+        self._failed = failed
+        self._snapshots = SnapshotWriter(
+            disk, turns, loaded.directory, loaded.producer_state, loaded.snapshot_offset, self._hold_snapshot, failed
+        )
+
+    @property
+    def first_offset(self) -> int:
+        """Base offset of the first segment; the log may start later."""
+        return self.segments.first_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all `.log` files."""
+        return self.segments.size_bytes
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch that the log was last written or led in; -1 if it never was."""
+        return self.epochs.latest_epoch
+
+    @property
+    def producer_count(self) -> int:
+        """How many producers the log knows."""
+        return len(self.producer_state)
+
+    # --- append ---------------------------------------------------------------------------------------------------
+
+    def validate(self, checked: Checked, batch: memoryview) -> Steps[ValidationResult]:
+        """Do in steps what the topic's settings demand of a batch, so that its append is short."""
+        return validate(checked, batch, self.settings, self._clock.now_ms())
+
+    def validate_at_once(self, check: BatchCheck, batch: memoryview) -> ValidationResult | None:
+        """What `validate` comes to where that is short, as mostly; else None."""
+        return validate_at_once(check, batch, self.settings, self._clock.now_ms())
+
+    def append_as_leader(
+        self, check: BatchCheck, batch: memoryview, leader_epoch: int, validated: ValidationResult | None
+    ) -> AppendResult:
+        """Append what a client sent: `check` is that of `batch`, whose bytes are writable and are changed in place.
+
+        What was not validated, or for other settings, is validated here and now, however long that takes.
+        """
+        settings = self.settings
+        if validated is None or validated.settings is not settings:
+            validated = to_the_end(self.validate(Checked(check, None), batch))
+        header = check.header
+        if validated.failure is not None or header is None:
+            return self._refused(*(validated.failure or (check.error, check.message)))
+        batch = batch[: header.size_bytes]
+        now_ms = self._clock.now_ms()
+        if header.producer_id >= 0:
+            decision = self.producer_state.check_batch(header, _CLIENT, settings.refuse_sequence_reuse)
+            if decision.error is not NO_ERROR:
+                return self._refused(decision.error, decision.message)
+            if decision.duplicate is not None:
+                return self._duplicate(decision)
+        recompressed = validated.recompressed
+        if recompressed is not None:
+            if isinstance(recompressed, ValidationFailure):
+                return self._refused(*recompressed)
+            batch, header = memoryview(recompressed), read_header(recompressed)
+        append_time_ms = -1
+        max_timestamp_ms = check.max_timestamp
+        if settings.log_append_time:
+            append_time_ms = max_timestamp_ms = now_ms
+            set_append_time(batch, now_ms)
+        elif header.is_log_append_time:
+            _clear_append_time(batch, header)
+        elif header.max_timestamp != max_timestamp_ms:
+            set_max_timestamp(batch, max_timestamp_ms)
+        base_offset = self._write(batch, header, leader_epoch, max_timestamp_ms, now_ms)
+        if header.producer_id >= 0:
+            self.producer_state.apply_batch(header, base_offset, max_timestamp_ms)
+        return AppendResult(NO_ERROR, base_offset, self.log_end_offset - 1, append_time_ms, self.log_start_offset)
+
+    def append_of_coordinator(self, batch: bytearray, leader_epoch: int) -> AppendResult:
+        """Append one batch that a coordinator or the cluster built; producer epochs count, sequences do not."""
+        header = read_header(batch)
+        if len(batch) > self.settings.max_message_bytes:
+            return self._refused(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"batch of {len(batch)} bytes, the topic allows {self.settings.max_message_bytes}",
+            )
+        if len(batch) > self.settings.segment_bytes:
+            return self._refused(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {len(batch)} bytes for a segment")
+        if header.producer_id >= 0:
+            decision = self.producer_state.check_batch(header, _COORDINATOR)
+            if decision.error is not NO_ERROR:
+                return self._refused(decision.error, decision.message)
+        base_offset = self._write(batch, header, leader_epoch, header.max_timestamp, self._clock.now_ms())
+        if header.producer_id >= 0:
+            self.producer_state.apply_batch(header, base_offset, header.max_timestamp)
+        return AppendResult(NO_ERROR, base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
+
+    def append_end_txn_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        leader_epoch: int,
+    ) -> AppendResult:
+        """Append the end of a transaction. Without an open one the marker is written all the same, as Kafka does."""
+        producers = self.producer_state
+        decision = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        if decision.error is not NO_ERROR:
+            return self._refused(decision.error, decision.message)
+        now_ms = self._clock.now_ms()
+        marker = build_marker(producer_id, producer_epoch, coordinator_epoch, commit, now_ms)
+        offset = self._write(marker, read_header(marker), leader_epoch, now_ms, now_ms)
+        completed = producers.apply_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, now_ms)
+        if completed is not None and completed.aborted:
+            self.segments.active.add_aborted(completed.index_entry)
+        return AppendResult(NO_ERROR, offset, offset, -1, self.log_start_offset)
+
+    def _write(
+        self,
+        batch: bytearray | memoryview,
+        header: BatchHeader,
+        leader_epoch: int,
+        max_timestamp_ms: int,
+        now_ms: int,
+    ) -> int:
+        """Assign offsets, roll if it is due, write; the base offset. Raises OSError."""
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        size_bytes = len(batch)
+        assign_offsets(batch, base_offset, leader_epoch)
+        segments = self.segments
+        if self.epochs.changed:
+            self._save_epochs()
+        if segments.active.should_roll(size_bytes, last_offset, max_timestamp_ms, now_ms, self.settings):
+            self._roll(now_ms)
+        segments.append(batch, size_bytes, last_offset, max_timestamp_ms)
+        self.log_end_offset = last_offset + 1
+        return base_offset
+
+    def _duplicate(self, decision: AppendDecision) -> AppendResult:
+        batch = decision.duplicate
+        assert batch is not None
+        # Kafka answers with the batch's timestamp here, on CreateTime topics too.
+        return AppendResult(
+            NO_ERROR,
+            batch.first_offset,
+            batch.last_offset,
+            batch.timestamp_ms,
+            self.log_start_offset,
+            duplicate=True,
+        )
+
+    def _refused(
+        self, error: ErrorCode, message: str | None, record_errors: tuple[tuple[int, str], ...] = ()
+    ) -> AppendResult:
+        # Kafka's answer says where the log starts unless the error is one of a few (ReplicaManager.appendToLocalLog).
+        start = -1 if error in _WITHOUT_LOG_START else self.log_start_offset
+        return AppendResult(error, log_start_offset=start, message=message, record_errors=record_errors)
+
+    def assign_epoch_start_offset(self, leader_epoch: int) -> None:
+        """The epoch begins where the log ends, whether or not anything is ever appended in it."""
+        self.epochs.assign(leader_epoch, self.log_end_offset)
+
+    # --- read -----------------------------------------------------------------------------------------------------
+
+    def read_at_once(
+        self, offset: int, upper: int, max_bytes: int, min_one_batch: bool, most_read: int, committed: bool
+    ) -> FetchDataInfo | None:
+        """Whole batches from `offset` on, below offset `upper`, within one segment and `max_bytes`.
+
+        More than `most_read` bytes come as a slice of their file. With `committed` the answer has the aborted
+        transactions, and is None where they must be looked through, which `read_with_aborted` does.
+        """
+        if offset >= upper:
+            if offset > self.log_end_offset:
+                return _OUT_OF_RANGE
+            return _NOTHING_COMMITTED if committed else _NOTHING
+        if offset < self.log_start_offset:
+            return _OUT_OF_RANGE
+        if committed and not self.segments.none_aborted(offset):
+            return None
+        records, _, _ = self.segments.read(offset, upper, max_bytes, min_one_batch, most_read)
+        return FetchDataInfo(NO_ERROR, records, [] if committed else None)
+
+    def read_with_aborted(
+        self, offset: int, upper: int, max_bytes: int, min_one_batch: bool, most_read: int = EVERYTHING
+    ) -> Steps[FetchDataInfo]:
+        """The same with the aborted transactions, for an `offset` below `upper`. Raises Moved if segments were replaced
+        or removed meanwhile: it may be asked again."""
+        records, segment, position = self.segments.read(offset, upper, max_bytes, min_one_batch, most_read)
+        end = position + len(records)
+        aborted = yield from self.segments.collect_aborted_transactions(offset, segment, end)
+        return FetchDataInfo(NO_ERROR, records, aborted)
+
+    def batch_header(self, base_offset: int) -> BatchHeader | None:
+        """The header of the batch that begins at `base_offset`; None if it is gone."""
+        if not self.log_start_offset <= base_offset < self.log_end_offset:
+            return None
+        header = self.segments.header_at(base_offset)
+        return header if header.base_offset == base_offset else None
+
+    def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """(header, bytes) of every batch from the one that holds `from_offset` up to the end as it is now."""
+        return self.segments.scan(max(from_offset, self.log_start_offset))
+
+    # --- durability -----------------------------------------------------------------------------------------------
+
+    def files_to_flush(self) -> list[str]:
+        """What must reach the device for the log to be there up to its end: files of batches, and new names."""
+        segments = self.segments.ending_behind(max(self.flushed_offset, self.recovery_point))
+        paths = [segment.log_path for segment in segments]
+        if segments[0].base_offset >= self.flushed_offset or len(segments) > 1:
+            metadata = f"{self.directory}/{checkpoints.PARTITION_METADATA}"
+            paths += [metadata, self.directory, self.directory.rpartition("/")[0]]
+        return paths
+
+    def take_unsynced(self) -> int:
+        """Begin a new list of `unsynced`; the offset up to which the files of the old one hold the log."""
+        self.unsynced = []
+        return self.segments.active.base_offset
+
+    def sync(self) -> None:
+        """Put the active segment, and the names that lead to it, on the device."""
+        self.segments.sync()
+
+    def save(self) -> list[str]:
+        """Write index files, epochs and the producer snapshot for a clean stop; the files that must be synced now."""
+        self._snapshots.stop()
+        active = self.segments.active
+        if self.epochs.changed:
+            self._save_epochs()
+        paths = list(self.unsynced)
+        if active.has_empty_files():
+            active.indexes_saved = True
+        elif active.size_bytes == 0 and not self._disk.exists(active.log_path):
+            self._disk.write(active.log_path, b"")
+        for segment in self.segments:
+            if not segment.indexes_saved:
+                segment.save_indexes(final=True)
+                paths += segment.paths
+        if self._snapshots.save(self.log_end_offset):
+            paths.append(self._snapshots.path(self.log_end_offset))
+        if paths:
+            paths.append(self.directory)
+        return paths
+
+    def _save_epochs(self) -> None:
+        content = checkpoints.encode_epochs(self.epochs.entries)
+        path = f"{self.directory}/{checkpoints.LEADER_EPOCHS}"
+        self._disk.write_atomically(path, content, sync=False)
+        if path not in self.unsynced:
+            self.unsynced.append(path)
+        self.epochs.saved()
+
+    def _hold_snapshot(self, path: str) -> None:
+        """A snapshot was written: a sync must cover it."""
+        self.unsynced.append(path)
+
+    # --- segments come and go -------------------------------------------------------------------------------------
+
+    def _roll(self, now_ms: int) -> None:
+        """Seal the active segment and begin the next. Raises OSError; after a Shortage the log is as it was."""
+        if self.settings.flush_messages != MAX_INT64:
+            # Batches of the next segment may reach the device first; without the end of this one, or without its name,
+            # that is damage. What is not flushed yet is little.
+            self.segments.active.file.sync()
+            if self.segments.active.base_offset >= self.flushed_offset:
+                self._disk.sync_dir(self.directory)
+        self.unsynced += self.segments.roll(now_ms, self.settings).paths
+        try:
+            self._snapshots.take(self.log_end_offset)
+        except Shortage as short:  # an older one, and the batches behind it, say the same
+            self._failed(short)
+
+    def maybe_increment_log_start_offset(self, offset: int) -> bool:
+        """Let the log begin at `offset`; False if it begins there or behind already.
+
+        Transactions that are open stay so, wherever they began: only their marker ends them.
+        """
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        self.producer_state.on_log_start_offset_updated(offset)
+        return True
+
+    def drop_oldest(self, count: int) -> list[LogSegment]:
+        """Take the oldest segments out of the log, the active one too, which is rolled for that; their files stay."""
+        segments = self.segments
+        if count == len(segments):
+            self._roll(self._clock.now_ms())
+        if segments.active.size_bytes == 0:
+            # Without a file of the new segment, a start after a crash would begin again at offset 0.
+            segments.sync()
+        removed = segments.remove_first(count)
+        self.maybe_increment_log_start_offset(segments.first_offset)
+        self.recovery_point = max(self.recovery_point, segments.first_offset)
+        gone = {path for segment in removed for path in (*segment.paths, self._snapshots.path(segment.base_offset))}
+        self.unsynced = [path for path in self.unsynced if path not in gone]
+        return removed
+
+    def replace_segments(self, group: Sequence[LogSegment], segment: LogSegment) -> None:
+        """Compaction has put `segment`, which is on the device, in the place of a group of sealed ones."""
+        self.segments.replace(group, segment)
+        gone = {path for old in group for path in (*old.paths, self._snapshots.path(old.base_offset))}
+        gone.discard(self._snapshots.path(segment.base_offset))
+        self.unsynced = [path for path in self.unsynced if path not in gone]
+
+    def remove_expired_producers(self, now_ms: int) -> Iterator[int]:
+        """Forget producers that were quiet for `producer.id.expiration.ms`: how many, slice by slice."""
+        return self.producer_state.remove_expired_producers(now_ms, self.settings.producer_id_expiration_ms)
+
+    def rest(self) -> int:
+        """Give back what sealed segments hold and nobody uses; how many of them were looked at."""
+        return self.segments.rest(frozenset(self.unsynced))
+
+    def stop(self) -> None:
+        """Write nothing more on its own: a snapshot that is under way is given up."""
+        self._snapshots.stop()
+
+    def close(self) -> None:
+        """Close the files for good."""
+        self.segments.close()
+
+
+def _clear_append_time(batch: memoryview, header: BatchHeader) -> None:
+    """A CreateTime topic takes over the timestamps of a batch that claims LogAppendTime, but not the claim."""
+    write_header(batch, header._replace(attributes=header.attributes & ~TIMESTAMP_TYPE))
+    seal(batch)
