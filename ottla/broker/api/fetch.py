@@ -12,7 +12,7 @@ pieces are, because a system call costs more than their copy.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from ottla.broker import outbox
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
@@ -26,7 +26,6 @@ from ottla.protocol.fetch_wire import (
     INLINE_BYTES,
     FetchableTopicResponse,
     FetchPartitionData,
-    Part,
     encode_fetch_response,
     fetch_response_steps,
 )
@@ -66,9 +65,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Answer at once when there is enough or something is wrong, else wait for data or the time limit."""
     version, body = request.api_version, request.body
     if version >= 7 and (body.session_id or body.session_epoch not in FULL_FETCH_EPOCHS):
-        return _encoded(
-            encode_fetch_response((), version, request.correlation_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        )
+        failed = encode_fetch_response((), version, request.correlation_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return Encoded(cast("list[outbox.Part]", failed))
     turns = broker.turns
     status: FetchStatus = {}
     done = 0
@@ -90,11 +88,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
             request.forget_body()
         await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
     topics = await _read(broker, status, isolation, max_bytes)
-    parts: list[Part] = []
+    parts: list[Any] = []  # buffers, and of what has no bytes yet the slices that the partitions gave
     for cost_us in fetch_response_steps(parts, topics, version, request.correlation_id):
         turns.charged_us += cost_us
         await turns.share()
-    return _encoded(parts)
+    return Encoded(parts)
 
 
 def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPartitionStatus:
@@ -265,7 +263,3 @@ async def _read(
 
 def _failed(index: int, error: ErrorCode, aborted: tuple[()] | None) -> FetchPartitionData:
     return FetchPartitionData(index, error, -1, -1, -1, aborted, b"")
-
-
-def _encoded(parts: list[Part]) -> Reply:
-    return Encoded(cast("list[outbox.Part]", parts))

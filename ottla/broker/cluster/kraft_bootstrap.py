@@ -58,7 +58,7 @@ def topic_and_configs(topic: TopicImage) -> list[MetadataRecord]:
     return records
 
 
-def partition_as_it_is(topic_id: bytes, index: int, leader_epoch: int, place: PartitionRegistration) -> PartitionRecord:
+def partition_record(topic_id: bytes, index: int, leader_epoch: int, place: PartitionRegistration) -> PartitionRecord:
     """A partition of a snapshot."""
     return PartitionRecord(
         partition_id=index,

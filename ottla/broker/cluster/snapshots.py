@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.kraft import snapshots_of
-from ottla.broker.cluster.kraft_bootstrap import cluster_records, partition_as_it_is, topic_and_configs
+from ottla.broker.cluster.kraft_bootstrap import cluster_records, partition_record, topic_and_configs
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
@@ -249,7 +249,7 @@ def _values_of(topic: TopicImage) -> Iterator[Sequence[bytes]]:
     for start in range(0, len(epochs), _AT_ONCE):
         some = range(start, min(start + _AT_ONCE, len(epochs)))
         yield [
-            encode_metadata_record(partition_as_it_is(topic.topic_id, index, epochs[index], registrations[index]))
+            encode_metadata_record(partition_record(topic.topic_id, index, epochs[index], registrations[index]))
             for index in some
         ]
 
