@@ -336,6 +336,8 @@ class Controller:
         while not self._free_producer_ids and not self._next_block:
             if not self._reserve_producer_ids():
                 return False
+            if not self._reserving:
+                continue  # the record was durable at once
             wait: Wait[ErrorCode] = Wait(self.turns)
             self._without_id.append(wait)
             if await wait:

@@ -9,6 +9,7 @@ from ottla.broker.api import create_topics, delete_topics, metadata
 from ottla.broker.api.context import Request
 from ottla.broker.cluster import controller
 from ottla.broker.config import Config
+from ottla.broker.log.flusher import Flusher
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -287,3 +288,16 @@ def test_without_a_block_that_can_be_logged_there_is_no_producer_id(held):
     held.broker.turns.event(lambda: held.broker.turns.start(controller.producer_ids(), got.append, print))
     assert got == [False, False]
     assert controller.next_producer_id() is None
+
+
+def test_nobody_waits_for_a_block_of_producer_ids_that_is_durable_at_once(broker, monkeypatch):
+    def flush(_, partition):
+        partition.flushed(partition.log_end_offset)
+
+    monkeypatch.setattr(Flusher, "flush", flush)
+    broker.stop()
+    broker.start()
+    answers = []
+    broker.turns.event(lambda: broker.turns.start(broker.cluster.producer_ids(), answers.append, print))
+    assert answers == [True]
+    assert broker.cluster.next_producer_id() is not None
