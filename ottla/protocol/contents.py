@@ -9,13 +9,12 @@ from typing import Final
 
 from ottla.protocol.batch_header import HEADER_SIZE, BatchHeader
 from ottla.protocol.compression_steps import decompress_steps
-from ottla.protocol.errors import ProtocolError
+from ottla.protocol.record_frames import iter_frames
 from ottla.protocol.steps import BYTE_US, RECORD_US, Steps
-from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint
+from ottla.protocol.varints import Buffer
 
 HASHED_BYTE_US: Final = 0.0015
 _PIECE_BYTES: Final = 256 * 1024
-_SLICE_RECORDS: Final = 500
 _SLICE_BYTES: Final = 1 << 20
 
 
@@ -48,46 +47,22 @@ def _are_equal(payload: memoryview, other: memoryview) -> Steps[bool]:
 
 
 def _digest(payload: memoryview, header: BatchHeader, limit_bytes: int) -> Steps[bytes]:
+    """A digest of keys, values and headers, as they are encoded: the bytes of a record behind its deltas, which say
+    themselves where they end. Raises ProtocolError."""
     raw = yield from decompress_steps(payload, header.compression, limit_bytes=limit_bytes)
-    try:
-        return (yield from digest_steps(raw, header.record_count))
-    except IndexError:
-        raise ProtocolError("the last record overruns the batch") from None
-
-
-def digest_steps(raw: Buffer, count: int) -> Steps[bytes]:
-    """A digest of keys, values and headers of `count` decompressed records. Raises ProtocolError and IndexError.
-
-    They are taken as they are encoded: the bytes of a record behind its deltas, which say themselves where they end.
-    """
     view = memoryview(raw)
     digest = blake2b()
-    at = walked = hashed_bytes = 0
-    for _ in range(count):
-        at, stop = _contents_at(raw, at)
-        walked += 1
-        while at < stop:
-            end = min(at + _PIECE_BYTES, stop)
-            digest.update(view[at:end])
-            hashed_bytes += end - at
-            at = end
-            if walked >= _SLICE_RECORDS or hashed_bytes >= _PIECE_BYTES:
-                yield 2 * walked * RECORD_US + hashed_bytes * HASHED_BYTE_US
-                walked = hashed_bytes = 0
-    yield 2 * walked * RECORD_US + hashed_bytes * HASHED_BYTE_US
-    if at != len(raw):
-        raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
+    hashed_bytes = 0
+    for frames in iter_frames(raw, header.record_count, keys=False):
+        yield 2 * len(frames) * RECORD_US
+        for *_, at, stop in frames:
+            while at < stop:
+                end = min(at + _PIECE_BYTES, stop)
+                digest.update(view[at:end])
+                hashed_bytes += end - at
+                at = end
+                if hashed_bytes >= _PIECE_BYTES:
+                    yield hashed_bytes * HASHED_BYTE_US
+                    hashed_bytes = 0
+    yield hashed_bytes * HASHED_BYTE_US
     return digest.digest()
-
-
-def _contents_at(raw: Buffer, at: int) -> tuple[int, int]:
-    """Where key, value and headers of the record at this position begin, and where they end."""
-    size, at = read_unsigned_varint(raw, at)
-    stop = at + (size >> 1)
-    if size & 1 or stop > len(raw):
-        raise ProtocolError(f"a record overruns its batch at {at}")
-    _, at = read_unsigned_varint(raw, at + 1, MAX_VARLONG_SIZE)  # behind the attributes
-    _, at = read_unsigned_varint(raw, at)
-    if at >= stop:
-        raise ProtocolError(f"a record is not as long as its fields at {at}")
-    return at, stop

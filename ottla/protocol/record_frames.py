@@ -24,13 +24,12 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import READ_LIMIT_BYTES
 from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.values import NO_TIMESTAMP
-from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint, read_varint, write_varint
+from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint, write_varint
 
 Frame: TypeAlias = tuple[int, int, bytes | None, bool, int, int]
 
 # Records looked at in one go, about 1 ms: whoever drives these generators serves others in between.
 SLICE_RECORDS = 500
-_LOOKED_AT = 1_000
 
 _NULL = 1  # zig-zag of -1
 _KEPT_ATTRIBUTES = COMPRESSION_MASK | TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
@@ -50,13 +49,16 @@ def raw_steps(batch: Buffer, header: BatchHeader) -> Steps[Buffer]:
     return (yield from decompress_steps(payload, header.compression, limit_bytes=READ_LIMIT_BYTES))
 
 
-def iter_frames(raw: Buffer, count: int) -> Generator[list[Frame], None, None]:
-    """The frames of `count` records, `SLICE_RECORDS` at a time. Raises ProtocolError if they do not fit."""
+def iter_frames(raw: Buffer, count: int, *, keys: bool = True) -> Generator[list[Frame], None, None]:
+    """The frames of `count` records, `SLICE_RECORDS` at a time. Raises ProtocolError if they do not fit.
+
+    Without `keys` none is copied: each is empty or None.
+    """
     at = 0
     for start in range(0, count, SLICE_RECORDS):
         frames: list[Frame] = []
         try:
-            at = _read_frames(raw, at, min(SLICE_RECORDS, count - start), frames)
+            at = _read_frames(raw, at, min(SLICE_RECORDS, count - start), frames, keys)
         except IndexError:
             raise ProtocolError("the last record overruns the batch") from None
         yield frames
@@ -64,7 +66,7 @@ def iter_frames(raw: Buffer, count: int) -> Generator[list[Frame], None, None]:
         raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
 
 
-def _read_frames(raw: Buffer, at: int, count: int, frames: list[Frame]) -> int:
+def _read_frames(raw: Buffer, at: int, count: int, frames: list[Frame], keys: bool) -> int:
     """Read `count` records from position `at` on; returns the position behind them."""
     end = len(raw)
     for _ in range(count):
@@ -93,7 +95,7 @@ def _read_frames(raw: Buffer, at: int, count: int, frames: list[Frame]) -> int:
         if x & 1:
             key = None
         else:
-            key = bytes(raw[at : at + (x >> 1)])
+            key = bytes(raw[at : at + (x >> 1)]) if keys else b""
             at += x >> 1
         if at >= stop:
             raise ProtocolError(f"a record is not as long as its fields at {at}")
@@ -110,45 +112,12 @@ def find_record(
     A timestamp delta of None is that of a batch whose records have none of their own. Raises ProtocolError.
     """
     least = -(1 << 70) if least_timestamp_delta is None else least_timestamp_delta
-    at = 0
-    for start in range(0, count, _LOOKED_AT):
-        many = min(_LOOKED_AT, count - start)
-        try:
-            at, found = _find_record(raw, at, many, least, least_offset_delta)
-        except IndexError:
-            raise ProtocolError("the last record overruns the batch") from None
-        if found is not None:
-            return found
-        yield many * RECORD_US / 2
-    if at != len(raw):
-        raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
+    for frames in iter_frames(raw, count, keys=False):
+        for frame in frames:
+            if frame[1] >= least and frame[0] >= least_offset_delta:
+                return frame[0], frame[1]
+        yield len(frames) * RECORD_US
     return None
-
-
-def _find_record(
-    raw: Buffer, at: int, count: int, least_timestamp_delta: int, least_offset_delta: int
-) -> tuple[int, tuple[int, int] | None]:
-    """Look at `count` records from position `at` on; (position behind them, what was found)."""
-    end = len(raw)
-    for _ in range(count):
-        x = raw[at]
-        at += 1
-        if x > 127:
-            x, at = read_unsigned_varint(raw, at - 1)
-        stop = at + (x >> 1)
-        if x & 1 or stop > end:
-            raise ProtocolError(f"a record overruns its batch at {at}")
-        x = raw[at + 1]  # behind the attributes
-        at += 2
-        if x > 127:
-            x, at = read_unsigned_varint(raw, at - 1, MAX_VARLONG_SIZE)
-        timestamp_delta = (x >> 1) ^ -(x & 1)
-        if timestamp_delta >= least_timestamp_delta:
-            offset_delta, at = read_varint(raw, at)
-            if offset_delta >= least_offset_delta:
-                return at, (offset_delta, timestamp_delta)
-        at = stop
-    return at, None
 
 
 def rebuild_batch(
