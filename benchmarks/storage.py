@@ -23,10 +23,10 @@ from parts.figures import Figures, Row, machine, show
 from parts.side_by_side import medians_ms, watched
 
 from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.log_config import LogConfig
+from ottla.broker.log.log_loader import Start, load_log, new_log
 from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.parallel_recovery import LogToRecover, recover_in_processes
-from ottla.broker.log.recovery import Start, load_log, new_log
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.side_by_side import processors
 from ottla.client.connection import BlockingConnection
@@ -37,7 +37,7 @@ from ottla.protocol.snapshot import encode_snapshot
 from ottla.protocol.steps import to_the_end
 
 NOW_MS = 1_700_000_000_000
-SETTINGS = PartitionSettings()
+SETTINGS = LogConfig()
 SEGMENTS = 100
 SEGMENT_BYTES = 1 << 30
 BATCH_BYTES = 4096

@@ -21,10 +21,10 @@ from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
 from ottla.broker.log.log_cleaner import LogCleaner
-from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogDirectoryError, LogManager
 from ottla.broker.log.producer_state_manager import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention
-from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.memory import MOST_MEMORY_BYTES
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
@@ -289,8 +289,8 @@ def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
     }
 
 
-def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogSettings:
-    return LogSettings(
+def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogManagerConfig:
+    return LogManagerConfig(
         directory=config.log_dirs,
         node_id=config.node_id,
         node_id_given=config.origin("node.id") != DEFAULT,
@@ -299,9 +299,9 @@ def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogSettin
     )
 
 
-def _partition_settings(config: Config, own: dict[str, str]) -> PartitionSettings:
+def _partition_settings(config: Config, own: dict[str, str]) -> LogConfig:
     topic = topic_config(config, own)
-    return PartitionSettings(
+    return LogConfig(
         segment_bytes=topic.segment_bytes,
         segment_ms=topic.segment_ms,
         segment_index_bytes=topic.segment_index_bytes,
@@ -340,7 +340,7 @@ def _compression_level(topic: TopicConfig) -> int | None:
     return None
 
 
-def _metadata_settings(config: Config) -> PartitionSettings:
+def _metadata_settings(config: Config) -> LogConfig:
     return replace(
         METADATA_SETTINGS,
         segment_bytes=config.metadata_log_segment_bytes,

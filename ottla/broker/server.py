@@ -24,7 +24,7 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONNECTION_US
-from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.log.log_manager import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
 from ottla.broker.ports.allocator import give_back_what_is_freed
 from ottla.broker.ports.clock import LoopClock

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.broker import assembly
-from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -15,9 +15,9 @@ from ottla.testkit.simulation import wire
 def test_broker_configs_give_a_topic_that_was_made_again_nothing_of_the_one_before(begin_life, monkeypatch):
     life = begin_life(flushing=False)
     cluster = life.assembly.broker.cluster
-    cluster.metadata_log.partition.log.settings = PartitionSettings()
+    cluster.metadata_log.partition.log.config = LogConfig()
     create_topic(cluster, "scratch", 1, {"retention.ms": "1234"})
-    assert cluster.partition("scratch", 0).log.settings.retention_ms == 1234
+    assert cluster.partition("scratch", 0).log.config.retention_ms == 1234
     with monkeypatch.context() as slow:
         slow.setattr(assembly, "CONFIGURE_US", SHARE_US)
         walk = life.assembly._reconfigure()
@@ -25,7 +25,7 @@ def test_broker_configs_give_a_topic_that_was_made_again_nothing_of_the_one_befo
     request = codec.request_class(ApiKey.DELETE_TOPICS)
     life.call(wire.Ask(ApiKey.DELETE_TOPICS, 4, request(version=4, topic_names=["scratch"], timeout_ms=1000)))
     Script.on(life).make_topic(("scratch", 1))
-    retention_ms = cluster.partition("scratch", 0).log.settings.retention_ms
+    retention_ms = cluster.partition("scratch", 0).log.config.retention_ms
     with pytest.raises(StopIteration):
         walk.send(None)
-    assert cluster.partition("scratch", 0).log.settings.retention_ms == retention_ms != 1234
+    assert cluster.partition("scratch", 0).log.config.retention_ms == retention_ms != 1234

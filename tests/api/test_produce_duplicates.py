@@ -205,7 +205,7 @@ def test_a_batch_that_has_lost_records_to_compaction_is_not_compared(lines):
     partition = ledger.partition
     sent = [(b"a", b"1"), (b"b", b"2")]
     size_bytes = len(batch(sent))
-    partition.log.settings = replace(partition.log.settings, segment_bytes=size_bytes, min_cleanable_dirty_ratio=0.0)
+    partition.log.config = replace(partition.log.config, segment_bytes=size_bytes, min_cleanable_dirty_ratio=0.0)
     ledger.send(batch(sent))
     for sequence, value in enumerate((b"3", b"4")):
         ledger.send(batch([(b"a", value), (b"c", value)], 2 * sequence, producer_id=8))

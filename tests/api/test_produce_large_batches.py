@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.broker.api import produce
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.log_validator import MAX_RECORD_ERRORS
 from ottla.broker.log.long_work import LongWork
-from ottla.broker.log.manager import LogManager
-from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Turns
@@ -60,7 +60,7 @@ def desk():
 @pytest.fixture
 def make_partition(tmp_path, desk):
     clock = SimpleNamespace(now_ms=lambda: NOW, monotonic_ms=lambda: 0.0, call_later=lambda delay_ms, callback: None)
-    manager = LogManager(RealDisk(), clock, desk.turns, LogSettings(str(tmp_path / "data")))
+    manager = LogManager(RealDisk(), clock, desk.turns, LogManagerConfig(str(tmp_path / "data")))
     manager.open()
     yield lambda settings: manager.open_partition("t", 0, bytes(range(16)), 0, settings)
     manager.abandon()
@@ -75,7 +75,7 @@ def large_batch(compression, count=16_000, timestamp_ms=NOW, key=b"k"):
 
 @pytest.mark.parametrize("compression", NAMES)
 def test_a_large_batch_is_recompressed_before_its_append(desk, make_partition, compression):
-    settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
+    settings = LogConfig(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
     partition = make_partition(settings)
     data = large_batch(compression)
     desk.check(partition, data)
@@ -95,19 +95,19 @@ def test_a_large_batch_is_recompressed_before_its_append(desk, make_partition, c
 
 
 def test_what_was_validated_for_other_settings_is_done_again(desk, make_partition):
-    partition = make_partition(PartitionSettings(max_message_bytes=1 << 25, compression_type="gzip"))
+    partition = make_partition(LogConfig(max_message_bytes=1 << 25, compression_type="gzip"))
     data = large_batch(0)
     desk.check(partition, data)
     desk.run()
     ((check, validated),) = desk.found
-    partition.log.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="zstd")
+    partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="zstd")
     assert partition.append_produced(check, memoryview(data), validated).error is E.NONE
     assert NAMES[read_header(partition.read(0, 1 << 25).records).compression] == "zstd"
 
 
 def test_a_batch_that_grows_beyond_the_topics_limit_is_refused(desk, make_partition):
     data = build_batch([(b"k", bytes(1000))] * 2_500, timestamp_ms=NOW, compression=GZIP)
-    partition = make_partition(PartitionSettings(compression_type="uncompressed"))
+    partition = make_partition(LogConfig(compression_type="uncompressed"))
     desk.check(partition, data)
     desk.run()
     ((check, validated),) = desk.found
@@ -123,7 +123,7 @@ def test_a_batch_that_grows_beyond_the_topics_limit_is_refused(desk, make_partit
     ],
 )
 def test_bad_records_of_a_large_batch_are_found_in_steps(desk, make_partition, settings, content, error):
-    partition = make_partition(PartitionSettings(max_message_bytes=1 << 25, **settings))
+    partition = make_partition(LogConfig(max_message_bytes=1 << 25, **settings))
     data = large_batch(GZIP, **content)
     desk.check(partition, data)
     assert desk.run() > 2
@@ -135,7 +135,7 @@ def test_bad_records_of_a_large_batch_are_found_in_steps(desk, make_partition, s
 
 @pytest.mark.parametrize(("claimed", "cost_us"), [(50, 50 * RECORD_US), (-(2**31), 0), (1_000, 0)])
 def test_what_is_checked_at_once_is_charged_for_the_records_that_there_are(desk, make_partition, claimed, cost_us):
-    partition = make_partition(PartitionSettings())
+    partition = make_partition(LogConfig())
     data = large_batch(0, count=50)
     data = assemble(
         read_header(data)._replace(record_count=claimed, last_offset_delta=max(claimed - 1, -1)), data[HEADER_SIZE:]
@@ -150,7 +150,7 @@ def test_what_is_checked_at_once_is_charged_for_the_records_that_there_are(desk,
 
 
 def test_a_short_batch_is_checked_and_compressed_anew_in_its_turn(desk, make_partition):
-    partition = make_partition(PartitionSettings(compression_type="gzip"))
+    partition = make_partition(LogConfig(compression_type="gzip"))
     data = large_batch(0, count=50)
     desk.check(partition, data)
     assert desk.run() == 1
@@ -160,18 +160,18 @@ def test_a_short_batch_is_checked_and_compressed_anew_in_its_turn(desk, make_par
 
 
 def test_no_append_compresses_anew_when_settings_changed_since_the_check(desk, make_partition, monkeypatch):
-    partition = make_partition(PartitionSettings(max_message_bytes=1 << 25))
+    partition = make_partition(LogConfig(max_message_bytes=1 << 25))
     data = large_batch(0)
     desk.check(partition, data)
     desk.run()
     ((check, validated),) = desk.found
     desk.found.clear()
-    partition.log.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="zstd")
+    partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="zstd")
     write = produce.Write("t", b"", 0, memoryview(data), partition, check, E.NONE, None, validated)
     monkeypatch.setattr(produce, "_verify", lambda broker, request, write: E.NONE)
     desk.start(produce._append_all(desk.broker, None, [write], {}))
     assert partition.log_end_offset == 0, "a worker is at it"
-    partition.log.settings = PartitionSettings(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
+    partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="gzip", compression_level=1)
     desk.run()
     assert desk.found[0][0].error is E.NONE
     assert read_header(partition.read(0, 1 << 25).records).compression == GZIP

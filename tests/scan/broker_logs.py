@@ -11,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from ottla.broker.api import fetch
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.long_work import LongWork
-from ottla.broker.log.manager import LogManager
-from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Turns
@@ -197,11 +197,11 @@ def write_directory(root, seed, partitions):
     writers = [LogWriter(random.Random(f"{seed}-{index}")) for index in range(partitions)]
     lives = chance.choice([("close",), ("close", "close"), ("abandon", "close"), ("close", "abandon")])
     for number, end in enumerate(lives):
-        manager = LogManager(UnsyncedDisk(2_000), clock, turns, LogSettings(str(root)))
+        manager = LogManager(UnsyncedDisk(2_000), clock, turns, LogManagerConfig(str(root)))
         manager.open()
         for index, writer in enumerate(writers):
             sizes = {"segment_bytes": writer.chance.choice([400, 1_500, 10_000]), "index_interval_bytes": 200}
-            writer.partition = manager.open_partition(TOPIC, index, TOPIC_ID, 0, PartitionSettings(**sizes))
+            writer.partition = manager.open_partition(TOPIC, index, TOPIC_ID, 0, LogConfig(**sizes))
             assert writer.partition.log_start_offset == writer.ledger.log_start
             writer.may_raise_start = end == "close"
             writer.may_drop = end == "close" or number == len(lives) - 1

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata import Cluster
     from ottla.broker.config import Config
     from ottla.broker.group.coordinator import GroupCoordinator
-    from ottla.broker.log.manager import LogManager
+    from ottla.broker.log.log_manager import LogManager
     from ottla.broker.outbox import Part
     from ottla.broker.ports.clock import Clock
     from ottla.broker.turns import Turns

@@ -39,7 +39,7 @@ async def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[
         return ErrorCode.INVALID_TOPIC_EXCEPTION, NO_LOW_WATERMARK
     if partition.offline is not None:
         return ErrorCode.KAFKA_STORAGE_ERROR, NO_LOW_WATERMARK
-    if partition.log.settings.cleanup_compact and not partition.log.settings.cleanup_delete:
+    if partition.log.config.cleanup_compact and not partition.log.config.cleanup_delete:
         return ErrorCode.POLICY_VIOLATION, NO_LOW_WATERMARK
     start = partition.high_watermark if offset == HIGH_WATERMARK else offset
     if not 0 <= start <= partition.high_watermark:

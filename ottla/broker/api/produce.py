@@ -157,7 +157,7 @@ def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int
     if records is None:
         message: str | None = "The records of a partition are null"
         return Write(topic, topic_id, index, None, None, None, ErrorCode.INVALID_RECORD, message)
-    limit_bytes = partition.log.settings.max_message_bytes
+    limit_bytes = partition.log.config.max_message_bytes
     if len(records) > limit_bytes and (size_bytes := _claimed_size(records)) > limit_bytes:
         message = _TOO_LARGE.format(size_bytes, limit_bytes)  # before anything is decompressed
         return Write(topic, topic_id, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
@@ -187,7 +187,7 @@ async def _check_in_steps(broker: Broker, version: int, write: Write) -> Write:
 async def _check_records(
     broker: Broker, partition: Partition, records: memoryview, check: BatchCheck | None = None
 ) -> tuple[BatchCheck, ValidationResult | None]:
-    slow = is_recompressed(records, partition.log.settings)
+    slow = is_recompressed(records, partition.log.config)
     return await broker.long_work.drive(_check_steps(broker, partition, records, check), slow=slow)
 
 
@@ -260,7 +260,7 @@ async def _append_all(
     turns = broker.turns
     for write in writes:
         if write.validated is not None and write.partition is not None:
-            while write.validated.settings is not write.partition.log.settings:
+            while write.validated.settings is not write.partition.log.config:
                 write = await _validated_anew(broker, write)
         result = _append(broker, request, write, joined)
         if result.duplicate:
@@ -279,7 +279,7 @@ async def _validated_anew(broker: Broker, write: Write) -> Write:
     partition, records, check = write.partition, write.records, write.check
     assert partition is not None and records is not None and check is not None
     steps = partition.log.validate(Checked(check, None), records)
-    slow = is_recompressed(records, partition.log.settings)
+    slow = is_recompressed(records, partition.log.config)
     return write._replace(validated=await broker.long_work.drive(steps, slow=slow))
 
 

@@ -16,9 +16,9 @@ from ottla.broker.cluster.adoption_records import (
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.broker.log.checkpoints import parse_directory_name
-from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.log.log_config import LogConfig
+from ottla.broker.log.log_manager import LogDirectoryError, LogManager
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.settings import PartitionSettings
 from ottla.protocol.metadata_records import Ids, MetadataRecord, ProducerIdsRecord
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
 
@@ -34,7 +34,7 @@ class Adoption:
         self,
         store: LogManager,
         new_topic_id: Callable[[], bytes],
-        settings_of: Callable[[dict[str, str]], PartitionSettings],
+        settings_of: Callable[[dict[str, str]], LogConfig],
         forced_configs: Mapping[str, Mapping[str, str]],
         node_id: int,
         directories: Ids,

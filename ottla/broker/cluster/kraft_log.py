@@ -22,9 +22,9 @@ from ottla.broker.cluster.kraft import (
     snapshots_of,
     writing_epoch,
 )
-from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.log.log_config import LogConfig
+from ottla.broker.log.log_manager import LogDirectoryError, LogManager
 from ottla.broker.log.partition import OnDurable, Partition
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.clock import Clock
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import BatchHeader, crc_is_valid
@@ -47,7 +47,7 @@ log = logging.getLogger("ottla.cluster")
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1).bytes
-METADATA_SETTINGS: Final = PartitionSettings(
+METADATA_SETTINGS: Final = LogConfig(
     max_message_bytes=8 * 1024 * 1024, flush_messages=1, retention_ms=-1, retention_bytes=-1
 )
 """`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`: what bounds the messages of topics does not bound their metadata.
@@ -69,7 +69,7 @@ class MetadataLog:
         clock: Clock,
         node_id: int,
         image: MetadataImage,
-        settings: PartitionSettings = METADATA_SETTINGS,
+        settings: LogConfig = METADATA_SETTINGS,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -105,7 +105,7 @@ class MetadataLog:
         partition = self._store.open_partition(
             METADATA_TOPIC, 0, METADATA_TOPIC_ID, NO_PARTITION_LEADER_EPOCH, settings
         )
-        partition.log.settings = self._settings
+        partition.log.config = self._settings
         self.partition = partition
         self.newest_snapshot = snapshot = self._read_newest_snapshot()
         self._read_log(snapshot.end_offset)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.sinks import MarkerWriter, TransactionMarker
-from ottla.broker.log.manager import LogManager
+from ottla.broker.log.log_manager import LogManager
 from ottla.protocol.errors import ErrorCode
 
 

@@ -22,9 +22,9 @@ from ottla.broker.cluster.kraft_log import (
 )
 from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.costs import OPEN_PARTITION_US
-from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.log.log_config import LogConfig
+from ottla.broker.log.log_manager import LogDirectoryError, LogManager
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.turns import Handler, Turns, Wait
@@ -52,11 +52,11 @@ class Cluster:
         turns: Turns,
         node_id: int,
         new_topic_id: Callable[[], bytes],
-        settings_of: Callable[[dict[str, str]], PartitionSettings],
+        settings_of: Callable[[dict[str, str]], LogConfig],
         internal_topics: dict[str, tuple[int, dict[str, str]]],
         default_partitions: int,
         transaction_version: int = 2,
-        metadata_settings: PartitionSettings = METADATA_SETTINGS,
+        metadata_settings: LogConfig = METADATA_SETTINGS,
     ) -> None:
         """`new_topic_id` draws a fresh id; `settings_of` gives what a topic's configs mean for its logs;
         `internal_topics` has the partition count and the forced configs of each; `transaction_version` is the level
@@ -138,7 +138,7 @@ class Cluster:
         if self._store.offline is not None:
             raise LogDirectoryError(self._store.offline)
 
-    def _logs_here(self) -> Iterator[tuple[str, int, bytes, PartitionSettings]]:
+    def _logs_here(self) -> Iterator[tuple[str, int, bytes, LogConfig]]:
         for topic in self.image.topics.values():
             settings = self._settings_of(topic.configs)
             for index in range(topic.partition_count):
@@ -296,7 +296,7 @@ class Cluster:
         settings = self._settings_of(topic.configs)
         for partition in self._partitions.get(topic.name, ()):
             if partition is not None:
-                partition.log.settings = settings
+                partition.log.config = settings
 
     def rename_for_deletion(self, topic: TopicImage, index: int) -> list[str]:
         """Close the log of a partition that was detached and rename its directory; where it is, if anywhere."""

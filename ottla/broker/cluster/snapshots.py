@@ -21,7 +21,7 @@ from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.kraft import snapshots_of
 from ottla.broker.cluster.kraft_bootstrap import cluster_records, partition_record, topic_and_configs
 from ottla.broker.cluster.kraft_log import MetadataLog
-from ottla.broker.log.manager import LogManager
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import File

@@ -76,7 +76,7 @@ class Cleaner:
 
         Raises LogCleaningAborted, Shortage, ProtocolError if the log is damaged, OSError.
         """
-        (partition, offsets), settings = log, log.partition.log.settings
+        (partition, offsets), settings = log, log.partition.log.config
         offset_map = OffsetMap(keys_max)
         aborted = await self._collect_aborted(partition, offsets.first_uncleanable)
         await self._build_offset_map(log, offset_map, aborted)
@@ -130,7 +130,7 @@ class Cleaner:
             offset_map.update_latest_offset((dirty[number + 1].base_offset if number + 1 < len(dirty) else end) - 1)
 
     async def _clean_segments(self, partition: Partition, group: list[LogSegment], kept: RecordFilter) -> None:
-        interval_bytes = partition.log.settings.index_interval_bytes
+        interval_bytes = partition.log.config.index_interval_bytes
         output = _CleanedSegment(self._disk, partition.log.directory, group[0].base_offset, interval_bytes)
         last = max((segment.base_offset for segment in group if segment.size_bytes), default=-1)
         kept.transactions.cleaned_index = []
@@ -208,7 +208,7 @@ class Cleaner:
             raise OSError(errno.EIO, f"{short}", partition.log.directory) from short
         change_file_suffixes(self._disk, output.path, SWAP, "")
         partition.log.replace_segments(group, output.segment(partition, group[-1].created_ms))
-        self._deleter.delete_later(deleted, partition.log.settings.file_delete_delay_ms)
+        self._deleter.delete_later(deleted, partition.log.config.file_delete_delay_ms)
 
     def _check_there(self, partition: Partition, group: Sequence[LogSegment]) -> None:
         if partition.offline is not None or not partition.log.segments.holds(group):

@@ -11,10 +11,10 @@ from logging import getLogger
 from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.log.cleaner import Cleaner, LogCleaningAborted, LogToClean
 from ottla.broker.log.compaction import KEY_BYTES, CleanableOffsets, SegmentSizes, cleanable_offsets
+from ottla.broker.log.log_config import MAX_INT64
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.long_work import LongWork
-from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.settings import MAX_INT64
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
@@ -71,7 +71,7 @@ class LogCleaner:
 
     def _has_work(self) -> bool:
         logs = (partition.log for partition in self._logs)
-        return any(log.settings.cleanup_compact and len(log.segments) > 1 for log in logs)
+        return any(log.config.cleanup_compact and len(log.segments) > 1 for log in logs)
 
     def _ended(self, result: None) -> None:
         self._running = False
@@ -112,7 +112,7 @@ class LogCleaner:
         for partition in list(self._logs):
             self._turns.charge(LOOK_US)
             await self._turns.share()
-            settings = partition.log.settings
+            settings = partition.log.config
             if not settings.cleanup_compact or partition.offline is not None or len(partition.log.segments) < 2:
                 continue
             if partition in self._uncleanable or partition in self._put_off:
@@ -138,7 +138,7 @@ class LogCleaner:
         if not partition.log_start_offset <= first_dirty <= partition.log_end_offset:
             first_dirty = partition.log_start_offset
         uncleanable_offset = partition.last_stable_offset
-        lag_ms = partition.log.settings.min_compaction_lag_ms
+        lag_ms = partition.log.config.min_compaction_lag_ms
         if lag_ms > 0:
             for segment in partition.log.segments.ending_behind(first_dirty)[:-1]:
                 largest_ms = segment.index.max_timestamp_ms
@@ -149,7 +149,7 @@ class LogCleaner:
         return cleanable_offsets(sizes, first_dirty, uncleanable_offset)
 
     def _needs_compaction_now(self, partition: Partition, offsets: CleanableOffsets, now_ms: int) -> bool:
-        lag_ms = partition.log.settings.max_compaction_lag_ms
+        lag_ms = partition.log.config.max_compaction_lag_ms
         if lag_ms == MAX_INT64:
             return False
         for segment in partition.log.segments.ending_behind(offsets.first_dirty)[:-1]:

@@ -8,8 +8,8 @@ looked up in their files.
 from contextlib import closing, suppress
 
 from ottla.broker.log.batches import batch_size, find_boundary, find_offset, iter_file
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.segment_index import SegmentIndex, time_of
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.log.stored_index import StoredIndex, Unsound
 from ottla.broker.log.transaction_index import TransactionIndex, read_transaction_index
 from ottla.broker.ports.disk import Buffer, Disk, File
@@ -130,7 +130,7 @@ class LogSegment:
         self.indexes_saved = False
 
     def should_roll(
-        self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int, settings: PartitionSettings
+        self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int, settings: LogConfig
     ) -> bool:
         """Whether this batch belongs into the next segment (`LogSegment.shouldRoll`)."""
         held_bytes = self.size_bytes

@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Final
 
 from ottla.broker.log.batches import BadBatch, iter_file
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_segment import LogSegment
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import Buffer, Disk
 from ottla.broker.ports.slices import FileSlice
 from ottla.protocol.batch_header import HEADER_SIZE, BatchHeader, read_header
@@ -83,7 +83,7 @@ class LogSegments:
         self.active.append(batch, size_bytes, last_offset, max_timestamp_ms)
         self.end_offset = last_offset + 1
 
-    def roll(self, now_ms: int, settings: PartitionSettings) -> LogSegment:
+    def roll(self, now_ms: int, settings: LogConfig) -> LogSegment:
         """Seal the active segment and begin a new one at the end; the sealed one."""
         sealed = self.active
         sealed.seal()

@@ -6,7 +6,7 @@ Source: Kafka's `LogValidator`, `UnifiedLog.analyzeAndValidateRecords`. What dep
 
 from typing import NamedTuple
 
-from ottla.broker.log.settings import PRODUCER_COMPRESSION, PartitionSettings
+from ottla.broker.log.log_config import PRODUCER_COMPRESSION, LogConfig
 from ottla.protocol.batch_header import HEADER_SIZE, TRANSACTIONAL, BatchHeader, assemble, read_header
 from ottla.protocol.compression import NAMES, NONE
 from ottla.protocol.compression_steps import compress_steps, decompress_steps
@@ -43,12 +43,12 @@ class ValidationResult(NamedTuple):
     why it has no place there, which counts if the batch is no duplicate.
     """
 
-    settings: PartitionSettings
+    settings: LogConfig
     failure: ValidationFailure | None = None
     recompressed: bytearray | ValidationFailure | None = None
 
 
-def validate(checked: Checked, batch: memoryview, settings: PartitionSettings, now_ms: int) -> Steps[ValidationResult]:
+def validate(checked: Checked, batch: memoryview, settings: LogConfig, now_ms: int) -> Steps[ValidationResult]:
     """Hold a batch against the settings. `checked.raw` may be None where it is not at hand: it is made again then."""
     check = checked.check
     validated = validate_at_once(check, batch, settings, now_ms)
@@ -73,9 +73,7 @@ def validate(checked: Checked, batch: memoryview, settings: PartitionSettings, n
     return ValidationResult(settings, None, (yield from _recompress(check, header, raw, codec, settings)))
 
 
-def validate_at_once(
-    check: BatchCheck, batch: memoryview, settings: PartitionSettings, now_ms: int
-) -> ValidationResult | None:
+def validate_at_once(check: BatchCheck, batch: memoryview, settings: LogConfig, now_ms: int) -> ValidationResult | None:
     """What `validate` comes to if no record need be looked at and no codec is at work, as mostly; else None."""
     header = check.header
     size_bytes = len(batch) if header is None else min(len(batch), header.size_bytes)
@@ -89,12 +87,12 @@ def validate_at_once(
     return _kept(header, settings)
 
 
-def _codec(header: BatchHeader, settings: PartitionSettings) -> int:
+def _codec(header: BatchHeader, settings: LogConfig) -> int:
     """The codec in which the topic keeps the batch."""
     return _CODECS.get(settings.compression_type, header.compression)
 
 
-def _kept(header: BatchHeader, settings: PartitionSettings) -> ValidationResult:
+def _kept(header: BatchHeader, settings: LogConfig) -> ValidationResult:
     """The batch is written as it came, if a segment has room for it."""
     size_bytes = header.size_bytes
     if size_bytes > settings.segment_bytes:
@@ -102,20 +100,20 @@ def _kept(header: BatchHeader, settings: PartitionSettings) -> ValidationResult:
     return ValidationResult(settings)
 
 
-def is_recompressed(batch: memoryview, settings: PartitionSettings) -> bool:
+def is_recompressed(batch: memoryview, settings: LogConfig) -> bool:
     """Whether the topic has a codec of its own, and these bytes, which need not be a batch, are in another one."""
     if settings.compression_type == PRODUCER_COMPRESSION or len(batch) < HEADER_SIZE:
         return False
     return read_header(batch).compression != _CODECS[settings.compression_type]
 
 
-def _too_large_for_segment(size_bytes: int, settings: PartitionSettings) -> ValidationFailure:
+def _too_large_for_segment(size_bytes: int, settings: LogConfig) -> ValidationFailure:
     """What counts is what would be written."""
     message = f"batch of {size_bytes} bytes, a segment holds {settings.segment_bytes}"
     return ValidationFailure(ErrorCode.RECORD_LIST_TOO_LARGE, message)
 
 
-def _must_validate_records(check: BatchCheck, header: BatchHeader, settings: PartitionSettings, now_ms: int) -> bool:
+def _must_validate_records(check: BatchCheck, header: BatchHeader, settings: LogConfig, now_ms: int) -> bool:
     """Whether a record is probably wrong, so that every one must be looked at."""
     if check.has_null_key and settings.cleanup_compact:
         return True
@@ -129,7 +127,7 @@ def _must_validate_records(check: BatchCheck, header: BatchHeader, settings: Par
 
 
 def _validate_records(
-    header: BatchHeader, raw: Buffer, settings: PartitionSettings, now_ms: int
+    header: BatchHeader, raw: Buffer, settings: LogConfig, now_ms: int
 ) -> Steps[ValidationFailure | None]:
     """Look at every record: the slow path."""
     errors: list[tuple[int, str]] = []
@@ -162,7 +160,7 @@ def _decompress(header: BatchHeader, batch: memoryview) -> Steps[Buffer]:
     return decompress_steps(payload, header.compression, limit_bytes=READ_LIMIT_BYTES)
 
 
-def _validate_timestamp(timestamp_ms: int, header: BatchHeader, settings: PartitionSettings, now_ms: int) -> str | None:
+def _validate_timestamp(timestamp_ms: int, header: BatchHeader, settings: LogConfig, now_ms: int) -> str | None:
     if settings.log_append_time or timestamp_ms == NO_TIMESTAMP:
         return "the batch claims LogAppendTime" if header.is_log_append_time else None
     if now_ms - timestamp_ms > settings.timestamp_before_max_ms:
@@ -173,7 +171,7 @@ def _validate_timestamp(timestamp_ms: int, header: BatchHeader, settings: Partit
 
 
 def _recompress(
-    check: BatchCheck, header: BatchHeader, raw: Buffer, codec: int, settings: PartitionSettings
+    check: BatchCheck, header: BatchHeader, raw: Buffer, codec: int, settings: LogConfig
 ) -> Steps[bytearray | ValidationFailure]:
     """The batch in `codec`. The bytes of the records stay as they are: their offsets were checked to be 0, 1, 2..."""
     own = bytes(raw) if header.compression == NONE and len(raw) > SHORT_BYTES else raw

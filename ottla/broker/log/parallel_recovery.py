@@ -1,6 +1,6 @@
 """After a crash: recovering logs that take long to read in processes, before they are opened one by one. shell
 
-Each log is recovered by `recovery.py`, in a process that writes its files and hands back what it found. A log that is
+Each log is recovered by `log_loader.py`, in a process that writes its files and hands back what it found. A log that is
 not among the results is recovered when it is opened.
 """
 
@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 from ottla.broker.log import checkpoints
 from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.log_config import LogConfig
+from ottla.broker.log.log_loader import Start, load_log, new_log
 from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.producer_state_manager import ProducerStateManager
-from ottla.broker.log.recovery import Start, load_log, new_log
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.disk import Disk
 
 LEAST_BYTES: Final = 1 << 20
@@ -31,7 +31,7 @@ class LogToRecover(NamedTuple):
     """A log to recover. `size_bytes` is about what has to be read."""
 
     directory: str
-    settings: PartitionSettings
+    settings: LogConfig
     start: Start
     size_bytes: int
 
@@ -111,9 +111,7 @@ def _recover(disk: Disk, job: LogToRecover) -> RecoveredLog:
     )
 
 
-def adopt_recovered(
-    disk: Disk, directory: str, settings: PartitionSettings, found: RecoveredLog, now_ms: int
-) -> LoadedLog:
+def adopt_recovered(disk: Disk, directory: str, settings: LogConfig, found: RecoveredLog, now_ms: int) -> LoadedLog:
     """The log that a process has recovered, for the broker to go on with."""
     if found.damage is not None:
         return new_log(disk, directory, settings, 0, now_ms)._replace(damage=found.damage)

@@ -14,12 +14,12 @@ from logging import getLogger
 from typing import Final
 
 from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.log_segments import EVERYTHING, Moved
 from ottla.broker.log.log_validator import ValidationResult
 from ottla.broker.log.producer_state_entry import ProducerStateEntry
 from ottla.broker.log.results import AppendResult, FetchDataInfo, FetchIsolation
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
 from ottla.broker.log.unified_log import UnifiedLog
 from ottla.broker.ports.clock import Clock
@@ -68,7 +68,7 @@ class Partition:
         index: int,
         topic_id: bytes,
         leader_epoch: int,
-        settings: PartitionSettings,
+        settings: LogConfig,
         *,
         loaded: LoadedLog,
         disk: Disk,
@@ -176,7 +176,7 @@ class Partition:
         """What was appended is in the operating system's hands; that is enough, or a flush has to come."""
         log = self.log
         end_offset = log.log_end_offset
-        if end_offset - log.flushed_offset >= log.settings.flush_messages and self._flush is not None:
+        if end_offset - log.flushed_offset >= log.config.flush_messages and self._flush is not None:
             self._flush(self)
         else:
             self._advance(end_offset)
@@ -187,7 +187,7 @@ class Partition:
         end_offset = log.flushed_offset = max(end_offset, log.flushed_offset)
         if self.offline is not None:
             return
-        if log.log_end_offset - end_offset < log.settings.flush_messages:
+        if log.log_end_offset - end_offset < log.config.flush_messages:
             self._advance(log.log_end_offset)
             return
         self._advance(end_offset)

@@ -29,7 +29,7 @@ SEGMENTS_PER_STEP = 8
 
 def count_deletable(partition: Partition, now_ms: int, modified_ms: Callable[[LogSegment], int], most: int) -> int:
     """How many of the oldest segments may go now; `most` if there are more."""
-    settings = partition.log.settings
+    settings = partition.log.config
     by_size = settings.cleanup_delete and settings.retention_bytes >= 0
     by_age = settings.cleanup_delete and settings.retention_ms >= 0
     excess_bytes = partition.log.size_bytes - settings.retention_bytes if by_size else -1
@@ -118,7 +118,7 @@ class Retention:
         deleted: list[str] = []
         for segment in removed:
             deleted += rename_to_deleted(self._disk, segment.log_path.removesuffix(".log"), with_snapshot=True)
-        self._deleter.delete_later(deleted, partition.log.settings.file_delete_delay_ms)
+        self._deleter.delete_later(deleted, partition.log.config.file_delete_delay_ms)
         if removed:
             _log.info(
                 "%s: deleted %d segments, the log begins at %d", partition.name, count, partition.log_start_offset

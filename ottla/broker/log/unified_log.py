@@ -13,13 +13,13 @@ from typing import Final
 
 from ottla.broker.log import checkpoints
 from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.log_config import MAX_INT64, LogConfig
 from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.log_segments import EVERYTHING
 from ottla.broker.log.log_validator import ValidationFailure, ValidationResult, validate, validate_at_once
 from ottla.broker.log.producer_state_entry import AppendDecision
 from ottla.broker.log.producer_state_manager import AppendOrigin
 from ottla.broker.log.results import AppendResult, FetchDataInfo
-from ottla.broker.log.settings import MAX_INT64, PartitionSettings
 from ottla.broker.log.snapshot_writer import SnapshotWriter
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
@@ -63,6 +63,7 @@ class UnifiedLog:
         "_disk",
         "_failed",
         "_snapshots",
+        "config",
         "directory",
         "epochs",
         "flushed_offset",
@@ -71,14 +72,13 @@ class UnifiedLog:
         "producer_state",
         "recovery_point",
         "segments",
-        "settings",
         "unsynced",
     )
 
     def __init__(
         self,
         loaded: LoadedLog,
-        settings: PartitionSettings,
+        settings: LogConfig,
         disk: Disk,
         clock: Clock,
         turns: Turns | None,
@@ -86,7 +86,7 @@ class UnifiedLog:
     ) -> None:
         """`failed` hears of IO that fails while nobody waits for its result."""
         self.directory = loaded.directory
-        self.settings = settings
+        self.config = settings
         self.segments = loaded.segments
         self.epochs = loaded.epochs
         self.producer_state = loaded.producer_state
@@ -127,11 +127,11 @@ class UnifiedLog:
 
     def validate(self, checked: Checked, batch: memoryview) -> Steps[ValidationResult]:
         """Do in steps what the topic's settings demand of a batch, so that its append is short."""
-        return validate(checked, batch, self.settings, self._clock.now_ms())
+        return validate(checked, batch, self.config, self._clock.now_ms())
 
     def validate_at_once(self, check: BatchCheck, batch: memoryview) -> ValidationResult | None:
         """What `validate` comes to where that is short, as mostly; else None."""
-        return validate_at_once(check, batch, self.settings, self._clock.now_ms())
+        return validate_at_once(check, batch, self.config, self._clock.now_ms())
 
     def append_as_leader(
         self, check: BatchCheck, batch: memoryview, leader_epoch: int, validated: ValidationResult | None
@@ -140,7 +140,7 @@ class UnifiedLog:
 
         What was not validated, or for other settings, is validated here and now, however long that takes.
         """
-        settings = self.settings
+        settings = self.config
         if validated is None or validated.settings is not settings:
             validated = to_the_end(self.validate(Checked(check, None), batch))
         header = check.header
@@ -176,12 +176,12 @@ class UnifiedLog:
     def append_of_coordinator(self, batch: bytearray, leader_epoch: int) -> AppendResult:
         """Append one batch that a coordinator or the cluster built; producer epochs count, sequences do not."""
         header = read_header(batch)
-        if len(batch) > self.settings.max_message_bytes:
+        if len(batch) > self.config.max_message_bytes:
             return self._refused(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"batch of {len(batch)} bytes, the topic allows {self.settings.max_message_bytes}",
+                f"batch of {len(batch)} bytes, the topic allows {self.config.max_message_bytes}",
             )
-        if len(batch) > self.settings.segment_bytes:
+        if len(batch) > self.config.segment_bytes:
             return self._refused(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {len(batch)} bytes for a segment")
         if header.producer_id >= 0:
             decision = self.producer_state.check_batch(header, _COORDINATOR)
@@ -230,7 +230,7 @@ class UnifiedLog:
         segments = self.segments
         if self.epochs.changed:
             self._save_epochs()
-        if segments.active.should_roll(size_bytes, last_offset, max_timestamp_ms, now_ms, self.settings):
+        if segments.active.should_roll(size_bytes, last_offset, max_timestamp_ms, now_ms, self.config):
             self._roll(now_ms)
         segments.append(batch, size_bytes, last_offset, max_timestamp_ms)
         self.log_end_offset = last_offset + 1
@@ -359,13 +359,13 @@ class UnifiedLog:
 
     def _roll(self, now_ms: int) -> None:
         """Seal the active segment and begin the next. Raises OSError; after a Shortage the log is as it was."""
-        if self.settings.flush_messages != MAX_INT64:
+        if self.config.flush_messages != MAX_INT64:
             # Batches of the next segment may reach the device first; without the end of this one, or without its name,
             # that is damage. What is not flushed yet is little.
             self.segments.active.file.sync()
             if self.segments.active.base_offset >= self.flushed_offset:
                 self._disk.sync_dir(self.directory)
-        self.unsynced += self.segments.roll(now_ms, self.settings).paths
+        self.unsynced += self.segments.roll(now_ms, self.config).paths
         try:
             self._snapshots.take(self.log_end_offset)
         except Shortage as short:  # an older one, and the batches behind it, say the same
@@ -407,7 +407,7 @@ class UnifiedLog:
 
     def remove_expired_producers(self, now_ms: int) -> Iterator[int]:
         """Forget producers that were quiet for `producer.id.expiration.ms`: how many, slice by slice."""
-        return self.producer_state.remove_expired_producers(now_ms, self.settings.producer_id_expiration_ms)
+        return self.producer_state.remove_expired_producers(now_ms, self.config.producer_id_expiration_ms)
 
     def rest(self) -> int:
         """Give back what sealed segments hold and nobody uses; how many of them were looked at."""

@@ -16,8 +16,8 @@ from ottla.broker.group.log import replay_batch
 from ottla.broker.group.store import GroupStore
 from ottla.broker.log import checkpoints
 from ottla.broker.log.loaded import LoadedLog
-from ottla.broker.log.recovery import Start, load_log
-from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.log.log_config import LogConfig
+from ottla.broker.log.log_loader import Start, load_log
 from ottla.broker.txn.log import read_changes
 from ottla.broker.txn.states import RESTING
 from ottla.broker.txn.values import TransactionState
@@ -90,17 +90,17 @@ class Directory:
             producer_id_expiration_ms=PRODUCER_ID_EXPIRATION_MS,
         )
 
-    def settings_of(self, name: str) -> PartitionSettings:
+    def settings_of(self, name: str) -> LogConfig:
         """The settings that loading asks for, from the metadata log; without one, from what was compacted before."""
         key = checkpoints.parse_directory_name(name) or ("", 0)
         topic = self.image.topics.get(key[0])
         if topic is None:
-            return PartitionSettings(cleanup_compact=key[0] in INTERNAL_TOPICS or key in self._compacted)
+            return LogConfig(cleanup_compact=key[0] in INTERNAL_TOPICS or key in self._compacted)
         compact = "compact" in topic.configs.get("cleanup.policy", "") or topic.internal
         interval = topic.configs.get("index.interval.bytes", "")
         if interval.isdigit():
-            return PartitionSettings(cleanup_compact=compact, index_interval_bytes=int(interval))
-        return PartitionSettings(cleanup_compact=compact)
+            return LogConfig(cleanup_compact=compact, index_interval_bytes=int(interval))
+        return LogConfig(cleanup_compact=compact)
 
     def read_metadata(self, now_ms: int) -> None:
         """Replay `__cluster_metadata-0` from its newest snapshot on; what cannot be read is a problem."""

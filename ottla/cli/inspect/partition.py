@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 from ottla.broker.log.batches import BadBatch, iter_runs
 from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.log_config import LogConfig
+from ottla.broker.log.log_loader import Start, load_log
 from ottla.broker.log.log_segment import MAX_RELATIVE_OFFSET
 from ottla.broker.log.producer_state_entry import ProducerStateEntry
-from ottla.broker.log.recovery import Start, load_log
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.log.tail_kind import classify_tail
 from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.read_only import ReadOnlyFile
@@ -66,7 +66,7 @@ class PartitionState(NamedTuple):
     leftovers: list[str]
 
 
-def look(directory: str, settings: PartitionSettings, start: Start, verify: bool) -> PartitionState:
+def look(directory: str, settings: LogConfig, start: Start, verify: bool) -> PartitionState:
     """Load the partition as a start would, on a disk that only looks; then walk over every header."""
     disk = OverlayDisk()
     name = directory.rpartition("/")[2]

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from ottla.broker.log import checkpoints
 from ottla.broker.log.batches import BadBatch
 from ottla.broker.log.loaded import LoadedLog
-from ottla.broker.log.recovery import Start, load_log
-from ottla.broker.log.settings import PartitionSettings
+from ottla.broker.log.log_config import LogConfig
+from ottla.broker.log.log_loader import Start, load_log
 from ottla.broker.log.swap import complete_swap_operations
 from ottla.cli.dump.index_faults import offset_index_fault, time_index_fault
 from ottla.cli.dump.side_files import leader_epochs, offset_index, time_index
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 
 def plan_partition(
-    directory: str, settings: PartitionSettings, start: Start, topic_id: bytes | None, asked_to_cut: bool
+    directory: str, settings: LogConfig, start: Start, topic_id: bytes | None, asked_to_cut: bool
 ) -> Plan:
     """Recover the partition in memory and compare. `start` is what a start would know; failed IO raises OSError."""
     disk = OverlayDisk()
@@ -83,7 +83,7 @@ def plan_partition(
         disk.close()
 
 
-def start_notices(directory: str, settings: PartitionSettings, start: Start) -> bool:
+def start_notices(directory: str, settings: LogConfig, start: Start) -> bool:
     """Whether a start would find the damage; after a clean stop it looks at the end of a log only."""
     disk = OverlayDisk()
     try:
@@ -106,7 +106,7 @@ class _Comparison:
         self,
         disk: OverlayDisk,
         directory: str,
-        settings: PartitionSettings,
+        settings: LogConfig,
         loaded: LoadedLog,
         swap: list[tuple[str, str]],
     ) -> None:

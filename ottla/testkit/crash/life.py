@@ -99,9 +99,9 @@ class Life:
         """Let logs roll soon."""
         size_bytes = self.style.segment_bytes
         metadata = self.assembly.broker.cluster.metadata_log.partition.log
-        metadata.settings = replace(metadata.settings, segment_bytes=METADATA_SEGMENT_BYTES, index_interval_bytes=200)
+        metadata.config = replace(metadata.config, segment_bytes=METADATA_SEGMENT_BYTES, index_interval_bytes=200)
         for partition in self.partitions():
-            partition.log.settings = replace(partition.log.settings, segment_bytes=size_bytes, index_interval_bytes=200)
+            partition.log.config = replace(partition.log.config, segment_bytes=size_bytes, index_interval_bytes=200)
 
     def partitions(self) -> list[Partition]:
         """All of them; after a clean stop they are opened on demand."""

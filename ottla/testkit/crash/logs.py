@@ -3,8 +3,8 @@
 from random import Random
 from typing import Final, NamedTuple
 
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.settings import PartitionSettings
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
@@ -25,8 +25,8 @@ class Shape(NamedTuple):
     seed: int = 1
 
     @property
-    def settings(self) -> PartitionSettings:
-        return PartitionSettings(segment_bytes=self.segment_bytes, index_interval_bytes=1024)
+    def settings(self) -> LogConfig:
+        return LogConfig(segment_bytes=self.segment_bytes, index_interval_bytes=1024)
 
 
 def stopped_log(shape: Shape) -> dict[str, bytes]:

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
-from ottla.broker.log import batches, recovery, tail_kind
+from ottla.broker.log import batches, log_loader, tail_kind
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.flusher import Flusher
+from ottla.broker.log.log_config import MAX_INT64
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.log_segments import LogSegments
-from ottla.broker.log.manager import LogManager
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.settings import MAX_INT64
 from ottla.broker.log.unified_log import UnifiedLog
 from ottla.testkit.crash.damages import Kind, Scene, Wrong
 from ottla.testkit.crash.failures import KINDS, SYNCS, Failure, play
@@ -70,7 +70,7 @@ def recovery_unsynced() -> Iterator[None]:
     def sync(known: Any) -> Any:
         return lambda self: None if recovering else known(self)
 
-    with replaced(recovery._Loader, "_recover", recover), replaced(MemoryFile, "sync", sync):
+    with replaced(log_loader.LogLoader, "_recover", recover), replaced(MemoryFile, "sync", sync):
         yield
 
 
@@ -103,12 +103,12 @@ def roll_unsynced() -> AbstractContextManager[None]:
 
     def make(known: Any) -> Any:
         def _roll(self: UnifiedLog, now_ms: int) -> None:
-            settings = self.settings
-            self.settings = replace(settings, flush_messages=MAX_INT64)
+            settings = self.config
+            self.config = replace(settings, flush_messages=MAX_INT64)
             try:
                 known(self, now_ms)
             finally:
-                self.settings = settings
+                self.config = settings
 
         return _roll
 
@@ -159,7 +159,7 @@ def torn_tail_kept() -> AbstractContextManager[None]:
 
 def producers_unread() -> AbstractContextManager[None]:
     """Recovery takes the newest snapshot for what producers are at the end, and looks at no batch behind it."""
-    return replaced(recovery, "replay", lambda _known: lambda *arguments: None)
+    return replaced(log_loader, "replay", lambda _known: lambda *arguments: None)
 
 
 @contextmanager
@@ -178,7 +178,7 @@ def crc_unchecked() -> Iterator[None]:
 
 def cut_at_any_damage() -> AbstractContextManager[None]:
     """A log is cut at the first bad batch, whatever stands behind it, as Kafka does."""
-    return replaced(recovery, "classify_tail", lambda _known: lambda *tail: tail_kind.TailKind.TORN)
+    return replaced(log_loader, "classify_tail", lambda _known: lambda *tail: tail_kind.TailKind.TORN)
 
 
 def lost_pages_unknown() -> AbstractContextManager[None]:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from ottla.broker.log.manager import LogManager
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.clock import Timer
 from ottla.broker.turns import Turns
 from ottla.testkit.simulation.disk import MemoryDisk
@@ -53,17 +53,15 @@ class Stage:
         self.clock = StillClock()
         self.turns = Turns(self.clock.next_turn, _raise)
         self.clock.enter = self.turns.event
-        self.logs = LogManager(self.disk, self.clock, self.turns, LogSettings(DIRECTORY, cluster_id="cluster"))
+        self.logs = LogManager(self.disk, self.clock, self.turns, LogManagerConfig(DIRECTORY, cluster_id="cluster"))
 
     def open(self) -> "Stage":
         """Start, as after whatever the files tell of. Raises LogDirectoryError."""
         self.logs.open()
         return self
 
-    def partition(
-        self, topic: str = "t", settings: PartitionSettings | None = None, leader_epoch: int = 0
-    ) -> Partition:
-        return self.logs.open_partition(topic, 0, TOPIC_ID, leader_epoch, settings or PartitionSettings())
+    def partition(self, topic: str = "t", settings: LogConfig | None = None, leader_epoch: int = 0) -> Partition:
+        return self.logs.open_partition(topic, 0, TOPIC_ID, leader_epoch, settings or LogConfig())
 
     def checkpoint(self) -> None:
         """Sync what was sealed, and write the checkpoints that tell of it."""

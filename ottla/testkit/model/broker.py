@@ -17,11 +17,11 @@ from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
 from ottla.broker.counts import Counts
 from ottla.broker.dispatch import Dispatcher
+from ottla.broker.log.log_config import LogConfig
+from ottla.broker.log.log_loader import new_log
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.recovery import new_log
 from ottla.broker.log.results import AppendResult, FetchIsolation
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
@@ -229,7 +229,7 @@ class RealBroker:
     # --- parts
 
     def _partition(self, disk: MemoryDisk, index: int) -> Partition:
-        directory, settings = f"/ledger-{index}", PartitionSettings()
+        directory, settings = f"/ledger-{index}", LogConfig()
         disk.make_dirs(directory)
         loaded = new_log(disk, directory, settings, 0, START_MS)
         return Partition("ledger", index, bytes(16), 0, settings, loaded=loaded, disk=disk, clock=self.clock)

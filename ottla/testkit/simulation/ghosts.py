@@ -51,7 +51,7 @@ class Ghosts:
     def follow(self, assembly: Assembly) -> None:
         """Take over what was appended since. Nothing of that is compacted yet: the cleaner comes in a later turn."""
         for partition in assembly.broker.cluster.partitions():
-            if partition.log.settings.cleanup_compact and partition.offline is None:
+            if partition.log.config.cleanup_compact and partition.offline is None:
                 self._follow(partition)
 
     def began_life(self, assembly: Assembly) -> None:

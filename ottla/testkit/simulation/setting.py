@@ -76,7 +76,7 @@ def config_of(level: int, profile: Profile) -> Config:
 
 def shrink(partition: Partition, compacts: bool) -> None:
     """Let a log roll after a few batches, and be compacted as soon as there is something to compact."""
-    settings = replace(partition.log.settings, segment_bytes=900, index_interval_bytes=200)
+    settings = replace(partition.log.config, segment_bytes=900, index_interval_bytes=200)
     if compacts and settings.cleanup_compact:
         settings = replace(
             settings,
@@ -89,7 +89,7 @@ def shrink(partition: Partition, compacts: bool) -> None:
             settings = replace(settings, cleanup_delete=True, retention_ms=1500)
     elif partition.topic in INTERNAL_TOPICS:
         return
-    partition.log.settings = settings
+    partition.log.config = settings
 
 
 def create_topics(assembly: Assembly, profile: Profile) -> None:

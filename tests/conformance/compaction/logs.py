@@ -8,9 +8,9 @@ from random import Random
 from types import SimpleNamespace
 
 from ottla.broker.log.log_cleaner import LogCleaner
-from ottla.broker.log.manager import LogManager
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.retention import Retention
-from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch
@@ -26,7 +26,7 @@ SEGMENT_BYTES = 1_000
 # Between writing and the first cleaning, and between the first and the second.
 LATER_MS = 2_000
 KEPT_SUFFIXES = {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
-SETTINGS = PartitionSettings(
+SETTINGS = LogConfig(
     segment_bytes=SEGMENT_BYTES,
     cleanup_compact=True,
     min_cleanable_dirty_ratio=0.0,
@@ -51,7 +51,7 @@ class Log:
         )
         self.turns = Turns(clock.next_turn, self.bugs.append)
         self.disk = DiskThatSyncsAtOnce()
-        self.manager = LogManager(self.disk, clock, self.turns, LogSettings(str(directory)))
+        self.manager = LogManager(self.disk, clock, self.turns, LogManagerConfig(str(directory)))
         self.manager.open()
         self.clock = clock
         self.partition = self.manager.open_partition("t", 0, bytes(range(16)), 0, settings)

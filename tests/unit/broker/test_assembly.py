@@ -112,7 +112,7 @@ def change_broker(assembly, **configs):
 
 
 def largest(assembly, names):
-    return {assembly.broker.cluster.partition(name, 0).log.settings.max_message_bytes for name in names}
+    return {assembly.broker.cluster.partition(name, 0).log.config.max_message_bytes for name in names}
 
 
 def test_logs_act_on_a_changed_config_of_the_broker_a_share_at_a_time(assembly, clock):
@@ -154,7 +154,7 @@ def test_what_has_an_interval_or_a_size_of_its_own_takes_the_changed_one(assembl
     clock.run_turns()
     assert len(clock.timers) == count
     assert 7 in {timer.delay_ms for timer in clock.timers}
-    assert assembly.broker.cluster.partition("ledger", 0).log.settings.producer_id_expiration_ms == 9
+    assert assembly.broker.cluster.partition("ledger", 0).log.config.producer_id_expiration_ms == 9
     assembly.close()
     assert clock.timers == set()
 
@@ -204,5 +204,5 @@ def test_much_is_received_at_once_again_when_nobody_waits_for_memory(assembly, c
 @pytest.mark.parametrize(("asked", "taken"), [("100", 100), ("262144", 262_144), ("2147483647", 262_144)])
 def test_an_index_never_leaves_more_to_walk_than_a_look_up_may_cost(assembly, clock, asked, taken):
     create_topic(assembly.broker.cluster, "ledger", 1, {"index.interval.bytes": asked})
-    assert assembly.broker.cluster.partition("ledger", 0).log.settings.index_interval_bytes == taken
+    assert assembly.broker.cluster.partition("ledger", 0).log.config.index_interval_bytes == taken
     assembly.close()

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.log.manager import LogManager
-from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.ports.disk import RealDisk
 from ottla.testkit.simulation.charged import ChargedTurns
 
@@ -70,7 +70,7 @@ class Broker:
     def start(self, max_message_bytes=1_048_588):
         self.clock.next.clear()
         turns = self.turns = ChargedTurns(self.clock.next_turn, self.bugs.append, lambda *held: self.bugs.append(held))
-        self.logs = LogManager(self.disk, self.clock, turns, LogSettings(str(self.directory)))
+        self.logs = LogManager(self.disk, self.clock, turns, LogManagerConfig(str(self.directory)))
         self.logs.open()
         self.cluster = Cluster(
             self.logs,
@@ -78,7 +78,7 @@ class Broker:
             turns,
             1,
             self.ids.__next__,
-            lambda own: PartitionSettings(max_message_bytes=int(own.get("size", max_message_bytes))),
+            lambda own: LogConfig(max_message_bytes=int(own.get("size", max_message_bytes))),
             {"__transaction_state": (3, {"cleanup.policy": "compact"})},
             1,
         )

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.log.manager import LogDirectoryError
+from ottla.broker.log.log_manager import LogDirectoryError
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 from ottla.testkit.metadata import add_partitions, alter_configs, create_topic, delete_topic, next_producer_id
@@ -152,17 +152,17 @@ def test_changed_configs_act_at_once_and_outlive_a_kill(broker):
     broker.settle()
     create_topic(broker.cluster, "other", 1)
     opened = broker.cluster.partition("t", 0)
-    assert opened.log.settings.max_message_bytes == 100
+    assert opened.log.config.max_message_bytes == 100
     alter(broker, "t", size="200", more="1")
-    assert opened.log.settings.max_message_bytes == 200
-    assert broker.cluster.partition("other", 0).log.settings.max_message_bytes == 1_048_588
+    assert opened.log.config.max_message_bytes == 200
+    assert broker.cluster.partition("other", 0).log.config.max_message_bytes == 1_048_588
     broker.kill()
     broker.start()
     assert broker.cluster.topics["t"].configs == {"size": "200", "more": "1"}
-    assert broker.cluster.partition("t", 1).log.settings.max_message_bytes == 200
+    assert broker.cluster.partition("t", 1).log.config.max_message_bytes == 200
     alter(broker, "t", size=None)
     assert broker.cluster.topics["t"].configs == {"more": "1"}
-    assert broker.cluster.partition("t", 0).log.settings.max_message_bytes == 1_048_588
+    assert broker.cluster.partition("t", 0).log.config.max_message_bytes == 1_048_588
 
 
 def test_configs_of_brokers_and_groups_outlive_a_kill(broker):
@@ -188,7 +188,7 @@ def test_configs_that_cannot_be_logged_are_not_in_force(broker):
     with pytest.raises(OSError, match="KAFKA_STORAGE_ERROR"):
         alter(broker, "full", size="200")
     assert broker.cluster.topics["full"].configs == {"size": "100"}
-    assert broker.cluster.partition("full", 0).log.settings.max_message_bytes == 100
+    assert broker.cluster.partition("full", 0).log.config.max_message_bytes == 100
 
 
 def test_added_partitions_are_there_at_once_and_after_a_kill(broker):

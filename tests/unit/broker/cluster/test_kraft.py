@@ -10,7 +10,7 @@ from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import MetadataBatchLoader, newest_snapshot, quorum_epoch, read_metadata, writing_epoch
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
 from ottla.broker.log.checkpoints import encode_partition_metadata
-from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.log.log_manager import LogDirectoryError, LogManager
 from ottla.broker.log.retention import Retention
 from ottla.protocol import metadata_records as m
 from ottla.protocol.batch import build_batch, read_marker
@@ -318,7 +318,7 @@ def test_what_only_kafka_has_a_use_for_is_in_our_snapshots_as_it_was(kafkas, bro
     placement = before.topics["ledger"].registrations[1]
     assert placement == (1, (1, 2), (LEDGER, AUDIT), (1,), (2,), (3,), 1, None, None)
     partition = broker.cluster.metadata_log.partition
-    partition.log.settings = replace(partition.log.settings, segment_bytes=300)
+    partition.log.config = replace(partition.log.config, segment_bytes=300)
     for name in ("ours", "more"):
         create_topic(broker.cluster, name)
         broker.settle()

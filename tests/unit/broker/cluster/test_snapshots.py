@@ -10,7 +10,7 @@ import pytest
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import read_metadata
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
-from ottla.broker.log.manager import LogDirectoryError, LogManager
+from ottla.broker.log.log_manager import LogDirectoryError, LogManager
 from ottla.broker.log.retention import Retention
 from ottla.broker.ports.disk import RealFile
 from ottla.broker.turns import SHARE_US
@@ -181,7 +181,7 @@ def test_a_log_in_which_a_transaction_is_open_gets_none(broker):
 
 def roll_often(broker):
     partition = broker.cluster.metadata_log.partition
-    partition.log.settings = replace(partition.log.settings, segment_bytes=400, index_interval_bytes=200)
+    partition.log.config = replace(partition.log.config, segment_bytes=400, index_interval_bytes=200)
     return partition
 
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.log.manager import LogManager
-from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.ports.disk import RealDisk, RealFile
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch
@@ -111,7 +111,7 @@ class Broker:
         turns = Turns(self.next_turn, self.bugs.append)
         self.turns = turns
         self.clock.enter = turns.event
-        self.manager = LogManager(self.disk, self.clock, turns, LogSettings(str(self.directory), **settings))
+        self.manager = LogManager(self.disk, self.clock, turns, LogManagerConfig(str(self.directory), **settings))
         self.manager.open()
         return self.manager
 
@@ -122,7 +122,7 @@ class Broker:
             self.later.append(callback)
 
     def partition(self, topic="t", index=0, leader_epoch=0, **settings):
-        return self.manager.open_partition(topic, index, TOPIC_ID, leader_epoch, PartitionSettings(**settings))
+        return self.manager.open_partition(topic, index, TOPIC_ID, leader_epoch, LogConfig(**settings))
 
     def path(self, name="", topic="t", index=0):
         return self.directory / f"{topic}-{index}" / name

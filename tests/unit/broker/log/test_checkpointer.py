@@ -175,11 +175,11 @@ def test_a_recovery_point_that_rose_during_the_sync_does_not_go_back(many):
     sealed(many)
     many.checkpointer.run()
     many.clock.pass_turns()
-    many.partitions["t", 0].recovery_point = 6_000  # retention has taken what lay below
+    many.partitions["t", 0].log.recovery_point = 6_000  # retention has taken what lay below
     (first,) = syncs_of_sealed(many)
     first.end()
     many.clock.pass_turns()
-    assert [many.partitions["t", index].recovery_point for index in range(2)] == [6_000, 5_001]
+    assert [many.partitions["t", index].log.recovery_point for index in range(2)] == [6_000, 5_001]
 
 
 @pytest.mark.parametrize("how", ["failed", "stopped"])

@@ -84,7 +84,7 @@ def test_a_log_is_left_alone_until_it_is_dirty_enough(rig):
     cleaned = rig.first_dirty()
     assert cleaned > 0
     log = rig.partition.log
-    log.settings = log.settings.__class__(**(SETTINGS | {"min_cleanable_dirty_ratio": 0.999}))
+    log.config = log.config.__class__(**(SETTINGS | {"min_cleanable_dirty_ratio": 0.999}))
     rig.write(6)
     rig.clean()
     assert rig.first_dirty() == cleaned
@@ -307,7 +307,7 @@ def test_a_cleaned_segment_is_as_old_as_the_last_one_that_it_replaces(rig, broke
     sealed = [segment.log_path for segment in partition.log.segments][:-1]
     for number, path in enumerate(sealed):
         broker.disk.set_modified_ms(path, 1_600_000_000_000 + number)
-    partition.log.settings = replace(partition.log.settings, segment_bytes=10_000)
+    partition.log.config = replace(partition.log.config, segment_bytes=10_000)
     rig.clean()
     assert [segment.log_path for segment in partition.log.segments][:-1] == sealed[:1]
     assert number > 1

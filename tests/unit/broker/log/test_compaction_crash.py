@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from ottla.broker.log.log_cleaner import LogCleaner
-from ottla.broker.log.manager import LogManager
-from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch
 from ottla.protocol.produced import check_produced_batch
@@ -16,7 +16,7 @@ from ottla.testkit.simulation.ports import Killed, PortCalls
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
-SETTINGS = PartitionSettings(
+SETTINGS = LogConfig(
     segment_bytes=900,
     index_interval_bytes=200,
     cleanup_compact=True,
@@ -63,7 +63,7 @@ class Process:
         self.bugs = []
         self.turns = Turns(self.clock.next_turn, self.bugs.append)
         self.clock.enter = self.turns.event
-        self.manager = LogManager(disk, self.clock, self.turns, LogSettings("/data"))
+        self.manager = LogManager(disk, self.clock, self.turns, LogManagerConfig("/data"))
         self.manager.open()
         self.partition = self.manager.open_partition("t", 0, TOPIC_ID, 0, SETTINGS)
 

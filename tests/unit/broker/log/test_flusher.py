@@ -2,8 +2,8 @@
 
 import pytest
 
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.results import FetchIsolation
-from ottla.broker.log.settings import PartitionSettings
 from ottla.protocol.errors import ErrorCode
 
 FLUSHED = {"flush_messages": 1}
@@ -148,10 +148,10 @@ def test_the_stable_offset_is_not_above_the_high_watermark(broker, produce, tran
 def test_an_interval_that_is_changed_counts_from_the_next_append(broker, produce, syncs):
     partition = broker.partition()
     produce(partition)
-    partition.log.settings = PartitionSettings(**FLUSHED)
+    partition.log.config = LogConfig(**FLUSHED)
     produce(partition)
     assert partition.high_watermark == 1
-    partition.log.settings = PartitionSettings()
+    partition.log.config = LogConfig()
     syncs.pop().end()
     assert partition.high_watermark == 2
 

@@ -9,9 +9,9 @@ import cramjam
 import pytest
 
 from ottla.broker.log.checkpoints import parse_directory_name
-from ottla.broker.log.manager import LogManager
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.results import FetchIsolation
-from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import read_marker
@@ -24,7 +24,7 @@ from ottla.testkit.scanner import scan_partition
 DATA = Path(__file__).parents[3] / "data" / "kafka-4.3.1"
 # As the directories were written (sources of the data: log.segment.bytes, log.index.size.max.bytes).
 # Long after the records, so expiration is put off: Kafka stopped while their producers were known.
-SETTINGS = PartitionSettings(segment_bytes=1_048_576, segment_index_bytes=65_536, producer_id_expiration_ms=10**15)
+SETTINGS = LogConfig(segment_bytes=1_048_576, segment_index_bytes=65_536, producer_id_expiration_ms=10**15)
 
 
 def unpack(name, target):
@@ -47,7 +47,7 @@ class FixedClock:
 
 def open_manager(directory):
     turns = Turns(lambda callback: callback(), pytest.fail)
-    manager = LogManager(RealDisk(), FixedClock(), turns, LogSettings(str(directory)))
+    manager = LogManager(RealDisk(), FixedClock(), turns, LogManagerConfig(str(directory)))
     manager.open()
     for name in manager.partition_dirs():
         topic, index = parse_directory_name(name)

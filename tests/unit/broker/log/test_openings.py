@@ -5,16 +5,16 @@ import os
 
 import pytest
 
-from ottla.broker.log import manager
+from ottla.broker.log import log_manager
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.producer_state_manager import SNAPSHOT_SLICE
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 
 from .conftest import NOW_MS, TOPIC_ID
 
 COUNT = 10 * SNAPSHOT_SLICE
-SETTINGS = PartitionSettings()
+SETTINGS = LogConfig()
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_storage_that_fails_under_a_reader_is_told(crowded, monkeypatch, missing
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     if missing == "load":
-        monkeypatch.setattr(manager, "load_steps", fails)
+        monkeypatch.setattr(log_manager, "load_steps", fails)
     else:
         monkeypatch.setattr(crowded.manager, "topic_id_on_disk", fails)
     assert list(ahead(crowded)) == []

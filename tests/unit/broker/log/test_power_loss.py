@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.retention import Retention
-from ottla.broker.log.settings import PartitionSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.scanner import scan_partition
 from ottla.testkit.simulation.disk import MemoryDisk
@@ -190,7 +190,7 @@ def test_segments_that_were_deleted_may_come_back_but_keep_no_log_from_being_rea
     for _ in range(6):
         produce(partition)
         broker.disk.end_syncs()
-    partition.log.settings = replace(partition.log.settings, retention_bytes=0)
+    partition.log.config = replace(partition.log.config, retention_bytes=0)
     manager = broker.manager
     looks = Retention(lambda: manager, broker.disk, broker.clock, broker.turns, manager.deleter, manager.fail)
     broker.turns.start(looks.look_at(partition), lambda result: None, broker.bugs.append)
@@ -235,7 +235,7 @@ def test_a_deleted_log_that_comes_back_still_has_its_id(in_memory, produce, seed
     broker.kill()
     broker.disk.lose_power(kind)
     broker.start()
-    assert broker.manager.open_partition("t", 0, bytes(16), 0, PartitionSettings()).log_end_offset == 0
+    assert broker.manager.open_partition("t", 0, bytes(16), 0, LogConfig()).log_end_offset == 0
 
 
 @pytest.mark.parametrize("kind", PowerLoss)

@@ -42,7 +42,7 @@ def test_size_takes_the_oldest_segments_that_are_in_excess(broker, produce):
     partition = broker.partition(**ONE_BATCH, retention_ms=-1, retention_bytes=-1)
     fill(partition, produce)
     size = partition.log.size_bytes // 5
-    partition.log.settings = replace(partition.log.settings, retention_bytes=3 * size - 1)
+    partition.log.config = replace(partition.log.config, retention_bytes=3 * size - 1)
     clean_up(broker)
     assert bases(partition) == [2, 3, 4]
     assert (partition.log_start_offset, partition.log_end_offset) == (2, 5)
@@ -259,7 +259,7 @@ def slow(broker, monkeypatch):
 def test_many_segments_are_deleted_in_slices(broker, produce, slow):
     partition = broker.partition(**ONE_BATCH, **KEEP)
     fill(partition, produce, 100)
-    partition.log.settings = replace(partition.log.settings, retention_bytes=0)
+    partition.log.config = replace(partition.log.config, retention_bytes=0)
     clean_up(broker)
     left = [len(bases(partition))]
     while slow:
@@ -272,7 +272,7 @@ def test_many_segments_are_deleted_in_slices(broker, produce, slow):
 def test_a_step_asks_few_segments_for_their_age_however_many_are_old(broker, produce):
     partition = broker.partition(**ONE_BATCH, **KEEP)
     fill(partition, produce, 100)
-    partition.log.settings = replace(partition.log.settings, retention_ms=DAY_MS)
+    partition.log.config = replace(partition.log.config, retention_ms=DAY_MS)
     opened = []
     for _ in range(2):
         broker.manager.checkpoint()  # the segments rest: to look at one is to open its index

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import pytest
 
 from ottla.broker.log.log_cleaner import LogCleaner
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.retention import Retention
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import RealDisk, RealFile
 from ottla.protocol.errors import ErrorCode
@@ -98,7 +98,7 @@ def test_a_partition_that_cannot_be_opened_now_is_opened_later(broker, disk, pro
     broker.stop()
     broker.start()
     with short("list"), pytest.raises(Shortage):
-        broker.manager.open_partition("t", 0, TOPIC_ID, 0, PartitionSettings(), patient=True)
+        broker.manager.open_partition("t", 0, TOPIC_ID, 0, LogConfig(), patient=True)
     assert broker.manager.offline is None
     assert broker.partition().log_end_offset == 1
 

@@ -158,7 +158,7 @@ def test_a_search_goes_on_in_a_segment_that_is_sealed_and_put_to_rest(broker, pr
         produce(partition, timestamp_ms=NOW_MS + (number == 1_999), value=b"")
 
     def seal():
-        partition.log.settings = type(partition.log.settings)(segment_bytes=100)
+        partition.log.config = type(partition.log.config)(segment_bytes=100)
         produce(partition)
         assert len(partition.log.segments) == 2
         for _ in range(2):

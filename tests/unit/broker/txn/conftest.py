@@ -13,9 +13,9 @@ from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.group.coordinator import GroupCoordinator
-from ottla.broker.log.manager import LogManager
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.results import FetchIsolation
-from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.memory import Memory
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
@@ -377,7 +377,7 @@ class LogsBroker:
         self.config = Config(**options)
         turns = self.turns = Turns(self.clock.next_turn, self.bugs.append)
         self.clock.enter = turns.event
-        self.logs = LogManager(RealDisk(), self.clock, turns, LogSettings(str(self.directory)))
+        self.logs = LogManager(RealDisk(), self.clock, turns, LogManagerConfig(str(self.directory)))
         self.logs.open()
         self.cluster = Cluster(
             self.logs,
@@ -385,7 +385,7 @@ class LogsBroker:
             turns,
             1,
             iter([bytes([n]) * 16 for n in range(1, 99)]).__next__,
-            lambda own: PartitionSettings(),
+            lambda own: LogConfig(),
             {name: (3, {"cleanup.policy": "compact"}) for name in ("__transaction_state", "__consumer_offsets")},
             1,
             self.config.transaction_version,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ottla.broker.log.manager import LogManager
-from ottla.broker.log.recovery import load_log
-from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_loader import load_log
+from ottla.broker.log.log_manager import LogManager
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
 from ottla.cli.inspect.directory import Directory
@@ -169,10 +169,10 @@ class Clock:
 def write_a_log(directory, stop):
     """A rolled log with 40 transactions, every third aborted and the last one open; (end, last stable offset)."""
     manager = LogManager(
-        RealDisk(), Clock(), Turns(lambda callback: callback(), pytest.fail), LogSettings(str(directory))
+        RealDisk(), Clock(), Turns(lambda callback: callback(), pytest.fail), LogManagerConfig(str(directory))
     )
     manager.open()
-    settings = PartitionSettings(segment_bytes=12_000)
+    settings = LogConfig(segment_bytes=12_000)
     partition = manager.open_partition("t", 0, bytes(15) + b"\1", 0, settings)
     for number in range(40):
         producer_id = number % 3

@@ -12,10 +12,10 @@ from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_loader import Start, load_log, load_steps, new_log
 from ottla.broker.log.openings import Openings
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.recovery import Start, load_log, load_steps, new_log
-from ottla.broker.log.settings import LogSettings, PartitionSettings
 from ottla.broker.log.swap import DELETED
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage, shortage
@@ -38,7 +38,7 @@ class LogDirectoryError(Exception):
 class LogManager:
     """All logs of a broker. `clean_start` says whether the last stop was a clean one."""
 
-    def __init__(self, disk: Disk, clock: Clock, turns: Turns, settings: LogSettings) -> None:
+    def __init__(self, disk: Disk, clock: Clock, turns: Turns, settings: LogManagerConfig) -> None:
         self.settings = settings
         self.directory = settings.directory
         self.node_id = settings.node_id
@@ -243,7 +243,7 @@ class LogManager:
         index: int,
         topic_id: bytes,
         leader_epoch: int,
-        settings: PartitionSettings,
+        settings: LogConfig,
         patient: bool = False,
     ) -> Partition:
         """The partition, made if its directory is absent; offline if it is damaged or IO fails.
@@ -286,14 +286,14 @@ class LogManager:
         self, topic: str, index: int, topic_id: bytes, leader_epoch: int, reason: str | None = None
     ) -> Partition:
         """A partition that has no replica in this directory: it is offline, and nothing is made for it."""
-        settings = PartitionSettings()
+        settings = LogConfig()
         loaded = new_log(self._disk, self._path(f"{topic}-{index}"), settings, 0, self._clock.now_ms())
         loaded = loaded._replace(damage=reason or f"{topic}-{index} has no replica in {self.directory}")
         return Partition(
             topic, index, topic_id, leader_epoch, settings, loaded=loaded, disk=self._disk, clock=self._clock
         )
 
-    def _make_or_load(self, key: TopicPartition, topic_id: bytes, settings: PartitionSettings) -> LoadedLog:
+    def _make_or_load(self, key: TopicPartition, topic_id: bytes, settings: LogConfig) -> LoadedLog:
         topic, index = key
         directory = self._path(f"{topic}-{index}")
         now_ms = self._clock.now_ms()
@@ -313,7 +313,7 @@ class LogManager:
         self._write_topic_id(directory, topic_id)
         return new_log(self._disk, directory, settings, 0, now_ms)
 
-    def recover_in_processes(self, partitions: Iterable[tuple[str, int, bytes, PartitionSettings]]) -> None:
+    def recover_in_processes(self, partitions: Iterable[tuple[str, int, bytes, LogConfig]]) -> None:
         """After a crash: read the long logs of (topic, index, topic id, settings) now, several side by side.
 
         What cannot be done here is done when the partition is opened.
@@ -334,7 +334,7 @@ class LogManager:
         except OSError as error:
             self.met(error)
 
-    def load_in_steps(self, topic: str, index: int, topic_id: bytes, settings: PartitionSettings) -> Iterator[float]:
+    def load_in_steps(self, topic: str, index: int, topic_id: bytes, settings: LogConfig) -> Iterator[float]:
         """What takes long of `open_partition`, in steps, for who need not have the partition at once."""
         key, directory = (topic, index), self._path(f"{topic}-{index}")
         if self.offline is not None or not self.clean_start or key in self._partitions:
@@ -347,7 +347,7 @@ class LogManager:
         except OSError as error:
             self.met(error)
 
-    def _load(self, key: TopicPartition, directory: str, settings: PartitionSettings, now_ms: int) -> LoadedLog:
+    def _load(self, key: TopicPartition, directory: str, settings: LogConfig, now_ms: int) -> LoadedLog:
         begun = self._openings.take(directory)
         if begun is not None:
             return begun
@@ -356,7 +356,7 @@ class LogManager:
             return parallel_recovery.adopt_recovered(self._disk, directory, settings, found, now_ms)
         return load_log(self._disk, directory, settings, self._start_of(key, settings, now_ms))
 
-    def _start_of(self, key: TopicPartition, settings: PartitionSettings, now_ms: int) -> Start:
+    def _start_of(self, key: TopicPartition, settings: LogConfig, now_ms: int) -> Start:
         return Start(
             recovery_point=self._checkpoints.recovery_point(key),
             log_start_offset=self._checkpoints.log_start(key),

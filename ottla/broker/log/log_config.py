@@ -7,8 +7,11 @@ PRODUCER_COMPRESSION = "producer"
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionSettings:
-    """Topic settings as values; a change replaces the whole object (`UnifiedLog.settings`)."""
+class LogConfig:
+    """Topic settings as values; a change replaces the whole object (`UnifiedLog.config`).
+
+    Source: Kafka's class of this name.
+    """
 
     segment_bytes: int = 1_073_741_824
     segment_ms: int = 604_800_000
@@ -49,7 +52,7 @@ class PartitionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class LogSettings:
+class LogManagerConfig:
     """Settings of a log directory. `cluster_id` is used when the directory is new; None draws one."""
 
     directory: str

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.log.manager import LogDirectoryError
-from ottla.broker.log.settings import LogSettings, PartitionSettings
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogDirectoryError
 from ottla.broker.turns import SHARE_US, Wait
 from ottla.protocol.errors import ErrorCode
 
@@ -382,8 +382,8 @@ def is_open(segment):
 
 
 def test_defaults_are_kafka_s():
-    assert PartitionSettings().producer_id_expiration_ms == 86_400_000
-    assert LogSettings("x").file_delete_delay_ms == 60_000
+    assert LogConfig().producer_id_expiration_ms == 86_400_000
+    assert LogManagerConfig("x").file_delete_delay_ms == 60_000
 
 
 def test_a_checkpoint_that_has_not_changed_is_not_written_again(broker, produce, monkeypatch):

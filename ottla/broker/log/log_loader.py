@@ -19,11 +19,11 @@ from ottla.broker.log import checkpoints
 from ottla.broker.log.batches import BadBatch, Run, iter_file, iter_runs
 from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
+from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_segment import MAX_RELATIVE_OFFSET, LogSegment
 from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.producer_state_manager import SNAPSHOT_SLICE, CompletedTxn, ProducerStateManager
 from ottla.broker.log.segment_index import time_of
-from ottla.broker.log.settings import PartitionSettings
 from ottla.broker.log.swap import DELETED, complete_swap_operations
 from ottla.broker.log.tail_kind import TailKind, classify_tail
 from ottla.broker.ports.disk import Disk
@@ -55,21 +55,21 @@ class Damaged(Exception):
     """The log must not be used as it is."""
 
 
-def new_log(disk: Disk, directory: str, settings: PartitionSettings, start_offset: int, now_ms: int) -> LoadedLog:
+def new_log(disk: Disk, directory: str, settings: LogConfig, start_offset: int, now_ms: int) -> LoadedLog:
     """An empty log in a directory that exists; its files come with the first append."""
     segment = LogSegment(disk, directory, start_offset, settings.index_interval_bytes, created_ms=now_ms)
     segments = LogSegments(disk, directory, [segment], start_offset)
     return LoadedLog(directory, segments, ProducerStateManager(), LeaderEpochCache(), start_offset, start_offset)
 
 
-def load_log(disk: Disk, directory: str, settings: PartitionSettings, start: Start) -> LoadedLog:
+def load_log(disk: Disk, directory: str, settings: LogConfig, start: Start) -> LoadedLog:
     """The log in `directory`. Failed IO raises OSError; damage is in the result."""
     return to_the_end(load_steps(disk, directory, settings, start))
 
 
-def load_steps(disk: Disk, directory: str, settings: PartitionSettings, start: Start) -> Steps[LoadedLog]:
+def load_steps(disk: Disk, directory: str, settings: LogConfig, start: Start) -> Steps[LoadedLog]:
     """`load_log` in steps. What a recovery writes, it writes in one: who gives up leaves nothing half done."""
-    loader = _Loader(disk, directory, settings, start)
+    loader = LogLoader(disk, directory, settings, start)
     try:
         return (yield from loader.load())
     except GeneratorExit:
@@ -85,10 +85,10 @@ def load_steps(disk: Disk, directory: str, settings: PartitionSettings, start: S
         return new_log(disk, directory, settings, 0, start.now_ms)._replace(damage=reason)
 
 
-class _Loader:
+class LogLoader:
     """The steps of one load; what they share is in here."""
 
-    def __init__(self, disk: Disk, directory: str, settings: PartitionSettings, start: Start) -> None:
+    def __init__(self, disk: Disk, directory: str, settings: LogConfig, start: Start) -> None:
         self.disk = disk
         self.directory = directory
         self.settings = settings
