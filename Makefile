@@ -9,8 +9,9 @@ SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || ech
 SEEDS ?= 400
 KILLS ?= 5
 FAST ?= 1
+MUTANTS ?= 120
 
-.PHONY: help env test check lint types contracts tests docs format demo conformance crash bench clean
+.PHONY: help env test check lint types contracts tests mutants docs format demo conformance crash bench clean
 
 help:
 	@echo "make demo         play the stories on a broker of its own and audit its files"
@@ -18,6 +19,7 @@ help:
 	@echo "make check        all tests, 100,000 seeds of the simulation, fifty kills, and make crash"
 	@echo "make conformance  all that is compared with Apache Kafka, and fifty kills (needs Java 17 and Maven)"
 	@echo "make crash        every truncation, flipped bit, failing disk call and 20,000 crash states, of which the tests sample"
+	@echo "make mutants      change one line at a time, 120 times, and tell which changes no test sees (hours)"
 	@echo "make bench        the broker's and the scan's figures"
 	@echo "make docs         write the pages that are made from code"
 	@echo "make format       let ruff rewrite what it can"
@@ -50,6 +52,9 @@ contracts: $(STAMP)
 tests: $(STAMP)
 	OTTLA_FAST=$(FAST) OTTLA_KILLS=$(KILLS) OTTLA_SEED=$(SEED) OTTLA_SEEDS=$(SEEDS) \
 	  $(BIN)/python -m pytest --hypothesis-seed=$(SEED)
+
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants --count $(MUTANTS) --seed $(SEED)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
