@@ -33,7 +33,7 @@ ISOLATIONS = ("read_uncommitted", "read_committed")
 def read(root, columns, isolation):
     """Decode the log in this thread; returns how many records it gave."""
     from ottla.scan.partitions import visible_partitions
-    from ottla.scan.plan import cut_partition
+    from ottla.scan.ranges import cut_partition
     from ottla.scan.records import RecordScan, uncommitted, visibility, visible_in
 
     logs = list_partitions(str(root))

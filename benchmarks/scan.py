@@ -110,9 +110,9 @@ def aggregated(spark, root):
     """Records, bytes of keys and of values by partition: tasks aggregate, a row a range travels."""
     from ottla.spark_jobs.options import Options
     from ottla.spark_jobs.views.bounds import UNBOUNDED
-    from ottla.spark_jobs.views.planning import plan_readings
+    from ottla.spark_jobs.views.planning import plan_ranges
 
-    tasks = plan_readings(Options(str(root)), UNBOUNDED, with_fates=True)
+    tasks = plan_ranges(Options(str(root)), UNBOUNDED, with_fates=True)
     rows = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(sum_task).collect()
     return sum(records for _, records, _, _ in rows)
 
@@ -127,13 +127,13 @@ def sum_task(task):
 
     check_worker()
     scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [("key", True), ("value", True)]), DamageLog("fail"))
-    for reading in task.readings:
+    for planned in task.ranges:
         records = keys = values = 0
-        for batch in scan.read(reading.part, reading.visible, reading.wanted):
+        for batch in scan.read(planned.part, planned.visible, planned.wanted):
             records += len(batch)
             keys += pc.sum(pc.binary_length(batch.column(0))).as_py() or 0
             values += pc.sum(pc.binary_length(batch.column(1))).as_py() or 0
-        yield f"{reading.part.topic}-{reading.part.number}", records, keys, values
+        yield f"{planned.part.topic}-{planned.part.number}", records, keys, values
 
 
 def row_of(case, rounds):

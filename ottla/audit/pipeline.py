@@ -18,7 +18,7 @@ from ottla.audit.topics import METADATA
 from ottla.protocol.values import TopicPartition
 from ottla.scan import states
 from ottla.scan.listing import PartitionLog, select_topics
-from ottla.scan.plan import cut_partition
+from ottla.scan.ranges import cut_partition
 
 # A partition is cut for several cores only if it is worth reading its headers twice.
 LEAST_CUT_BYTES = TASK_BYTES

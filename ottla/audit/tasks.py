@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.audit.outputs import Tables
     from ottla.scan.kernels import Longs
     from ottla.scan.listing import PartitionLog
-    from ottla.scan.plan import Range
+    from ottla.scan.ranges import LogRange
     from ottla.scan.states import States
     from ottla.scan.walk import Step
 
@@ -55,7 +55,7 @@ class Work(NamedTuple):
     `names`: transactional ids by producer id, for the table of transactions. `numbers`: of markers to look up.
     """
 
-    part: "Range"
+    part: "LogRange"
     settings: Settings
     log: "PartitionLog | None"
     cleaned_below: int

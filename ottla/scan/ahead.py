@@ -11,7 +11,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 READ_BYTES = 8 * 1024 * 1024
-RANGES_AHEAD = 2
+WINDOWS_AHEAD = 2
 # Requests that wait for the store; they cost next to no CPU.
 THREADS = 32
 
@@ -26,11 +26,11 @@ class Source(Protocol):
         ...
 
 
-class Ranges:
-    """[start, end) of a file, in order, in ranges of READ_BYTES, of which the next ones are on their way.
+class ReadAhead:
+    """[start, end) of a file, in order, in windows of READ_BYTES, of which the next ones are on their way.
 
-    The file is opened and its first range fetched at once, in a thread; what goes wrong there is raised where it is
-    needed. One range at hand and RANGES_AHEAD that come: no more is held.
+    The file is opened and its first window fetched at once, in a thread; what goes wrong there is raised where it is
+    needed. One window at hand and WINDOWS_AHEAD that come: no more is held.
     """
 
     def __init__(self, open_source: Callable[[], Source], start: int, end: int) -> None:
@@ -38,7 +38,7 @@ class Ranges:
         self._window = memoryview(b"")
         self._start = start
         self._opened: Future[Source] = Future()
-        self._next = self._range_end(start)
+        self._next = self._window_end(start)
         first = pool().submit(self._open_and_fetch, open_source, self._next - start, start)
         self._coming: deque[tuple[int, Future[bytes]]] = deque([(start, first)])
 
@@ -56,7 +56,7 @@ class Ranges:
         return len(part)
 
     def read(self, size: int, position: int) -> bytes:
-        """Bytes somewhere: a header that is probed for does not displace the range at hand."""
+        """Bytes somewhere: a header that is probed for does not displace the window at hand."""
         at = position - self._start
         if at >= 0 and at + size <= len(self._window):
             return bytes(self._window[at : at + size])
@@ -70,28 +70,28 @@ class Ranges:
         self._coming.clear()
 
     def _move(self, position: int, needed: int) -> None:
-        """Make the range that holds `position` the one at hand, and ask for those behind it."""
+        """Make the window that holds `position` the one at hand, and ask for those behind it."""
         source = self._opened.result()
         self._window = memoryview(b"")
         while self._coming:
             start, coming = self._coming.popleft()
-            if start <= position < self._range_end(start):
+            if start <= position < self._window_end(start):
                 self._ask(source)
                 self._start, self._window = start, memoryview(coming.result())
                 return
         # Not where it was expected: go on from here.
-        self._next = max(position + needed, self._range_end(position))
+        self._next = max(position + needed, self._window_end(position))
         size = self._next - position
         self._ask(source)
         self._start, self._window = position, memoryview(source.fetch(size, position))
 
     def _ask(self, source: Source) -> None:
-        while len(self._coming) < RANGES_AHEAD and self._next < self._end:
-            end = self._range_end(self._next)
+        while len(self._coming) < WINDOWS_AHEAD and self._next < self._end:
+            end = self._window_end(self._next)
             self._coming.append((self._next, pool().submit(source.fetch, end - self._next, self._next)))
             self._next = end
 
-    def _range_end(self, start: int) -> int:
+    def _window_end(self, start: int) -> int:
         return max(start, min(start + READ_BYTES, self._end))
 
     def _open_and_fetch(self, open_source: Callable[[], Source], size: int, position: int) -> bytes:

@@ -24,7 +24,7 @@ PIECES_AHEAD = 8
 BYTES_AHEAD = 16 * 1024 * 1024
 
 
-class Piece(NamedTuple):
+class SegmentPiece(NamedTuple):
     """The batches of one segment file that start in [start, end); `file_bytes` is its size when it was listed.
 
     Offsets below `recovery_point` were flushed, so what is missing there is not the tail of a crash.
@@ -63,15 +63,15 @@ class SegmentReader:
         self._file: storage.File
         self._base = 0  # file position of buffer[0]
         self._filled = 0
-        self._expected: deque[Piece] = deque()
-        self._opened: deque[tuple[Piece, storage.File]] = deque()
+        self._expected: deque[SegmentPiece] = deque()
+        self._opened: deque[tuple[SegmentPiece, storage.File]] = deque()
 
-    def expect(self, pieces: Iterable[Piece]) -> None:
+    def expect(self, pieces: Iterable[SegmentPiece]) -> None:
         """What will be asked for next, in this order: remote pieces are opened and read before their turn."""
         self._forget()
         self._expected = deque(piece for piece in pieces if storage.is_remote(piece.path) and piece.start < piece.end)
 
-    def chunks(self, piece: Piece, next_offset: int = 0) -> Iterator[Chunk]:
+    def chunks(self, piece: SegmentPiece, next_offset: int = 0) -> Iterator[Chunk]:
         """The batches of `piece`, whose base offsets are at least `next_offset`. Raises OSError, DamagedSegment."""
         next_offset = max(next_offset, piece.base_offset)
         if piece.start >= piece.end:
@@ -89,7 +89,7 @@ class SegmentReader:
         finally:
             self._file.close()
 
-    def _open(self, piece: Piece) -> storage.File:
+    def _open(self, piece: SegmentPiece) -> storage.File:
         while self._opened:
             expected, file = self._opened.popleft()
             if expected == piece:
@@ -114,7 +114,7 @@ class SegmentReader:
         while self._opened:
             self._opened.popleft()[1].close()
 
-    def _shortened(self, piece: Piece, actual: int) -> Piece:
+    def _shortened(self, piece: SegmentPiece, actual: int) -> SegmentPiece:
         """A file that lost bytes since it was listed: a recovery cut the active segment, else it is damage."""
         lost = Damage(piece.path, actual, piece.file_bytes, "the file is shorter than when it was listed")
         if piece.is_last:
@@ -123,7 +123,7 @@ class SegmentReader:
             self._log.add(lost)
         return piece._replace(end=min(piece.end, actual), file_bytes=actual)
 
-    def _walk(self, piece: Piece, next_offset: int) -> Iterator[Chunk]:
+    def _walk(self, piece: SegmentPiece, next_offset: int) -> Iterator[Chunk]:
         self._base, self._filled, at = piece.start, 0, 0
         while self._base + at < piece.end:
             count, stopped, why, after = headers.walk_headers(
@@ -160,7 +160,7 @@ class SegmentReader:
             elif why not in (headers.CUT, headers.FULL):
                 at = self._skip(piece, at, next_offset, headers.REASONS[why], may_be_torn=why != headers.MAGIC_OLD)
 
-    def _refill(self, piece: Piece, at: int) -> int:
+    def _refill(self, piece: SegmentPiece, at: int) -> int:
         """Move what is unread to the front and read on, in a larger buffer if the batch at `at` needs one."""
         left = self._filled - at
         needed = 0
@@ -195,7 +195,7 @@ class SegmentReader:
 
     def _skip(
         self,
-        piece: Piece,
+        piece: SegmentPiece,
         at: int,
         next_offset: int,
         reason: str,
@@ -228,7 +228,7 @@ class SegmentReader:
         self._base, self._filled = (piece.end if sound < 0 else sound), 0
         return 0
 
-    def _find_sound(self, piece: Piece, position: int, next_offset: int) -> int:
+    def _find_sound(self, piece: SegmentPiece, position: int, next_offset: int) -> int:
         """File position of the first sound batch that starts in [position, piece.end), or -1."""
         while position < piece.end:
             window = np.frombuffer(self._file.read(CHUNK_BYTES, position), dtype=np.uint8)
@@ -247,7 +247,7 @@ class SegmentReader:
             position += found + 1
         return -1
 
-    def _is_sound(self, piece: Piece, position: int, next_offset: int) -> bool:
+    def _is_sound(self, piece: SegmentPiece, position: int, next_offset: int) -> bool:
         """Whether a whole batch with a right CRC is at `position`."""
         if position + HEADER_SIZE > piece.file_bytes or position >= piece.end:
             return False

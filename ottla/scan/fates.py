@@ -1,7 +1,7 @@
 """The fate of every transaction of a partition, from what walks over its ranges tell. pure
 
 Last stable offset as `ProducerStateManager.firstUnstableOffset` gives it: the first offset of the earliest open
-transaction, not below the log start. One replica: the high watermark is the end of the valid log.
+transaction, not below the log start. Of one replica: what is valid of the log is all below the high watermark.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class PartitionFates:
     """
 
     log_start: int
-    high_watermark: int
+    log_end: int
     last_stable_offset: int
     aborted_ranges: Longs
     open_transactions: tuple[OpenTransaction, ...]
@@ -84,19 +84,19 @@ def open_of(row: Longs) -> OpenTransaction:
     return OpenTransaction(*(int(row[column]) for column in columns))
 
 
-def merge_ranges(ranges: Sequence[RangeFates], leaving: States, log_start: int, log_end: int) -> PartitionFates:
+def merge_ranges(ranges: Sequence[RangeFates], leaving: States, log_start: int, last_base: int) -> PartitionFates:
     """The partition from its ranges, in order, each entered with what those before it left.
 
-    `leaving`: the states at the end of the log; `log_end`: the least the end can be (the last segment's base offset).
+    `leaving`: the states at the end of the log; `last_base`: the last segment's base offset, the least the end can be.
     """
     totals = np.sum([part.totals for part in ranges], axis=0) if ranges else np.zeros(events.TOTALS, dtype=np.int64)
     found = np.concatenate([*(part.aborted for part in ranges), np.empty((0, ABORTED_COLUMNS), dtype=np.int64)])
-    high_watermark = max(log_end, log_start, leaving.next_offset)
+    log_end = max(last_base, log_start, leaving.next_offset)
     open_now = tuple(open_of(row) for row in leaving.open_rows)
     return PartitionFates(
         log_start=log_start,
-        high_watermark=high_watermark,
-        last_stable_offset=max(log_start, open_now[0].first_offset) if open_now else high_watermark,
+        log_end=log_end,
+        last_stable_offset=max(log_start, open_now[0].first_offset) if open_now else log_end,
         aborted_ranges=found[np.lexsort((found[:, 1], found[:, 0]))],
         open_transactions=open_now,
         committed=Tally(int(totals[events.COMMITTED]), int(totals[events.COMMITTED_RECORDS])),

@@ -13,7 +13,7 @@ from ottla.scan.fates import ABORTED_COLUMNS, PartitionFates, RangeFates, merge_
 from ottla.scan.index_files import aborted_entries, batch_positions, snapshot_entries
 from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, SegmentFile
-from ottla.scan.plan import Range, cut_segment, is_batch_start
+from ottla.scan.ranges import LogRange, cut_segment, is_batch_start
 from ottla.scan.states import States
 from ottla.scan.walk import range_fates
 
@@ -113,7 +113,7 @@ def _walk_tail(log: PartitionLog, start: States, *, on_damage: str) -> RangeFate
     for one in log.segments[index:]:
         pieces += cut_segment(one, one.size_bytes + 1, log.recovery_point)
     pieces = [piece._replace(start=position) if piece.base_offset == segment.base_offset else piece for piece in pieces]
-    tail = Range(0, 0, log.topic, log.partition, log.log_start, tuple(pieces))
+    tail = LogRange(0, 0, log.topic, log.partition, log.log_start, tuple(pieces))
     return range_fates(tail, start, on_damage=on_damage, check_crc=False)
 
 

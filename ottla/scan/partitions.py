@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from ottla.scan import states, storage
-from ottla.scan.damage_log import REPORT, DamageLog
+from ottla.scan.damage_log import REPORT
 from ottla.scan.fates import PartitionFates, RangeFates, merge_ranges
 from ottla.scan.indexed_fates import fates_from_indexes, read_snapshot, snapshot_offset
 from ottla.scan.kernels import Longs
 from ottla.scan.listing import CLEANER_CHECKPOINT, PartitionLog, read_checkpoint
-from ottla.scan.plan import Range, cut_partition
+from ottla.scan.ranges import cut_partition
 from ottla.scan.states import States
-from ottla.scan.walk import Walk, range_fates
+from ottla.scan.walk import range_fates
 
 
 def entering(log: PartitionLog) -> States:
@@ -58,23 +58,6 @@ def _was_compacted(log: PartitionLog) -> bool:
     return (log.topic, log.partition) in cleaned
 
 
-def entering_ranges(log: PartitionLog, parts: Sequence[Range], *, on_damage: str) -> list[States]:
-    """The states with which each of the ranges of a partition is entered: all but the last are walked for it."""
-    first = entering(log)
-    leaving = [
-        Walk(part, states.empty(), DamageLog(on_damage), check_crc=False).finish().leaving for part in parts[:-1]
-    ]
-    return [states.enter(first, leaving[:index]) for index in range(len(parts))]
-
-
-def scan_range(part: Range, start: States | None = None, *, on_damage: str, check_crc: bool) -> RangeFates:
-    """Read all batch headers of `part`, entered with `start` (None: nothing is known).
-
-    Raises DamagedSegment in mode `fail`, OSError if a file cannot be read.
-    """
-    return range_fates(part, states.empty() if start is None else start, on_damage=on_damage, check_crc=check_crc)
-
-
 def merge_partition(log: PartitionLog, ranges: Sequence[RangeFates]) -> PartitionFates:
     """The fates of a whole partition from its scanned ranges, in order."""
     log_end = log.segments[-1].base_offset if log.segments else 0
@@ -87,7 +70,7 @@ def scan_partition(log: PartitionLog, *, on_damage: str, check_crc: bool) -> Par
     start = entering(log)
     ranges = []
     for part in cut_partition(0, log, log.size_bytes + 1):
-        ranges.append(scan_range(part, start, on_damage=on_damage, check_crc=check_crc))
+        ranges.append(range_fates(part, start, on_damage=on_damage, check_crc=check_crc))
         start = ranges[-1].leaving
     return merge_partition(log, ranges)
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 from ottla.protocol.batch_header import COMPRESSION_MASK
 from ottla.protocol.errors import ProtocolError
 from ottla.scan import frames, headers
-from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, Piece, SegmentReader
+from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, SegmentPiece, SegmentReader
 from ottla.scan.codecs import Scratch
 from ottla.scan.columns import BATCH_BYTES, ColumnBuilder
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.fates import PartitionFates
 from ottla.scan.kernels import Bytes, Longs
 from ottla.scan.listing import PartitionLog
-from ottla.scan.plan import Range
+from ottla.scan.ranges import LogRange
 
 
 class Visibility(NamedTuple):
@@ -35,10 +35,10 @@ class Visibility(NamedTuple):
 
 
 def visibility(fates: PartitionFates, *, committed_only: bool) -> Visibility:
-    """read_committed ends at the last stable offset, read_uncommitted at the high watermark."""
+    """read_committed ends at the last stable offset, read_uncommitted at the log end."""
     if committed_only:
         return Visibility(True, fates.log_start, fates.last_stable_offset, fates.aborted_ranges, fates.damage)
-    return Visibility(False, fates.log_start, fates.high_watermark, fates.aborted_ranges[:0])
+    return Visibility(False, fates.log_start, fates.log_end, fates.aborted_ranges[:0])
 
 
 def uncommitted(log_start: int) -> Visibility:
@@ -46,7 +46,7 @@ def uncommitted(log_start: int) -> Visibility:
     return Visibility(False, log_start, 2**63 - 1, np.empty((0, 3), dtype=np.int64))
 
 
-def visible_in(visible: Visibility, part: Range, log: PartitionLog) -> Visibility:
+def visible_in(visible: Visibility, part: LogRange, log: PartitionLog) -> Visibility:
     """`visible` with the aborted ranges and the damage that can concern `part` alone."""
     first = part.pieces[0].base_offset
     last_base = part.pieces[-1].base_offset
@@ -57,7 +57,7 @@ def visible_in(visible: Visibility, part: Range, log: PartitionLog) -> Visibilit
     return visible._replace(aborted=aborted[(aborted[:, 2] >= first) & (aborted[:, 1] < behind)], unread=unread)
 
 
-class Wanted(NamedTuple):
+class ReadFilter(NamedTuple):
     """What of the visible is asked for: offsets in [first_offset, end_offset), these producers (None: all).
 
     `since_ms` only spares decoding batches whose largest timestamp is below it: older records of others are returned.
@@ -82,10 +82,12 @@ class Wanted(NamedTuple):
         return rows if keep.all() else rows[keep]
 
 
-EVERYTHING = Wanted()
+EVERYTHING = ReadFilter()
 
 
-def read_by_the_walk(piece: Piece, chunk: Chunk, rows: Longs, unread: tuple[Damage, ...], log: DamageLog) -> Longs:
+def read_by_the_walk(
+    piece: SegmentPiece, chunk: Chunk, rows: Longs, unread: tuple[Damage, ...], log: DamageLog
+) -> Longs:
     """The rows whose fates are known; what the others are left out for is told."""
     for damage in unread:
         positions = chunk.file_position + rows[:, headers.POSITION]
@@ -108,7 +110,7 @@ class RecordScan:
         self._sections: Longs = np.empty((ROWS_PER_CHUNK, 2), dtype=np.int64)
         self._scratch = Scratch()
 
-    def read(self, part: Range, visible: Visibility, wanted: Wanted = EVERYTHING) -> Iterator[pa.RecordBatch]:
+    def read(self, part: LogRange, visible: Visibility, wanted: ReadFilter = EVERYTHING) -> Iterator[pa.RecordBatch]:
         """The visible records of `part`, in offset order. Raises DamagedSegment in mode `fail`, OSError."""
         first, limit = max(visible.log_start, wanted.first_offset), min(visible.limit, wanted.end_offset)
         visible = visible._replace(log_start=first, limit=limit)
@@ -123,7 +125,9 @@ class RecordScan:
                 yield from self._decode(piece, chunk, visible, wanted)
             yield from self._columns.take()
 
-    def _decode(self, piece: Piece, chunk: Chunk, visible: Visibility, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    def _decode(
+        self, piece: SegmentPiece, chunk: Chunk, visible: Visibility, wanted: ReadFilter
+    ) -> Iterator[pa.RecordBatch]:
         """Decode the batches of a chunk that are wanted: those without compression together, as far as they go."""
         rows = chunk.rows if wanted.takes_all else wanted.rows(chunk.rows)
         if visible.unread:
@@ -140,7 +144,7 @@ class RecordScan:
                 yield from self._gathered(piece, chunk, chunk.buffer, *batches, visible)
 
     def _decompressed(
-        self, piece: Piece, chunk: Chunk, rows: Longs, sections: Longs, visible: Visibility
+        self, piece: SegmentPiece, chunk: Chunk, rows: Longs, sections: Longs, visible: Visibility
     ) -> Iterator[pa.RecordBatch]:
         """Decompress batch by batch into the scratch, and decode it whenever it holds a record batch's worth."""
         view = chunk.buffer.data
@@ -162,7 +166,7 @@ class RecordScan:
                 self._scratch.clear()
 
     def _gathered(
-        self, piece: Piece, chunk: Chunk, payload: Bytes, rows: Longs, sections: Longs, visible: Visibility
+        self, piece: SegmentPiece, chunk: Chunk, payload: Bytes, rows: Longs, sections: Longs, visible: Visibility
     ) -> Iterator[pa.RecordBatch]:
         """Decode batches into the columns; a malformed one is damage, and decoding goes on behind it."""
         done = 0
@@ -175,7 +179,7 @@ class RecordScan:
                 self._damaged(piece, chunk, rows[done], "the records do not parse")
                 done += 1
 
-    def _damaged(self, piece: Piece, chunk: Chunk, row: Longs, reason: str) -> None:
+    def _damaged(self, piece: SegmentPiece, chunk: Chunk, row: Longs, reason: str) -> None:
         position = chunk.file_position + int(row[headers.POSITION])
         offset = row[headers.BASE_OFFSET]
         end = position + int(row[headers.SIZE])

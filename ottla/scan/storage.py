@@ -225,7 +225,7 @@ def open_file(path: str) -> File:
 
 def open_range(path: str, start: int, end: int) -> File:
     """To read [start, end) in order. A remote file is opened and read ahead in threads. Raises OSError, maybe later."""
-    return ahead.Ranges(lambda: _RemoteFile(path), start, end) if is_remote(path) else _LocalFile(path)
+    return ahead.ReadAhead(lambda: _RemoteFile(path), start, end) if is_remote(path) else _LocalFile(path)
 
 
 class _LocalFile:

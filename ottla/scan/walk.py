@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ottla.scan import headers
-from ottla.scan.chunks import Piece, SegmentReader
+from ottla.scan.chunks import SegmentPiece, SegmentReader
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.events import Follower
 from ottla.scan.fates import ABORTED_COLUMNS, RangeFates, aborted_of
 from ottla.scan.kernels import Bytes, Longs
-from ottla.scan.plan import Range
+from ottla.scan.ranges import LogRange
 from ottla.scan.states import DEFAULT_EXPIRATION_MS, States
 
 # AppendOrigin.COORDINATOR: `ProducerAppendInfo` does not check sequences there.
@@ -24,7 +24,7 @@ class Step(NamedTuple):
     Its arrays are valid until the next step.
     """
 
-    piece: Piece
+    piece: SegmentPiece
     buffer: Bytes
     file_position: int
     rows: Longs
@@ -38,7 +38,7 @@ class Walk:
 
     def __init__(
         self,
-        part: Range,
+        part: LogRange,
         entering: States,
         log: DamageLog,
         *,
@@ -88,7 +88,7 @@ class Walk:
         return self._follower.totals
 
 
-def range_fates(part: Range, start: States, *, on_damage: str, check_crc: bool) -> RangeFates:
+def range_fates(part: LogRange, start: States, *, on_damage: str, check_crc: bool) -> RangeFates:
     """What a walk over all of `part` tells of its transactions. Raises what the walk raises."""
     log = DamageLog(on_damage)
     walked = Walk(part, start, log, check_crc=check_crc)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.spark_jobs.command_lines import ExportArguments
-    from ottla.spark_jobs.views.planning import Reading, Task
+    from ottla.spark_jobs.views.planned_range import PlannedRange
+    from ottla.spark_jobs.views.query_tasks import RangeTask
 
 DONE = 0
 ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -119,7 +120,7 @@ def _is_ours(name: str) -> bool:
     return name.startswith("topic=") or name == "_delta_log"
 
 
-def _written(export: Export, tasks: "Sequence[Task]", arguments: "ExportArguments") -> list[Written]:
+def _written(export: Export, tasks: "Sequence[RangeTask]", arguments: "ExportArguments") -> list[Written]:
     """What the tasks did. Raises CannotExport with the first reason why one could not."""
     if is_on_spark(arguments.run_on):
         with session("ottla export") as spark:
@@ -152,22 +153,23 @@ def _columns(given: str) -> tuple[str, ...]:
     return kept
 
 
-def _tasks(options: Options) -> "list[Task]":
+def _tasks(options: Options) -> "list[RangeTask]":
     from ottla.spark_jobs.views.bounds import UNBOUNDED
-    from ottla.spark_jobs.views.planning import Task, plan_readings
+    from ottla.spark_jobs.views.planning import plan_ranges
+    from ottla.spark_jobs.views.query_tasks import RangeTask
 
-    planned = plan_readings(options, UNBOUNDED, with_fates=options.isolation_level == READ_COMMITTED)
-    return [task for task in planned if isinstance(task, Task)]
+    planned = plan_ranges(options, UNBOUNDED, with_fates=options.isolation_level == READ_COMMITTED)
+    return [task for task in planned if isinstance(task, RangeTask)]
 
 
-def _writer(export: Export) -> "Callable[[Task], Written]":
-    def write(task: "Task") -> Written:
+def _writer(export: Export) -> "Callable[[RangeTask], Written]":
+    def write(task: "RangeTask") -> Written:
         from ottla.scan.damage_log import DamagedSegment
 
         try:
             check_worker()
             outputs.check_here(export.folder)
-            counts = [_write_range(export, reading) for reading in task.readings]
+            counts = [_write_range(export, planned) for planned in task.ranges]
         except (DamagedSegment, OSError, WorkerLacks) as error:
             return Written(0, 0, str(error))
         return Written(sum(rows > 0 for rows in counts), sum(counts))
@@ -175,16 +177,16 @@ def _writer(export: Export) -> "Callable[[Task], Written]":
     return write
 
 
-def _write_range(export: Export, reading: "Reading") -> int:
+def _write_range(export: Export, planned: "PlannedRange") -> int:
     """One file of the visible records of a range; none if there are none. The number of records."""
-    part = reading.part
+    part = planned.part
     first = part.pieces[0]
     name = f"part-{first.base_offset:020d}-{first.start}.parquet"
     path = export.folder.below(f"topic={part.topic}", f"partition={part.number}", name)
     options = {"compression": export.compression, "use_dictionary": _repeating(export.columns)}
     rows = 0
     with TableFile(path, PARQUET, options) as file:
-        for table in _row_groups(export, reading):
+        for table in _row_groups(export, planned):
             file.add(table)
             rows += len(table)
     return rows
@@ -195,7 +197,7 @@ def _repeating(columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in ("key", "value", "offset", "headers", "sequence")]
 
 
-def _row_groups(export: Export, reading: "Reading") -> "Iterator[pa.Table]":
+def _row_groups(export: Export, planned: "PlannedRange") -> "Iterator[pa.Table]":
     import pyarrow as pa
 
     from ottla.scan.damage_log import DamageLog
@@ -206,8 +208,8 @@ def _row_groups(export: Export, reading: "Reading") -> "Iterator[pa.Table]":
     log = DamageLog(export.options.on_damage)
     held: list[Any] = []
     size = 0
-    visible = reading.visible or uncommitted(reading.part.log_start)
-    for batch in RecordScan(schema, log).read(reading.part, visible, reading.wanted):
+    visible = planned.visible or uncommitted(planned.part.log_start)
+    for batch in RecordScan(schema, log).read(planned.part, visible, planned.wanted):
         held.append(batch)
         size += batch.nbytes
         if size >= ROW_GROUP_BYTES:

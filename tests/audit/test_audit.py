@@ -385,12 +385,12 @@ def test_usage_exits_with_2(capsys):
 def test_executor_says_in_one_line_what_it_lacks(monkeypatch):
     from ottla.audit.tasks import Settings, Work, scan
     from ottla.scan import needs
-    from ottla.scan.plan import Range
+    from ottla.scan.ranges import LogRange
 
     monkeypatch.setattr(needs, "MODULES", {**needs.MODULES, "no_such_module": "no-such-thing"})
     needs.lacking.cache_clear()
     try:
-        result = scan(Work(Range(0, 0, "ledger", 0, 0, ()), Settings((), 0, None, 0, None), None, 0))
+        result = scan(Work(LogRange(0, 0, "ledger", 0, 0, ()), Settings((), 0, None, 0, None), None, 0))
     finally:
         needs.lacking.cache_clear()
     assert re.search(r"lacks no-such-thing: pip install 'ottla\[spark\]'", result.error)

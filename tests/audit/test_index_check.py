@@ -13,7 +13,7 @@ from ottla.protocol.snapshot import ProducerEntry, decode_snapshot, encode_snaps
 from ottla.scan import states
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.listing import list_partitions
-from ottla.scan.plan import cut_partition
+from ottla.scan.ranges import cut_partition
 from ottla.scan.walk import Walk
 
 

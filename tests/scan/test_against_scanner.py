@@ -9,10 +9,12 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 from ottla.scan import schemas
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.listing import list_partitions
-from ottla.scan.partitions import entering_ranges, merge_partition, scan_range
-from ottla.scan.plan import cut_partition
+from ottla.scan.partitions import merge_partition
+from ottla.scan.ranges import cut_partition
 from ottla.scan.records import RecordScan, visibility, visible_in
+from ottla.scan.walk import range_fates
 from ottla.testkit.scanner import scan_partition
+from tests.scan.entering import entering_ranges
 
 COLUMNS = [(name, True) for name in schemas.VIEWS[schemas.RECORDS]]
 
@@ -70,7 +72,7 @@ def write_random_log(log, chance, steps):
 def fates_of(log, ranges):
     starts = entering_ranges(log, ranges, on_damage="fail")
     scanned = [
-        scan_range(part, start, on_damage="fail", check_crc=True) for part, start in zip(ranges, starts, strict=True)
+        range_fates(part, start, on_damage="fail", check_crc=True) for part, start in zip(ranges, starts, strict=True)
     ]
     return merge_partition(log, scanned)
 
@@ -123,7 +125,7 @@ def test_random_log_is_read_as_the_scanner_reads_it(write_log, seed):
     ranges = cut_partition(0, log, chance.choice([1, 5_000, 1 << 40]))
     fates = fates_of(log, ranges)
 
-    assert fates.high_watermark == scanned.log_end_offset
+    assert fates.log_end == scanned.log_end_offset
     assert fates.last_stable_offset == scanned.last_stable_offset
     assert sorted(map(tuple, fates.aborted_ranges.tolist())) == sorted(entry[:3] for entry in scanned.aborted_index)
     by_fate = {fate: [one for one in scanned.transactions if one.fate == fate] for fate in ("committed", "aborted")}

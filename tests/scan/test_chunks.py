@@ -4,15 +4,19 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
+from ottla.scan import states
 from ottla.scan.damage_log import DamagedSegment
 from ottla.scan.listing import list_partitions
-from ottla.scan.partitions import scan_range
-from ottla.scan.plan import cut_partition
+from ottla.scan.ranges import cut_partition
+from ottla.scan.walk import range_fates
 
 
 def scan(root, on_damage="fail", target_bytes=1 << 40):
     (log,) = list_partitions(str(root))
-    return [scan_range(part, on_damage=on_damage, check_crc=True) for part in cut_partition(0, log, target_bytes)]
+    return [
+        range_fates(part, states.empty(), on_damage=on_damage, check_crc=True)
+        for part in cut_partition(0, log, target_bytes)
+    ]
 
 
 def flip(path, position, mask=0xFF):

@@ -12,7 +12,7 @@ from ottla.protocol.compression import compress
 from ottla.scan import columns, schemas
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.listing import list_partitions
-from ottla.scan.plan import cut_partition
+from ottla.scan.ranges import cut_partition
 from ottla.scan.records import EVERYTHING, RecordScan, uncommitted
 from ottla.testkit.scanner import scan_partition
 

@@ -9,14 +9,10 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 from ottla.scan.listing import list_partitions
-from ottla.scan.partitions import (
-    entering_ranges,
-    merge_partition,
-    scan_partitions,
-    scan_range,
-    visible_partitions,
-)
-from ottla.scan.plan import cut_partition
+from ottla.scan.partitions import merge_partition, scan_partitions, visible_partitions
+from ottla.scan.ranges import cut_partition
+from ottla.scan.walk import range_fates
+from tests.scan.entering import entering_ranges
 
 TXN_INDEX = struct.Struct(">hqqqq")
 
@@ -36,16 +32,16 @@ def scan_cut(log, parts):
     """Each range on its own, entered with what the cheap first pass says."""
     starts = entering_ranges(log, parts, on_damage="fail")
     return [
-        scan_range(part, start, on_damage="fail", check_crc=False) for part, start in zip(parts, starts, strict=True)
+        range_fates(part, start, on_damage="fail", check_crc=False) for part, start in zip(parts, starts, strict=True)
     ]
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
 def test_end_offsets_are_those_that_kafkas_consumer_saw(reference, consumed, name):
     fates = scan(reference(name))
-    high_watermarks = {name: one.high_watermark for name, one in fates.items() if not name.startswith("__")}
+    log_ends = {name: one.log_end for name, one in fates.items() if not name.startswith("__")}
     last_stable = {name: one.last_stable_offset for name, one in fates.items() if not name.startswith("__")}
-    assert high_watermarks == consumed("read_uncommitted")[0]
+    assert log_ends == consumed("read_uncommitted")[0]
     assert last_stable == consumed("read_committed")[0]
 
 
@@ -73,7 +69,7 @@ def test_ranges_cut_anywhere_merge_to_the_same_fates(reference, target_bytes):
             merged = merge_partition(log, scan_cut(log, parts))
             expected = whole[log.name]
             assert merged.aborted_ranges.tolist() == expected.aborted_ranges.tolist()
-            for field in ("high_watermark", "last_stable_offset", "committed", "aborted", "opened", "plain_records"):
+            for field in ("log_end", "last_stable_offset", "committed", "aborted", "opened", "plain_records"):
                 assert getattr(merged, field) == getattr(expected, field), (log.name, field)
             assert merged.open_transactions == expected.open_transactions
         assert cuts > len(whole) or target_bytes > 10_000
@@ -85,7 +81,7 @@ def test_marker_closes_the_transaction_whatever_its_epoch(write_log):
     log.marker(7, commit=False, epoch=1)
     fates = scan(write_log.root)["ledger-0"]
     assert (fates.aborted.transactions, fates.aborted.records) == (1, 2)
-    assert fates.last_stable_offset == fates.high_watermark == 3
+    assert fates.last_stable_offset == fates.log_end == 3
 
 
 def test_marker_that_closes_nothing_counts_for_nothing(write_log):
@@ -108,7 +104,7 @@ def test_open_transaction_holds_the_last_stable_offset_and_interleaved_ones_are_
     log.marker(2, commit=True)
     log.data(4, producer_id=3, transactional=False)
     fates = scan(write_log.root)["ledger-0"]
-    assert (fates.last_stable_offset, fates.high_watermark) == (3, 12)
+    assert (fates.last_stable_offset, fates.log_end) == (3, 12)
     assert (fates.opened.transactions, fates.opened.records, fates.plain_records) == (1, 3, 7)
     assert fates.open_transactions[0].first_offset == 3
 
@@ -120,14 +116,14 @@ def test_log_start_clamps_the_last_stable_offset_and_the_counts(write_log):
     log.data(3)
     (write_log.root / "log-start-offset-checkpoint").write_text("0\n1\nledger 0 7\n")
     fates = scan(write_log.root)["ledger-0"]
-    assert (fates.log_start, fates.last_stable_offset, fates.high_watermark) == (7, 7, 10)
+    assert (fates.log_start, fates.last_stable_offset, fates.log_end) == (7, 7, 10)
     assert (fates.plain_records, fates.opened.records) == (3, 0)
 
 
 def test_empty_partition_ends_where_its_segment_begins(write_log):
     write_log(base_offset=42)
     fates = scan(write_log.root)["ledger-0"]
-    assert (fates.log_start, fates.high_watermark, fates.last_stable_offset) == (42, 42, 42)
+    assert (fates.log_start, fates.log_end, fates.last_stable_offset) == (42, 42, 42)
 
 
 def test_many_producers_outgrow_the_table(write_log):
@@ -143,7 +139,7 @@ def test_many_producers_outgrow_the_table(write_log):
 
 def what_is_visible(fates):
     opened = [(one.producer_id, one.producer_epoch, one.first_offset) for one in fates.open_transactions]
-    ends = fates.log_start, fates.high_watermark, fates.last_stable_offset
+    ends = fates.log_start, fates.log_end, fates.last_stable_offset
     return ends, fates.aborted_ranges.tolist(), opened
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 from ottla.protocol.indexes import OFFSET_ENTRY, iter_offset_entries, iter_time_entries
 from ottla.scan.index_files import batch_positions, offset_entries, time_entries
 from ottla.scan.listing import list_partitions
-from ottla.scan.plan import cut_segment
+from ottla.scan.ranges import cut_segment
 
 ENTRIES = [(9, 400), (19, 800), (29, 1200)]
 

@@ -18,7 +18,7 @@ from ottla.scan.chunks import CHUNK_BYTES, SegmentReader
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.indexed_fates import has_index
 from ottla.scan.listing import UnreadableDirectory, list_partitions
-from ottla.scan.plan import cut_segment
+from ottla.scan.ranges import cut_segment
 from ottla.spark_jobs.audit import main
 from tests.s3_server import s3_server
 from tests.spark.views import read_view
@@ -142,7 +142,7 @@ def test_no_more_than_three_ranges_of_a_segment_are_held(write_log, behind_arrow
     for chunk in reader.chunks(cut_segment(segment, segment.size_bytes + 1, 0)[0]):
         done = max(done, chunk.file_position + int(chunk.rows[-1, headers.POSITION] + chunk.rows[-1, headers.SIZE]))
         asked = max(position + length for _, length, position in fetched)
-        assert asked <= done + (1 + ahead.RANGES_AHEAD) * ahead.READ_BYTES + CHUNK_BYTES
+        assert asked <= done + (1 + ahead.WINDOWS_AHEAD) * ahead.READ_BYTES + CHUNK_BYTES
     assert done == segment.size_bytes
 
 

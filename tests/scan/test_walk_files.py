@@ -13,7 +13,7 @@ from ottla.scan import events, states
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.listing import list_partitions
 from ottla.scan.partitions import entering
-from ottla.scan.plan import cut_partition
+from ottla.scan.ranges import cut_partition
 from ottla.scan.walk import Walk
 from ottla.testkit.scanner import scan_partition
 

@@ -11,7 +11,7 @@ from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 from ottla.scan import schemas
-from ottla.spark_jobs.views import walking
+from ottla.spark_jobs.views import planning
 from ottla.testkit.scanner import scan_partition
 from tests.scan.broker_logs import TOPIC, TOPIC_ID, UnsyncedDisk, write_directory
 from tests.spark.views import read_view, reader_of
@@ -65,7 +65,7 @@ def test_views_of_compacted_logs_are_those_of_the_scanner(tmp_path, monkeypatch,
     before = sum(path.stat().st_size for path in root.glob("*/*.log"))
     ends = clean(root, broker, rounds)
     assert sum(path.stat().st_size for path in root.glob("*/*.log")) < 0.9 * before
-    monkeypatch.setattr(walking, "STRETCH_BYTES", 1)
+    monkeypatch.setattr(planning, "SNAPSHOT_RANGE_BYTES", 1)
     transactions = in_order(read_view(root, "transactions", COLUMNS, verify="true"))
     assert in_order(read_view(root, "transactions", COLUMNS)) == transactions
     records = {

@@ -6,7 +6,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.snapshot import decode_snapshot, encode_snapshot
 from tests.scan.broker_logs import write_directory
-from tests.spark.test_stretches import write_snapshots
+from tests.spark.test_snapshot_ranges import write_snapshots
 from tests.spark.views import read_view
 
 

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.batch_header import HEADER_SIZE, seal
-from ottla.scan import chunks, codecs, columns, plan, records, schemas
-from ottla.spark_jobs.views import deciding, planning
+from ottla.scan import chunks, codecs, columns, ranges, records, schemas
+from ottla.spark_jobs.views import deferred_fates, planning
 from ottla.testkit.scanner import scan_content, scan_partition
 from tests.scan.test_against_scanner import expected_rows, write_random_log
 from tests.spark.views import read_view, reader_of
@@ -35,9 +35,9 @@ def buffers(monkeypatch):
         monkeypatch.setattr(columns, "BATCH_ROWS", chance.choice([8, 100, 65_536]))
         monkeypatch.setattr(columns, "_RECORDS_PER_BATCH", chance.choice([1, 50, 4_096]))
         monkeypatch.setattr(codecs, "_FIRST_BYTES", chance.choice([16, 1 << 16]))
-        monkeypatch.setattr(plan, "SMALLEST_TASK_BYTES", 1)
+        monkeypatch.setattr(ranges, "SMALLEST_TASK_BYTES", 1)
         monkeypatch.setattr(planning, "LARGEST_TASK_BYTES", chance.choice([1, 3_000, 1 << 28]))
-        monkeypatch.setattr(deciding, "DRIVER_BYTES", chance.choice([-1, 1 << 40]))
+        monkeypatch.setattr(deferred_fates, "DRIVER_BYTES", chance.choice([-1, 1 << 40]))
 
     return resize
 
@@ -141,7 +141,7 @@ def test_what_the_walk_for_fates_could_not_read_is_not_shown_as_committed(write_
     content = bytearray(path.read_bytes())
     content[position + 4] ^= 0x40
     path.write_bytes(content)
-    monkeypatch.setattr(plan, "SMALLEST_TASK_BYTES", 1)
+    monkeypatch.setattr(ranges, "SMALLEST_TASK_BYTES", 1)
     monkeypatch.setattr(planning, "LARGEST_TASK_BYTES", largest_task)
     found = {row["offset"] for row in read(write_log.root, ["offset", "timestamp"], on_damage="report")}
     assert {0, 1} <= found

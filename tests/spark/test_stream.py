@@ -75,7 +75,7 @@ def test_a_transaction_that_spans_segments_and_batches_is_aborted_as_a_whole(str
 @pytest.mark.parametrize("largest_task", [1, 1 << 40])
 def test_what_was_not_followed_is_not_shown_as_committed(write_log, monkeypatch, largest_task):
     """An offset that jumps, which no CRC covers, hides the segment behind it from the walk, not from a task there."""
-    from ottla.scan import plan
+    from ottla.scan import ranges
     from ottla.spark_jobs.stream import record_stream
     from ottla.spark_jobs.stream.stream_options import stream_options
 
@@ -89,7 +89,7 @@ def test_what_was_not_followed_is_not_shown_as_committed(write_log, monkeypatch,
     content = bytearray(path.read_bytes())
     content[position + 4] ^= 0x40
     path.write_bytes(content)
-    monkeypatch.setattr(plan, "SMALLEST_TASK_BYTES", 1)
+    monkeypatch.setattr(ranges, "SMALLEST_TASK_BYTES", 1)
     monkeypatch.setattr(record_stream, "LARGEST_TASK_BYTES", largest_task)
     given = {"path": str(write_log.root), "on.damage": "report", "startingOffsets": "earliest"}
     stream = record_stream.RecordStream(stream_options(given), [("value", True)])

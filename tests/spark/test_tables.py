@@ -10,7 +10,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 from ottla.scan import events
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.listing import list_partitions
-from ottla.spark_jobs.views.walking import PartitionWalk
+from ottla.scan.snapshot_ranges import PartitionWalk
 from tests.spark.views import read_view, reader_of
 
 pytestmark = pytest.mark.spark

@@ -15,11 +15,12 @@ from ottla.protocol.snapshot import decode_snapshot
 from ottla.scan import events
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.listing import list_partitions
-from ottla.scan.partitions import entering, entering_ranges, visible_partitions
-from ottla.scan.plan import cut_partition
+from ottla.scan.partitions import entering, visible_partitions
+from ottla.scan.ranges import cut_partition
 from ottla.scan.walk import Walk
 from ottla.testkit.scanner import scan_partition
 from tests.scan.broker_logs import ISOLATIONS, consume, write_directory
+from tests.scan.entering import entering_ranges
 
 pytestmark = pytest.mark.spark
 
@@ -50,7 +51,7 @@ def rows_of_scanner(folder, ledger, isolation):
 
 def what_is_visible(fates):
     opened = [(one.producer_id, one.producer_epoch, one.first_offset) for one in fates.open_transactions]
-    ends = fates.log_start, fates.high_watermark, fates.last_stable_offset
+    ends = fates.log_start, fates.log_end, fates.last_stable_offset
     return ends, fates.aborted_ranges.tolist(), opened
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.protocol.batch import ABORT
 from ottla.scan import events, headers, index_files, states, storage
-from ottla.scan.chunks import Piece
+from ottla.scan.chunks import SegmentPiece
 from ottla.scan.index_files import Entries
 from ottla.scan.kernels import Longs
-from ottla.scan.plan import Range
+from ottla.scan.ranges import LogRange
 from ottla.scan.walk import Step, Walk
 
 SHOWN_OF_A_FILE: Final = 20
@@ -40,13 +40,15 @@ _SNAPSHOT_WORDS: Final = (
 class IndexCheck:
     """Give it every step of a walk as it comes, with the walk; then `findings` has what differs."""
 
-    def __init__(self, part: Range, entering: states.States, expiration_ms: int = states.DEFAULT_EXPIRATION_MS) -> None:
+    def __init__(
+        self, part: LogRange, entering: states.States, expiration_ms: int = states.DEFAULT_EXPIRATION_MS
+    ) -> None:
         self.findings: list[Finding] = []
         self._part = part
         self._expiration_ms = expiration_ms
         self._first_offset = entering.first_offset
         self._holes = entering.missing > 0
-        self._piece: Piece | None = None
+        self._piece: SegmentPiece | None = None
         self._counts: dict[str, int] = {}
         self._offsets = self._times = self._aborted = _NOTHING
         self._aborted_at = 0
@@ -71,7 +73,7 @@ class IndexCheck:
         if int(ends[-1]) >= step.piece.end:
             self._end_piece(step, walked)
 
-    def _open(self, piece: Piece) -> None:
+    def _open(self, piece: SegmentPiece) -> None:
         self._piece = piece
         self._offsets = self._load(piece, ".index", index_files.offset_entries)
         self._times = self._load(piece, ".timeindex", index_files.time_entries)
@@ -83,7 +85,7 @@ class IndexCheck:
             self._aborted = index_files.aborted_entries(content)
             self._fault(piece, ".txnindex", self._aborted, "error")
 
-    def _load(self, piece: Piece, suffix: str, parse: "index_files.Parse") -> Entries:
+    def _load(self, piece: SegmentPiece, suffix: str, parse: "index_files.Parse") -> Entries:
         content = self._read(piece, suffix)
         if content is None:
             if piece.start == 0 and not piece.is_last:
@@ -93,10 +95,10 @@ class IndexCheck:
         self._fault(piece, suffix, found, "warning" if piece.is_last else "error")
         return found
 
-    def _read(self, piece: Piece, suffix: str) -> bytes | None:
+    def _read(self, piece: SegmentPiece, suffix: str) -> bytes | None:
         return self._files.read(storage.beside(piece.path, suffix))
 
-    def _fault(self, piece: Piece, suffix: str, found: Entries, severity: Severity) -> None:
+    def _fault(self, piece: SegmentPiece, suffix: str, found: Entries, severity: Severity) -> None:
         if found.fault and piece.start == 0:
             self._add(piece, suffix, severity, None, None, found.fault_at, found.fault)
 
@@ -186,7 +188,7 @@ class IndexCheck:
             text = f"an entry for the abort at offset {marker}, where the log has no ABORT marker"
             self._add(step.piece, ".txnindex", "error", marker, producer_id, places[marker], text)
 
-    def _compare_entry(self, piece: Piece, row: list[int], entry: list[int], at: int) -> None:
+    def _compare_entry(self, piece: SegmentPiece, row: list[int], entry: list[int], at: int) -> None:
         marker, producer_id, first, stable = entry
         expected = (row[events.ENDED_PRODUCER_ID], row[events.ENDED_FIRST_OFFSET], row[events.ENDED_LAST_STABLE_OFFSET])
         if expected[0] != producer_id:
@@ -223,7 +225,7 @@ class IndexCheck:
             self._add(piece, ".index", "error", int(offset), None, None, text)
         self._compare_snapshot(piece, walked.leaving)
 
-    def _compare_snapshot(self, piece: Piece, now: states.States) -> None:
+    def _compare_snapshot(self, piece: SegmentPiece, now: states.States) -> None:
         name = f"{now.next_offset:020d}.snapshot"
         path = storage.join(storage.parent(piece.path), name)
         content = self._files.read(path)
@@ -278,7 +280,7 @@ class IndexCheck:
 
     def _add(
         self,
-        piece: Piece,
+        piece: SegmentPiece,
         name: str,
         severity: Severity,
         offset: int | None,
@@ -311,7 +313,7 @@ class IndexCheck:
         )
 
 
-def _files_of(part: Range) -> Iterator[str]:
+def _files_of(part: LogRange) -> Iterator[str]:
     """What a check of `part` reads, about in its order: at the end of a segment the snapshot at the next one."""
     for piece, following in pairwise([*part.pieces, None]):
         assert piece is not None

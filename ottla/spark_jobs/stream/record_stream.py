@@ -14,25 +14,20 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
+from ottla.scan.narrowing import NO_OFFSET, narrowed_range, offset_for_time
 from ottla.scan.needs import check_worker
 from ottla.spark_jobs.options import EARLIEST_OFFSET, LATEST_OFFSET, READ_COMMITTED, check_named
 from ottla.spark_jobs.stream.offsets import Positions, from_json, limited, starting, to_json
 from ottla.spark_jobs.stream.stream_options import EARLIEST, LATEST, StreamOptions
 from ottla.spark_jobs.views.bounds import UNBOUNDED
-from ottla.spark_jobs.views.planning import (
-    LARGEST_TASK_BYTES,
-    NO_OFFSET,
-    Reading,
-    Task,
-    narrowed_log,
-    narrowed_range,
-    offset_for_time,
-)
+from ottla.spark_jobs.views.planned_range import PlannedRange
+from ottla.spark_jobs.views.planning import LARGEST_TASK_BYTES, narrowed_log
+from ottla.spark_jobs.views.query_tasks import RangeTask
 
 if TYPE_CHECKING:
     from ottla.scan.listing import PartitionLog
     from ottla.scan.records import Visibility
-    from ottla.spark_jobs.stream.followed import Followed
+    from ottla.spark_jobs.stream.growing_directory import GrowingDirectory
 
 _log = logging.getLogger("ottla.spark_jobs")
 
@@ -45,7 +40,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, fields: list[tuple[str, bool]]) -> None:
         self._options = options
         self._fields = fields
-        self._followed: Followed | None = None
+        self._directory: GrowingDirectory | None = None
         self._target: dict[TopicPartition, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -108,27 +103,27 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Tasks for the offsets between two positions."""
-        from ottla.scan.plan import plan_tasks
-        from ottla.scan.records import Wanted, visible_in
+        from ottla.scan.ranges import plan_tasks
+        from ottla.scan.records import ReadFilter, visible_in
 
         first = starting(from_json(start), from_json(end))
-        wanted = {place: Wanted(first.get(place, 0), behind) for place, behind in from_json(end).offsets.items()}
+        wanted = {place: ReadFilter(first.get(place, 0), behind) for place, behind in from_json(end).offsets.items()}
         wanted = {place: one for place, one in wanted.items() if one.first_offset < one.end_offset}
         if not wanted:
             return []
         logs = [log for log in self._logs() if (log.topic, log.partition) in wanted]
         self._check_there(first, wanted, logs)
-        followed = self._follow(logs, {place: one.first_offset for place, one in wanted.items()})
+        directory = self._follow(logs, {place: one.first_offset for place, one in wanted.items()})
         asked = [wanted[log.topic, log.partition] for log in logs]
         narrowed = [narrowed_log(log, one, UNBOUNDED) for log, one in zip(logs, asked, strict=True)]
         tasks: list[InputPartition] = []
         for parts in plan_tasks(narrowed, os.cpu_count() or 1, LARGEST_TASK_BYTES):
-            readings = []
+            planned = []
             for part in parts:
                 log, one = logs[part.partition], asked[part.partition]
-                visible = self._visible(followed, log, one.first_offset, one.end_offset)
-                readings.append(Reading(narrowed_range(part, one), one, visible_in(visible, part, log)))
-            tasks.append(Task(readings))
+                visible = self._visible(directory, log, one.first_offset, one.end_offset)
+                planned.append(PlannedRange(narrowed_range(part, one), one, visible_in(visible, part, log)))
+            tasks.append(RangeTask(planned))
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -136,11 +131,11 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_worker()
         from ottla.scan.damage_log import DamageLog
         from ottla.scan.records import RecordScan
-        from ottla.spark_jobs.stream.followed import DataLost
+        from ottla.spark_jobs.stream.growing_directory import DataLost
 
         damage = DamageLog(self._options.read.on_damage)
         scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, self._fields), damage)
-        for part, wanted, visible, _ in partition.readings if isinstance(partition, Task) else ():
+        for part, wanted, visible, _ in partition.ranges if isinstance(partition, RangeTask) else ():
             assert visible is not None
             try:
                 yield from scan.read(part, visible, wanted)
@@ -154,10 +149,10 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """The sink has everything below `end`."""
-        if self._followed is not None:
+        if self._directory is not None:
             for place, offset in from_json(end).offsets.items():
-                if place in self._followed.tails:
-                    self._followed.tails[place].forget_below(offset)
+                if place in self._directory.partitions:
+                    self._directory.partitions[place].forget_below(offset)
 
     def _logs(self) -> "list[PartitionLog]":
         check_worker()
@@ -165,40 +160,42 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return selected_logs(self._options.read, UNBOUNDED)
 
-    def _follow(self, logs: "list[PartitionLog]", needed: dict[TopicPartition, int]) -> "Followed":
-        from ottla.spark_jobs.stream.followed import Followed
+    def _follow(self, logs: "list[PartitionLog]", needed: dict[TopicPartition, int]) -> "GrowingDirectory":
+        from ottla.spark_jobs.stream.growing_directory import GrowingDirectory
 
-        if self._followed is None:
-            self._followed = Followed(self._options.read.on_damage)
-        self._followed.update(logs, needed)
-        return self._followed
+        if self._directory is None:
+            self._directory = GrowingDirectory(self._options.read.on_damage)
+        self._directory.update(logs, needed)
+        return self._directory
 
     def _ends_now(self, logs: "list[PartitionLog]") -> dict[TopicPartition, int]:
-        from ottla.spark_jobs.stream.followed import newest_segments
+        from ottla.spark_jobs.stream.growing_directory import newest_segments
 
         return self._ends(logs, newest_segments(logs))
 
     def _ends(self, logs: "list[PartitionLog]", needed: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """How far each partition can be read."""
         committed = self._options.read.isolation_level == READ_COMMITTED
-        tails = self._follow(logs, needed).tails
-        return {place: tail.last_stable_offset if committed else tail.high_watermark for place, tail in tails.items()}
+        partitions = self._follow(logs, needed).partitions
+        return {
+            place: growing.last_stable_offset if committed else growing.log_end for place, growing in partitions.items()
+        }
 
     def _log_end(self, place: TopicPartition) -> int:
         """Behind the last batch, of a partition that is followed."""
-        assert self._followed is not None
-        return self._followed.tails[place].high_watermark
+        assert self._directory is not None
+        return self._directory.partitions[place].log_end
 
-    def _visible(self, followed: "Followed", log: "PartitionLog", first: int, end: int) -> "Visibility":
+    def _visible(self, directory: "GrowingDirectory", log: "PartitionLog", first: int, end: int) -> "Visibility":
         from ottla.scan.records import Visibility
 
         committed = self._options.read.isolation_level == READ_COMMITTED
-        tail = followed.tails[log.topic, log.partition]
-        aborted = tail.aborted(first, end if committed else 0)
-        return Visibility(committed, max(first, log.log_start), end, aborted, tail.unread if committed else ())
+        growing = directory.partitions[log.topic, log.partition]
+        aborted = growing.aborted(first, end if committed else 0)
+        return Visibility(committed, max(first, log.log_start), end, aborted, growing.unread if committed else ())
 
     def _ids(self, logs: "list[PartitionLog]") -> dict[str, str]:
-        from ottla.spark_jobs.stream.followed import topic_ids
+        from ottla.spark_jobs.stream.growing_directory import topic_ids
 
         return topic_ids(logs)
 
@@ -221,7 +218,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lost(f"{_name(place)} begins at {there[place].log_start}, offset {first[place]} was to come next")
 
     def _lost(self, text: str) -> None:
-        from ottla.spark_jobs.stream.followed import DataLost
+        from ottla.spark_jobs.stream.growing_directory import DataLost
 
         if self._options.fail_on_data_loss:
             raise DataLost(f"{self._options.read.path}: {text}; {_LOSS_HINT}")

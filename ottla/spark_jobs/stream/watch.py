@@ -13,15 +13,16 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
 from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.fates import OpenTransaction
+from ottla.scan.growing_partition import GrowingPartition
 from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, list_partitions
-from ottla.scan.plan import cut_partition
-from ottla.scan.records import RecordScan, Wanted, uncommitted
-from ottla.scan.tail import Tail
+from ottla.scan.narrowing import narrowed_range
+from ottla.scan.ranges import cut_partition
+from ottla.scan.records import ReadFilter, RecordScan, uncommitted
 from ottla.spark_jobs.options import Options
-from ottla.spark_jobs.stream.followed import Followed, newest_segments
+from ottla.spark_jobs.stream.growing_directory import GrowingDirectory, newest_segments
 from ottla.spark_jobs.views.bounds import UNBOUNDED
-from ottla.spark_jobs.views.planning import narrowed_log, narrowed_range, selected_logs
+from ottla.spark_jobs.views.planning import narrowed_log, selected_logs
 
 _COLUMNS = ("offset", "key", "value")
 
@@ -31,7 +32,7 @@ class Watch:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._followed = Followed(REPORT)
+        self._directory = GrowingDirectory(REPORT)
         self._settled: dict[TopicPartition, int] = {}
         self._read_to: dict[int, int] = {}
         self._states: dict[str, TransactionValue] = {}
@@ -45,20 +46,20 @@ class Watch:
         """
         logs = selected_logs(self._options, UNBOUNDED)
         begin = newest_segments(logs)
-        self._followed.update(logs, {place: max(first, self._settled.get(place, 0)) for place, first in begin.items()})
-        for place, tail in self._followed.tails.items():
-            tail.forget_below(tail.last_stable_offset)
-            self._settled[place] = tail.last_stable_offset
+        self._directory.update(logs, {place: max(first, self._settled.get(place, 0)) for place, first in begin.items()})
+        for place, growing in self._directory.partitions.items():
+            growing.forget_below(growing.last_stable_offset)
+            self._settled[place] = growing.last_stable_offset
         known = self._history()
         judged = [
-            hanging.judge(place, one, known, self._undone(place, tail, one, known, now_ms), now_ms)
-            for place, tail in sorted(self._followed.tails.items())
-            for one in tail.open_transactions
+            hanging.judge(place, one, known, self._undone(place, growing, one, known, now_ms), now_ms)
+            for place, growing in sorted(self._directory.partitions.items())
+            for one in growing.open_transactions
         ]
         return [one for one in judged if one.is_hanging]
 
     def _undone(
-        self, place: TopicPartition, tail: Tail, one: OpenTransaction, known: History, now_ms: int
+        self, place: TopicPartition, growing: GrowingPartition, one: OpenTransaction, known: History, now_ms: int
     ) -> Mapping[int, Longs]:
         """The decision that an open transaction lacks the marker of, if that is certain, by producer id.
 
@@ -74,7 +75,7 @@ class Watch:
         if max(decided_ms, completed_ms) > now_ms - hanging.SETTLED_MS:
             return {}
         if decision[history.EPOCH] == one.producer_epoch:
-            witness_ms = tail.last_marker_ms.get(one.producer_id, tail.first_marker_ms)
+            witness_ms = growing.last_marker_ms.get(one.producer_id, growing.first_marker_ms)
             if witness_ms < 0 or decided_ms <= witness_ms + SKEW_MS:
                 return {}
         return {one.producer_id: decision}
@@ -88,7 +89,7 @@ class Watch:
         return History((), {}, none, self._states, {log.partition: 0 for log in logs})
 
     def _read_states(self, log: PartitionLog) -> None:
-        wanted = Wanted(first_offset=self._read_to.get(log.partition, 0))
+        wanted = ReadFilter(first_offset=self._read_to.get(log.partition, 0))
         decoder = HistoryDecoder(log.partition, 0)
         scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in _COLUMNS]), DamageLog(REPORT))
         narrowed = narrowed_log(log, wanted, UNBOUNDED)

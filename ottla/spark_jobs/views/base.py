@@ -51,7 +51,7 @@ class ViewReader(DataSourceReader):
         return self.plan()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from ottla.spark_jobs.views.planning import Task
+        from ottla.spark_jobs.views.query_tasks import Task
 
         check_worker()
         # Spark makes an empty task where there are none.

@@ -18,12 +18,14 @@ from ottla.scan import schemas
 from ottla.scan.arrow import numbers, record_batch, times
 from ottla.scan.damage_log import DamageLog
 from ottla.spark_jobs.views.base import ViewReader
-from ottla.spark_jobs.views.planning import Reading, Task, plan_readings, told_damage
+from ottla.spark_jobs.views.planned_range import PlannedRange
+from ottla.spark_jobs.views.planning import plan_ranges, told_damage
+from ottla.spark_jobs.views.query_tasks import RangeTask
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ottla.scan.chunks import Chunk, Piece
+    from ottla.scan.chunks import Chunk, SegmentPiece
     from ottla.scan.kernels import Longs
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -47,9 +49,9 @@ class BatchReader(ViewReader):
     view = schemas.BATCHES
 
     def plan(self) -> list[InputPartition]:
-        return plan_readings(self.options, self.bounds, with_fates=self.wants("fate"), undecided_too=True)
+        return plan_ranges(self.options, self.bounds, with_fates=self.wants("fate"), to_log_end=True)
 
-    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+    def rows_or_batches(self, task: RangeTask) -> Iterator[Any]:
         from ottla.scan import headers
         from ottla.scan.chunks import SegmentReader
         from ottla.scan.records import read_by_the_walk
@@ -57,19 +59,19 @@ class BatchReader(ViewReader):
         schema = self.arrow_schema()
         log = DamageLog(self.options.on_damage)
         reader = SegmentReader(log, check_crc=False)
-        for reading in task.readings:
-            part = reading.part
-            wanted = reading.wanted._replace(first_offset=max(reading.wanted.first_offset, part.log_start))
+        for planned in task.ranges:
+            part = planned.part
+            wanted = planned.wanted._replace(first_offset=max(planned.wanted.first_offset, part.log_start))
             next_offset = 0
             reader.expect(part.pieces)
             for piece in part.pieces:
                 for chunk in reader.chunks(piece, next_offset):
                     next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
                     rows = wanted.rows(chunk.rows)
-                    if reading.visible is not None:
-                        rows = read_by_the_walk(piece, chunk, rows, reading.visible.unread, log)
+                    if planned.visible is not None:
+                        rows = read_by_the_walk(piece, chunk, rows, planned.visible.unread, log)
                     if len(rows):
-                        columns = _Columns(reading, piece, chunk, rows)
+                        columns = _Columns(planned, piece, chunk, rows)
                         yield record_batch(schema, {name: columns.make(name) for name in schema.names})
         told_damage(log)
 
@@ -77,14 +79,14 @@ class BatchReader(ViewReader):
 class _Columns:
     """The columns of some rows of a chunk, as numpy or Arrow arrays."""
 
-    def __init__(self, reading: Reading, piece: "Piece", chunk: "Chunk", rows: "Longs") -> None:
+    def __init__(self, planned: PlannedRange, piece: "SegmentPiece", chunk: "Chunk", rows: "Longs") -> None:
         from ottla.scan import headers
 
-        part = reading.part
+        part = planned.part
         self._place: dict[str, Any] = {"topic": part.topic, "partition": part.number, "segment": piece.base_offset}
         self._start = chunk.file_position
         self._rows = rows
-        self._reading = reading
+        self._planned = planned
         self._attributes = rows[:, headers.ATTRIBUTES]
         self._plain = {
             "size": headers.SIZE,
@@ -159,7 +161,7 @@ class _Columns:
 
         from ottla.scan.batch_fates import mark_fates
 
-        visible, opened = self._reading.visible, self._reading.opened
+        visible, opened = self._planned.visible, self._planned.opened
         assert visible is not None
         found = np.empty(len(self._rows), dtype=np.int64)
         mark_fates(self._rows, visible.aborted, np.array(opened, dtype=np.int64).reshape(-1, 2), found)

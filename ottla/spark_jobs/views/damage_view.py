@@ -8,7 +8,8 @@ from pyspark.sql.datasource import InputPartition
 from ottla.scan import schemas
 from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.spark_jobs.views.base import ViewReader
-from ottla.spark_jobs.views.planning import Task, plan_readings
+from ottla.spark_jobs.views.planning import plan_ranges
+from ottla.spark_jobs.views.query_tasks import RangeTask
 
 
 class DamageReader(ViewReader):
@@ -17,16 +18,16 @@ class DamageReader(ViewReader):
     view = schemas.DAMAGE
 
     def plan(self) -> list[InputPartition]:
-        return plan_readings(self.options, self.bounds)
+        return plan_ranges(self.options, self.bounds)
 
-    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+    def rows_or_batches(self, task: RangeTask) -> Iterator[Any]:
         return self.to_arrow(self._rows(task))
 
-    def _rows(self, task: Task) -> Iterator[dict[str, Any]]:
+    def _rows(self, task: RangeTask) -> Iterator[dict[str, Any]]:
         from ottla.scan import headers
         from ottla.scan.chunks import SegmentReader
 
-        for part, *_ in task.readings:
+        for part, *_ in task.ranges:
             log = DamageLog(REPORT)
             reader = SegmentReader(log, check_crc=True)
             next_offset = 0

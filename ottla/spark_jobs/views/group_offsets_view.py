@@ -13,7 +13,8 @@ from ottla.scan.arrow import micros
 from ottla.scan.listing import PartitionLog
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.internal import CONSUMER_OFFSETS, StoredRecord, row_at, stored_records, told
-from ottla.spark_jobs.views.planning import Task, fates_of, selected_logs
+from ottla.spark_jobs.views.planning import fates_of, selected_logs
+from ottla.spark_jobs.views.query_tasks import PartitionTask
 
 
 class Commit(NamedTuple):
@@ -31,9 +32,9 @@ class GroupOffsetsReader(ViewReader):
     view = schemas.GROUP_OFFSETS
 
     def plan(self) -> list[InputPartition]:
-        return [Task(logs=[log]) for log in selected_logs(self.options, self.bounds, CONSUMER_OFFSETS)]
+        return [PartitionTask([log]) for log in selected_logs(self.options, self.bounds, CONSUMER_OFFSETS)]
 
-    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+    def rows_or_batches(self, task: PartitionTask) -> Iterator[Any]:
         (log,) = task.logs
         commits = self._commits(log)
         if not self.options.history:

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import InputPartition
 
 from ottla.scan import schemas
 from ottla.spark_jobs.views.base import ViewReader
-from ottla.spark_jobs.views.planning import Task
+from ottla.spark_jobs.views.query_tasks import Task
 
 
 class HangingReader(ViewReader):

@@ -36,7 +36,7 @@ _COLUMNS = ("segment", "offset", "timestamp", "producerId", "producerEpoch", "ke
 
 def stored_records(log: PartitionLog, on_damage: str) -> Iterator[StoredRecord]:
     """Every data record of the partition in offset order, whatever became of its transaction."""
-    from ottla.scan.plan import cut_partition
+    from ottla.scan.ranges import cut_partition
     from ottla.scan.records import RecordScan, uncommitted
 
     damage = DamageLog(on_damage)

@@ -8,7 +8,8 @@ from pyspark.sql.datasource import InputPartition
 from ottla.scan import schemas, storage
 from ottla.scan.listing import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
 from ottla.spark_jobs.views.base import ViewReader
-from ottla.spark_jobs.views.planning import Task, fates_of, plan_partitions
+from ottla.spark_jobs.views.planning import fates_of, plan_partitions
+from ottla.spark_jobs.views.query_tasks import PartitionTask
 
 if TYPE_CHECKING:
     from ottla.scan.fates import PartitionFates
@@ -26,10 +27,10 @@ class PartitionReader(ViewReader):
     def plan(self) -> list[InputPartition]:
         return plan_partitions(self.options, self.bounds)
 
-    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+    def rows_or_batches(self, task: PartitionTask) -> Iterator[Any]:
         return self.to_arrow(self._rows(task))
 
-    def _rows(self, task: Task) -> Iterator[dict[str, Any]]:
+    def _rows(self, task: PartitionTask) -> Iterator[dict[str, Any]]:
         names = {name for name, _ in self.fields}
         watermarks = {}
         if "highWatermark" in names and task.logs:
@@ -53,7 +54,7 @@ class PartitionReader(ViewReader):
 
 def _of_fates(fates: "PartitionFates") -> dict[str, int]:
     return {
-        "logEnd": fates.high_watermark,
+        "logEnd": fates.log_end,
         "lastStableOffset": fates.last_stable_offset,
         "batches": fates.batches,
         "controlBatches": fates.control_batches,

@@ -11,7 +11,8 @@ from ottla.scan.damage_log import FAIL, DamageLog
 from ottla.scan.listing import PartitionLog
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.internal import transactional_ids
-from ottla.spark_jobs.views.planning import Task, plan_partitions, told_damage
+from ottla.spark_jobs.views.planning import plan_partitions, told_damage
+from ottla.spark_jobs.views.query_tasks import PartitionTask
 
 if TYPE_CHECKING:
     from ottla.scan.kernels import Longs
@@ -28,12 +29,12 @@ class ProducerReader(ViewReader):
     def plan(self) -> list[InputPartition]:
         return plan_partitions(self.options, self.bounds)
 
-    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+    def rows_or_batches(self, task: PartitionTask) -> Iterator[Any]:
         import numpy as np
         import pyarrow as pa
 
         from ottla.scan import states
-        from ottla.spark_jobs.views.walking import segment_of
+        from ottla.scan.snapshot_ranges import segment_of
 
         schema = self.arrow_schema()
         damage = DamageLog(self.options.on_damage)
@@ -61,7 +62,7 @@ class ProducerReader(ViewReader):
 
     def _rows(self, log: PartitionLog, damage: DamageLog) -> "Longs":
         from ottla.scan.indexed_fates import leaving_from_indexes
-        from ottla.spark_jobs.views.walking import PartitionWalk
+        from ottla.scan.snapshot_ranges import PartitionWalk
 
         if not self.options.verify and damage.mode == FAIL:
             leaving = leaving_from_indexes(log, on_damage=damage.mode)

@@ -9,7 +9,8 @@ from ottla.scan import schemas
 from ottla.scan.damage_log import DamageLog
 from ottla.spark_jobs.options import READ_COMMITTED
 from ottla.spark_jobs.views.base import ViewReader
-from ottla.spark_jobs.views.planning import Task, plan_readings, told_damage
+from ottla.spark_jobs.views.planning import plan_ranges, told_damage
+from ottla.spark_jobs.views.query_tasks import RangeTask
 
 
 class RecordReader(ViewReader):
@@ -18,13 +19,13 @@ class RecordReader(ViewReader):
     view = schemas.RECORDS
 
     def plan(self) -> list[InputPartition]:
-        return plan_readings(self.options, self.bounds, with_fates=self.options.isolation_level == READ_COMMITTED)
+        return plan_ranges(self.options, self.bounds, with_fates=self.options.isolation_level == READ_COMMITTED)
 
-    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+    def rows_or_batches(self, task: RangeTask) -> Iterator[Any]:
         from ottla.scan.records import RecordScan, uncommitted
 
         log = DamageLog(self.options.on_damage)
         scan = RecordScan(self.arrow_schema(), log)
-        for part, wanted, visible, _ in task.readings:
+        for part, wanted, visible, _ in task.ranges:
             yield from scan.read(part, visible or uncommitted(part.log_start), wanted)
         told_damage(log)

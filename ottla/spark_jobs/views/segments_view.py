@@ -11,10 +11,11 @@ from ottla.scan.arrow import micros
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.listing import PartitionLog, SegmentFile
 from ottla.spark_jobs.views.base import ViewReader
-from ottla.spark_jobs.views.planning import Task, narrowed_log, selected_logs, wanted_of
+from ottla.spark_jobs.views.planning import narrowed_log, selected_logs, wanted_of
+from ottla.spark_jobs.views.query_tasks import PartitionTask
 
 if TYPE_CHECKING:
-    from ottla.scan.chunks import Piece, SegmentReader
+    from ottla.scan.chunks import SegmentPiece, SegmentReader
 
 _SCANNED = ("firstOffset", "lastOffset", "batches", "records", "maxTimestamp")
 _COLUMNS_OF = {
@@ -42,14 +43,14 @@ class SegmentsReader(ViewReader):
                 batch.append(log._replace(segments=(segment,)))
                 count, size = count + 1, size + segment.size_bytes * self.wants(*_SCANNED)
                 if count >= _SEGMENTS_PER_TASK or size >= _SCANNED_BYTES_PER_TASK:
-                    tasks.append(Task(logs=batch))
+                    tasks.append(PartitionTask(batch))
                     batch, count, size = [], 0, 0
-        return [*tasks, Task(logs=batch)] if batch else tasks
+        return [*tasks, PartitionTask(batch)] if batch else tasks
 
-    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+    def rows_or_batches(self, task: PartitionTask) -> Iterator[Any]:
         return self.to_arrow(self._rows(task))
 
-    def _rows(self, task: Task) -> Iterator[dict[str, Any]]:
+    def _rows(self, task: PartitionTask) -> Iterator[dict[str, Any]]:
         from ottla.scan.chunks import SegmentReader
 
         damage = DamageLog(self.options.on_damage)
@@ -106,8 +107,8 @@ class SegmentsReader(ViewReader):
                 yield storage.beside(segment.path, suffix)
 
 
-def _pieces(log: PartitionLog) -> "Iterator[Piece]":
-    from ottla.scan.plan import cut_segment
+def _pieces(log: PartitionLog) -> "Iterator[SegmentPiece]":
+    from ottla.scan.ranges import cut_segment
 
     for segment in log.segments:
         yield from cut_segment(segment, segment.size_bytes + 1, log.recovery_point)

@@ -11,7 +11,8 @@ from ottla.scan.arrow import micros
 from ottla.scan.listing import PartitionLog
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.internal import TRANSACTION_STATE, StoredRecord, row_at, transaction_states
-from ottla.spark_jobs.views.planning import Task, selected_logs
+from ottla.spark_jobs.views.planning import selected_logs
+from ottla.spark_jobs.views.query_tasks import PartitionTask
 
 # As Kafka's tools print them, by the number in the record.
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -23,9 +24,9 @@ class TransactionStateReader(ViewReader):
     view = schemas.TRANSACTION_STATE
 
     def plan(self) -> list[InputPartition]:
-        return [Task(logs=[log]) for log in selected_logs(self.options, self.bounds, TRANSACTION_STATE)]
+        return [PartitionTask([log]) for log in selected_logs(self.options, self.bounds, TRANSACTION_STATE)]
 
-    def rows_or_batches(self, task: Task) -> Iterator[Any]:
+    def rows_or_batches(self, task: PartitionTask) -> Iterator[Any]:
         (log,) = task.logs
         found = transaction_states(log, self.options.on_damage)
         if not self.options.history:

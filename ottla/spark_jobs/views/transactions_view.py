@@ -14,14 +14,14 @@ from ottla.spark_jobs.views.internal import transactional_ids
 from ottla.spark_jobs.views.planning import told_damage
 
 if TYPE_CHECKING:
-    from ottla.spark_jobs.views.walking import StretchTask
+    from ottla.spark_jobs.views.query_tasks import WalkTask
 
-# What no snapshot tells of a transaction that began before a stretch.
+# What no snapshot tells of a transaction that began before a snapshot range.
 _COUNTED = ("lastOffset", "records", "batches", "size", "startTime", "durationMs")
 
 
 class TransactionReader(ViewReader):
-    """Large partitions are walked in stretches, whose tasks know from snapshots what is open where they begin.
+    """Large partitions are walked in snapshot ranges, whose tasks know from snapshots what is open where they begin.
 
     A transaction is told by the task that has its marker, an open one by the last.
     """
@@ -29,27 +29,27 @@ class TransactionReader(ViewReader):
     view = schemas.TRANSACTIONS
 
     def plan(self) -> list[InputPartition]:
-        from ottla.spark_jobs.views.walking import plan_walks
+        from ottla.spark_jobs.views.planning import plan_walks
 
         return plan_walks(self.options, self.bounds)
 
-    def rows_or_batches(self, task: "StretchTask") -> Iterator[Any]:
+    def rows_or_batches(self, task: "WalkTask") -> Iterator[Any]:
         from ottla.scan import events
-        from ottla.spark_jobs.views.walking import StretchWalk, segment_of
+        from ottla.scan.snapshot_ranges import SnapshotRangeWalk, segment_of
 
         damage = DamageLog(self.options.on_damage)
         names = {}
         if self.wants("transactionalId"):
             names = transactional_ids(self.options.path, self.options.on_damage)
-        for stretch in task.stretches:
-            log = stretch.log
+        for one in task.ranges:
+            log = one.log
             place = Place(log.topic, log.partition, names)
-            walked = StretchWalk(stretch, damage, counted=self.wants(*_COUNTED))
+            walked = SnapshotRangeWalk(one, damage, counted=self.wants(*_COUNTED))
             for step in walked:
                 ended = step.ended[step.ended[:, events.ENDED_MARKER_OFFSET] >= log.log_start]
                 if len(ended):
                     yield to_arrow(self.arrow_schema(), place, of_ended(ended))
             opened = walked.leaving.open_rows
-            if len(opened) and stretch.behind is None:
-                yield to_arrow(self.arrow_schema(), place, of_open(opened, partial(segment_of, stretch.up_to_here())))
+            if len(opened) and one.behind is None:
+                yield to_arrow(self.arrow_schema(), place, of_open(opened, partial(segment_of, one.up_to_here())))
         told_damage(damage)

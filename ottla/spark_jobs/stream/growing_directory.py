@@ -1,11 +1,11 @@
-"""The partitions of a directory, each followed, and what was lost between two looks at them. shell"""
+"""A log directory that grows: its partitions, and what was lost between two looks at them. shell"""
 
 from collections.abc import Mapping
 
 from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
+from ottla.scan.growing_partition import GrowingPartition
 from ottla.scan.listing import PartitionLog
-from ottla.scan.tail import Tail
 
 _TOPIC_ID = "topic_id:"
 
@@ -14,11 +14,11 @@ class DataLost(Exception):
     """Offsets that the query was to read are gone; the text says which and what to do."""
 
 
-class Followed:
-    """Tails by partition, updated together."""
+class GrowingDirectory:
+    """The partitions of a directory, updated together."""
 
     def __init__(self, on_damage: str) -> None:
-        self.tails: dict[TopicPartition, Tail] = {}
+        self.partitions: dict[TopicPartition, GrowingPartition] = {}
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self._on_damage = on_damage
 
@@ -27,12 +27,12 @@ class Followed:
         self.logs = {(log.topic, log.partition): log for log in logs}
         for place, log in self.logs.items():
             first = max(needed.get(place, 0), log.log_start)
-            tail = self.tails.get(place)
-            if tail is None or not tail.covers(first):
-                tail = self.tails[place] = Tail(first, self._on_damage)
-            tail.update(log)
-        for place in self.tails.keys() - self.logs.keys():
-            del self.tails[place]
+            growing = self.partitions.get(place)
+            if growing is None or not growing.covers(first):
+                growing = self.partitions[place] = GrowingPartition(first, self._on_damage)
+            growing.update(log)
+        for place in self.partitions.keys() - self.logs.keys():
+            del self.partitions[place]
 
 
 def newest_segments(logs: list[PartitionLog]) -> dict[TopicPartition, int]:

@@ -13,11 +13,10 @@ from ottla.scan import storage
 from ottla.scan.damage_log import REPORT
 from ottla.scan.listing import PartitionLog, list_again
 from ottla.spark_jobs.options import Options
+from ottla.spark_jobs.views.planned_range import PlannedRange
 
 if TYPE_CHECKING:
     from ottla.scan.fates import PartitionFates
-    from ottla.scan.plan import Range
-    from ottla.scan.records import Visibility
 
 # What the driver walks before tasks do: it takes a few seconds.
 DRIVER_BYTES = 4 * 1024 * 1024 * 1024
@@ -28,14 +27,7 @@ TASKS_OF_A_WALK = 4
 _KEPT_FATES = 4
 
 
-class Seen(NamedTuple):
-    """What of a range is visible, and the open transactions: (producer id, first offset), by producer id."""
-
-    visible: "Visibility"
-    opened: tuple[tuple[int, int], ...]
-
-
-class Undecided(NamedTuple):
+class DeferredFates(NamedTuple):
     """A partition whose fates its tasks find out. `known_end`: as it was listed, without the segments in between.
 
     `query` is different for each: what one found is not told to the next, for files may be others by then.
@@ -45,29 +37,18 @@ class Undecided(NamedTuple):
     known_end: PartitionLog
     on_damage: str
     verify: bool
-    undecided_too: bool
+    to_log_end: bool
 
-    def seen_in(self, part: "Range") -> Seen:
-        """Raises DamagedSegment in mode `fail`, OSError."""
+    def resolve(self, one: PlannedRange) -> PlannedRange:
+        """A range of the partition with what is visible in it. Raises DamagedSegment in mode `fail`, OSError."""
         log, fates = _found(self.query, self.known_end, self.on_damage, self.verify)
-        return seen_in(log, fates, part, undecided_too=self.undecided_too)
+        return one.with_fates(log, fates, to_log_end=self.to_log_end)
 
 
-def undecided(query: str, log: PartitionLog, options: Options, *, undecided_too: bool) -> Undecided:
+def deferred(query: str, log: PartitionLog, options: Options, *, to_log_end: bool) -> DeferredFates:
     """`log` is all of the partition."""
     end = log._replace(segments=log.segments[-1:], snapshots=log.snapshots[-1:])
-    return Undecided(query, end, options.on_damage, options.verify, undecided_too)
-
-
-def seen_in(log: PartitionLog, fates: "PartitionFates", part: "Range", *, undecided_too: bool) -> Seen:
-    """`undecided_too`: what lies behind the last stable offset as well."""
-    from ottla.scan.records import visibility, visible_in
-
-    visible = visibility(fates, committed_only=True)
-    if undecided_too:
-        visible = visible._replace(limit=fates.high_watermark)
-    opened = tuple(sorted((one.producer_id, one.first_offset) for one in fates.open_transactions))
-    return Seen(visible_in(visible, part, log), opened)
+    return DeferredFates(query, end, options.on_damage, options.verify, to_log_end)
 
 
 def is_walked_whole(log: PartitionLog, options: Options) -> bool:

@@ -10,9 +10,9 @@ from ottla.scan import partitions
 from ottla.scan.damage_log import DamagedSegment
 from ottla.scan.listing import list_again, list_partitions
 from ottla.spark_jobs.options import Options, read_options
-from ottla.spark_jobs.views import deciding, planning
+from ottla.spark_jobs.views import deferred_fates, planning
 from ottla.spark_jobs.views.bounds import UNBOUNDED
-from ottla.spark_jobs.views.planning import plan_readings
+from ottla.spark_jobs.views.planning import plan_ranges
 from tests.spark.views import read_all, read_view, reader_of
 
 MODES = [{}, {"verify": "true"}, {"on_damage": "report"}]
@@ -21,7 +21,7 @@ MODES = [{}, {"verify": "true"}, {"on_damage": "report"}]
 @pytest.fixture
 def by_tasks(monkeypatch):
     """Let the driver walk nothing."""
-    monkeypatch.setattr(deciding, "DRIVER_BYTES", -1)
+    monkeypatch.setattr(deferred_fates, "DRIVER_BYTES", -1)
     monkeypatch.setattr(planning, "fates_of", None)
 
 
@@ -52,7 +52,7 @@ def test_each_task_of_a_cut_partition_decides_alike(write_log, by_tasks, monkeyp
     monkeypatch.setattr(planning, "LARGEST_TASK_BYTES", 1)
     reader = reader_of(write_log.root, "records", ["offset"])
     tasks = reader.partitions()
-    assert 1 < len(tasks) <= 2 * deciding.TASKS_OF_A_WALK
+    assert 1 < len(tasks) <= 2 * deferred_fates.TASKS_OF_A_WALK
     assert [row["offset"] for row in read_all(reader)] == expected
 
 
@@ -108,9 +108,9 @@ def test_a_task_is_small_however_many_segments_its_partition_has(write_log, by_t
     for _ in range(300):
         log.data(1, producer_id=1)
         log.roll()
-    (task,) = plan_readings(Options(str(write_log.root)), UNBOUNDED, with_fates=True)
-    (undecided,) = task._undecided.values()
-    assert len(pickle.dumps(undecided)) < 1_000
+    (task,) = plan_ranges(Options(str(write_log.root)), UNBOUNDED, with_fates=True)
+    (deferred,) = task._deferred.values()
+    assert len(pickle.dumps(deferred)) < 1_000
 
 
 def test_damage_that_a_deciding_task_meets_names_the_file(write_log, by_tasks):
@@ -130,6 +130,6 @@ def test_damage_that_a_deciding_task_meets_names_the_file(write_log, by_tasks):
 def test_little_is_left_to_the_driver(reference):
     options = read_options({"path": str(reference("clean"))})
     logs = [log for log in list_partitions(options.path) if log.segments]
-    assert not deciding.are_for_tasks(logs, options)
+    assert not deferred_fates.are_for_tasks(logs, options)
     big = [log._replace(segments=tuple(one._replace(size_bytes=2**31) for one in log.segments)) for log in logs]
-    assert deciding.are_for_tasks(big, options)
+    assert deferred_fates.are_for_tasks(big, options)

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ottla.scan import events, headers, states
-from ottla.scan.chunks import Piece, SegmentReader
+from ottla.scan.chunks import SegmentPiece, SegmentReader
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.events import Follower
 from ottla.scan.fates import ABORTED_COLUMNS, OpenTransaction, aborted_of, open_of
@@ -21,7 +21,7 @@ from ottla.scan.partitions import entering
 _NONE: Final = np.empty((0, ABORTED_COLUMNS), dtype=np.int64)
 
 
-class Tail:
+class GrowingPartition:
     """One partition. `update` before asking anything; offsets below `from_offset` are of no interest."""
 
     def __init__(self, from_offset: int, on_damage: str) -> None:
@@ -39,15 +39,15 @@ class Tail:
         self.last_marker_ms: dict[int, int] = {}
 
     @property
-    def high_watermark(self) -> int:
-        """Behind the last whole batch: with one replica all of the log is below the high watermark."""
+    def log_end(self) -> int:
+        """Behind the last whole batch."""
         return max(self._follower.next_offset if self._follower else 0, self.log_start, self._segment)
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of the earliest open transaction, else the high watermark."""
+        """The first offset of the earliest open transaction, else the log end."""
         if len(self._open) == 0:
-            return self.high_watermark
+            return self.log_end
         return max(int(self._open[0, states.FIRST_OFFSET]), self.log_start)
 
     @property
@@ -108,7 +108,9 @@ class Tail:
         if segment.base_offset != self._segment:
             self._segment, self._position = segment.base_offset, 0
         size = segment.size_bytes
-        piece = Piece(segment.path, segment.base_offset, self._position, size, size, segment.is_last, recovery_point)
+        piece = SegmentPiece(
+            segment.path, segment.base_offset, self._position, size, size, segment.is_last, recovery_point
+        )
         found = [self._aborted]
         for chunk in self._reader.chunks(piece, follower.next_offset):
             ended, _, _ = follower.follow(chunk.rows, chunk.file_position, segment.base_offset)

@@ -6,23 +6,23 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
+from ottla.scan.growing_partition import GrowingPartition
 from ottla.scan.listing import list_partitions
-from ottla.scan.tail import Tail
 
 
 class Followed:
-    """A partition that is written, and its tail."""
+    """A partition that is written, and followed."""
 
     def __init__(self, write_log):
         self.log = write_log()
         self.root = write_log.root
-        self.tail = Tail(0, "fail")
+        self.partition = GrowingPartition(0, "fail")
 
     def ends(self):
         """(where the log ends, where it is stable), as it is now."""
         (listed,) = list_partitions(str(self.root))
-        self.tail.update(listed)
-        return self.tail.high_watermark, self.tail.last_stable_offset
+        self.partition.update(listed)
+        return self.partition.log_end, self.partition.last_stable_offset
 
     def cut(self, size_bytes):
         os.truncate(self.log.path, size_bytes)
@@ -37,8 +37,8 @@ def followed(write_log):
     return Followed(write_log)
 
 
-def aborted(tail):
-    return tail.aborted(0, 2**62).tolist()
+def aborted(partition):
+    return partition.aborted(0, 2**62).tolist()
 
 
 def test_what_is_appended_is_read_and_nothing_twice(followed):
@@ -47,9 +47,9 @@ def test_what_is_appended_is_read_and_nothing_twice(followed):
     followed.log.data(producer_id=7)
     assert followed.ends() == followed.ends() == (4, 3)
     followed.log.marker(7, commit=False)
-    assert followed.ends() == (5, 5) and aborted(followed.tail) == [[7, 3, 4]]
+    assert followed.ends() == (5, 5) and aborted(followed.partition) == [[7, 3, 4]]
     followed.log.roll().data(2)
-    assert followed.ends() == (7, 7) and aborted(followed.tail) == [[7, 3, 4]]
+    assert followed.ends() == (7, 7) and aborted(followed.partition) == [[7, 3, 4]]
 
 
 def test_a_log_that_was_cut_below_what_was_read_is_read_anew(followed):
@@ -58,15 +58,15 @@ def test_a_log_that_was_cut_below_what_was_read_is_read_anew(followed):
     kept_bytes, kept_offset = followed.size_bytes, followed.log.next_offset
     followed.log.data(producer_id=7)
     followed.log.marker(7, commit=False)
-    assert followed.ends() == (5, 5) and aborted(followed.tail) == [[7, 3, 4]]
+    assert followed.ends() == (5, 5) and aborted(followed.partition) == [[7, 3, 4]]
     followed.cut(kept_bytes)
-    assert followed.ends() == (3, 3) and aborted(followed.tail) == []
+    assert followed.ends() == (3, 3) and aborted(followed.partition) == []
     followed.log.next_offset = kept_offset
     followed.log.data(producer_id=8)
     assert followed.ends() == (4, 3)
     followed.log.marker(8, commit=True)
-    assert followed.ends() == (5, 5) and aborted(followed.tail) == []
-    assert followed.tail.last_marker_ms == {8: 2000}
+    assert followed.ends() == (5, 5) and aborted(followed.partition) == []
+    assert followed.partition.last_marker_ms == {8: 2000}
 
 
 def test_a_log_that_was_cut_exactly_behind_what_was_read_goes_on(followed):
@@ -88,4 +88,4 @@ def test_a_segment_that_was_read_and_deleted_is_not_missed(followed, read_before
         assert followed.ends() == (5, 0)
     first.unlink()
     assert followed.ends() == (5, 3)
-    assert [each.first_offset for each in followed.tail.open_transactions] == [0]
+    assert [each.first_offset for each in followed.partition.open_transactions] == [0]

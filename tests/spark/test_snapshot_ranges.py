@@ -1,4 +1,4 @@
-"""Stretches of a partition, walked by tasks of their own, tell exactly what one walk over all of it tells."""
+"""Ranges of a partition, walked by tasks of their own, tell exactly what one walk over all of it tells."""
 
 import random
 import shutil
@@ -14,9 +14,9 @@ from ottla.scan import schemas, states
 from ottla.scan.damage_log import DamagedSegment, DamageLog
 from ottla.scan.listing import list_partitions
 from ottla.scan.partitions import entering
-from ottla.scan.plan import cut_partition
+from ottla.scan.ranges import cut_partition
 from ottla.scan.walk import Walk
-from ottla.spark_jobs.views import walking
+from ottla.spark_jobs.views import planning
 from tests.scan.broker_logs import write_directory
 from tests.scan.test_against_scanner import write_random_log
 from tests.segment_files import LogWriter
@@ -28,11 +28,11 @@ COLUMNS = tuple(name for name in schemas.VIEWS[schemas.TRANSACTIONS] if name != 
 
 @pytest.fixture
 def cut(monkeypatch):
-    """`cut(bytes)`: stretches of that size, each in a task of its own."""
+    """`cut(bytes)`: ranges of that size, each in a task of its own."""
 
     def to(size):
-        monkeypatch.setattr(walking, "STRETCH_BYTES", size)
-        monkeypatch.setattr(walking, "SMALL_TASK_BYTES", 0)
+        monkeypatch.setattr(planning, "SNAPSHOT_RANGE_BYTES", size)
+        monkeypatch.setattr(planning, "SMALL_TASK_BYTES", 0)
 
     return to
 
@@ -61,7 +61,7 @@ def write_snapshots(root):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_logs_in_stretches_have_the_transactions_of_one_walk(tmp_path, cut, seed):
+def test_random_logs_in_ranges_have_the_transactions_of_one_walk(tmp_path, cut, seed):
     root = tmp_path / "log"
     root.mkdir()
     (root / "meta.properties").write_text("version=1\n")
@@ -83,7 +83,7 @@ def test_random_logs_in_stretches_have_the_transactions_of_one_walk(tmp_path, cu
 
 
 @pytest.mark.parametrize("directory", range(4))
-def test_logs_of_the_broker_in_stretches_have_the_transactions_of_one_walk(tmp_path, cut, directory):
+def test_logs_of_the_broker_in_ranges_have_the_transactions_of_one_walk(tmp_path, cut, directory):
     """Segments are dropped, log starts raised, the broker is killed: snapshots tell of transactions below the log."""
     root = tmp_path / "log"
     write_directory(root, 3_000 + directory, 60)[1].stop()
@@ -95,7 +95,7 @@ def test_logs_of_the_broker_in_stretches_have_the_transactions_of_one_walk(tmp_p
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
-def test_directories_of_kafka_in_stretches_have_the_transactions_of_one_walk(reference, cut, name):
+def test_directories_of_kafka_in_ranges_have_the_transactions_of_one_walk(reference, cut, name):
     given = {"topics": "*"}
     expected = in_order(read_view(reference(name), "transactions", verify="true", **given))
     cut(1)
@@ -119,7 +119,7 @@ def long_log(write_log):
     return write_log.root
 
 
-def test_transaction_over_all_stretches_is_told_once_with_all_of_its_records(long_log, cut):
+def test_transaction_over_all_ranges_is_told_once_with_all_of_its_records(long_log, cut):
     cut(1)
     assert tasks_of(long_log) == 4
     rows = {row["producerId"]: row for row in read_view(long_log, "transactions") if row["producerId"] != 9}
@@ -130,12 +130,12 @@ def test_transaction_over_all_stretches_is_told_once_with_all_of_its_records(lon
 
 def test_task_is_told_of_its_own_segments_alone(long_log, cut):
     cut(1)
-    first, *others = (task.stretches[0] for task in reader_of(long_log, "transactions").partitions())
+    first, *others = (task.ranges[0] for task in reader_of(long_log, "transactions").partitions())
     assert len(first.log.segments) == 1
-    for stretch in others:
-        assert (len(stretch.log.segments), len(stretch.log.snapshots)) == (1, 1)
-        assert [segment.path for segment in stretch.up_to_here().segments] == [
-            str(path) for path in sorted(long_log.glob("ledger-0/*.log")) if str(path) <= stretch.log.segments[0].path
+    for one in others:
+        assert (len(one.log.segments), len(one.log.snapshots)) == (1, 1)
+        assert [segment.path for segment in one.up_to_here().segments] == [
+            str(path) for path in sorted(long_log.glob("ledger-0/*.log")) if str(path) <= one.log.segments[0].path
         ]
 
 
@@ -148,8 +148,8 @@ def test_reading_back_stops_behind_the_last_batch_of_one_that_hangs(long_log, cu
         path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(DamagedSegment):  # 7 wrote there
         list(reader.read(last))
-    (stretch,) = last.stretches
-    snapshot = Path(stretch.log.segments[0].path).with_suffix(".snapshot")
+    (one,) = last.ranges
+    snapshot = Path(one.log.segments[0].path).with_suffix(".snapshot")
     entries = [entry for entry in decode_snapshot(snapshot.read_bytes()) if entry.producer_id != 7]
     snapshot.write_bytes(encode_snapshot(entries))
     rows = [row for batch in reader.read(last) for row in batch.to_pylist()]
@@ -167,7 +167,7 @@ def test_what_a_snapshot_tells_is_not_read_back(long_log, cut):
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\1damaged", None], ids=["empty", "damaged", "missing"])
-def test_without_a_sound_snapshot_a_stretch_is_walked_up_to(long_log, cut, content):
+def test_without_a_sound_snapshot_a_range_is_walked_up_to(long_log, cut, content):
     expected = in_order(read_view(long_log, "transactions", verify="true"))
     snapshot = sorted(long_log.glob("ledger-0/*.snapshot"))[1]
     cut(1)
@@ -208,7 +208,7 @@ def test_snapshot_that_the_log_contradicts_is_told_and_verify_reads_without_it(l
     assert in_order(read_view(long_log, "transactions", verify="true")) == expected
 
 
-def test_stretches_begin_only_where_a_broker_would_rely_on_the_snapshot(long_log, cut):
+def test_ranges_begin_only_where_a_broker_would_rely_on_the_snapshot(long_log, cut):
     cut(1)
     for recovery_point, tasks in ((0, 1), (8, 2), (12, 3), (10**6, 4)):
         (long_log / "recovery-point-offset-checkpoint").write_text(f"0\n1\nledger 0 {recovery_point}\n")
@@ -230,7 +230,7 @@ def test_partition_that_was_compacted_is_not_cut(long_log, cut):
     assert tasks_of(long_log) == 1
 
 
-def test_transaction_that_began_below_the_log_is_carried_through_stretches(long_log, cut, tmp_path):
+def test_transaction_that_began_below_the_log_is_carried_through_ranges(long_log, cut, tmp_path):
     """Retention took the first segment: its snapshot tells of 7 and 8, whose first batches are gone."""
     shutil.copytree(long_log, tmp_path / "copy")
     first = sorted((tmp_path / "copy" / "ledger-0").glob("*.log"))[0]
@@ -243,7 +243,7 @@ def test_transaction_that_began_below_the_log_is_carried_through_stretches(long_
     assert (eight["firstOffset"], eight["records"], eight["lastOffset"], eight["segment"]) == (2, 0, None, None)
 
 
-def test_markers_of_a_stretch_have_the_stable_offset_of_what_was_carried_in(write_log, cut):
+def test_markers_of_a_range_have_the_stable_offset_of_what_was_carried_in(write_log, cut):
     log = write_log()
     log.data(1, producer_id=1)
     log.roll()

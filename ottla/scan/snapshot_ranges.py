@@ -1,8 +1,8 @@
-"""A large partition in stretches of segments that tasks walk on their own, each entered as a snapshot tells. shell
+"""A large partition in ranges of whole segments that tasks walk on their own, each entered as a snapshot tells. shell
 
 A broker writes a producer snapshot when it rolls a segment, so the open transactions at a segment's start are known
 without a walk over what lies below (`ProducerStateManager.takeSnapshot`). It has their first offsets and no counts: a
-transaction that was carried in and ends in the stretch is counted by reading back to where it began. At its end every
+transaction that was carried in and ends in the range is counted by reading back to where it began. At its end every
 walk is held against the snapshot there, with which the next one began, so that all together tell what one would.
 """
 
@@ -14,21 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ottla.scan import states, storage
-from ottla.scan.damage_log import DamagedSegment, DamageLog
+from ottla.scan.damage_log import REPORT, DamagedSegment, DamageLog
 from ottla.scan.indexed_fates import read_snapshot, snapshot_offset
 from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, SegmentFile, list_again
+from ottla.scan.narrowing import NO_OFFSET, narrowed_range
 from ottla.scan.partitions import entering
-from ottla.scan.plan import cut_partition
-from ottla.scan.records import Wanted
+from ottla.scan.ranges import cut_partition
+from ottla.scan.records import ReadFilter
 from ottla.scan.states import States
-from ottla.scan.walk import Walk
-from ottla.spark_jobs.views.planning import NO_OFFSET, narrowed_range
+from ottla.scan.walk import Step, Walk
 
 _KEY = [states.PRODUCER_ID, states.FIRST_OFFSET]
 
 
-class Stretch(NamedTuple):
+class SnapshotRange(NamedTuple):
     """Consecutive segments of a partition: `log` has these alone, `behind` is the segment that follows, if one does.
 
     Tasks of a partition of many segments would be large if each were told of all; who needs them lists them again.
@@ -39,18 +39,18 @@ class Stretch(NamedTuple):
     begins_the_log: bool = True
 
     def up_to_here(self) -> PartitionLog:
-        """The partition up to the end of the stretch, without what retention has taken since. Raises OSError."""
+        """The partition up to the end of the range, without what retention has taken since. Raises OSError."""
         below = () if self.begins_the_log else self.below().segments
         return self.log._replace(segments=below + self.log.segments)
 
     def below(self) -> PartitionLog:
-        """The partition below the stretch. Raises OSError."""
+        """The partition below the range. Raises OSError."""
         listed = list_again(self.log._replace(segments=self.log.segments[:1]))
         return listed._replace(segments=listed.segments[:-1])
 
 
-def cut_at_snapshots(log: PartitionLog, target_bytes: int) -> list[Stretch]:
-    """Stretches of up to `target_bytes`, or of one segment; each but the first begins where there is a snapshot.
+def cut_at_snapshots(log: PartitionLog, target_bytes: int) -> list[SnapshotRange]:
+    """Ranges of up to `target_bytes`, or of one segment; each but the first begins where there is a snapshot.
 
     Only where a broker would rely on it, too: not above the recovery point.
     """
@@ -62,42 +62,85 @@ def cut_at_snapshots(log: PartitionLog, target_bytes: int) -> list[Stretch]:
             cuts.append(index)
             size = 0
         size += segment.size_bytes
-    stretches = []
+    ranges = []
     for first, end in pairwise([*cuts, len(log.segments)]):
         own = log._replace(segments=log.segments[first:end], snapshots=log.snapshots[-1:] if first else log.snapshots)
         behind = log.segments[end] if end < len(log.segments) else None
-        stretches.append(Stretch(own, behind, begins_the_log=first == 0))
-    return stretches
+        ranges.append(SnapshotRange(own, behind, begins_the_log=first == 0))
+    return ranges
 
 
-def entering_stretch(stretch: Stretch, damage: DamageLog, *, counted: bool) -> States:
+class SnapshotRangeWalk:
+    """Iterate it once for the steps; afterwards `leaving` has the states behind the last.
+
+    Of a range that does not begin the log it has the open transactions alone; unless they are `counted`, those that
+    were carried in have their first offsets and nothing else. CRCs are checked where damage is reported: what is told
+    must not rest on batches that are skipped elsewhere. Raises DamagedSegment in mode `fail`, OSError if a file cannot
+    be read.
+    """
+
+    def __init__(self, one: SnapshotRange, damage: DamageLog, *, counted: bool = True) -> None:
+        self._range = one
+        self._damage = damage
+        self.leaving: States = entering_range(one, damage, counted=counted)
+
+    def __iter__(self) -> Iterator[Step]:
+        log = self._range.log
+        for part in cut_partition(0, log, log.size_bytes + 1):
+            walked = Walk(part, self.leaving, self._damage, check_crc=self._damage.mode == REPORT)
+            yield from walked
+            self.leaving = walked.leaving
+        check_leaving(self._range, self.leaving)
+
+
+class PartitionWalk(SnapshotRangeWalk):
+    """A walk over a whole partition, whose `leaving` has every producer."""
+
+    def __init__(self, log: PartitionLog, damage: DamageLog) -> None:
+        super().__init__(SnapshotRange(log), damage)
+
+    def finish(self) -> "PartitionWalk":
+        """Take all steps."""
+        for _ in self:
+            pass
+        return self
+
+
+def segment_of(log: PartitionLog, offsets: Longs) -> Longs:
+    """Base offset of the segment of each offset; -1 for one below the first segment."""
+    bases = np.array([-1, *(segment.base_offset for segment in log.segments)], dtype=np.int64)
+    found: Longs = bases[np.searchsorted(bases[1:], offsets, side="right")]
+    return found
+
+
+def entering_range(one: SnapshotRange, damage: DamageLog, *, counted: bool) -> States:
     """The states with which it is entered: without its snapshot, those that a walk up to there leaves.
 
-    With a snapshot only those of open transactions; if they are to be `counted`, those that end in the stretch are.
+    With a snapshot only those of open transactions; if they are to be `counted`, those that end in the range are.
     """
-    if stretch.begins_the_log:
-        return entering(stretch.log)
-    first = stretch.log.segments[0]
+    if one.begins_the_log:
+        return entering(one.log)
+    first = one.log.segments[0]
     opened = _opened_at(first)
     if opened is None:
-        below = stretch.below()
+        below = one.below()
         return _walk(below, entering(below), damage)
     if counted:
-        later = None if stretch.behind is None else _opened_at(stretch.behind)
+        later = None if one.behind is None else _opened_at(one.behind)
         ending = np.ones(len(opened), dtype=bool) if later is None else ~_among(opened, later)
         if ending.any():
-            opened[ending] = _counted_back(stretch, opened[ending], damage)
+            opened[ending] = _counted_back(one, opened[ending], damage)
     return States(opened, next_offset=first.base_offset)
 
 
-def check_leaving(stretch: Stretch, leaving: States) -> None:
-    """Raises DamagedSegment if what is open at the end is not what the next stretch is entered with."""
-    if stretch.behind is None:
+def check_leaving(one: SnapshotRange, leaving: States) -> None:
+    """Raises DamagedSegment if what is open at the end is not what the next range is entered with."""
+    if one.behind is None:
         return
-    told = _opened_at(stretch.behind)
+    told = _opened_at(one.behind)
     found = leaving.open_rows
     if told is not None and not (len(told) == len(found) and _among(told, found).all()):
-        raise _disagrees(stretch.behind)
+        raise _disagrees(one.behind)
 
 
 def _disagrees(segment: SegmentFile) -> DamagedSegment:
@@ -122,10 +165,10 @@ def _among(rows: Longs, others: Longs) -> npt.NDArray[np.bool_]:
     return np.fromiter((tuple(key) in known for key in rows[:, _KEY].tolist()), dtype=bool, count=len(rows))
 
 
-def _counted_back(stretch: Stretch, rows: Longs, damage: DamageLog) -> Longs:
-    """`rows`, by first offset, with what the log below the stretch has of their transactions."""
+def _counted_back(one: SnapshotRange, rows: Longs, damage: DamageLog) -> Longs:
+    """`rows`, by first offset, with what the log below the range has of their transactions."""
     counted = rows.copy()
-    log = stretch.below()
+    log = one.below()
     bases = np.array([segment.base_offset for segment in log.segments], dtype=np.int64)
     for members, begin, behind in _spans(bases, rows):
         at, end = (int(place) for place in np.searchsorted(bases, (begin, behind - 1), side="right"))
@@ -136,7 +179,7 @@ def _counted_back(stretch: Stretch, rows: Longs, damage: DamageLog) -> Longs:
         found = left[np.isin(left[:, states.PRODUCER_ID], rows[members, states.PRODUCER_ID])]
         order = np.argsort(rows[members, states.PRODUCER_ID], kind="stable")
         if not np.array_equal(found[:, _KEY], rows[members[order]][:, _KEY]):
-            raise _disagrees(stretch.log.segments[0])
+            raise _disagrees(one.log.segments[0])
         counted[members[order], states.FIRST_OFFSET : states.OPEN_EPOCH + 1] = found[
             :, states.FIRST_OFFSET : states.OPEN_EPOCH + 1
         ]
@@ -160,6 +203,6 @@ def _spans(bases: Longs, rows: Longs) -> Iterator[tuple[Longs, int, int]]:
 def _walk(log: PartitionLog, start: States, damage: DamageLog, begin: int = 0, behind: int = NO_OFFSET) -> States:
     """The states behind the batches of [begin, behind)."""
     for part in cut_partition(0, log, log.size_bytes + 1):
-        narrowed = narrowed_range(part, Wanted(begin, behind))
+        narrowed = narrowed_range(part, ReadFilter(begin, behind))
         start = Walk(narrowed, start, damage, check_crc=False, limit=behind).finish().leaving
     return start

@@ -12,7 +12,7 @@ import numpy as np
 
 from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, read_header
 from ottla.scan import ahead, storage
-from ottla.scan.chunks import Piece
+from ottla.scan.chunks import SegmentPiece
 from ottla.scan.index_files import batch_positions
 from ottla.scan.listing import PartitionLog, SegmentFile
 
@@ -20,10 +20,9 @@ MIB = 1024 * 1024
 # A task costs a Python worker about 50 ms of CPU, a file a fraction of a millisecond.
 FILE_COST_BYTES = MIB
 SMALLEST_TASK_BYTES = 32 * MIB
-LARGEST_TASK_BYTES = 1024 * MIB
 
 
-class Range(NamedTuple):
+class LogRange(NamedTuple):
     """An ordered part of one partition; `partition` indexes the listing, `ordinal` counts the partition's ranges."""
 
     partition: int
@@ -31,29 +30,29 @@ class Range(NamedTuple):
     topic: str
     number: int
     log_start: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SegmentPiece, ...]
 
     @property
     def cost_bytes(self) -> int:
         return sum(piece.end - piece.start + FILE_COST_BYTES for piece in self.pieces)
 
 
-def plan_tasks(logs: Sequence[PartitionLog], parallelism: int, largest_bytes: int) -> list[tuple[Range, ...]]:
+def plan_tasks(logs: Sequence[PartitionLog], parallelism: int, largest_bytes: int) -> list[tuple[LogRange, ...]]:
     """Tasks of about equal size, some per core, none above `largest_bytes` by much. Ranges keep their order."""
     total = sum(log.size_bytes + FILE_COST_BYTES * len(log.segments) for log in logs)
     target = min(max(total // (2 * parallelism), SMALLEST_TASK_BYTES), largest_bytes)
     return pack(cut_partitions(logs, target), target)
 
 
-def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[Range]:
+def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[LogRange]:
     """Ranges of about `target_bytes`: small segments joined, large ones split."""
     return [part._replace(partition=index) for part in cut_partitions([log], target_bytes)]
 
 
-def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[Range]:
+def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[LogRange]:
     """The ranges of several partitions, in order; `partition` counts `logs`."""
 
-    def cut(one: tuple[PartitionLog, SegmentFile]) -> list[Piece]:
+    def cut(one: tuple[PartitionLog, SegmentFile]) -> list[SegmentPiece]:
         return cut_segment(one[1], target_bytes, one[0].recovery_point)
 
     # Of remote ones, many indexes are asked for at once.
@@ -64,8 +63,10 @@ def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[
         yield from _joined(index, log, [next(pieces) for _ in log.segments], target_bytes)
 
 
-def _joined(index: int, log: PartitionLog, segments: Sequence[Sequence[Piece]], target_bytes: int) -> list[Range]:
-    groups: list[list[Piece]] = [[]]
+def _joined(
+    index: int, log: PartitionLog, segments: Sequence[Sequence[SegmentPiece]], target_bytes: int
+) -> list[LogRange]:
+    groups: list[list[SegmentPiece]] = [[]]
     room = target_bytes
     for pieces in segments:
         for piece in pieces:
@@ -76,28 +77,28 @@ def _joined(index: int, log: PartitionLog, segments: Sequence[Sequence[Piece]], 
             groups[-1].append(piece)
             room -= size
     return [
-        Range(index, ordinal, log.topic, log.partition, log.log_start, tuple(pieces))
+        LogRange(index, ordinal, log.topic, log.partition, log.log_start, tuple(pieces))
         for ordinal, pieces in enumerate(groups)
         if pieces
     ]
 
 
-def cut_segment(segment: SegmentFile, target_bytes: int, recovery_point: int) -> list[Piece]:
+def cut_segment(segment: SegmentFile, target_bytes: int, recovery_point: int) -> list[SegmentPiece]:
     """The segment in pieces of about `target_bytes`, as far as its index offers sound positions."""
     cuts = [0]
     if 2 * segment.size_bytes >= 3 * target_bytes:
         cuts += _sound_cuts(segment, target_bytes)
     edges = pairwise([*cuts, segment.size_bytes])
     return [
-        Piece(segment.path, segment.base_offset, start, end, segment.size_bytes, segment.is_last, recovery_point)
+        SegmentPiece(segment.path, segment.base_offset, start, end, segment.size_bytes, segment.is_last, recovery_point)
         for start, end in edges
         if start < end
     ]
 
 
-def pack(ranges: Iterable[Range], target_bytes: int) -> list[tuple[Range, ...]]:
+def pack(ranges: Iterable[LogRange], target_bytes: int) -> list[tuple[LogRange, ...]]:
     """Consecutive ranges joined into tasks up to `target_bytes`."""
-    tasks: list[list[Range]] = []
+    tasks: list[list[LogRange]] = []
     room = 0
     for part in ranges:
         if not tasks or part.cost_bytes > room:

@@ -1,0 +1,53 @@
+"""What the tasks of a query are sent: ranges, whole partitions, or ranges to walk. pure"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from ottla.scan.listing import PartitionLog
+from ottla.spark_jobs.views.deferred_fates import DeferredFates
+from ottla.spark_jobs.views.planned_range import PlannedRange
+
+if TYPE_CHECKING:
+    from ottla.scan.snapshot_ranges import SnapshotRange
+
+
+class Task(InputPartition):
+    """What one task of Spark reads."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
+class RangeTask(Task):
+    """Reads ranges."""
+
+    def __init__(self, ranges: Sequence[PlannedRange], deferred: Mapping[int, DeferredFates] | None = None) -> None:
+        """`deferred`: by `part.partition`, what the task must find out before it reads its ranges there."""
+        super().__init__()
+        self._ranges = tuple(ranges)
+        self._deferred = deferred or {}
+
+    @property
+    def ranges(self) -> Iterator[PlannedRange]:
+        """Each with its fates when it is its turn. Raises DamagedSegment in mode `fail`, OSError."""
+        for one in self._ranges:
+            fates = self._deferred.get(one.part.partition)
+            yield one if fates is None else fates.resolve(one)
+
+
+class PartitionTask(Task):
+    """Reads whole partitions."""
+
+    def __init__(self, logs: Sequence[PartitionLog]) -> None:
+        super().__init__()
+        self.logs = tuple(logs)
+
+
+class WalkTask(Task):
+    """Follows producers through ranges, each on its own."""
+
+    def __init__(self, ranges: "Sequence[SnapshotRange]") -> None:
+        super().__init__()
+        self.ranges = tuple(ranges)
