@@ -14,7 +14,7 @@ from typing import Any, Final
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.crash.life import Life, NoAnswer
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.wire import Ask, Generation
@@ -67,7 +67,7 @@ class Client:
         self.name = name
         self.generation = generation
         reply = script.patiently(lambda: wire.init_producer_id(name, 2000))
-        self.producer: tuple[int, int] = reply.producer_id, reply.producer_epoch
+        self.producer = ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
         self.sequences: dict[TopicPartition, int] = {}
         self._told: Told | None = None
 
@@ -103,7 +103,7 @@ class Client:
         reply = self.script.patiently(lambda: wire.end_txn(self.generation, self.name, self.producer, told.commit))
         told.state = DONE
         if not self.generation.adds_by_itself and (reply.producer_id, reply.producer_epoch) != self.producer:
-            self.producer = reply.producer_id, reply.producer_epoch
+            self.producer = ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
             self.sequences.clear()
 
     def _send(self, told: Told, place: TopicPartition, value: str) -> None:
@@ -112,8 +112,8 @@ class Client:
             build_batch(
                 [(None, value.encode()), (b"padding", self.script.padding())],
                 timestamp_ms=self.script.life.clock.now_ms(),
-                producer_id=self.producer[0],
-                producer_epoch=self.producer[1],
+                producer_id=self.producer.producer_id,
+                producer_epoch=self.producer.epoch,
                 base_sequence=sequence,
                 transactional=True,
             )

@@ -32,6 +32,7 @@ from ottla.protocol import codec
 from ottla.protocol.batch import COMMIT, build_batch, read_marker
 from ottla.protocol.batch_header import BatchHeader, assign_offsets, iter_batches, read_header
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import ProducerIdAndEpoch
 from ottla.testkit.model.coordinator import FIRST_PRODUCER_ID
 from ottla.testkit.model.explore import Leaf
 from ottla.testkit.model.values import PLACES, TIMEOUT_MS, TRANSACTIONAL_ID, V2, Bounds, Kind, Marker, Request
@@ -305,7 +306,7 @@ class RealBroker:
 
     def _ask(self, request: Request) -> wire.Ask:
         generation = wire.V2 if self.bounds.generations[request.client] == V2 else wire.V1
-        producer = (request.producer_id, request.epoch)
+        producer = ProducerIdAndEpoch(request.producer_id, request.epoch)
         if request.kind is Kind.INIT:
             return wire.init_producer_id(TRANSACTIONAL_ID, TIMEOUT_MS, *producer)
         if request.kind is Kind.ADD:
@@ -313,7 +314,7 @@ class RealBroker:
         if request.kind is Kind.END:
             return wire.end_txn(generation, TRANSACTIONAL_ID, producer, request.commit)
         batch = build_batch(
-            [(None, b"10")], timestamp_ms=START_MS, producer_id=producer[0], producer_epoch=producer[1],
+            [(None, b"10")], timestamp_ms=START_MS, producer_id=request.producer_id, producer_epoch=request.epoch,
             base_sequence=request.sequence, transactional=True,
         )  # fmt: skip
         return wire.produce(generation, TRANSACTIONAL_ID, *PLACES[request.place], bytes(batch))

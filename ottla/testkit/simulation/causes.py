@@ -14,6 +14,7 @@ from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.values import ProducerIdAndEpoch
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.faults import Profile
 from ottla.testkit.simulation.history import Entry, History
@@ -119,7 +120,7 @@ class Causes:
         ended = (entry["txn"] for entry in reversed(self._history.entries) if _asks_to_end(entry, name))
         return next(ended, None)
 
-    def replaced_producers(self) -> list[tuple[int, int]]:
+    def replaced_producers(self) -> list[ProducerIdAndEpoch]:
         """Producer id and epoch of every instance whose successor has its answer, and that holds the same id."""
         latest: dict[tuple[str, int], int] = {}
         old = []
@@ -128,7 +129,7 @@ class Causes:
                 owner = entry["txn_id"], entry["pid"]
                 before = latest.get(owner, entry["epoch"])
                 if entry["epoch"] != before:
-                    old.append((entry["pid"], min(before, entry["epoch"])))
+                    old.append(ProducerIdAndEpoch(entry["pid"], min(before, entry["epoch"])))
                 latest[owner] = max(before, entry["epoch"])
         return old
 
@@ -137,8 +138,8 @@ def _asks_to_end(entry: Entry, name: str) -> bool:
     return bool(entry["f"] == "end" and entry["type"] == "invoke" and entry["proc"] == name)
 
 
-def _producer_of(state: TransactionState) -> tuple[int, int]:
-    return state.producer_id, state.producer_epoch
+def _producer_of(state: TransactionState) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(state.producer_id, state.producer_epoch)
 
 
 def _state_of(assembly: Assembly, transactional_id: str | None) -> TransactionState | None:

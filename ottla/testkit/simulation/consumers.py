@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.process import Lost, Process, Script
 from ottla.testkit.simulation.producers import Abortable, Producer, Refused, Temper
@@ -146,7 +146,7 @@ class Copier(Producer):
         self.group = group
         self.position: int | None = None
         self.ahead: int | None = None
-        self.of_producer: tuple[int, int] | None = None
+        self.of_producer: ProducerIdAndEpoch | None = None
         self.membership = NOBODY
 
     def work(self) -> Script:

@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.protocol import codec
+from ottla.protocol.values import ProducerIdAndEpoch
 from ottla.testkit.simulation.network import Link
 from ottla.testkit.simulation.wire import Ask
 
@@ -45,7 +46,7 @@ class Attempt:
 
     __slots__ = ("given_up", "over", "process", "producer", "txn")
 
-    def __init__(self, process: "Process", txn: str | None, producer: tuple[int, int] | None = None) -> None:
+    def __init__(self, process: "Process", txn: str | None, producer: ProducerIdAndEpoch | None = None) -> None:
         self.process = process
         self.producer = producer
         self.txn = txn

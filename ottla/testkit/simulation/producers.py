@@ -5,7 +5,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.protocol.batch import build_batch
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.simulation import promises, wire
 from ottla.testkit.simulation.process import REPLY_TIMEOUT_MS, Attempt, Lost, Process, Script
 from ottla.testkit.simulation.setting import KEYED, KEYS
@@ -99,7 +99,7 @@ class Producer(Process):
         self.temper = temper
         self.history = world.history
         self.generation = world.generations.of(transactional_id or name)
-        self.producer: tuple[int, int] | None = None
+        self.producer: ProducerIdAndEpoch | None = None
         self.sequences: dict[TopicPartition, int] = {}
         self.added: dict[TopicPartition, None] = {}
         self.begun = False
@@ -185,7 +185,7 @@ class Producer(Process):
             self.world.met["repeated requests"] += 1
             self.world.schedule.after(delay_ms, lambda: self.send_again(ask, attempt))
 
-    def initialise(self, expected: tuple[int, int] | None = None) -> Script:
+    def initialise(self, expected: ProducerIdAndEpoch | None = None) -> Script:
         op = self.history.invoke(self.name, "init", txn_id=self.transactional_id)
         attempt = Attempt(self, None)
         ask = wire.init_producer_id(self.transactional_id, self.temper.timeout_ms, *(expected or (-1, -1)))
@@ -203,7 +203,7 @@ class Producer(Process):
                 raise Refused(answer.error_code)
             yield from self.back_off()
         attempt.over = True
-        self.producer = (answer.producer_id, answer.producer_epoch)
+        self.producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
         self.sequences = {}
         self.generation = self.world.generations.of(self.transactional_id or self.name)
         self.history.ok(
@@ -309,7 +309,8 @@ class Producer(Process):
         self.world.violations.extend(promises.of_end(self.world, asked, error))
         if error == wire.NONE:
             if self.generation is wire.V2:
-                self.producer, self.sequences = (answer.producer_id, answer.producer_epoch), {}
+                self.producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+                self.sequences = {}
             self.history.ok(
                 self.name, "end", op, txn=self.txn, commit=commit, pid=self.producer[0], epoch=self.producer[1]
             )

@@ -11,6 +11,7 @@ from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
+from ottla.protocol.values import ProducerIdAndEpoch
 from ottla.testkit.simulation import wire
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class AskedEnd(NamedTuple):
     """An EndTxn. `v2`: its client speaks transactions V2, where an epoch ends one transaction."""
 
     transactional_id: str
-    producer: tuple[int, int]
+    producer: ProducerIdAndEpoch
     commit: bool
     v2: bool
     asked_ms: int

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 
 NONE: Final = 0
 OUT_OF_RANGE: Final = 1
@@ -49,7 +49,7 @@ def init_producer_id(transactional_id: str | None, timeout_ms: int, producer_id:
     return Ask(ApiKey.INIT_PRODUCER_ID, 4, message)
 
 
-def add_partitions(transactional_id: str, producer: tuple[int, int], partitions: Sequence[TopicPartition]) -> Ask:
+def add_partitions(transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]) -> Ask:
     request = codec.request_class(ApiKey.ADD_PARTITIONS_TO_TXN)
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
@@ -57,8 +57,8 @@ def add_partitions(transactional_id: str, producer: tuple[int, int], partitions:
     message = request(
         version=3,
         v3_and_below_transactional_id=transactional_id,
-        v3_and_below_producer_id=producer[0],
-        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
         v3_and_below_topics=[
             request.AddPartitionsToTxnTopic(version=3, name=name, partitions=indexes)
             for name, indexes in topics.items()
@@ -67,23 +67,23 @@ def add_partitions(transactional_id: str, producer: tuple[int, int], partitions:
     return Ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, message)
 
 
-def add_offsets(transactional_id: str, producer: tuple[int, int], group: str) -> Ask:
+def add_offsets(transactional_id: str, producer: ProducerIdAndEpoch, group: str) -> Ask:
     message = codec.request_class(ApiKey.ADD_OFFSETS_TO_TXN)(
         version=3,
         transactional_id=transactional_id,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
         group_id=group,
     )
     return Ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, message)
 
 
-def end_txn(generation: Generation, transactional_id: str, producer: tuple[int, int], commit: bool) -> Ask:
+def end_txn(generation: Generation, transactional_id: str, producer: ProducerIdAndEpoch, commit: bool) -> Ask:
     message = codec.request_class(ApiKey.END_TXN)(
         version=generation.end_txn,
         transactional_id=transactional_id,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
         committed=commit,
     )
     return Ask(ApiKey.END_TXN, generation.end_txn, message)
@@ -106,7 +106,7 @@ def produce(generation: Generation, transactional_id: str | None, topic: str, in
 def txn_offset_commit(
     generation: Generation,
     transactional_id: str,
-    producer: tuple[int, int],
+    producer: ProducerIdAndEpoch,
     group: str,
     offsets: Sequence[tuple[str, int, int]],
     metadata: str,
@@ -118,8 +118,8 @@ def txn_offset_commit(
         version=version,
         transactional_id=transactional_id,
         group_id=group,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
         generation_id=membership[0],
         member_id=membership[1],
         group_instance_id=None,
@@ -213,7 +213,7 @@ def fetch(topic: str, index: int, offset: int, committed: bool, max_wait_ms: int
     return Ask(ApiKey.FETCH, 11, message)
 
 
-def write_txn_marker(producer: tuple[int, int], topic: str, indexes: Sequence[int]) -> Ask:
+def write_txn_marker(producer: ProducerIdAndEpoch, topic: str, indexes: Sequence[int]) -> Ask:
     """The abort of a transaction that an administrator believes to hang."""
     marker = codec.request_class(ApiKey.WRITE_TXN_MARKERS).WritableTxnMarker
     message = codec.request_class(ApiKey.WRITE_TXN_MARKERS)(
@@ -221,8 +221,8 @@ def write_txn_marker(producer: tuple[int, int], topic: str, indexes: Sequence[in
         markers=[
             marker(
                 version=1,
-                producer_id=producer[0],
-                producer_epoch=producer[1],
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
                 transaction_result=False,
                 topics=[marker.WritableTxnMarkerTopic(version=1, name=topic, partition_indexes=list(indexes))],
                 coordinator_epoch=0,
