@@ -42,12 +42,12 @@ def documented_commands():
 
 def check_ottla(arguments):
     """Parse as click would, without running the command or asking whether its files exist; check option values too."""
-    command, context, words = main, click.Context(main, info_name="ottla"), list(arguments)
+    command, context, words = main, click.Context(main, info_name="ottla", **main.context_settings), list(arguments)
     while isinstance(command, click.Group):
         name = words.pop(0)
         command = command.get_command(context, name)
         assert command is not None, f"{context.command_path} has no command {name}"
-        context = click.Context(command, info_name=name, parent=context)
+        context = click.Context(command, info_name=name, parent=context, **command.context_settings)
     given, rest, _ = command.make_parser(context).parse_args(words)
     assert not rest, f"ottla {arguments[0]} takes no {rest}"
     for parameter in command.params:
