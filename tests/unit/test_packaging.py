@@ -42,11 +42,18 @@ def test_the_core_imports_what_a_plain_install_brings(folder):
     assert foreign_imports(folder) - names(PROJECT["dependencies"]) == set()
 
 
-@pytest.mark.parametrize("folder", ["ottla/scan", "ottla/audit", "ottla/spark_jobs", "ottla/testkit"])
-def test_what_reads_files_and_testkit_import_what_their_extras_bring(folder):
+@pytest.mark.parametrize("folder", ["ottla/scan", "ottla/audit"])
+def test_scanning_and_auditing_import_what_the_extra_audit_brings(folder):
     extras = PROJECT["optional-dependencies"]
-    allowed = names([*PROJECT["dependencies"], *extras["spark"], *extras["delta"], "pytest"])
-    assert foreign_imports(folder) - allowed == set()
+    assert foreign_imports(folder) - names([*PROJECT["dependencies"], *extras["audit"], *extras["delta"]]) == set()
+
+
+@pytest.mark.parametrize("folder", ["ottla/spark_jobs", "ottla/testkit"])
+def test_spark_jobs_and_testkit_import_what_their_extras_bring(folder):
+    extras = PROJECT["optional-dependencies"]
+    assert "ottla[audit]" in extras["spark"]
+    more = [*extras["audit"], *extras["spark"], *extras["delta"], "pytest"]
+    assert foreign_imports(folder) - names([*PROJECT["dependencies"], *more]) == set()
 
 
 @pytest.mark.parametrize("requirement", PROJECT["dependencies"])
