@@ -61,11 +61,11 @@ def test_no_limit_of_size_or_age_keeps_everything(broker, produce):
 def test_the_recovery_point_is_in_the_log_and_never_goes_back(broker, produce, before, after):
     partition = broker.partition(**ONE_BATCH, **KEEP)
     fill(partition, produce)
-    partition.recovery_point = before
+    partition.log.recovery_point = before
     partition.raise_log_start(2)
     clean_up(broker)
     assert bases(partition) == [2, 3, 4]
-    assert partition.recovery_point == after
+    assert partition.log.recovery_point == after
 
 
 def test_age_is_that_of_the_youngest_record_of_a_segment(broker, produce):
