@@ -34,6 +34,7 @@ class LeaderEpochCache:
 
     @property
     def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset) of each, oldest first."""
         return list(self._entries)
 
     def saved(self) -> None:

@@ -309,7 +309,7 @@ class LogLoader:
             bad = self._recover_segment(segment, self._most_offset(at))
             segment.save_indexes(final=True)
             if bad is not None:
-                self._judge(bad, at)
+                self._raise_if_damaged(bad, at)
                 segment.truncate(bad.position)
                 self._remove_segments(at + 1)
             # What was found counts as written, so it has to be on the device before anybody acts on it.
@@ -401,7 +401,7 @@ class LogLoader:
             self.missing_before_last = last.base_offset - self.end_offset
             self.end_offset = last.next_offset
 
-    def _judge(self, bad: BadBatch, at: int) -> None:
+    def _raise_if_damaged(self, bad: BadBatch, at: int) -> None:
         """Return if the log may be cut at `bad`; raise Damaged if it must be left as it is."""
         segment = self.segments[at]
         where = f"{segment.log_path}: {bad}"

@@ -77,6 +77,7 @@ class LogSegment:
 
     @property
     def log_path(self) -> str:
+        """The `.log` file."""
         return f"{self._path}.log"
 
     @property
@@ -116,6 +117,7 @@ class LogSegment:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def append(self, batch: Buffer, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Write a batch at the end, and account it to the indexes. Raises OSError."""
         position = self.size_bytes
         (self._file or self.file).append((batch,))
         self.size_bytes = position + size_bytes
@@ -126,6 +128,7 @@ class LogSegment:
             self._rolls_from_ms = max_timestamp_ms
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
+        """A marker in this segment has ended an aborted transaction."""
         self.aborted.append(aborted)
         self.indexes_saved = False
 
@@ -225,6 +228,7 @@ class LogSegment:
         return find_boundary(self.file, start, self.size_bytes, cut)
 
     def batch_size(self, position: int) -> int:
+        """Size of the batch that begins at byte `position`."""
         return batch_size(self.file, position)
 
     def none_aborted(self, offset: int) -> bool:
@@ -275,6 +279,7 @@ class LogSegment:
         self._used = False
 
     def close(self) -> None:
+        """Close the files; who looks next opens them again."""
         self._close_stored()
         file, self._file = self._file, None
         if file is not None:

@@ -70,10 +70,12 @@ class LogSegments:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of all `.log` files."""
         return sum(segment.size_bytes for segment in self._segments)
 
     @property
     def first_offset(self) -> int:
+        """Base offset of the first segment."""
         return self._bases[0]
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -295,5 +297,6 @@ class LogSegments:
         return len(sealed)
 
     def close(self) -> None:
+        """Close the files of all segments; who looks next opens them again."""
         for segment in self._segments:
             segment.close()

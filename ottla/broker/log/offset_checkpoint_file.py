@@ -31,6 +31,7 @@ class OffsetCheckpointFile:
             self._lines[key] = encode_offset(key, offset)
 
     def get(self, key: TopicPartition, default: int) -> int:
+        """The offset of a partition."""
         return self._offsets.get(key, default)
 
     def load(self, offsets: Mapping[TopicPartition, int]) -> None:

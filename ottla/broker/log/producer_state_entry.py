@@ -22,10 +22,12 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
+        """The sequence of its first record."""
         return decrement_sequence(self.last_sequence, self.offset_delta)
 
     @property
     def first_offset(self) -> int:
+        """The offset of its first record."""
         return self.last_offset - self.offset_delta
 
 
@@ -54,10 +56,12 @@ class ProducerStateEntry:
 
     @property
     def last_sequence(self) -> int:
+        """The last sequence that it wrote in this epoch."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def last_data_offset(self) -> int:
+        """The offset of the last record that it wrote in this epoch; markers do not count."""
         return self.batches[-1].last_offset if self.batches else UNKNOWN_OFFSET
 
     def find_duplicate_batch(self, header: BatchHeader) -> BatchMetadata | None:

@@ -143,6 +143,7 @@ class ProducerStateManager:
             self._walks -= 1
 
     def get(self, producer_id: int) -> ProducerStateEntry | None:
+        """What is known of a producer; None if nothing is."""
         return self._by_id.get(producer_id)
 
     # --- decide ---------------------------------------------------------------------------------------------------
@@ -232,6 +233,7 @@ class ProducerStateManager:
         return verification.epoch == header.producer_epoch and is_reuse(producer, verification.lowest_sequence, header)
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has a transaction open here, at this epoch."""
         producer = self._by_id.get(producer_id)
         return producer is not None and producer.current_txn_first_offset >= 0 and producer.epoch == producer_epoch
 
