@@ -110,7 +110,7 @@ class Assembly:
         self.on_config_changed: Callable[[Config], None] = lambda config: None
         cluster.on_broker_configs_changed = self._broker_configs_changed
         self.dispatcher = Dispatcher(self.broker, TABLE, first_use=True)
-        self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.met)
+        self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
         self._cleaner = LogCleaner(
             logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work
         )

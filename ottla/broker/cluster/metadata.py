@@ -221,7 +221,7 @@ class Cluster:
         except FileNotFoundError:  # it was deleted meanwhile
             return None
         except OSError as error:
-            self._store.met(error)
+            self._store.fail_unless_short(error)
             return None
         return size_bytes
 

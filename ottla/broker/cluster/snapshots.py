@@ -227,7 +227,7 @@ class MetadataSnapshots:
         self._let_go()
         self._busy = False
         if isinstance(error, OSError):
-            self._store.met(error)
+            self._store.fail_unless_short(error)
         else:
             log.error("A snapshot of the metadata was given up", exc_info=error)
 

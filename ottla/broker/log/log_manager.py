@@ -58,7 +58,9 @@ class LogManager:
         # By directory: what was recovered and is not opened yet.
         self._recovered: dict[str, parallel_recovery.RecoveredLog] = {}
         self._openings = Openings()
-        self._checkpoints = Checkpointer(disk, clock, turns, settings.directory, self._partitions, self.met)
+        self._checkpoints = Checkpointer(
+            disk, clock, turns, settings.directory, self._partitions, self.fail_unless_short
+        )
         self.deleter = FileDeleter(disk, clock, turns, self.fail)
 
     @property
@@ -258,7 +260,7 @@ class LogManager:
             loaded = self._make_or_load(key, topic_id, settings) if self.offline is None else None
         except OSError as error:
             if patient and isinstance(error, Shortage):
-                self.met(error)
+                self.fail_unless_short(error)
                 raise
             self.fail(error)
             loaded = None
@@ -274,7 +276,7 @@ class LogManager:
             disk=self._disk,
             clock=self._clock,
             turns=self._turns,
-            on_failure=self.met,
+            on_failure=self.fail_unless_short,
             flush=self._flusher.flush,
         )
         self._partitions[key] = partition
@@ -332,7 +334,7 @@ class LogManager:
                     jobs.append(parallel_recovery.LogToRecover(directory, settings, start, size_bytes))
             self._recovered = parallel_recovery.recover_in_processes(self._disk, jobs)
         except OSError as error:
-            self.met(error)
+            self.fail_unless_short(error)
 
     def load_in_steps(self, topic: str, index: int, topic_id: bytes, settings: LogConfig) -> Iterator[float]:
         """What takes long of `open_partition`, in steps, for who need not have the partition at once."""
@@ -345,7 +347,7 @@ class LogManager:
             start = self._start_of(key, settings, self._clock.now_ms())
             yield from self._openings.advance(directory, lambda: load_steps(self._disk, directory, settings, start))
         except OSError as error:
-            self.met(error)
+            self.fail_unless_short(error)
 
     def _load(self, key: TopicPartition, directory: str, settings: LogConfig, now_ms: int) -> LoadedLog:
         begun = self._openings.take(directory)
@@ -459,8 +461,8 @@ class LogManager:
         self._checkpoints.write()
         return len(online) == len(self._partitions)
 
-    def met(self, error: OSError) -> None:
-        """IO failed in a step that may be tried again: no matter if the machine was short of something."""
+    def fail_unless_short(self, error: OSError) -> None:
+        """IO failed in a step that is tried again: no matter if the machine was short of something, else `fail`."""
         limit = shortage(error) if isinstance(error, Shortage) else None
         if limit is None:
             self.fail(error)

@@ -293,7 +293,7 @@ class Partition:
             except Moved:
                 continue
             except (ProtocolError, OSError) as error:
-                self._met(error)
+                self._read_failed(error)
             return FetchDataInfo(self._offline_error)
 
     def fetch_at_once(
@@ -306,7 +306,7 @@ class Partition:
             try:
                 return self.log.read_at_once(offset, upper, max_bytes, min_one_batch, most_read, committed)
             except (ProtocolError, OSError) as error:
-                self._met(error)
+                self._read_failed(error)
         return FetchDataInfo(self._offline_error)
 
     def bytes_available(self, offset: int, isolation: FetchIsolation, enough: int) -> int:
@@ -319,7 +319,7 @@ class Partition:
         try:
             return self.log.segments.bytes_between(offset, upper, enough)
         except (ProtocolError, OSError) as error:
-            self._met(error)
+            self._read_failed(error)
         return 0
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -330,7 +330,7 @@ class Partition:
         try:
             yield from self.log.scan(from_offset)
         except (ProtocolError, OSError) as error:
-            self._met(error)
+            self._read_failed(error)
             raise
 
     def batch_header(self, base_offset: int) -> BatchHeader | None:
@@ -339,7 +339,7 @@ class Partition:
             try:
                 return self.log.batch_header(base_offset)
             except (ProtocolError, OSError) as error:
-                self._met(error)
+                self._read_failed(error)
         return None
 
     def batch_bytes(self, header: BatchHeader) -> Steps[bytearray | None]:
@@ -354,7 +354,7 @@ class Partition:
             try:
                 batch += segments.part_of_batch(header.base_offset, len(batch), size_bytes)
             except (ProtocolError, OSError) as error:
-                self._met(error)
+                self._read_failed(error)
                 return None
             yield 2 * size_bytes * BYTE_US
         return batch
@@ -389,7 +389,7 @@ class Partition:
             except Moved:
                 continue
             except (ProtocolError, OSError) as error:
-                self._met(error)
+                self._read_failed(error)
             else:
                 return found if found is not None and found.offset < self.last_fetchable_offset(isolation) else _NOWHERE
             break
@@ -451,7 +451,7 @@ class Partition:
         self.take_offline("the log is closed")
         self.log.close()
 
-    def _met(self, error: ProtocolError | OSError) -> None:
+    def _read_failed(self, error: ProtocolError | OSError) -> None:
         """What stands in the log, or in the way of reading it."""
         if isinstance(error, OSError):
             self._fail(error)

@@ -287,7 +287,9 @@ def test_quorum_state_without_an_epoch_is_refused(kafkas):
 
 def snapshot_of(broker):
     """Take one, and let go of all that it replaces."""
-    retention = Retention(lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.deleter, broker.logs.met)
+    retention = Retention(
+        lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.deleter, broker.logs.fail_unless_short
+    )
     taking = MetadataSnapshots(
         broker.cluster.metadata_log,
         broker.logs,

@@ -52,7 +52,9 @@ def snapshots(broker, **settings):
         broker.clock,
         broker.turns,
         SnapshotSettings(**settings),
-        Retention(lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.deleter, broker.logs.met).look_at,
+        Retention(
+            lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.deleter, broker.logs.fail_unless_short
+        ).look_at,
     )
 
 

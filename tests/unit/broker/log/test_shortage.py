@@ -122,7 +122,9 @@ def test_retention_waits_for_better_times(broker, disk, produce):
         produce(partition)
     broker.clock.advance(1_000_000)
     manager = broker.manager
-    retention = Retention(lambda: [partition], disk, broker.clock, broker.turns, manager.deleter, manager.met)
+    retention = Retention(
+        lambda: [partition], disk, broker.clock, broker.turns, manager.deleter, manager.fail_unless_short
+    )
 
     def run():
         broker.turns.start(retention.run(), lambda _: None, broker.bugs.append)
