@@ -103,7 +103,7 @@ class Assembly:
         sink = LocalMarkerWriter(cluster, logs)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
-        sink.sinks[CONSUMER_OFFSETS_TOPIC] = groups
+        sink.completes[CONSUMER_OFFSETS_TOPIC] = groups.complete_transaction
         budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
         self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0, budget, workers)
         self._in_force = in_force

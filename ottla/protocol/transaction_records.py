@@ -4,7 +4,7 @@ Source: `TransactionLogKey.json`, `TransactionLogValue.json` and `TransactionLog
 """
 
 from struct import Struct, pack
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.protocol.fields import Reader, UnknownVersion
 from ottla.protocol.varints import Buffer, write_unsigned_varint
@@ -74,7 +74,35 @@ def read_transaction_key(key: Buffer) -> str | None:
     return transactional_id
 
 
+class TransactionFields(Protocol):
+    """What a value holds beside its partitions; see `TransactionValue`."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def timeout_ms(self) -> int: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def last_update_ms(self) -> int: ...
+    @property
+    def start_ms(self) -> int: ...
+    @property
+    def previous_producer_id(self) -> int: ...
+    @property
+    def next_producer_id(self) -> int: ...
+    @property
+    def client_version(self) -> int: ...
+
+
 def encode_transaction_value(value: TransactionValue, version: int = 1) -> bytes:
+    """`encode_transaction_fields` of a value with its partitions."""
+    return encode_transaction_fields(value, value.partitions, version)
+
+
+def encode_transaction_fields(value: TransactionFields, partitions: TopicPartitions | None, version: int = 1) -> bytes:
     """Version 1, or 0 where the feature level `transaction.version` is 0.
 
     Raises ValueError if version 0 would lose the client version; it drops the other two tagged fields as Kafka does.
@@ -84,7 +112,7 @@ def encode_transaction_value(value: TransactionValue, version: int = 1) -> bytes
     if version == 0 and value.client_version:
         raise ValueError("version 0 cannot hold a client transaction version")
     out = bytearray(_HEAD.pack(version, value.producer_id, value.producer_epoch, value.timeout_ms, value.status))
-    _write_partitions(out, value.partitions, version > 0)
+    _write_partitions(out, partitions, version > 0)
     updated_ms, began_ms, previous, client = (
         value.last_update_ms,
         value.start_ms,
@@ -127,7 +155,7 @@ def _write_partitions(out: bytearray, partitions: TopicPartitions | None, flexib
             out += pack(f">{len(indexes)}ix", *indexes)
 
 
-def _tags(value: TransactionValue) -> list[bytes]:
+def _tags(value: TransactionFields) -> list[bytes]:
     """The tagged fields that are not at their defaults: tag, size, value."""
     tags = []
     if value.previous_producer_id != -1:

@@ -5,12 +5,13 @@ from typing import NamedTuple
 import pytest
 
 from ottla.broker.txn.end_txn_rules import completion, decide_abort, decide_end, decide_end_v2
-from ottla.broker.txn.log import from_value, to_value
+from ottla.broker.txn.log import from_value
 from ottla.broker.txn.machine import append_failed, check_step, completion_prepared, decide_add_partitions
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import NEED_PRODUCER_ID, NO_PENDING, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.transaction_records import decode_transaction_value, encode_transaction_fields
 from tests.tables.rows import (
     BUSY,
     FENCED,
@@ -96,7 +97,7 @@ def test_states_that_are_never_held_are_not_decided(row, commit):
         decide_end(held(status), NO_PENDING, PID, 5, commit, NOW)
     # And no log can make one the state of an id.
     with pytest.raises(ProtocolError, match=f"status {int(status)}"):
-        from_value(to_value(held(status)))
+        from_value(decode_transaction_value(encode_transaction_fields(held(status), ())))
 
 
 REPEATED = (PID, 4)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.broker.group.states import ClassicGroupState
@@ -42,15 +43,8 @@ def is_pending(groups, offset=5):
 
 
 def settled(groups, commit=True):
-    index = groups.log_of().index
-    marker = SimpleNamespace(
-        producer_id=PRODUCER.producer_id,
-        producer_epoch=PRODUCER.epoch,
-        commit=commit,
-        coordinator_epoch=0,
-        transaction_version=0,
-    )
-    assert groups.groups.write_marker("__consumer_offsets", index, marker) is E.NONE
+    marker = TransactionMarker(*PRODUCER, 0, commit, 0)
+    assert groups.groups.complete_transaction(groups.log_of(), marker) is E.NONE
     return fetched(groups, stable=True)
 
 

@@ -2,14 +2,15 @@
 
 One broker leads everything, so a marker is appended where it stands: there is no channel to other brokers, as there is
 in Kafka (`TransactionMarkerChannelManager`). Topics whose leader does more than append (the
-group coordinator applies pending offsets) register a sink of their own.
+group coordinator applies pending offsets) have one who completes the transaction in `completes`.
 """
 
 from collections.abc import Callable
 
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.cluster.sinks import MarkerWriter, TransactionMarker
+from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.log.log_manager import LogManager
+from ottla.broker.log.partition import Partition
 from ottla.protocol.errors import ErrorCode
 
 
@@ -19,7 +20,7 @@ class LocalMarkerWriter:
     def __init__(self, cluster: Cluster, logs: LogManager) -> None:
         self._cluster = cluster
         self._logs = logs
-        self.sinks: dict[str, MarkerWriter] = {}
+        self.completes: dict[str, Callable[[Partition, TransactionMarker], ErrorCode]] = {}
 
     @property
     def flushing(self) -> bool:
@@ -36,12 +37,12 @@ class LocalMarkerWriter:
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
         """Append to the partition's log; UNKNOWN_TOPIC_OR_PARTITION when it does not exist (any more)."""
-        sink = self.sinks.get(topic)
-        if sink is not None:
-            return sink.write_marker(topic, index, marker)
         partition = self._cluster.partition(topic, index)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        complete = self.completes.get(topic)
+        if complete is not None:
+            return complete(partition, marker)
         return partition.append_marker(
             marker.producer_id,
             marker.producer_epoch,

@@ -20,15 +20,11 @@ class TransactionMarker(NamedTuple):
     transaction_version: int
 
 
-class MarkerWriter(Protocol):
-    """Whoever leads the partitions of a topic."""
+class MarkerSink(Protocol):
+    """The leaders of all partitions, as the coordinator's marker fan-out sees them."""
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
         """Append the marker to one partition (a `__consumer_offsets` partition also applies its pending offsets)."""
-
-
-class MarkerSink(MarkerWriter, Protocol):
-    """The leaders of all partitions, as the coordinator's marker fan-out sees them."""
 
     @property
     def flushing(self) -> bool:

@@ -23,6 +23,11 @@ C = TypeVar("C")
 R = TypeVar("R")
 
 
+async def await_durable(answer: R | Wait[R]) -> R:
+    """The answer to a change that waits for its log, when it is there."""
+    return await answer if isinstance(answer, Wait) else answer
+
+
 class CoordinatorRuntime(ABC, Generic[S, C, R]):
     """The partitions of one internal topic, each of which serves once its log is replayed.
 
@@ -93,7 +98,7 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
     # ---- changes
 
     def write(self, shard: S, batch: bytearray, change: C) -> R:
-        """Log a change, and apply it. Whoever answers a client waits for the log before it tells (`await_durable`)."""
+        """Log a change, and apply it. Whoever answers a client waits for that log before it tells."""
         outcome = shard.log.append_own(batch)
         if outcome.error:
             return self.refused(shard, change, outcome.error)

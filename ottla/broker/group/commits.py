@@ -9,8 +9,6 @@ Source: `org.apache.kafka.coordinator.group.OffsetMetadataManager` of Kafka 4.3.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ottla.broker.cluster.sinks import TransactionMarker
-from ottla.broker.costs import ROW_US
 from ottla.broker.group.members import Caller
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets
@@ -100,23 +98,6 @@ class OffsetCommits:
         """The offsets of a group, none if it does not exist."""
         metadata, error = self._manager.find(group_id)
         return error, GroupOffsets() if error or metadata is None else metadata.offsets
-
-    def write_marker(self, index: int, marker: TransactionMarker) -> ErrorCode:
-        """Append a marker to an offsets partition and settle the pending offsets of its producer."""
-        if index in self._manager.loading:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        result = self._manager.partition(index).append_marker(
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.commit,
-            marker.coordinator_epoch,
-            marker.transaction_version,
-        )
-        if not result.error:
-            settled = self._manager.store.end_transaction(index, marker.producer_id, marker.commit)
-            self._turns.charge(ROW_US * settled)
-            self._manager.settle_soon()
-        return result.error
 
     def _commit_error(self, metadata: GroupMetadata, caller: Caller, transactional: bool) -> ErrorCode:
         """`ClassicGroup.validateOffsetCommit`; a plain commit also counts as a sign of life."""

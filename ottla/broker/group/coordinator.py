@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
 from ottla.broker.coordinator.periodic import Periodic
 from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
@@ -80,6 +79,7 @@ class GroupCoordinator:
         self.expiration = OffsetExpiration(self._manager, turns, clock, retention_ms)
         interval_ms = config.offsets_retention_check_interval_ms
         self._cleaning = Periodic("expired offsets", interval_ms, self.expiration.expire, turns, clock)
+        self.complete_transaction = self._manager.complete_transaction
         cluster.on_topic_deleted.append(lambda topic: self.expiration.forget_topic(topic.name))
 
     def open(self) -> None:
@@ -94,10 +94,6 @@ class GroupCoordinator:
         self._cleaning.stop()
         for metadata in self._manager.store.groups.values():
             metadata.cancel_timer()
-
-    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
-        """A transaction that committed offsets here has ended (`MarkerSink`)."""
-        return self.offsets.write_marker(index, marker)
 
     def listed(self) -> tuple[ErrorCode, list[GroupMetadata]]:
         """Every group, for ListGroups; COORDINATOR_LOAD_IN_PROGRESS until all of them are loaded."""

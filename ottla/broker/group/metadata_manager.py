@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
+from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.coordinator.errors import client_error
 from ottla.broker.coordinator.runtime import CoordinatorRuntime
 from ottla.broker.coordinator.shard import StateLog
@@ -107,6 +108,18 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         return self.write(self.shards[index], group_batch(group_id, value, self._clock.now_ms()), (-1, ()))
 
     # ---- transactions that have ended
+
+    def complete_transaction(self, partition: Partition, marker: TransactionMarker) -> ErrorCode:
+        """Append a marker to an offsets partition, and settle the pending offsets of its producer."""
+        if partition.index in self.loading:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        producer_id, producer_epoch, coordinator_epoch, commit, version = marker
+        error = partition.append_marker(producer_id, producer_epoch, commit, coordinator_epoch, version).error
+        if not error:
+            settled = self.store.end_transaction(partition.index, producer_id, commit)
+            self._turns.charge(ROW_US * settled)
+            self.settle_soon()
+        return error
 
     async def settle(self) -> None:
         """Settle what large transactions have left, in shares. None is left when this returns."""

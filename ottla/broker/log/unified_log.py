@@ -168,7 +168,7 @@ class UnifiedLog:
             _clear_append_time(batch, header)
         elif header.max_timestamp != max_timestamp_ms:
             set_max_timestamp(batch, max_timestamp_ms)
-        base_offset = self._write(batch, header, leader_epoch, max_timestamp_ms, now_ms)
+        base_offset = self._write(batch, header.last_offset_delta, leader_epoch, max_timestamp_ms, now_ms)
         if header.producer_id >= 0:
             self.producer_state.apply_batch(header, base_offset, max_timestamp_ms)
         return AppendResult(NO_ERROR, base_offset, self.log_end_offset - 1, append_time_ms, self.log_start_offset)
@@ -187,7 +187,7 @@ class UnifiedLog:
             decision = self.producer_state.check_batch(header, _COORDINATOR)
             if decision.error is not NO_ERROR:
                 return self._refused(decision.error, decision.message)
-        base_offset = self._write(batch, header, leader_epoch, header.max_timestamp, self._clock.now_ms())
+        base_offset = self._write(batch, header.last_offset_delta, leader_epoch, header.max_timestamp, self._clock.now_ms())
         if header.producer_id >= 0:
             self.producer_state.apply_batch(header, base_offset, header.max_timestamp)
         return AppendResult(NO_ERROR, base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
@@ -208,7 +208,7 @@ class UnifiedLog:
             return self._refused(decision.error, decision.message)
         now_ms = self._clock.now_ms()
         marker = build_marker(producer_id, producer_epoch, coordinator_epoch, commit, now_ms)
-        offset = self._write(marker, read_header(marker), leader_epoch, now_ms, now_ms)
+        offset = self._write(marker, 0, leader_epoch, now_ms, now_ms)
         completed = producers.apply_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, now_ms)
         if completed is not None and completed.aborted:
             self.segments.active.add_aborted(completed.index_entry)
@@ -217,14 +217,14 @@ class UnifiedLog:
     def _write(
         self,
         batch: bytearray | memoryview,
-        header: BatchHeader,
+        last_offset_delta: int,
         leader_epoch: int,
         max_timestamp_ms: int,
         now_ms: int,
     ) -> int:
         """Assign offsets, roll if it is due, write; the base offset. Raises OSError."""
         base_offset = self.log_end_offset
-        last_offset = base_offset + header.last_offset_delta
+        last_offset = base_offset + last_offset_delta
         size_bytes = len(batch)
         assign_offsets(batch, base_offset, leader_epoch)
         segments = self.segments

@@ -7,6 +7,7 @@ nothing: when its connection closes, nothing is left of it.
 
 from typing import Final
 
+from ottla.broker.coordinator.runtime import await_durable
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
@@ -16,11 +17,6 @@ from ottla.broker.txn.values import NO_PENDING, Decision
 from ottla.protocol.errors import ErrorCode
 
 _BUSY: Final = ErrorCode.CONCURRENT_TRANSACTIONS
-
-
-async def await_durable(outcome: Decision | Wait[Decision]) -> Decision:
-    """The decision, once its record is durable."""
-    return outcome if isinstance(outcome, Decision) else await outcome
 
 
 class CompletionWaiters:

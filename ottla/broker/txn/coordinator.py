@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.broker.cluster.sinks import MarkerSink
+from ottla.broker.coordinator.runtime import await_durable
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.broker.txn import machine
-from ottla.broker.txn.completion_waiters import CompletionWaiters, await_durable
+from ottla.broker.txn.completion_waiters import CompletionWaiters
 from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionCluster, TransactionStateManager

@@ -18,7 +18,7 @@ from ottla.protocol.records import Record, iter_records
 from ottla.protocol.transaction_records import (
     TransactionValue,
     decode_transaction_value,
-    encode_transaction_value,
+    encode_transaction_fields,
     read_transaction_key,
     transaction_key,
 )
@@ -42,7 +42,9 @@ def encode_change(transactional_id: str, state: TransactionState, level: int, no
     What a client of transactions V2 began before a downgrade to level 0 is logged in version 1 to its end, which every
     Kafka that knows the feature reads; Kafka itself cannot log it.
     """
-    value = encode_transaction_value(to_value(state), 1 if level >= 1 or state.client_version else 0)
+    # Partitions are null in Empty, as Kafka writes them.
+    partitions = None if state.status is EMPTY else _grouped(state.partitions)
+    value = encode_transaction_fields(state, partitions, 1 if level >= 1 or state.client_version else 0)
     return build_record_batch(transaction_key(transactional_id), value, now_ms)
 
 
@@ -76,23 +78,6 @@ def _read_change(record: Record) -> StoredChange | None:
     if record.value is None:
         return StoredChange(transactional_id, None)
     return StoredChange(transactional_id, from_value(decode_transaction_value(record.value)))
-
-
-def to_value(state: TransactionState) -> TransactionValue:
-    """The record's fields; partitions are null in Empty, as Kafka writes them."""
-    empty = state.status is EMPTY
-    return TransactionValue(
-        state.producer_id,
-        state.producer_epoch,
-        state.timeout_ms,
-        state.status,
-        None if empty else _grouped(state.partitions),
-        state.last_update_ms,
-        state.start_ms,
-        state.previous_producer_id,
-        state.next_producer_id,
-        state.client_version,
-    )
 
 
 def from_value(value: TransactionValue) -> TransactionState:

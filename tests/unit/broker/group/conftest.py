@@ -243,8 +243,7 @@ class Rig:
         return self.finish(self.groups.expiration.delete_offsets(group_id, topics))
 
     def mark(self, producer_id, commit=True, group_id="g"):
-        index = self.log_of(group_id).index
-        return self.groups.write_marker("__consumer_offsets", index, TransactionMarker(producer_id, 0, 0, commit, 1))
+        return self.groups.complete_transaction(self.log_of(group_id), TransactionMarker(producer_id, 0, 0, commit, 1))
 
 
 class Results(list):
