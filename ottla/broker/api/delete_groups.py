@@ -14,7 +14,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
     for group_id in dict.fromkeys(request.body.groups_names):
-        error = await broker.groups.expiration.delete_group(group_id) or await durability.wait_group_durable(
+        error = await broker.groups.deletion.delete_group(group_id) or await durability.wait_group_durable(
             broker, group_id
         )
         await broker.turns.share()

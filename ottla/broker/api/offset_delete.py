@@ -19,7 +19,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     asked = [(topic.name, [row.partition_index for row in topic.partitions]) for topic in body.topics]
     broker.turns.charge(sum(len(indexes) for _, indexes in asked) * ROW_US)
     known = [(name, [index for index in indexes if exists(name, index)]) for name, indexes in asked]
-    error, errors = await broker.groups.expiration.delete_offsets(body.group_id, known)
+    error, errors = await broker.groups.deletion.delete_offsets(body.group_id, known)
     error = error or await durability.wait_group_durable(broker, body.group_id)
     if error:
         return encoded(request, error_code=error)

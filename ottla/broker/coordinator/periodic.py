@@ -18,7 +18,7 @@ class Periodic:
     ) -> None:
         self._name = name
         self._interval_ms = interval_ms
-        self._scan = scan
+        self.scan = scan
         self._turns = turns
         self._clock = clock
         self._timer: Deadline | None = None
@@ -40,7 +40,7 @@ class Periodic:
 
     def run(self) -> None:
         """Scan once."""
-        self._activity = self._turns.start(self._scan(), lambda _none: self.start(), self._failed)
+        self._activity = self._turns.start(self.scan(), lambda _none: self.start(), self._failed)
 
     def _failed(self, error: Exception) -> None:
         log.error("The scan for %s failed; the next one comes as planned", self._name, exc_info=error)

@@ -17,6 +17,8 @@ from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.group.classic_group import NEVER_MS, ClassicGroup
 from ottla.broker.group.commits import OffsetCommits
+from ottla.broker.group.deleted_topics import DeletedTopics
+from ottla.broker.group.deletion import GroupDeletion
 from ottla.broker.group.members import Caller, Member, Moment, Protocols, Timeouts
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offset_expiration import OffsetExpiration
@@ -76,11 +78,13 @@ class GroupCoordinator:
         )
         self.offsets = OffsetCommits(self._manager, turns, clock, config.offset_metadata_max_bytes)
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
-        self.expiration = OffsetExpiration(self._manager, turns, clock, retention_ms)
+        expiration = OffsetExpiration(self._manager, turns, clock, retention_ms)
+        self.deletion = GroupDeletion(self._manager, turns, clock)
+        self._deleted_topics = DeletedTopics(self._manager, turns, clock)
         interval_ms = config.offsets_retention_check_interval_ms
-        self._cleaning = Periodic("expired offsets", interval_ms, self.expiration.expire, turns, clock)
+        self._cleaning = Periodic("expired offsets", interval_ms, expiration.expire, turns, clock)
         self.complete_transaction = self._manager.complete_transaction
-        cluster.on_topic_deleted.append(lambda topic: self.expiration.forget_topic(topic.name))
+        cluster.on_topic_deleted.append(lambda topic: self._deleted_topics.forget_topic(topic.name))
 
     def open(self) -> None:
         """Load the groups, over as many turns as it takes."""
@@ -89,7 +93,8 @@ class GroupCoordinator:
 
     def stop(self) -> None:
         """Take every timer back, and end what is under way: nothing is read or written after this."""
-        self.expiration.stop()
+        self.deletion.stop()
+        self._deleted_topics.stop()
         self._manager.stop()
         self._cleaning.stop()
         for metadata in self._manager.store.groups.values():

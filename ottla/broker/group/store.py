@@ -112,7 +112,8 @@ class GroupStore:
     def _apply_offset(
         self, index: int, record: CoordinatorRecord, key: OffsetKey, value: OffsetValue, wall_ms: int
     ) -> None:
-        offsets = self.obtain(key.group, index, wall_ms).offsets
+        metadata = self.groups.get(key.group) or self.obtain(key.group, index, wall_ms)
+        offsets = metadata.offsets
         place = (key.topic, key.partition)
         if record.producer_id < 0:
             offsets.commit(place, value, record.record_offset)

@@ -187,7 +187,9 @@ class UnifiedLog:
             decision = self.producer_state.check_batch(header, _COORDINATOR)
             if decision.error is not NO_ERROR:
                 return self._refused(decision.error, decision.message)
-        base_offset = self._write(batch, header.last_offset_delta, leader_epoch, header.max_timestamp, self._clock.now_ms())
+        base_offset = self._write(
+            batch, header.last_offset_delta, leader_epoch, header.max_timestamp, self._clock.now_ms()
+        )
         if header.producer_id >= 0:
             self.producer_state.apply_batch(header, base_offset, header.max_timestamp)
         return AppendResult(NO_ERROR, base_offset, self.log_end_offset - 1, -1, self.log_start_offset)

@@ -12,18 +12,17 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
+from ottla.broker.coordinator.shard import KnownTopic
 from ottla.broker.costs import MARKER_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
+from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.values import Partitions
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.broker.txn.shard import Shard
 
 log = logging.getLogger("ottla.txn.markers")
 
@@ -61,11 +60,6 @@ _NEXT: Final = {
 _DONE: Final = Next.DONE
 
 
-class KnownTopic(Protocol):
-    @property
-    def partition_count(self) -> int: ...
-
-
 class Completion:
     """A prepared transaction on its way to Complete. `awaiting` is the set in the id's transient state.
 
@@ -86,7 +80,7 @@ class Completion:
         "transactional_id",
     )
 
-    def __init__(self, shard: "Shard", transactional_id: str, marker: TransactionMarker, awaiting: Partitions) -> None:
+    def __init__(self, shard: Shard, transactional_id: str, marker: TransactionMarker, awaiting: Partitions) -> None:
         self.shard = shard
         self.transactional_id = transactional_id
         self.marker = marker

@@ -237,10 +237,10 @@ class Rig:
         return result
 
     def delete_group(self, group_id="g"):
-        return self.finish(self.groups.expiration.delete_group(group_id))
+        return self.finish(self.groups.deletion.delete_group(group_id))
 
     def delete_offsets(self, group_id, topics):
-        return self.finish(self.groups.expiration.delete_offsets(group_id, topics))
+        return self.finish(self.groups.deletion.delete_offsets(group_id, topics))
 
     def mark(self, producer_id, commit=True, group_id="g"):
         return self.groups.complete_transaction(self.log_of(group_id), TransactionMarker(producer_id, 0, 0, commit, 1))

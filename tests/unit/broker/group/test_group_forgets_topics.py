@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.group import offset_expiration
+from ottla.broker.group import deleted_topics, tombstones
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.broker.turns import SHARE_US
@@ -19,8 +19,9 @@ PRODUCER = ProducerIdAndEpoch(7, 0)
 @pytest.fixture(autouse=True)
 def slow(monkeypatch):
     """Every key is a share of its own."""
-    monkeypatch.setattr(offset_expiration, "ROW_US", SHARE_US)
-    monkeypatch.setattr(offset_expiration, "KEYS_AT_ONCE", 1)
+    for module in (tombstones, deleted_topics):
+        monkeypatch.setattr(module, "ROW_US", SHARE_US)
+    monkeypatch.setattr(tombstones, "KEYS_AT_ONCE", 1)
 
 
 def commit(rig, *rows, producer=None):
@@ -53,10 +54,10 @@ def test_an_offset_of_a_deleted_topic_goes_unless_a_transaction_of_the_new_one_r
     commit(rig, *(ROW._replace(partition=index) for index in range(3)))
     delete_topics(rig, "t")
     commit(rig, ROW._replace(partition=2, offset=7), producer=PRODUCER)
-    rig.clock.advance(10 * offset_expiration.COVERED_MS)
+    rig.clock.advance(10 * deleted_topics.COVERED_MS)
     assert offsets(rig) == {("t", 2): 42}
     rig.mark(7, commits)
-    rig.clock.advance(offset_expiration.COVERED_MS)
+    rig.clock.advance(deleted_topics.COVERED_MS)
     assert offsets(rig) == ({("t", 2): 7} if commits else {})
     assert not rig.clock.armed - 1  # the next look for expired ones
 
@@ -70,7 +71,7 @@ def test_pending_offsets_of_a_deleted_topic_do_not_come_back_in_the_new_one(rig)
     rig.mark(8)
     rig.mark(7, commit=False)
     assert offsets(rig) == {("t", 1): 42}
-    rig.clock.advance(offset_expiration.COVERED_MS)
+    rig.clock.advance(deleted_topics.COVERED_MS)
     assert offsets(rig) == {} and not rig.store.groups["g"].offsets.at_most
 
 

@@ -100,7 +100,7 @@ def test_a_log_with_a_large_transaction_is_loaded_in_shares(rig, settled, commit
 def test_a_group_can_be_deleted_while_its_offsets_are_being_settled(rig, commit):
     commit_many(rig)
     mark(rig, commit)
-    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
+    deleted = rig.begin(rig.groups.deletion.delete_group("g"))
     assert not deleted and not rig.store.is_settled
     rig.clock.settle()
     assert deleted == [E.NONE] and not rig.store.groups

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.broker.coordinator import loader
-from ottla.broker.group import offset_expiration
+from ottla.broker.group import deleted_topics, offset_expiration
+from ottla.broker.group import tombstones as tombstones_module
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.broker.group.offsets import GroupOffsets
@@ -253,7 +254,7 @@ def test_a_group_that_somebody_joins_in_between_does_not_expire(rig, monkeypatch
     slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
     rig.clock.ms += RETENTION_MS
-    ended = rig.begin(rig.groups.expiration.expire())
+    ended = rig.begin(rig.groups._cleaning.scan())
     rig.join(protocols=(("range", subscription("t")),))
     rig.clock.settle()
     assert ended == [None] and offsets(rig) == {("t", 1): 42}
@@ -261,16 +262,18 @@ def test_a_group_that_somebody_joins_in_between_does_not_expire(rig, monkeypatch
 
 def slow(monkeypatch):
     """Every key is a share of its own."""
-    monkeypatch.setattr(offset_expiration, "BATCH_US", SHARE_US)
-    monkeypatch.setattr(offset_expiration, "ROW_US", SHARE_US)
-    monkeypatch.setattr(offset_expiration, "KEYS_AT_ONCE", 1)
+    monkeypatch.setattr(tombstones_module, "KEYS_AT_ONCE", 1)
+    for module in (tombstones_module, offset_expiration):
+        monkeypatch.setattr(module, "BATCH_US", SHARE_US)
+    for module in (tombstones_module, offset_expiration, deleted_topics):
+        monkeypatch.setattr(module, "ROW_US", SHARE_US)
 
 
 def test_a_group_that_is_deleted_and_made_again_in_between_is_another(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
     rig.clock.ms += RETENTION_MS
-    ended = rig.begin(rig.groups.expiration.expire())
+    ended = rig.begin(rig.groups._cleaning.scan())
     value, rig.store.groups["g"].offsets = rig.group().value(), GroupOffsets()
     for each in (None, value):
         rig.groups._manager.log_group(rig.log_of().index, "g", each)
@@ -282,12 +285,12 @@ def test_a_group_that_is_deleted_and_made_again_in_between_is_another(rig, monke
 def test_a_group_that_is_being_deleted_is_nobodys(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
-    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
+    deleted = rig.begin(rig.groups.deletion.delete_group("g"))
     assert not deleted and len(offsets_of(rig)) == 4
     busy = E.COORDINATOR_NOT_AVAILABLE
     assert rig.join()[0].error is rig.leave(("m", None))[0] is rig.groups.describe("g")[1] is busy
     assert rig.commits.commit(Caller("g"), [ROW]) == [busy]
-    assert rig.begin(rig.groups.expiration.delete_group("g")) == [busy]
+    assert rig.begin(rig.groups.deletion.delete_group("g")) == [busy]
     rig.clock.settle()
     assert deleted == [E.NONE] and not rig.store.groups
     commit(rig)
@@ -300,7 +303,7 @@ def offsets_of(rig):
 def test_a_group_that_the_log_keeps_from_being_deleted_to_its_end_stays(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
-    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
+    deleted = rig.begin(rig.groups.deletion.delete_group("g"))
     rig.log_of().refuse = E.KAFKA_STORAGE_ERROR
     rig.clock.settle()
     rig.log_of().refuse = E.NONE
@@ -312,7 +315,7 @@ def test_a_group_that_the_log_keeps_from_being_deleted_to_its_end_stays(rig, mon
 def test_a_group_is_deleted_to_its_end_when_whoever_asked_hangs_up(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
-    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
+    deleted = rig.begin(rig.groups.deletion.delete_group("g"))
     deleted.activity.discard()
     assert len(offsets_of(rig)) == 4
     rig.clock.settle()
@@ -323,7 +326,7 @@ def test_a_group_is_deleted_to_its_end_when_whoever_asked_hangs_up(rig, monkeypa
 def test_a_bug_in_a_deletion_is_told_and_leaves_the_group_to_others(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, *(ROW._replace(partition=index) for index in range(5)))
-    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
+    deleted = rig.begin(rig.groups.deletion.delete_group("g"))
     with monkeypatch.context() as broken:
         broken.setattr(rig.log_of(), "append_own", None, raising=False)
         rig.clock.settle()
@@ -337,7 +340,7 @@ def test_a_marker_that_comes_while_a_group_is_deleted_brings_nothing_back(rig, m
     slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
     commit(rig, ROW._replace(partition=2), ROW._replace(partition=0, offset=43), producer=PRODUCER)
-    deleted = rig.begin(rig.groups.expiration.delete_group("g"))
+    deleted = rig.begin(rig.groups.deletion.delete_group("g"))
     rig.mark(7)
     rig.clock.settle()
     assert deleted == [E.NONE] and not rig.store.groups
@@ -356,7 +359,7 @@ def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
     elif work == "forget":
         rig.turns.event(lambda: rig.cluster.on_topic_deleted[0](SimpleNamespace(name="t")))
     elif work == "delete":
-        rig.begin(rig.groups.expiration.delete_group("g")).activity.discard()
+        rig.begin(rig.groups.deletion.delete_group("g")).activity.discard()
     else:
         rig.clock.ms += RETENTION_MS
         rig.turns.event(rig.groups._cleaning.run)

@@ -1,0 +1,117 @@
+"""The end of committed offsets whose topic was deleted. shell
+
+They get tombstones, pending ones too, in shares. An offset of a deleted topic that a transaction of its successor
+covers goes when that is aborted: a tombstone would take the pending one along, as in Kafka, and the transaction would
+commit without it.
+
+Source: `OffsetMetadataManager.onPartitionsDeleted` of Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Container, Mapping, Sequence
+from typing import Final
+
+from ottla.broker.costs import ROW_US
+from ottla.broker.group.metadata_manager import GroupMetadataManager
+from ottla.broker.group.store import GroupMetadata
+from ottla.broker.group.tombstones import NAMES_AT_ONCE, PLACE_US, Tombstones, chunks
+from ottla.broker.ports.clock import Clock, Timer
+from ottla.broker.turns import Activity, Turns
+from ottla.protocol.values import TopicPartition
+
+log = logging.getLogger("ottla.group")
+
+COVERED_MS: Final = 1_000.0
+"""How long what waits for open transactions is left before it is looked at again."""
+
+
+class DeletedTopics:
+    """Removes from all groups what they have committed for topics that are gone."""
+
+    def __init__(self, manager: GroupMetadataManager, turns: Turns, clock: Clock) -> None:
+        self._manager = manager
+        self._tombstones = Tombstones(manager, turns, clock)
+        self._turns = turns
+        self._clock = clock
+        # Topics that are gone, each with the ends of the offsets partitions at that time; who commits behind them
+        # means a new topic of the same name.
+        self._gone: dict[str, Mapping[int, int]] = {}
+        # Their offsets that wait for open transactions: of each group, with those ends by topic.
+        self._covered: list[tuple[GroupMetadata, list[TopicPartition], Mapping[str, int]]] = []
+        self._forgetting = False
+        self._walk: Activity[None] | None = None
+        self._again: Timer | None = None
+
+    def stop(self) -> None:
+        """End what is under way on its own account."""
+        if self._walk is not None:
+            self._walk.discard()
+        if self._again is not None:
+            self._again.cancel()
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted: the end of its offsets in every group, pending ones too, by and by."""
+        self._gone[topic] = self._manager.ends()
+        self._forget()
+
+    def _forget(self) -> None:
+        if not self._forgetting:
+            self._forgetting = True
+            self._walk = self._turns.start(self._forget_topics(), self._forgot, self._forget_failed)
+
+    async def _forget_topics(self) -> None:
+        """One walk over the groups for all topics that are gone by now; those that go meanwhile get another."""
+        covered, self._covered = self._covered, []
+        for metadata, keys, ends in covered:
+            await self._forget_keys(metadata, keys, ends)
+        while self._gone:
+            gone, self._gone = self._gone, {}
+            refused: set[int] = set()
+            for metadata in [*self._manager.store.groups.values()]:
+                keys = await self._keys_of_topics(metadata, gone)
+                ends = {topic: of_logs.get(metadata.index, 0) for topic, of_logs in gone.items()} if keys else {}
+                if metadata.index not in refused and not await self._forget_keys(metadata, keys, ends):
+                    refused.add(metadata.index)
+                await self._turns.share()
+
+    async def _keys_of_topics(self, metadata: GroupMetadata, topics: Container[str]) -> list[TopicPartition]:
+        self._turns.charge(ROW_US)
+        found: list[TopicPartition] = []
+        for some in chunks(metadata.offsets.places(), NAMES_AT_ONCE):
+            self._turns.charge(PLACE_US * len(some))
+            found += [key for key in some if key[0] in topics]
+            await self._turns.share()
+        return found
+
+    async def _forget_keys(
+        self, metadata: GroupMetadata, keys: Sequence[TopicPartition], ends: Mapping[str, int]
+    ) -> bool:
+        """Remove what was committed for the keys before these ends of the log, by topic; False when the log refuses."""
+        covered: list[TopicPartition] = []
+        for some in self._tombstones.portions(metadata.group.group_id, keys):
+            if not self._tombstones.is_there(metadata) or metadata.index in self._manager.loading:
+                return True
+            self._turns.charge(ROW_US * len(some))
+            older = {key: metadata.offsets.is_older(key, ends[key[0]]) for key in some}
+            covered += [key for key, is_older in older.items() if is_older is None]
+            error = self._tombstones.bury(metadata, [key for key, is_older in older.items() if is_older])
+            if error:
+                log.error("Offsets of deleted topics stay in partition %d: %s", metadata.index, error.name)
+                return False
+            await self._turns.share()
+        if covered:
+            self._covered.append((metadata, covered, ends))
+        return True
+
+    def _forgot(self, _result: None) -> None:
+        self._forgetting = False
+        if self._covered and self._again is None:
+            self._again = self._clock.call_later(COVERED_MS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._again = None
+        self._forget()
+
+    def _forget_failed(self, error: Exception) -> None:
+        self._forgetting = False
+        log.error("Offsets of deleted topics stay", exc_info=error)

@@ -1,0 +1,68 @@
+"""Tombstones of committed offsets, as many at a time as go into one batch. shell"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from ottla.broker.costs import BATCH_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
+from ottla.broker.group.log import offsets_batch
+from ottla.broker.group.metadata_manager import GroupMetadataManager
+from ottla.broker.group.store import GroupMetadata
+from ottla.broker.ports.clock import Clock
+from ottla.broker.turns import Turns
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.offsets_records import OffsetKey
+from ottla.protocol.values import TopicPartition
+
+KEYS_AT_ONCE: Final = 100
+BATCH_BYTES: Final = 500_000
+"""About the most of a batch of tombstones, below the least that the topic may be set to in earnest."""
+NAMES_AT_ONCE: Final = 500
+PLACE_US: Final = 0.3
+
+
+class Tombstones:
+    """What all who remove offsets do alike."""
+
+    def __init__(self, manager: GroupMetadataManager, turns: Turns, clock: Clock) -> None:
+        self._manager = manager
+        self._turns = turns
+        self._clock = clock
+
+    def portions(self, group_id: str, keys: Iterable[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+        """The keys, as many at a time as go into one batch."""
+        return chunks(keys, keys_at_once(group_id))
+
+    def bury(self, metadata: GroupMetadata, keys: Iterable[TopicPartition]) -> ErrorCode:
+        """Log tombstones of some offsets of a group in one batch, and apply them."""
+        rows = [(OffsetKey(metadata.group.group_id, *key), None) for key in keys]
+        if not rows:
+            self._turns.charge(ROW_US)
+            return ErrorCode.NONE
+        batch = offsets_batch(rows, self._clock.now_ms(), None)
+        self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
+        return self._manager.write(self._manager.shards[metadata.index], batch, (-1, rows))
+
+    async def read_subscriptions(self, metadata: GroupMetadata) -> None:
+        """Read what the members of a group read, until all of it is known."""
+        while not metadata.group.knows_subscriptions:
+            metadata.group.read_subscriptions(NAMES_AT_ONCE)
+            self._turns.charge(NAMES_AT_ONCE * PLACE_US)
+            await self._turns.share()
+
+    def is_there(self, metadata: GroupMetadata) -> bool:
+        """Whether the group was not removed meanwhile, and its partition can be asked."""
+        return self._manager.find(metadata.group.group_id) == (metadata, ErrorCode.NONE)
+
+
+def keys_at_once(group_id: str) -> int:
+    """How many tombstones of a group go into one batch."""
+    # A topic's name has at most 249 bytes, the rest of a record some 30.
+    return max(1, min(KEYS_AT_ONCE, BATCH_BYTES // (4 * len(group_id) + 300)))
+
+
+def chunks(keys: Iterable[TopicPartition], most: int) -> Iterator[Sequence[TopicPartition]]:
+    """So many keys at a time, each of them once in a chunk."""
+    rest = iter(keys)
+    while some := [*islice(rest, most)]:
+        yield [*dict.fromkeys(some)]
