@@ -46,6 +46,8 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     `on_loaded` is told of each group once its partition serves.
     """
 
+    _cluster: Cluster
+
     def __init__(
         self,
         cluster: Cluster,
@@ -55,7 +57,6 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         on_loaded: Callable[[GroupMetadata], None],
     ) -> None:
         super().__init__(CONSUMER_OFFSETS_TOPIC, cluster, turns, self.settle)
-        self._offsets_cluster = cluster
         self._clock = clock
         self.store = GroupStore(initial_rebalance_delay_ms)
         self._on_loaded = on_loaded
@@ -153,11 +154,11 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         if metadata is not None:
             return metadata.index
         self._turns.charge(len(group_id) * HASH_CHAR_US)
-        return coordinator_partition(group_id, self._offsets_cluster.internal_partition_count(CONSUMER_OFFSETS_TOPIC))
+        return coordinator_partition(group_id, self._cluster.internal_partition_count(CONSUMER_OFFSETS_TOPIC))
 
     def partition(self, index: int) -> Partition:
         """The log of one offsets partition."""
-        partition = self._offsets_cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
+        partition = self._cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
         assert partition is not None
         return partition
 
@@ -173,7 +174,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
 
     def ends(self) -> dict[int, int]:
         """Where the logs end, by partition."""
-        topic = self._offsets_cluster.topics.get(CONSUMER_OFFSETS_TOPIC)
+        topic = self._cluster.topics.get(CONSUMER_OFFSETS_TOPIC)
         count = 0 if topic is None else topic.partition_count
         return {index: self.partition(index).log_end_offset for index in range(count)}
 

@@ -73,12 +73,12 @@ class TransactionCluster(ClusterView, Protocol):
 class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     """The shards of `__transaction_state`. Markers go to `sink`, `markers_delay_ms` after the outcome is durable."""
 
+    _cluster: TransactionCluster
+
     def __init__(
         self, cluster: TransactionCluster, sink: MarkerSink, turns: Turns, clock: Clock, markers_delay_ms: float
     ) -> None:
         super().__init__(TRANSACTION_STATE_TOPIC, cluster, turns)
-        self.sink = sink
-        self._transactions = cluster
         self._clock = clock
         self._partition_count = 0
         self._partition_of = lru_cache(HASHES_KEPT)(self._hashed)
@@ -92,14 +92,14 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     @property
     def level(self) -> int:
         """The cluster's `transaction.version`."""
-        return self._transactions.feature(TRANSACTION_FEATURE)
+        return self._cluster.feature(TRANSACTION_FEATURE)
 
     def shard_of(self, transactional_id: str) -> Shard | ErrorCode:
         """The shard that owns the id, or why it cannot answer."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         if not self._partition_count:
-            topic = self._transactions.topics.get(TRANSACTION_STATE_TOPIC)
+            topic = self._cluster.topics.get(TRANSACTION_STATE_TOPIC)
             if topic is None:
                 return ErrorCode.NOT_COORDINATOR
             self._partition_count = topic.partition_count
@@ -120,7 +120,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         transient = shard.transient.get(transactional_id, NO_PENDING)
         decision = decide(state, transient, NO_PRODUCER_ID)
         if decision is NEED_PRODUCER_ID:
-            fresh = self._transactions.next_producer_id()
+            fresh = self._cluster.next_producer_id()
             if fresh is None:
                 return ANSWERS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
             decision = decide(state, transient, fresh)

@@ -92,7 +92,7 @@ def markers_before_prepare() -> AbstractContextManager[None]:
                     record.producer_id, record.producer_epoch, shard.epoch, commit, record.client_version
                 )
                 for topic, index in record.partitions:
-                    self.sink.write_marker(topic, index, marker)
+                    self._fanout._sink.write_marker(topic, index, marker)
             return append(self, shard, batch, changes)
 
         return write_durable

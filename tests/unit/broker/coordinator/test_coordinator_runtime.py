@@ -1,0 +1,218 @@
+"""The runtime of coordinators, with a coordinator that keeps the last value of a key."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.coordinator import loader
+from ottla.broker.coordinator.errors import client_error
+from ottla.broker.coordinator.runtime import CoordinatorRuntime, await_durable
+from ottla.broker.turns import SHARE_US, Turns, Wait
+from ottla.protocol.batch import build_record_batch
+from ottla.protocol.batch_header import assign_offsets, read_header
+from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.records import iter_records
+
+
+class Log:
+    """`hold` keeps appends from becoming durable, `refuse` fails them; `breaks` fails a scan behind the first batch."""
+
+    log_start_offset = leader_epoch = high_watermark = 0
+    offline, hold, refuse, breaks = None, False, E.NONE, None
+
+    def __init__(self, index):
+        self.index, self.batches, self.waiting = index, [], []
+
+    def append_own(self, batch):
+        if self.refuse:
+            return SimpleNamespace(error=self.refuse, base_offset=-1, last_offset=-1)
+        offset = len(self.batches)
+        assign_offsets(batch, offset, 0)
+        self.batches.append(memoryview(bytes(batch)))
+        if not self.hold:
+            self.high_watermark = len(self.batches)
+        return SimpleNamespace(error=E.NONE, base_offset=offset, last_offset=offset)
+
+    def when_durable(self, offset, callback):
+        self.waiting.append(callback)
+
+    def scan(self, from_offset):
+        for number, batch in enumerate(self.batches):
+            if self.breaks is not None and number:
+                raise self.breaks
+            yield read_header(batch), batch
+
+
+class Shard:
+    def __init__(self, log):
+        self.log, self.values, self.begun = log, {}, []
+
+    def replay(self, header, batch):
+        for record in iter_records(batch, header):
+            self.values[bytes(record.key)] = bytes(record.value), record.offset
+
+
+class Keeper(CoordinatorRuntime):
+    """A change is (key, value); the answer to it is an error."""
+
+    def __init__(self, logs, turns):
+        self.logs, self.is_loaded = logs, []
+        super().__init__("values", self, turns)
+
+    @property
+    def topics(self):
+        return {"values": SimpleNamespace(partition_count=len(self.logs))}
+
+    def partition(self, topic, index):
+        return self.logs[index] if index < len(self.logs) else None
+
+    async def opened(self, topic, index):
+        return self.partition(topic, index)
+
+    def new_shard(self, partition):
+        return Shard(partition)
+
+    async def loaded(self, shard):
+        self.is_loaded.append(shard.log.index)
+
+    def apply(self, shard, change, base_offset):
+        key, value = change
+        shard.values[key] = value, base_offset
+        return E.NONE
+
+    def began(self, shard, change):
+        shard.begun.append(change)
+
+    def refused(self, shard, change, error):
+        return client_error(error)
+
+    def lost(self, change, error):
+        return client_error(error)
+
+    def put(self, write, index=0, key=b"k", value=b"v"):
+        return write(self.shards[index], build_record_batch(key, value, 0), (key, value))
+
+
+class Steps(Turns):
+    """Turns that go on when the test says so."""
+
+    def __init__(self):
+        self.due, self.bugs = [], []
+        super().__init__(self.due.append, self.bugs.append)
+
+    def go_on(self):
+        while self.due:
+            self.event(self.due.pop(0))
+
+
+@pytest.fixture
+def turns():
+    made = Steps()
+    yield made
+    assert made.bugs == []
+
+
+@pytest.fixture
+def begin(turns):
+    def make(logs):
+        keeper = Keeper(logs, turns)
+        turns.event(keeper.start)
+        return keeper
+
+    return make
+
+
+@pytest.fixture
+def keeper(begin):
+    return begin([Log(0)])
+
+
+def test_a_change_is_applied_when_it_is_in_the_log(keeper):
+    keeper.logs[0].hold = True
+    assert keeper.put(keeper.write) is E.NONE
+    assert keeper.shards[0].values == {b"k": (b"v", 0)}
+
+
+def test_a_change_is_applied_when_it_is_durable(keeper, turns):
+    keeper.logs[0].hold = True
+    answer = keeper.put(keeper.write_durable)
+    assert isinstance(answer, Wait) and not keeper.shards[0].values and keeper.shards[0].begun == [(b"k", b"v")]
+    answers = []
+    turns.event(lambda: turns.start(await_durable(answer), answers.append, answers.append))
+    assert answers == []
+    turns.event(lambda: keeper.logs[0].waiting.pop()(E.NONE))
+    assert answers == [E.NONE] and keeper.shards[0].values == {b"k": (b"v", 0)}
+
+
+def test_what_is_durable_at_once_is_answered_at_once(keeper):
+    assert keeper.put(keeper.write_durable) is E.NONE
+    assert keeper.shards[0].begun == [] and keeper.shards[0].values == {b"k": (b"v", 0)}
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_nothing_changes_when_the_log_refuses(keeper, durable):
+    keeper.logs[0].refuse = E.NOT_ENOUGH_REPLICAS
+    assert keeper.put(keeper.write_durable if durable else keeper.write) is E.COORDINATOR_NOT_AVAILABLE
+    assert keeper.shards[0].values == {} and keeper.shards[0].begun == []
+
+
+def test_a_change_whose_log_goes_offline_is_not_applied(keeper, turns):
+    keeper.logs[0].hold = True
+    answer, answers = keeper.put(keeper.write_durable), []
+    turns.event(lambda: turns.start(await_durable(answer), answers.append, answers.append))
+    turns.event(lambda: keeper.logs[0].waiting.pop()(E.KAFKA_STORAGE_ERROR))
+    assert answers == [E.NOT_COORDINATOR] and keeper.shards[0].values == {}
+
+
+def test_a_replay_comes_to_what_was_applied(keeper, begin):
+    for value in (b"a", b"b"):
+        keeper.put(keeper.write, value=value)
+    again = begin(keeper.logs)
+    assert again.is_loaded == [0] and again.shards[0].values == keeper.shards[0].values
+
+
+def test_a_shard_serves_when_it_is_loaded_and_not_before(keeper, begin, turns, monkeypatch):
+    keeper.put(keeper.write)
+    monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
+    again = begin(keeper.logs)
+    assert again.shard_at(0) is E.COORDINATOR_LOAD_IN_PROGRESS and again.loading == {0}
+    turns.go_on()
+    assert again.shard_at(0) is again.shards[0] and not again.loading
+
+
+@pytest.mark.parametrize("why", [ProtocolError("cut short"), OSError("Input/output error"), KeyError("a bug")])
+def test_a_log_that_cannot_be_read_has_no_coordinator_and_the_others_have(begin, caplog, why):
+    logs = [Log(0), Log(1)]
+    keeper = begin(logs)
+    for index in (0, 1):
+        for value in (b"a", b"b"):
+            keeper.put(keeper.write, index, value=value)
+    logs[0].breaks = why
+    again = begin(logs)
+    assert again.shard_at(0) is E.NOT_COORDINATOR and again.shard_at(1) is again.shards[1]
+    assert "values-0 cannot be loaded" in caplog.text
+
+
+def test_a_log_that_is_offline_has_no_coordinator(begin):
+    logs = [Log(0), Log(1)]
+    logs[0].offline = "no space left"
+    keeper = begin(logs)
+    logs[1].offline = "no space left"
+    assert keeper.is_loaded == [1]
+    assert keeper.shard_at(0) is keeper.shard_at(1) is keeper.shard_at(2) is E.NOT_COORDINATOR
+
+
+def test_a_partition_that_is_new_has_an_empty_shard(keeper):
+    keeper.logs.append(Log(1))
+    shard = keeper.shard_at(1)
+    assert shard is keeper.shards[1] and shard.values == {} and keeper.is_loaded == [0, 1]
+
+
+def test_nothing_is_loaded_after_a_stop(keeper, begin, turns, monkeypatch):
+    keeper.put(keeper.write)
+    monkeypatch.setattr(loader, "BATCH_US", SHARE_US)
+    again = begin(keeper.logs)
+    again.stop()
+    turns.go_on()
+    assert again.shards == {} and again.shard_at(0) is E.COORDINATOR_LOAD_IN_PROGRESS
