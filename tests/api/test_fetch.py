@@ -27,14 +27,16 @@ class Ledger:
     """A broker in memory with one topic."""
 
     def __init__(self, partitions=1):
-        self.lone = Lone()
+        self.lone = Lone(transaction_partition_verification_enable=False)
         self.partitions = self.lone.create_topic("ledger", partitions)
 
-    def append(self, index=0, value=b"v"):
+    def append(self, index=0, value=b"v", **owner):
         """The size of the batch that was appended."""
-        batch = bytes(build_batch([(b"k", value)], timestamp_ms=START_MS))
+        batch = bytes(build_batch([(b"k", value)], timestamp_ms=START_MS, **owner))
         topics = [{"name": "ledger", "partition_data": [{"index": index, "records": batch}]}]
-        asked = message(ApiKey.PRODUCE, 9, transactional_id=None, acks=-1, timeout_ms=1, topic_data=topics)
+        asked = message(
+            ApiKey.PRODUCE, 9, transactional_id="t" if owner else None, acks=-1, timeout_ms=1, topic_data=topics
+        )
         assert self.lone.ask(ApiKey.PRODUCE, 9, asked).responses[0].partition_responses[0].error_code == E.NONE
         return len(batch)
 
@@ -109,6 +111,39 @@ def test_what_a_partition_refuses_costs_the_others_nothing():
     rows = ledger.rows((0, {"fetch_offset": 5}), (7, {}), (1, {}), max_bytes=size_bytes)
     assert [row.error_code for row in rows] == [E.OFFSET_OUT_OF_RANGE, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
     assert len(rows[2].records) == size_bytes
+
+
+# --- how far ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_who_reads_what_is_committed_waits_for_the_end_of_transactions_and_is_told_of_aborted_ones(commit):
+    ledger = Ledger()
+    plain = ledger.append()
+    begun = ledger.append(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    (row,) = ledger.rows((0, {}), isolation_level=1)
+    assert (len(row.records), row.last_stable_offset, row.high_watermark) == (plain, 1, 2)
+    (row,) = ledger.rows((0, {}))
+    assert (len(row.records), row.aborted_transactions) == (plain + begun, None)
+    topics = [{"name": "ledger", "partition_indexes": [0]}]
+    marker = {"producer_id": 7, "producer_epoch": 0, "transaction_result": commit, "coordinator_epoch": 0}
+    ended = message(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker | {"topics": topics}])
+    ledger.lone.ask(ApiKey.WRITE_TXN_MARKERS, 1, ended)
+    (row,) = ledger.rows((0, {}), isolation_level=1)
+    assert len(row.records) > plain + begun and (row.last_stable_offset, row.high_watermark) == (3, 3)
+    aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions]
+    assert aborted == ([] if commit else [(7, 1)])
+
+
+@pytest.mark.parametrize("version", [7, VERSION])
+@pytest.mark.parametrize(("session", "known"), [((0, -1), True), ((0, 0), True), ((0, 1), False), ((5, 0), False)])
+def test_there_are_no_sessions_and_who_asks_for_one_reads_without(version, session, known):
+    ledger = Ledger()
+    ledger.append()
+    asking = message(ApiKey.FETCH, version, **asked((0, {}), session_id=session[0], session_epoch=session[1]))
+    reply = ledger.lone.ask(ApiKey.FETCH, version, asking)
+    assert (reply.error_code, reply.session_id) == (E.NONE if known else E.FETCH_SESSION_ID_NOT_FOUND, 0)
+    assert bool(reply.responses) is known
 
 
 # --- leader epochs (KIP-320) ------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from ottla.broker.api.table import TABLE
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.produced import check_produced_batch
 from ottla.testkit.furnish import message
 from ottla.testkit.simulation.schedule import START_MS
 from tests.lone import Lone
@@ -20,6 +21,8 @@ SPECIAL = [
     pytest.param(-5, 9, (-1, -1), id="last tiered, KIP-1005"),
     pytest.param(-6, 11, (-1, -1), id="earliest pending upload, KIP-1023"),
 ]
+
+ABSENT = [("ledger", 7), ("nobodys", 0)]
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +72,49 @@ def test_a_time_finds_the_first_record_that_is_no_older(lone, timestamp, offset)
 def test_who_names_a_leader_epoch_must_name_this_one(lone, version, epoch, error):
     found = find(lone, version, -2, current_leader_epoch=epoch)
     assert found == ((error, -1, -1) if error else (E.NONE, 2, -1))
+
+
+def test_where_there_is_no_partition_there_is_no_offset(lone):
+    topics = [{"name": name, "partitions": [{"partition_index": index, "timestamp": -1}]} for name, index in ABSENT]
+    reply = lone.ask(ApiKey.LIST_OFFSETS, 1, message(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=topics))
+    rows = [topic.partitions[0] for topic in reply.topics]
+    assert [(row.error_code, row.offset) for row in rows] == [(E.UNKNOWN_TOPIC_OR_PARTITION, -1)] * 2
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_partition_that_is_named_twice_is_refused_once_in_each_topic_that_names_it(lone, apart):
+    rows = [{"partition_index": 0, "timestamp": -1}, {"partition_index": 0, "timestamp": -2}]
+    topics = [{"name": "ledger", "partitions": [row]} for row in rows] if apart else [{"name": "ledger"}]
+    if not apart:
+        topics[0]["partitions"] = rows
+    reply = lone.ask(ApiKey.LIST_OFFSETS, 1, message(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=topics))
+    told = [[row.error_code for row in topic.partitions] for topic in reply.topics]
+    assert told == [[E.INVALID_REQUEST]] * len(topics)
+
+
+def latest(lone, version, **given):
+    topics = [{"name": "ledger", "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+    asked = message(ApiKey.LIST_OFFSETS, version, **{"replica_id": -1} | given, topics=topics)
+    return lone.ask(ApiKey.LIST_OFFSETS, version, asked).topics[0].partitions[0].offset
+
+
+def test_the_latest_offset_is_as_far_as_the_reader_may_see(flushed):
+    """An open transaction ends what is stable, a flush under way what consumers see; who is no consumer sees it all."""
+    lone = flushed.lone
+    lone.create_topic("ledger")
+    owned = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
+    for more in ({}, owned):
+        data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=START_MS, base_sequence=0 if more else -1, **more))
+        lone.turns.event(lambda data=data: append(lone, data))
+    lone.rest(1_000)
+    lone.turns.event(lambda: append(lone, memoryview(build_batch([(b"k", b"v")], timestamp_ms=START_MS))))
+    for version in (2, SERVED[-1]):
+        assert latest(lone, version, isolation_level=1) == 1
+        assert latest(lone, version, isolation_level=0) == 2
+        assert latest(lone, version, isolation_level=1, replica_id=-2) == 3
+    assert latest(lone, 1) == 2
+
+
+def append(lone, data):
+    partition = lone.assembly.broker.cluster.partition("ledger", 0)
+    assert not partition.append_produced(check_produced_batch(data), data).error

@@ -31,6 +31,9 @@ def partitions(count):
 
 def requests(count):
     """(API, version, fields)."""
+    rows = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1} for index in range(count)]
+    wanted = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0}
+    yield K.FETCH, 12, {**wanted, "topics": [{"topic": "none", "partitions": rows}]}
     yield K.OFFSET_COMMIT, 8, offsets(count, group_id="g", generation_id_or_member_epoch=-1, member_id="")
     yield K.TXN_OFFSET_COMMIT, 2, offsets(count, group_id="g", **OF_PRODUCER)
     yield K.TXN_OFFSET_COMMIT, 5, offsets(count, **IN_GROUP, **OF_PRODUCER)

@@ -1,10 +1,11 @@
-"""OffsetCommit and TxnOffsetCommit: when commits are acknowledged."""
+"""OffsetCommit and TxnOffsetCommit: when commits are acknowledged, and what is kept of them."""
 
 import pytest
 
-from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.furnish import message
+from tests.lone import Lone
 
 GROUP = "g"
 PLACE = [{"name": "ledger", "partitions": [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]}]
@@ -16,39 +17,111 @@ def errors(reply):
 
 def committed(lone):
     topics = [{"name": "ledger", "partition_indexes": [0]}]
-    reply = lone.ask(ApiKey.OFFSET_FETCH, 5, message(ApiKey.OFFSET_FETCH, 5, group_id=GROUP, topics=topics))
+    reply = lone.ask(K.OFFSET_FETCH, 5, message(K.OFFSET_FETCH, 5, group_id=GROUP, topics=topics))
     return reply.topics[0].partitions[0].committed_offset
 
 
 @pytest.mark.parametrize("version", [2, 8])
 def test_offsets_are_committed_when_they_are_on_the_device(flushed, version):
     flushed.lone.create_topic("ledger")
-    flushed.ask_until(ApiKey.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    flushed.ask_until(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     of_nobody = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": ""}
-    assert errors(flushed.ask(ApiKey.OFFSET_COMMIT, version, **of_nobody, topics=PLACE)) == [E.NONE]
+    assert errors(flushed.ask(K.OFFSET_COMMIT, version, **of_nobody, topics=PLACE)) == [E.NONE]
     assert committed(flushed.lone) == 5
 
 
 def test_where_nothing_is_committed_nothing_is_waited_for(flushed):
-    flushed.ask_until(ApiKey.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    flushed.ask_until(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     flushed.lone.rest(1_000)
     client = flushed.lone.client()
     of_nobody = {"group_id": GROUP, "generation_id_or_member_epoch": 3, "member_id": "m"}
-    client.send(ApiKey.OFFSET_COMMIT, 8, **of_nobody, topics=PLACE)
+    client.send(K.OFFSET_COMMIT, 8, **of_nobody, topics=PLACE)
     assert [errors(reply) for reply in client.replies] == [[E.UNKNOWN_TOPIC_OR_PARTITION]]
 
 
 def test_offsets_of_a_transaction_are_pending_when_they_are_on_the_device(flushed):
     flushed.lone.create_topic("ledger")
-    flushed.ask_until(ApiKey.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
-    flushed.ask_until(ApiKey.FIND_COORDINATOR, 1, key="txn", key_type=1)
+    flushed.ask_until(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    flushed.ask_until(K.FIND_COORDINATOR, 1, key="txn", key_type=1)
     begun = {"transactional_id": "txn", "transaction_timeout_ms": 60_000}
-    producer = flushed.ask_until(ApiKey.INIT_PRODUCER_ID, 1, **begun)
+    producer = flushed.ask_until(K.INIT_PRODUCER_ID, 1, **begun)
     owner = {"transactional_id": "txn", "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
-    added = flushed.ask(ApiKey.ADD_OFFSETS_TO_TXN, 1, **owner, group_id=GROUP)
+    added = flushed.ask(K.ADD_OFFSETS_TO_TXN, 1, **owner, group_id=GROUP)
     assert added.error_code == E.NONE
-    reply = flushed.ask(ApiKey.TXN_OFFSET_COMMIT, 2, **owner, group_id=GROUP, topics=PLACE)
+    reply = flushed.ask(K.TXN_OFFSET_COMMIT, 2, **owner, group_id=GROUP, topics=PLACE)
     assert errors(reply) == [E.NONE] and committed(flushed.lone) == -1
-    assert flushed.ask(ApiKey.END_TXN, 1, **owner, committed=True).error_code == E.NONE
+    assert flushed.ask(K.END_TXN, 1, **owner, committed=True).error_code == E.NONE
     flushed.lone.rest(1_000)
     assert committed(flushed.lone) == 5
+
+
+OF_NOBODY = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": ""}
+
+
+@pytest.fixture
+def lone():
+    lone = Lone()
+    lone.create_topic("ledger", 2)
+    while lone.ask(K.FIND_COORDINATOR, 1, message(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)).error_code:
+        lone.rest()
+    return lone
+
+
+def commit(lone, version, *rows, **given):
+    """Errors by partition; rows are (partition, offset, fields that differ)."""
+    partitions = [{"partition_index": index, "committed_offset": offset} | more for index, offset, more in rows]
+    topics = [{"name": "ledger", "partitions": partitions}]
+    asked = message(K.OFFSET_COMMIT, version, **OF_NOBODY | given, topics=topics)
+    (topic,) = lone.ask(K.OFFSET_COMMIT, version, asked).topics
+    return {row.partition_index: E(row.error_code) for row in topic.partitions}
+
+
+def fetched(lone, *indexes):
+    """[(offset, leader epoch, metadata)]."""
+    asked = message(K.OFFSET_FETCH, 5, group_id=GROUP, topics=[{"name": "ledger", "partition_indexes": [*indexes]}])
+    rows = lone.ask(K.OFFSET_FETCH, 5, asked).topics[0].partitions
+    return [(row.committed_offset, row.committed_leader_epoch, row.metadata) for row in rows]
+
+
+def test_each_partition_has_its_offset_and_its_error(lone):
+    told = commit(lone, 8, (1, 7, {"committed_metadata": "said"}), (5, 1, {}), (0, 3, {"committed_metadata": None}))
+    assert told == {1: E.NONE, 5: E.UNKNOWN_TOPIC_OR_PARTITION, 0: E.NONE} and [*told] == [1, 5, 0]
+    assert fetched(lone, 0, 1, 5) == [(3, -1, ""), (7, -1, "said"), (-1, -1, "")]
+
+
+@pytest.mark.parametrize(("version", "epoch"), [(5, -1), (6, 4), (9, 4)])
+def test_leader_epochs_are_kept_from_version_6_on(lone, version, epoch):
+    more = {"committed_leader_epoch": 4} if version >= 6 else {}
+    assert commit(lone, version, (0, 3, more)) == {0: E.NONE}
+    assert fetched(lone, 0) == [(3, epoch, "")]
+
+
+@pytest.mark.parametrize(("version", "retention_ms", "kept"), [(2, 60_000, False), (4, 60_000, False), (4, -1, True)])
+def test_a_time_to_be_kept_counts_up_to_version_4(lone, version, retention_ms, kept):
+    assert commit(lone, version, (0, 3, {}), retention_time_ms=retention_ms) == {0: E.NONE}
+    assert commit(lone, 5, (1, 4, {})) == {1: E.NONE}
+    assert fetched(lone, 0, 1) == [(3, -1, ""), (4, -1, "")]
+    lone.rest(3_600_000.0)
+    assert fetched(lone, 0, 1) == [(3, -1, "") if kept else (-1, -1, ""), (4, -1, "")]
+
+
+@pytest.mark.parametrize(("version", "error"), [(8, E.ILLEGAL_GENERATION), (9, E.GROUP_ID_NOT_FOUND)])
+def test_a_generation_of_a_group_that_does_not_exist_is_refused(lone, version, error):
+    assert commit(lone, version, (0, 3, {}), generation_id_or_member_epoch=3, member_id="m") == {0: error}
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_a_static_member_is_known_by_its_name_from_version_7_on(lone, version):
+    protocols = [{"name": "range", "metadata": b""}]
+    joining = {"group_id": GROUP, "group_instance_id": "i", "member_id": "", "protocol_type": "consumer"}
+    joining |= {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 60_000, "protocols": protocols}
+    client = lone.client()
+    client.send(K.JOIN_GROUP, 5, **joining)
+    lone.rest(5_000)
+    (joined,) = client.replies
+    member = {"generation_id_or_member_epoch": joined.generation_id, "member_id": joined.member_id}
+    synced = {"group_id": GROUP, "generation_id": joined.generation_id, "member_id": joined.member_id}
+    client.send(K.SYNC_GROUP, 3, **synced, group_instance_id="i", assignments=[])
+    named = {"group_instance_id": "j"} if version >= 7 else {}
+    assert commit(lone, version, (0, 3, {}), **member, **named) == {0: E.UNKNOWN_MEMBER_ID if named else E.NONE}
+    assert commit(lone, version, (0, 4, {}), **member) == {0: E.NONE}

@@ -1,9 +1,10 @@
-"""WriteTxnMarkers: when markers are acknowledged."""
+"""WriteTxnMarkers: when markers are acknowledged, and which are refused."""
 
 import pytest
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
+from tests.lone import Lone
 
 OFFSETS = "__consumer_offsets"
 
@@ -39,3 +40,36 @@ def test_where_there_is_no_partition_nothing_is_waited_for(flushed):
     client = flushed.lone.client()
     client.send(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker("nobodys", 0)])
     assert [errors(reply) for reply in client.replies] == [[[E.UNKNOWN_TOPIC_OR_PARTITION]]]
+
+
+def asked_at_once(lone, version, *markers):
+    client = lone.client()
+    client.send(ApiKey.WRITE_TXN_MARKERS, version, markers=[*markers])
+    (reply,) = client.replies
+    return reply
+
+
+def test_the_answer_has_a_row_for_each_producer_and_none_for_who_names_no_partition():
+    lone = Lone()
+    lone.create_topic("ledger", 2)
+    twice = [marker("ledger", 0, producer_id=8), marker("ledger", 1, 1, producer_id=8)]
+    reply = asked_at_once(lone, 1, marker("ledger", producer_id=7), *twice)
+    assert [(of.producer_id, errors_of) for of, errors_of in zip(reply.markers, errors(reply), strict=True)] == [
+        (8, [E.NONE, E.NONE])
+    ]
+    assert [row.partition_index for topic in reply.markers[0].topics for row in topic.partitions] == [0, 1]
+
+
+@pytest.mark.parametrize("broken", [{"producer_id": -1}, {"producer_epoch": -1}, {"transaction_version": -1}], ids=str)
+def test_markers_that_kafka_cannot_build_are_refused_as_kafka_does(broken):
+    lone = Lone()
+    (partition,) = lone.create_topic("ledger")
+    reply = asked_at_once(lone, 2, marker("ledger", 0) | broken)
+    assert errors(reply) == [[E.UNKNOWN_SERVER_ERROR]] and partition.high_watermark == 0
+
+
+def test_a_partition_that_is_offline_is_not_known():
+    lone = Lone()
+    (partition,) = lone.create_topic("ledger")
+    lone.turns.event(lambda: partition.take_offline("gone"))
+    assert errors(asked_at_once(lone, 1, marker("ledger", 0))) == [[E.UNKNOWN_TOPIC_OR_PARTITION]]

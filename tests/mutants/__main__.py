@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
@@ -59,7 +59,7 @@ def copy_tree(target: Path) -> Path:
 
 
 def tried(mutants: list[Mutant], jobs: int, most_stages: int, timeout_s: float) -> Iterator[Trial]:
-    """Each of them, in their order, as they end."""
+    """Each of them, as it ends."""
     with tempfile.TemporaryDirectory(prefix="ottla-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
         free = SimpleQueue[Tree]()
         for job in range(jobs):
@@ -72,7 +72,8 @@ def tried(mutants: list[Mutant], jobs: int, most_stages: int, timeout_s: float) 
             finally:
                 free.put(tree)
 
-        yield from pool.map(one, mutants)
+        for ended in as_completed([pool.submit(one, mutant) for mutant in mutants]):
+            yield ended.result()
 
 
 @click.command(help=__doc__.split("\n\n")[0])

@@ -81,5 +81,5 @@ class Tree:
             return f"no end within {self._timeout_s:g} s"
         if run.returncode in (PASSED, NO_TESTS):
             return None
-        told = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        told = [line for line in output.splitlines() if line.startswith(("FAILED tests", "ERROR tests"))]
         return told[0].split(" - ")[0] if told else f"pytest ended with {run.returncode}"
