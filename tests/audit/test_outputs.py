@@ -1,5 +1,6 @@
 """What is written goes where log directories can be, appears when it is whole, and replaces nothing unasked."""
 
+import itertools
 import os
 import platform
 import shutil
@@ -74,12 +75,12 @@ def refuse_to_scan(*_):
 
 def failing(monkeypatch, error, at=2):
     """Let the scan of the second partition fail, when the first has written its transactions."""
-    seen = []
+    numbers = itertools.count(1)
 
     def scan(work):
-        seen.append(work)
+        number = next(numbers)  # others scan meanwhile
         result = tasks.scan(work)
-        if len(seen) == at:
+        if number == at:
             raise error
         return result
 
