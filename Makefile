@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # What is drawn in tests is drawn anew for each commit, and the same for everybody who tests that commit.
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
-# How much: CI (.ci/run) says SEEDS=4000 FAST=0, `make check` more than that. FAST=1 leaves the slow tests out.
+# How much. CI (.ci/run) says SEEDS=4000 FAST=0, `make check` more; FAST=1 leaves the slow tests out.
 SEEDS ?= 400
 KILLS ?= 5
 FAST ?= 1

@@ -23,6 +23,8 @@ MARKS = {
     "conformance": "plays the scenario against Apache Kafka too; runs when OTTLA_CONFORMANCE=1",
     "slow": "takes more than a few seconds; OTTLA_FAST=1, so `make test`, leaves it out",
 }
+# Brokers and JVMs in real time, and simulations of minutes: all of a folder, but for the seeds that a commit draws.
+SLOW_FOLDERS = ("tests/conformance/", "tests/crash/", "tests/sim/", "tests/spark/")
 LEFT_OUT = pytest.StashKey[Counter]()
 
 
@@ -67,9 +69,14 @@ def not_asked_for(item):
     """What the summary says of a test that nobody asked for, or an empty string."""
     if item.get_closest_marker("conformance") and os.environ.get("OTTLA_CONFORMANCE") != "1":
         return "compared with Apache Kafka: `make conformance` runs them, and so does OTTLA_CONFORMANCE=1"
-    if item.get_closest_marker("slow") and os.environ.get("OTTLA_FAST") == "1":
+    if is_slow(item) and os.environ.get("OTTLA_FAST") == "1":
         return "slow: CI runs them, and so does whoever does not set OTTLA_FAST=1"
     return ""
+
+
+def is_slow(item):
+    in_folder = item.nodeid.startswith(SLOW_FOLDERS) and "seeds" not in item.fixturenames
+    return in_folder or item.get_closest_marker("slow") is not None
 
 
 @pytest.hookimpl(tryfirst=True)

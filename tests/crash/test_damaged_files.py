@@ -1,6 +1,6 @@
 """Truncated files and flipped bits; `python -m ottla.testkit.crash damage` takes every byte and every bit.
 
-`make test` takes every byte around some batches of the 256 KiB log, and a share of the bits of the 16 KiB one.
+CI takes every byte around some batches of the 256 KiB log, and a share of the bits of the 16 KiB one.
 """
 
 import pytest

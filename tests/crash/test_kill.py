@@ -1,6 +1,6 @@
 """kill -9 at random moments under the load of three client libraries, then everything that was promised is looked for.
 
-OTTLA_KILLS sets how often (5 for `make test`, 50 for `make conformance`), OTTLA_SEED the moments and the load.
+OTTLA_KILLS sets how often (5 in CI, 50 for `make check` and `make conformance`), OTTLA_SEED the moments and the load.
 OTTLA_KILL_APACHE=1 kills a real Apache Kafka instead, to see that the harness asks for no more than Kafka gives. It is
 no part of conformance: 4.3.1, killed between Prepare and the markers, now and then completes a transaction without
 its marker in __consumer_offsets, and the group waits for ever.
