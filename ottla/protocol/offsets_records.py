@@ -7,6 +7,7 @@ group coordinator.
 from typing import NamedTuple
 
 from ottla.protocol.fields import Reader, UnknownVersion, Writer
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP
 from ottla.protocol.varints import Buffer
 
 _LEGACY_OFFSET_KEY, _OFFSET_KEY, _GROUP_KEY = 0, 1, 2
@@ -121,7 +122,7 @@ def decode_offset_value(content: Buffer) -> OffsetValue:
     reader.flexible = version >= 4
     value = OffsetValue(
         offset=reader.int64(),
-        leader_epoch=reader.int32() if version >= 3 else -1,
+        leader_epoch=reader.int32() if version >= 3 else NO_PARTITION_LEADER_EPOCH,
         metadata=reader.string(),
         commit_ms=reader.int64(),
         expire_ms=reader.int64() if version == 1 else -1,
@@ -197,7 +198,7 @@ def decode_group_value(content: Buffer) -> GroupValue:
         generation=reader.int32(),
         protocol=reader.nullable_string(),
         leader=reader.nullable_string(),
-        state_timestamp_ms=reader.int64() if version >= 2 else -1,
+        state_timestamp_ms=reader.int64() if version >= 2 else NO_TIMESTAMP,
         members=reader.array(member, 10),
     )
     reader.tags()

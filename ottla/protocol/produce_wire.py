@@ -21,7 +21,7 @@ from ottla.protocol.primitives import (
     write_string,
     write_tagged_leader,
 )
-from ottla.protocol.values import ZERO_UUID
+from ottla.protocol.values import NO_TIMESTAMP, ZERO_UUID
 from ottla.protocol.varints import read_unsigned_varint
 
 LOWEST_VERSION: Final = 3
@@ -68,7 +68,7 @@ class PartitionResponse(NamedTuple):
     partition: int
     error: int
     base_offset: int = -1
-    log_append_time_ms: int = -1
+    log_append_time_ms: int = NO_TIMESTAMP
     log_start_offset: int = -1
     record_errors: Sequence[tuple[int, str | None]] = ()
     message: str | None = None

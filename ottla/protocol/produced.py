@@ -25,6 +25,7 @@ from ottla.protocol.compression import NAMES, NONE, TooLarge
 from ottla.protocol.compression_steps import decompress_steps
 from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
 from ottla.protocol.steps import BYTE_US, RECORD_US, Steps, to_the_end
+from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
@@ -54,8 +55,8 @@ class BatchCheck(NamedTuple):
     error: ErrorCode
     message: str
     header: BatchHeader | None
-    max_timestamp: int = -1
-    min_timestamp: int = -1
+    max_timestamp: int = NO_TIMESTAMP
+    min_timestamp: int = NO_TIMESTAMP
     first_null_key: int = -1
 
     @property

@@ -7,6 +7,7 @@ from struct import Struct, pack
 from typing import NamedTuple, Protocol
 
 from ottla.protocol.fields import Reader, UnknownVersion
+from ottla.protocol.values import NO_PRODUCER_ID
 from ottla.protocol.varints import Buffer, write_unsigned_varint
 
 TRANSACTION_KEY_TYPE = 0
@@ -47,8 +48,8 @@ class TransactionValue(NamedTuple):
     partitions: TopicPartitions | None
     last_update_ms: int
     start_ms: int
-    previous_producer_id: int = -1
-    next_producer_id: int = -1
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
     client_version: int = 0
 
 
@@ -230,7 +231,7 @@ def _decode_any(content: Buffer) -> TransactionValue:
     tags = reader.tags()
     reader.end()
     return value._replace(
-        previous_producer_id=tags[_PREVIOUS_PRODUCER_ID].int64() if _PREVIOUS_PRODUCER_ID in tags else -1,
-        next_producer_id=tags[_NEXT_PRODUCER_ID].int64() if _NEXT_PRODUCER_ID in tags else -1,
+        previous_producer_id=tags[_PREVIOUS_PRODUCER_ID].int64() if _PREVIOUS_PRODUCER_ID in tags else NO_PRODUCER_ID,
+        next_producer_id=tags[_NEXT_PRODUCER_ID].int64() if _NEXT_PRODUCER_ID in tags else NO_PRODUCER_ID,
         client_version=tags[_CLIENT_VERSION].int16() if _CLIENT_VERSION in tags else 0,
     )

@@ -6,7 +6,7 @@ The same bytes as `build_batch` of records without key, headers and a time of th
 from collections.abc import Iterable
 
 from ottla.protocol.batch_header import MAGIC, BatchHeader, assemble
-from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from ottla.protocol.varints import write_varint
 
 _NULL_KEY = b"\x01"  # zig-zag of -1
@@ -43,7 +43,9 @@ class ValuesBatch:
             delta += 1
         self.count = delta
 
-    def build(self, *, timestamp_ms: int, base_offset: int = 0, partition_leader_epoch: int = -1) -> bytearray:
+    def build(
+        self, *, timestamp_ms: int, base_offset: int = 0, partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH
+    ) -> bytearray:
         """The batch."""
         header = BatchHeader(
             base_offset=base_offset,

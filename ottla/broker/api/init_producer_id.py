@@ -13,6 +13,7 @@ closes the connection on it too.
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encoded
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 FIRST_VERSION_WITH_EXPECTATION = 3
 FIRST_VERSION_WITH_FENCED = 4
@@ -21,7 +22,9 @@ FIRST_VERSION_WITH_FENCED = 4
 async def handle(broker: Broker, request: Request) -> Reply:
     """Initialise the producer; an error carries producer id and epoch -1."""
     version, body = request.api_version, request.body
-    expected = (body.producer_id, body.producer_epoch) if version >= FIRST_VERSION_WITH_EXPECTATION else (-1, -1)
+    expected = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    if version >= FIRST_VERSION_WITH_EXPECTATION:
+        expected = (body.producer_id, body.producer_epoch)
     answer = await broker.transactions.init_producer_id(body.transactional_id, body.transaction_timeout_ms, *expected)
     error = answer.error
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:

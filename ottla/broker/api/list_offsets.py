@@ -15,6 +15,7 @@ from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 
 LATEST = -1
 EARLIEST = -2
@@ -37,9 +38,9 @@ class Found(NamedTuple):
     """The answer for one partition; offset and timestamp are -1 when there is none."""
 
     error: ErrorCode
-    offset: int = -1
-    timestamp: int = -1
-    leader_epoch: int = -1
+    offset: int = UNKNOWN_OFFSET
+    timestamp: int = NO_TIMESTAMP
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

@@ -15,7 +15,7 @@ from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.values import ZERO_UUID
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ZERO_UUID
 
 INT64_MAX = 2**63 - 1
 ROWS_AT_ONCE = 250
@@ -97,7 +97,7 @@ async def commit_rows(
             count += 1
             index = row.partition_index
             if exists(name, index):
-                epoch = row.committed_leader_epoch if with_epochs else -1
+                epoch = row.committed_leader_epoch if with_epochs else NO_PARTITION_LEADER_EPOCH
                 metadata = row.committed_metadata or ""
                 known.append(CommitRow(name, index, row.committed_offset, epoch, metadata, expire_ms))
                 places.append((told, len(told)))

@@ -28,7 +28,7 @@ from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
 from ottla.protocol.produced import BatchCheck, Checked, check_at_once, check_steps
 from ottla.protocol.steps import RECORD_US, Steps
-from ottla.protocol.values import ZERO_UUID, TopicPartition
+from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ZERO_UUID, TopicPartition
 
 log = logging.getLogger("ottla.produce")
 
@@ -232,7 +232,7 @@ def _transactional_header(write: Write) -> BatchHeader | None:
 async def _join(broker: Broker, request: Request, writes: list[Write]) -> dict[TopicPartition, ErrorCode]:
     """Add the partitions whose log does not know the transaction; those that could not be added, with the reason."""
     places: list[TopicPartition] = []
-    owner = (-1, -1)
+    owner = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
     for write in writes:
         broker.turns.charged_us += ROW_US
         await broker.turns.share()

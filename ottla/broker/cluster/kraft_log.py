@@ -40,7 +40,7 @@ from ottla.protocol.metadata_records import (
     encode_metadata_record,
 )
 from ottla.protocol.records import iter_records
-from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP
 from ottla.protocol.values_batch import ValuesBatch
 
 log = logging.getLogger("ottla.cluster")
@@ -81,7 +81,7 @@ class MetadataLog:
         self.bytes_since_snapshot = 0
         self.newest_snapshot = SnapshotId(0, NO_PARTITION_LEADER_EPOCH)
         """The newest that is known to be whole: it was read, or written."""
-        self.last_timestamp_ms = -1
+        self.last_timestamp_ms = NO_TIMESTAMP
         """Of the last record that was read or appended; -1 if there was none behind the snapshot."""
         self.began_empty = False
         """Whether there was nothing at the start but, maybe, a bootstrap.checkpoint."""

@@ -18,7 +18,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.offsets_records import OffsetKey, OffsetValue
-from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ProducerIdAndEpoch, TopicPartition
 
 
 class CommitRow(NamedTuple):
@@ -37,7 +37,7 @@ class FetchedOffset(NamedTuple):
 
     error: ErrorCode
     offset: int = -1
-    leader_epoch: int = -1
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH
     metadata: str = ""
 
 

@@ -20,7 +20,7 @@ from ottla.protocol.offsets_records import (
     read_offsets_key,
 )
 from ottla.protocol.records import iter_records
-from ottla.protocol.values import ProducerIdAndEpoch
+from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 
 COMMIT_MARKER = 1
 
@@ -63,8 +63,8 @@ def _batch(
     return build_batch(
         records,
         timestamp_ms=now_ms,
-        producer_id=-1 if producer is None else producer.producer_id,
-        producer_epoch=-1 if producer is None else producer.epoch,
+        producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
+        producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.epoch,
         base_sequence=0,
         transactional=producer is not None,
     )
@@ -78,7 +78,7 @@ def replay_batch(header: BatchHeader, batch: memoryview) -> Iterator[Coordinator
             committed = marker.control_type == COMMIT_MARKER
             yield CoordinatorRecord(header.producer_id, header.base_offset, None, None, committed)
         return
-    producer_id = header.producer_id if header.is_transactional else -1
+    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
     for record in iter_records(batch, header):
         key = read_offsets_key(record.key) if record.key is not None else None
         if key is None:

@@ -17,6 +17,7 @@ from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
 from ottla.protocol.steps import Steps, to_the_end
+from ottla.protocol.values import NO_TIMESTAMP
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
@@ -321,4 +322,4 @@ class LogSegment:
 
     def _first_timestamp_ms(self) -> int:
         head = self.file.pread(HEADER_SIZE, 0)
-        return read_header(head).max_timestamp if len(head) == HEADER_SIZE else -1
+        return read_header(head).max_timestamp if len(head) == HEADER_SIZE else NO_TIMESTAMP

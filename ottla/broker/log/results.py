@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from ottla.broker.ports.slices import FileSlice
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import NO_TIMESTAMP, UNKNOWN_OFFSET
 
 
 class FetchIsolation(Enum):
@@ -22,10 +23,10 @@ class AppendResult(NamedTuple):
     """NONE: the batch stands at these offsets (of the original, if `duplicate`). Else it was not appended."""
 
     error: ErrorCode
-    base_offset: int = -1
-    last_offset: int = -1
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1
+    base_offset: int = UNKNOWN_OFFSET
+    last_offset: int = UNKNOWN_OFFSET
+    log_append_time_ms: int = NO_TIMESTAMP
+    log_start_offset: int = UNKNOWN_OFFSET
     message: str | None = None
     record_errors: tuple[tuple[int, str], ...] = ()
     duplicate: bool = False

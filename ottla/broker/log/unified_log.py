@@ -39,6 +39,7 @@ from ottla.protocol.batch_header import (
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.produced import BatchCheck, Checked
 from ottla.protocol.steps import Steps, to_the_end
+from ottla.protocol.values import NO_TIMESTAMP
 
 _CLIENT: Final = AppendOrigin.CLIENT
 _COORDINATOR: Final = AppendOrigin.COORDINATOR
@@ -159,7 +160,7 @@ class UnifiedLog:
             if isinstance(recompressed, ValidationFailure):
                 return self._refused(*recompressed)
             batch, header = memoryview(recompressed), read_header(recompressed)
-        append_time_ms = -1
+        append_time_ms = NO_TIMESTAMP
         max_timestamp_ms = check.max_timestamp
         if settings.log_append_time:
             append_time_ms = max_timestamp_ms = now_ms
