@@ -400,3 +400,13 @@ def test_a_large_batch_is_recovered(broker, produce):
     produce(partition, value=bytes(range(256)) * 12_000)
     produce(partition)
     assert kill_and_restart(broker).log_end_offset == 2
+
+
+@pytest.mark.parametrize("stops", ["cleanly", "killed"])
+def test_a_duplicate_of_the_first_record_of_a_log_is_known_after_a_start(broker, produce, stops):
+    sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    assert produce(broker.partition(), **sent).base_offset == 0
+    broker.stop() if stops == "cleanly" else broker.kill()
+    broker.start()
+    again = produce(broker.partition(), **sent)
+    assert again.duplicate and again.base_offset == 0
