@@ -201,8 +201,9 @@ def test_a_lock_keeps_out_this_process_and_others(disk, tmp_path):
     with pytest.raises(LockHeld) as held:
         disk.lock(path)
     assert held.value.pid == os.getpid()
-    other = "import sys; from ottla.broker.ports.disk import *\ntry: RealDisk().lock(sys.argv[1])\n" + (
-        "except LockHeld as held: print(held.pid)"
+    other = (
+        "import sys\nfrom ottla.broker.ports.disk import RealDisk\nfrom ottla.broker.ports.locks import LockHeld\n"
+        "try: RealDisk().lock(sys.argv[1])\nexcept LockHeld as held: print(held.pid)"
     )
     run = subprocess.run([sys.executable, "-c", other, path], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == str(os.getpid())
