@@ -145,6 +145,8 @@ def _is_unseen(node: ast.AST) -> bool:
             return _names(target, UNSEEN)
         case ast.Expr(value=ast.Call(func=called)) | ast.Call(func=called):
             return ast.unparse(called).startswith(LOGGED) or _names(called, UNSEEN)
+        case ast.BinOp() | ast.Expr(value=ast.Yield()):
+            return _names(node, ("_US", "cost_us"))
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
     return False
