@@ -26,7 +26,7 @@ from ottla.audit.program import COULD_NOT_RUN, run_command, show
 from ottla.scan import schemas
 from ottla.scan.needs import WorkerLacks, check_worker
 from ottla.spark_jobs.options import READ_COMMITTED, OptionError, Options, read_options
-from ottla.spark_jobs.session import NoSpark, cannot_run, is_on_spark, session
+from ottla.spark_jobs.session import NoSpark, cannot_run, is_on_spark, lacks_pyspark, session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(arguments: "ExportArguments") -> int:
     """Export; the exit code."""
-    if missing := cannot_run("the export on Spark", on_spark=is_on_spark(arguments.run_on)):
+    # It is planned by the data source, so threads need PySpark too, though no Java.
+    on_spark = is_on_spark(arguments.run_on)
+    if missing := lacks_pyspark("the export") or cannot_run("the export on Spark", on_spark=on_spark):
         return _failed(missing)
     from ottla.scan.damage_log import REMEDY, DamagedSegment
     from ottla.scan.listing import UnreadableDirectory

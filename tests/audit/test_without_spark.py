@@ -59,6 +59,13 @@ def test_spark_is_asked_for_and_missed_in_one_line(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
 
 
+def test_an_export_that_threads_would_make_misses_it_in_one_line(reference, tmp_path):
+    done = run(COMMAND, "export", reference("clean"), tmp_path / "exported")
+    told = "ottla export: the export needs PySpark: pip install 'ottla[spark]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+    assert not (tmp_path / "exported").exists()
+
+
 @pytest.mark.parametrize("job", ["audit", "alert", "export"])
 def test_a_driver_without_click_is_told_so_in_one_line(job):
     script = (
