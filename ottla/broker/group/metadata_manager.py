@@ -25,7 +25,7 @@ from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
-from ottla.protocol.values import ProducerIdAndEpoch
+from ottla.protocol.values import NO_PRODUCER_ID, ProducerIdAndEpoch
 
 log = logging.getLogger("ottla.group")
 
@@ -37,7 +37,7 @@ Rows = Sequence[tuple[OffsetKey | GroupKey, OffsetValue | GroupValue | None]]
 """Records, by key; None is a tombstone."""
 
 Change = tuple[int, Rows]
-"""What one batch logs: the producer id, -1 outside of transactions, and the records that are to be applied."""
+"""What one batch logs: the producer id (NO_PRODUCER_ID outside of transactions), and the records to be applied."""
 
 
 class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
@@ -97,16 +97,18 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     ) -> ErrorCode:
         """Log commits, or tombstones of offsets, in one batch, and apply them."""
         batch = offsets_batch(rows, self._clock.now_ms(), producer)
-        return self.write(self.shards[index], batch, (-1 if producer is None else producer.producer_id, rows))
+        return self.write(
+            self.shards[index], batch, (NO_PRODUCER_ID if producer is None else producer.producer_id, rows)
+        )
 
     def log_group(self, index: int, group_id: str, value: GroupValue | None) -> ErrorCode:
         """Log a group that was not there, or the end of one, and apply it; nothing changes when the log refuses."""
         batch = group_batch(group_id, value, self._clock.now_ms())
-        return self.write(self.shards[index], batch, (-1, ((GroupKey(group_id), value),)))
+        return self.write(self.shards[index], batch, (NO_PRODUCER_ID, ((GroupKey(group_id), value),)))
 
     def log_step(self, index: int, group_id: str, value: GroupValue) -> ErrorCode:
         """Log what a group that is here has decided; it applies that itself (`ClassicGroup.logged`)."""
-        return self.write(self.shards[index], group_batch(group_id, value, self._clock.now_ms()), (-1, ()))
+        return self.write(self.shards[index], group_batch(group_id, value, self._clock.now_ms()), (NO_PRODUCER_ID, ()))
 
     # ---- transactions that have ended
 

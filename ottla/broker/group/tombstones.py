@@ -12,7 +12,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.offsets_records import OffsetKey
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import NO_PRODUCER_ID, TopicPartition
 
 KEYS_AT_ONCE: Final = 100
 BATCH_BYTES: Final = 500_000
@@ -41,7 +41,7 @@ class Tombstones:
             return ErrorCode.NONE
         batch = offsets_batch(rows, self._clock.now_ms(), None)
         self._turns.charge(BATCH_US + len(rows) * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
-        return self._manager.write(self._manager.shards[metadata.index], batch, (-1, rows))
+        return self._manager.write(self._manager.shards[metadata.index], batch, (NO_PRODUCER_ID, rows))
 
     async def read_subscriptions(self, metadata: GroupMetadata) -> None:
         """Read what the members of a group read, until all of it is known."""

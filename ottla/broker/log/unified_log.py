@@ -15,7 +15,6 @@ from ottla.broker.log import checkpoints
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import MAX_INT64, LogConfig
 from ottla.broker.log.log_segment import LogSegment
-from ottla.broker.log.log_segments import EVERYTHING
 from ottla.broker.log.log_validator import ValidationFailure, ValidationResult, validate, validate_at_once
 from ottla.broker.log.producer_state_entry import AppendDecision
 from ottla.broker.log.producer_state_manager import AppendOrigin
@@ -285,7 +284,7 @@ class UnifiedLog:
         return FetchDataInfo(NO_ERROR, records, [] if committed else None)
 
     def read_with_aborted(
-        self, offset: int, upper: int, max_bytes: int, min_one_batch: bool, most_read: int = EVERYTHING
+        self, offset: int, upper: int, max_bytes: int, min_one_batch: bool, most_read: int
     ) -> Steps[FetchDataInfo]:
         """The same with the aborted transactions, for an `offset` below `upper`. Raises Moved if segments were replaced
         or removed meanwhile: it may be asked again."""

@@ -217,11 +217,13 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
 
     def apply(self, shard: Shard, changes: Changes, base_offset: int) -> Decision:
         """The records are the states now; do what follows from them."""
+        forgotten = 0
         for transactional_id, decision in changes:
             record = decision.record
             assert record is not None
             if record.status is _DEAD:
                 shard.forget(transactional_id)
+                forgotten += 1
                 continue
             before = shard.states.get(transactional_id)
             machine.apply(shard.states, transactional_id, record)
@@ -231,8 +233,8 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
                 self._run_effect(effect, shard, transactional_id, record)
             if shard.waiting and transactional_id in shard.waiting and record.status in RESTING:
                 shard.release(transactional_id, True)
-        if decision.record is not None and decision.record.status is _DEAD:
-            log.info("Forgot %d expired transactional ids", len(changes))
+        if forgotten:
+            log.info("Forgot %d expired transactional ids", forgotten)
         return decision
 
     def _run_effect(self, effect: machine.Effect, shard: Shard, transactional_id: str, state: TransactionState) -> None:
