@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections import Counter
 
@@ -32,6 +33,9 @@ def pytest_configure(config):
     config.stash[LEFT_OUT] = Counter()
     for mark, meaning in MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what runs in its background so, and every process of a test would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @functools.cache
