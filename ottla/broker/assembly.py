@@ -100,7 +100,7 @@ class Assembly:
         self.config = config = in_force.of(cluster.node_id, cluster.image.broker_configs)
         _compare_levels(config, cluster)
         _warn_of_unknown_partitions(cluster, truncate_damaged)
-        sink = LocalMarkerWriter(cluster, logs)
+        sink = LocalMarkerWriter(cluster, logs.flusher)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
         sink.completes[CONSUMER_OFFSETS_TOPIC] = groups.complete_transaction

@@ -33,3 +33,13 @@ class ProducerIdAndEpoch(NamedTuple):
 
     producer_id: int
     epoch: int
+
+
+class TransactionMarker(NamedTuple):
+    """One decision for one producer, as WriteTxnMarkers carries it (KIP-98; `transaction_version` from KIP-1228)."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int

@@ -24,6 +24,7 @@ from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
 from ottla.protocol.records import iter_records
+from ottla.protocol.values import TransactionMarker
 
 TOPIC = "ledger"
 TOPIC_ID = bytes(range(16))
@@ -165,7 +166,7 @@ class LogWriter:
         producer.aborted = None if commit or producer.epoch != epoch else producer.written
 
     def mark(self, pid, epoch, commit, version):
-        result = self.partition.append_marker(pid, epoch, commit, 0, version)
+        result = self.partition.append_marker(TransactionMarker(pid, epoch, 0, commit, version))
         assert result.error == ErrorCode.NONE, result
         self.ledger.end = result.last_offset + 1
         return result.last_offset

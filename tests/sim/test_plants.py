@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.cluster.sinks import TransactionMarker
+from ottla.protocol.values import TransactionMarker
 from ottla.testkit.simulation.faults import PROFILES
 from ottla.testkit.simulation.network import Weather
 from ottla.testkit.simulation.outcome import judge, run_seed

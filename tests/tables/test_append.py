@@ -6,6 +6,7 @@ from typing import NamedTuple
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.values import TransactionMarker
 from tests.tables.rows import EPOCH, STATE, row, rows
 from tests.unit.broker.txn.test_txn_v2_writes import Client, SlowLog, produced
 
@@ -59,7 +60,7 @@ def bytes_of(data):
 def play(logs, partition, step):
     """One step; the answer of an append."""
     if isinstance(step, Marker):
-        return partition.append_marker(PID, step.epoch, True, 0, step.generation)
+        return partition.append_marker(TransactionMarker(PID, step.epoch, 0, True, step.generation))
     if isinstance(step, Verifying):
         return partition.maybe_start_transaction_verification(
             PID, step.epoch, step.sequence, supports_epoch_bump=step.v2

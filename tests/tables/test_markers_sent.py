@@ -2,9 +2,9 @@
 
 import logging
 
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.values import TransactionMarker
 from tests.tables.rows import BUSY, PID, row, rows
 
 FOO, BAR = ("foo", 1), ("bar", 0)

@@ -9,7 +9,7 @@ from ottla.protocol.batch import build_batch, build_marker, read_marker
 from ottla.protocol.batch_header import assign_offsets, iter_batches
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produced import check_produced_batch
-from ottla.protocol.values import ProducerIdAndEpoch
+from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
 from ottla.testkit.metadata import create_internal_topic
 from tests.fetching import fetch
 from tests.replies import message_of
@@ -289,11 +289,12 @@ def test_markers_that_are_read_from_the_log_are_not_checked(row, logs):
     assert append(bytearray(data)).error is E.NONE
     epoch, coordinator_epoch = {"ENDM-1": (5, 9), "ENDM-2": (4, 9), "ENDM-3": (5, 3)}[row.split()[0]]
     if "ENDM-3" in row:
-        partition.append_marker(PID, 5, True, 9, 1)
+        partition.append_marker(TransactionMarker(PID, 5, 9, True, 1))
         again = build_batch([(b"k", b"v")], producer_id=PID, producer_epoch=5, base_sequence=1, transactional=True)
         assert append(bytearray(again)).error is E.NONE
     generation = 2 if "ENDM-1" in row else 0
-    assert partition.append_marker(PID, epoch, True, coordinator_epoch, generation).error is not E.NONE
+    marker = TransactionMarker(PID, epoch, coordinator_epoch, True, generation)
+    assert partition.append_marker(marker).error is not E.NONE
     raw = bytearray(build_marker(PID, epoch, coordinator_epoch, False, logs.clock.now_ms()))
     end = partition.log_end_offset
     assign_offsets(raw, end, 0)

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.broker.group.states import ClassicGroupState
@@ -13,7 +12,7 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.offsets_records import read_offsets_key
 from ottla.protocol.records import iter_records
-from ottla.protocol.values import ProducerIdAndEpoch
+from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
 from ottla.testkit.metadata import create_internal_topic
 from tests.fetching import fetch
 from tests.tables.rows import EPOCH, LOADING, MAPPING, row, rows

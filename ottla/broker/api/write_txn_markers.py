@@ -12,10 +12,10 @@ of transaction version 0.
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.costs import LOOK_US, MARKER_US
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import TransactionMarker
 
 FIRST_VERSION_WITH_GENERATION = 2
 UNKNOWN_GENERATION = -1

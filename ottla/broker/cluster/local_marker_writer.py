@@ -8,24 +8,24 @@ group coordinator applies pending offsets) have one who completes the transactio
 from collections.abc import Callable
 
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.cluster.sinks import TransactionMarker
-from ottla.broker.log.log_manager import LogManager
+from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.partition import Partition
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import TransactionMarker
 
 
 class LocalMarkerWriter:
     """The `MarkerSink` over a cluster of one broker."""
 
-    def __init__(self, cluster: Cluster, logs: LogManager) -> None:
+    def __init__(self, cluster: Cluster, flusher: Flusher) -> None:
         self._cluster = cluster
-        self._logs = logs
+        self._flusher = flusher
         self.completes: dict[str, Callable[[Partition, TransactionMarker], ErrorCode]] = {}
 
     @property
     def flushing(self) -> bool:
         """Whether a marker that was written may not be durable yet."""
-        return self._logs.flushing
+        return self._flusher.busy
 
     def when_durable(self, topic: str, index: int, callback: Callable[[ErrorCode], None]) -> None:
         """Call back when everything that the partition holds now is durable, or with the reason why it never will."""
@@ -43,10 +43,4 @@ class LocalMarkerWriter:
         complete = self.completes.get(topic)
         if complete is not None:
             return complete(partition, marker)
-        return partition.append_marker(
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.commit,
-            marker.coordinator_epoch,
-            marker.transaction_version,
-        ).error
+        return partition.append_marker(marker).error

@@ -5,19 +5,10 @@ The transaction coordinator must reach logs and groups, and groups must not impo
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ottla.protocol.errors import ErrorCode
-
-
-class TransactionMarker(NamedTuple):
-    """One decision for one producer, as WriteTxnMarkers carries it (KIP-98; `transaction_version` from KIP-1228)."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    commit: bool
-    transaction_version: int
+from ottla.protocol.values import TransactionMarker
 
 
 class MarkerSink(Protocol):

@@ -11,7 +11,6 @@ from typing import Final
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.coordinator.errors import client_error
 from ottla.broker.coordinator.runtime import CoordinatorRuntime
 from ottla.broker.coordinator.shard import StateLog
@@ -25,7 +24,7 @@ from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
-from ottla.protocol.values import NO_PRODUCER_ID, ProducerIdAndEpoch
+from ottla.protocol.values import NO_PRODUCER_ID, ProducerIdAndEpoch, TransactionMarker
 
 log = logging.getLogger("ottla.group")
 
@@ -116,10 +115,9 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         """Append a marker to an offsets partition, and settle the pending offsets of its producer."""
         if partition.index in self.loading:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        producer_id, producer_epoch, coordinator_epoch, commit, version = marker
-        error = partition.append_marker(producer_id, producer_epoch, commit, coordinator_epoch, version).error
+        error = partition.append_marker(marker).error
         if not error:
-            settled = self.store.end_transaction(partition.index, producer_id, commit)
+            settled = self.store.end_transaction(partition.index, marker.producer_id, marker.commit)
             self._turns.charge(ROW_US * settled)
             self.settle_soon()
         return error

@@ -15,7 +15,10 @@ from ottla.broker.ports.disk import Disk, SyncJob
 
 
 class Flusher:
-    """The flushes of one log directory; `failed` hears of the first that fails, and it was the last."""
+    """The flushes of one log directory; `failed` hears of the first that fails, and it was the last.
+
+    `busy`: a flush is under way or asked for.
+    """
 
     def __init__(self, disk: Disk, clock: Clock, failed: Callable[[OSError], None]) -> None:
         self._disk = disk
@@ -25,11 +28,7 @@ class Flusher:
         self._covered: list[tuple[Partition, int]] = []
         self._job: SyncJob | None = None
         self._scheduled = False
-
-    @property
-    def busy(self) -> bool:
-        """Whether a flush is under way or asked for."""
-        return self._job is not None or self._scheduled
+        self.busy = False
 
     def raise_sync_error(self) -> None:
         """Raises the OSError of the sync that was under way, if it has failed and that was not heard yet."""
@@ -48,13 +47,13 @@ class Flusher:
 
     def _schedule(self) -> None:
         if not self._scheduled and self._job is None:
-            self._scheduled = True
+            self._scheduled = self.busy = True
             # Not at the end of this turn: who has sent something meanwhile has a turn of its own, and would have to
             # wait for a sync of this one's alone.
             self._clock.next_turn(self.start)
 
     def _start(self) -> None:
-        self._scheduled = False
+        self._scheduled = self.busy = False
         dirty, self._dirty = self._dirty, {}
         paths: dict[str, None] = {}
         for partition in dirty:
@@ -64,9 +63,11 @@ class Flusher:
                 paths.update(dict.fromkeys(log.files_to_flush()))
         if paths:
             self._job = self._disk.start_sync([*paths], lambda: self._clock.from_thread(self._ended))
+            self.busy = True
 
     def _ended(self) -> None:
         job, self._job = self._job, None
+        self.busy = False
         covered, self._covered = self._covered, []
         if job is not None and job.error is not None:
             self._failed(job.error)

@@ -52,7 +52,7 @@ class LogManager:
         self._clock = clock
         self._turns = turns
         self._said_short_ms = float("-inf")
-        self._flusher = Flusher(disk, clock, self.fail)
+        self.flusher = Flusher(disk, clock, self.fail)
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
         # By directory: what was recovered and is not opened yet.
@@ -62,15 +62,6 @@ class LogManager:
             disk, clock, turns, settings.directory, self._partitions, self.fail_unless_short
         )
         self.deleter = FileDeleter(disk, clock, turns, self.fail)
-
-    @property
-    def flushing(self) -> bool:
-        """Whether something that was appended waits for its flush."""
-        return self._flusher.busy
-
-    def start_flush(self) -> None:
-        """Do not wait for others who may want one."""
-        self._flusher.start()
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -277,7 +268,7 @@ class LogManager:
             clock=self._clock,
             turns=self._turns,
             on_failure=self.fail_unless_short,
-            flush=self._flusher.flush,
+            flush=self.flusher.flush,
         )
         self._partitions[key] = partition
         if self.offline is not None:
@@ -455,7 +446,7 @@ class LogManager:
         self._disk.sync(paths)
         # What ran beside has ended before that. If it failed, the kernel has told it, and told nobody of it here.
         self._checkpoints.raise_sync_error()
-        self._flusher.raise_sync_error()
+        self.flusher.raise_sync_error()
         for partition in online:
             partition.log.recovery_point = partition.log.log_end_offset
         self._checkpoints.write()

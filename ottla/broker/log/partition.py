@@ -30,6 +30,7 @@ from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
 from ottla.protocol.produced import BatchCheck
 from ottla.protocol.steps import BYTE_US, Steps, to_the_end
+from ottla.protocol.values import TransactionMarker
 
 _log = getLogger(__name__)
 
@@ -142,21 +143,12 @@ class Partition:
             self._written()
         return result
 
-    def append_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-    ) -> AppendResult:
+    def append_marker(self, marker: TransactionMarker) -> AppendResult:
         """Append the end of a transaction (`UnifiedLog.append_end_txn_marker`)."""
         if self.offline is not None:
             return self._storage_error()
         try:
-            result = self.log.append_end_txn_marker(
-                producer_id, producer_epoch, commit, coordinator_epoch, transaction_version, self.leader_epoch
-            )
+            result = self.log.append_end_txn_marker(marker, self.leader_epoch)
         except OSError as error:
             return self._append_failed(error)
         if result.error is NO_ERROR:

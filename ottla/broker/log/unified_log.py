@@ -38,7 +38,7 @@ from ottla.protocol.batch_header import (
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.produced import BatchCheck, Checked
 from ottla.protocol.steps import Steps, to_the_end
-from ottla.protocol.values import NO_TIMESTAMP
+from ottla.protocol.values import NO_TIMESTAMP, TransactionMarker
 
 _CLIENT: Final = AppendOrigin.CLIENT
 _COORDINATOR: Final = AppendOrigin.COORDINATOR
@@ -194,23 +194,16 @@ class UnifiedLog:
             self.producer_state.apply_batch(header, base_offset, header.max_timestamp)
         return AppendResult(NO_ERROR, base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
 
-    def append_end_txn_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-        leader_epoch: int,
-    ) -> AppendResult:
+    def append_end_txn_marker(self, marker: TransactionMarker, leader_epoch: int) -> AppendResult:
         """Append the end of a transaction. Without an open one the marker is written all the same, as Kafka does."""
         producers = self.producer_state
+        producer_id, producer_epoch, coordinator_epoch, commit, transaction_version = marker
         decision = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         if decision.error is not NO_ERROR:
             return self._refused(decision.error, decision.message)
         now_ms = self._clock.now_ms()
-        marker = build_marker(producer_id, producer_epoch, coordinator_epoch, commit, now_ms)
-        offset = self._write(marker, 0, leader_epoch, now_ms, now_ms)
+        batch = build_marker(producer_id, producer_epoch, coordinator_epoch, commit, now_ms)
+        offset = self._write(batch, 0, leader_epoch, now_ms, now_ms)
         completed = producers.apply_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, now_ms)
         if completed is not None and completed.aborted:
             self.segments.active.add_aborted(completed.index_entry)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Final
 
-from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
+from ottla.broker.cluster.sinks import MarkerSink
 from ottla.broker.coordinator.shard import KnownTopic
 from ottla.broker.costs import MARKER_US
 from ottla.broker.ports.clock import Clock
@@ -22,7 +22,7 @@ from ottla.broker.turns import Turns
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.values import Partitions
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import TopicPartition, TransactionMarker
 
 log = logging.getLogger("ottla.txn.markers")
 

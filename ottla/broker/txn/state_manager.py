@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
-from ottla.broker.cluster.sinks import MarkerSink, TransactionMarker
+from ottla.broker.cluster.sinks import MarkerSink
 from ottla.broker.coordinator.errors import client_error
 from ottla.broker.coordinator.runtime import CoordinatorRuntime
 from ottla.broker.coordinator.shard import ClusterView, StateLog
@@ -38,7 +38,7 @@ from ottla.broker.txn.values import (
 )
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.hashing import coordinator_partition
-from ottla.protocol.values import NO_PRODUCER_ID
+from ottla.protocol.values import NO_PRODUCER_ID, TransactionMarker
 
 log = logging.getLogger("ottla.txn")
 

@@ -160,8 +160,8 @@ class Life:
 
     def stop(self) -> None:
         """A clean stop."""
-        while self.assembly.broker.logs.flushing:
-            self.in_turn(self.assembly.broker.logs.start_flush)
+        while self.assembly.broker.logs.flusher.busy:
+            self.in_turn(self.assembly.broker.logs.flusher.start)
             self.disk.end_syncs()
         self.assembly.close()
         self.clock.alive = False

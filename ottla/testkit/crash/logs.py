@@ -8,6 +8,7 @@ from ottla.broker.log.partition import Partition
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.values import TransactionMarker
 from ottla.testkit.crash.stage import DIRECTORY, Stage
 from ottla.testkit.simulation.schedule import START_MS
 
@@ -84,7 +85,7 @@ class _Load:
         self.open.add(producer_id)
 
     def end(self, producer_id: int) -> None:
-        _expect(self.partition.append_marker(producer_id, 0, self.random.random() < 0.5, 0, 1).error)
+        _expect(self.partition.append_marker(TransactionMarker(producer_id, 0, 0, self.random.random() < 0.5, 1)).error)
         self.open.discard(producer_id)
 
 

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.config import Config
 from ottla.broker.counts import Counts
 from ottla.broker.dispatch import Dispatcher
@@ -32,7 +31,7 @@ from ottla.protocol import codec
 from ottla.protocol.batch import COMMIT, build_batch, read_marker
 from ottla.protocol.batch_header import BatchHeader, assign_offsets, iter_batches, read_header
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.values import ProducerIdAndEpoch
+from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
 from ottla.testkit.model.coordinator import FIRST_PRODUCER_ID
 from ottla.testkit.model.explore import Leaf
 from ottla.testkit.model.values import PLACES, TIMEOUT_MS, TRANSACTIONAL_ID, V2, Bounds, Kind, Marker, Request
@@ -187,7 +186,7 @@ class RealBroker:
         if index not in self._heard:
             return ErrorCode.REQUEST_TIMED_OUT
         self._heard.clear()
-        return self._append_marker(index, marker)
+        return self.partitions[index].append_marker(marker).error
 
     @property
     def flushing(self) -> bool:
@@ -253,7 +252,7 @@ class RealBroker:
         broker: Any = SimpleNamespace(
             config=Config(), clock=self.clock, turns=turns, cluster=self, transactions=self.coordinator,
             long_work=LongWork(turns, LaterWorkers(turns.next_turn), 1 << 20), topics_by_id={},
-            logs=SimpleNamespace(flushing=False), counts=Counts(),
+            counts=Counts(),
         )  # fmt: skip
         self._dispatcher = Dispatcher(broker, TABLE)
         self._turn(self.coordinator.start)
@@ -284,25 +283,12 @@ class RealBroker:
             sent = TransactionMarker(
                 marker.producer_id, marker.epoch, marker.coordinator_epoch, marker.commit, marker.version
             )
-            self._append_marker(marker.place, sent)
+            self.partitions[marker.place].append_marker(sent)
             return
         self._heard = {marker.place}
         self._turn(lambda: self.clock.advance(ROUND_MS))
         if self._heard:
             self.bugs.append(AssertionError(f"nobody sent {marker}"))
-
-    def _append_marker(self, index: int, marker: TransactionMarker) -> ErrorCode:
-        return (
-            self.partitions[index]
-            .append_marker(
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.commit,
-                marker.coordinator_epoch,
-                marker.transaction_version,
-            )
-            .error
-        )
 
     def _ask(self, request: Request) -> wire.Ask:
         generation = wire.V2 if self.bounds.generations[request.client] == V2 else wire.V1

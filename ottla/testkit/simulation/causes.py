@@ -9,12 +9,11 @@ from random import Random
 from typing import Final
 
 from ottla.broker.assembly import Assembly
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.values import ProducerIdAndEpoch
+from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.faults import Profile
 from ottla.testkit.simulation.history import Entry, History

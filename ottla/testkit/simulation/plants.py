@@ -10,7 +10,6 @@ from typing import Any, Final
 from ottla.broker.api import produce, verification
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.table import TABLE
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.store import GroupStore
 from ottla.broker.log import log_cleaner, producer_state_manager
 from ottla.broker.log.cleaner import Cleaner
@@ -25,7 +24,7 @@ from ottla.broker.txn.states import PREPARED, RESTING, TransactionStatus
 from ottla.broker.txn.values import ANSWERS
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.values import TopicPartition
+from ottla.protocol.values import TopicPartition, TransactionMarker
 
 GUARD_GAP_MS: Final = 30
 

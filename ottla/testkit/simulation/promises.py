@@ -7,11 +7,10 @@ stays decided. Nothing is said while the broker is down, and of writes nothing a
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.txn.end_txn_rules import V2
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
-from ottla.protocol.values import ProducerIdAndEpoch
+from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
 from ottla.testkit.simulation import wire
 
 if TYPE_CHECKING:

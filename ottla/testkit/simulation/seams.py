@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.dispatch import Dispatcher, Refuse, Send
 from ottla.broker.memory import Claim
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.workers import Job, LaterWorkers, OnEnd
 from ottla.broker.turns import Activity
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import TransactionMarker
 from ottla.testkit.simulation import promises
 
 if TYPE_CHECKING:

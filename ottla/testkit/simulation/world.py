@@ -456,8 +456,8 @@ class World:
 
     def stop(self, down_ms: float) -> None:
         """A clean stop."""
-        while (assembly := self.assembly) is not None and assembly.broker.logs.flushing:
-            self.guarded(assembly.broker.logs.start_flush)
+        while (assembly := self.assembly) is not None and assembly.broker.logs.flusher.busy:
+            self.guarded(assembly.broker.logs.flusher.start)
             self.disk.end_syncs()
         if assembly is None:
             return

@@ -15,6 +15,7 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch
 from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.values import TransactionMarker
 from ottla.testkit.scanner import scan_partition
 
 HERE = Path(__file__).parent
@@ -119,7 +120,7 @@ def write_log(directory, seed, steps=140):
         if version == 2:
             producers[producer_id] = [producers[producer_id][0] + 1, 0]
         commit, epoch = random.random() < 0.5, producers[producer_id][0]
-        assert log.partition.append_marker(producer_id, epoch, commit, 0, version).error == 0
+        assert log.partition.append_marker(TransactionMarker(producer_id, epoch, 0, commit, version)).error == 0
 
     for _ in range(steps):
         log.ms += random.randint(1, 10)

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.group.coordinator import GroupCoordinator, JoinAsk
 from ottla.broker.group.members import Caller, Timeouts
 from ottla.broker.log.results import AppendResult
@@ -15,6 +14,7 @@ from ottla.protocol.batch import build_marker
 from ottla.protocol.batch_header import assign_offsets, read_header
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
+from ottla.protocol.values import TransactionMarker
 from ottla.testkit.simulation.charged import ChargedTurns
 
 PARTITIONS = 4
@@ -45,7 +45,8 @@ class FakeLog:
         self.batches.append((header, memoryview(bytes(batch))))
         return AppendResult(ErrorCode.NONE, header.base_offset, header.last_offset)
 
-    def append_marker(self, producer_id, producer_epoch, commit, coordinator_epoch, transaction_version):
+    def append_marker(self, marker):
+        producer_id, producer_epoch, coordinator_epoch, commit, _version = marker
         return self.append_own(bytearray(build_marker(producer_id, producer_epoch, coordinator_epoch, commit, 0)))
 
     def scan(self, from_offset):

@@ -11,6 +11,7 @@ from ottla.broker.ports.disk import RealDisk, RealFile
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch
 from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.values import TransactionMarker
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
@@ -179,9 +180,8 @@ class Transactor:
         return result
 
     def end(self, commit, coordinator_epoch=0, transaction_version=1):
-        return self.partition.append_marker(
-            self.producer_id, self.epoch, commit, coordinator_epoch, transaction_version
-        )
+        marker = TransactionMarker(self.producer_id, self.epoch, coordinator_epoch, commit, transaction_version)
+        return self.partition.append_marker(marker)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from ottla.broker.log.log_cleaner import LogCleaner
 from ottla.protocol.batch_header import iter_batches, read_header
 from ottla.protocol.offsets_records import OffsetKey, OffsetValue
 from ottla.protocol.records import iter_records
-from ottla.protocol.values import ProducerIdAndEpoch
+from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
 
 SETTINGS = {"segment_bytes": 400, "cleanup_compact": True, "min_cleanable_dirty_ratio": 0.3}
 
@@ -264,7 +264,8 @@ def test_committed_offsets_are_the_same_after_a_compaction(rig):
             rig.broker.clock.ms += 1
             producer = random.choice((None, ProducerIdAndEpoch(7, 0), ProducerIdAndEpoch(8, 0)))
             if producer is not None and random.random() < 0.4:
-                assert partition.append_marker(producer.producer_id, 0, random.random() < 0.5, 0, 1).error == 0
+                marker = TransactionMarker(producer.producer_id, 0, 0, random.random() < 0.5, 1)
+                assert partition.append_marker(marker).error == 0
                 continue
             rows = [
                 (
@@ -276,7 +277,7 @@ def test_committed_offsets_are_the_same_after_a_compaction(rig):
             batch = offsets_batch(dict(rows).items(), rig.broker.clock.ms, producer)
             assert partition.append_own(batch).error == 0
         for producer_id in (7, 8):
-            partition.append_marker(producer_id, 0, True, 0, 1)
+            partition.append_marker(TransactionMarker(producer_id, 0, 0, True, 1))
         before = loaded_offsets(partition)
         rig.clean()
         assert rig.first_dirty() > 0

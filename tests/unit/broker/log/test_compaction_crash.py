@@ -10,6 +10,7 @@ from ottla.broker.log.log_manager import LogManager
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch
 from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.values import TransactionMarker
 from ottla.testkit.scanner import scan_contents
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import Killed, PortCalls
@@ -91,13 +92,13 @@ class Process:
             producer_id = random.randint(1, 2)
             if random.random() < 0.4:
                 commit = random.random() < 0.5
-                assert self.partition.append_marker(producer_id, 0, commit, 0, 1).error == 0
+                assert self.partition.append_marker(TransactionMarker(producer_id, 0, 0, commit, 1)).error == 0
                 continue
             keys = [random.choice((b"a", b"b", b"c")) for _ in range(random.randint(1, 4))]
             self.send(producer_id, sequences[producer_id], keys, number)
             sequences[producer_id] += len(keys)
         for producer_id in (1, 2):
-            assert self.partition.append_marker(producer_id, 0, True, 0, 1).error == 0
+            assert self.partition.append_marker(TransactionMarker(producer_id, 0, 0, True, 1)).error == 0
         self.send(1, sequences[1], [b"open"], steps)
 
     def clean(self):

@@ -163,7 +163,7 @@ def test_a_partition_that_is_deleted_is_not_waited_for(broker, produce, syncs):
     broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))
     assert heard == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     syncs.pop().end()
-    assert not broker.manager.flushing
+    assert not broker.manager.flusher.busy
 
 
 def test_who_has_sent_something_meanwhile_shares_the_sync(broker, produce, syncs, monkeypatch):
@@ -172,12 +172,12 @@ def test_who_has_sent_something_meanwhile_shares_the_sync(broker, produce, syncs
     monkeypatch.setattr(broker.clock, "next_turn", next_turns.append)
     for partition in partitions:
         produce(partition)
-    assert (syncs, len(next_turns), broker.manager.flushing) == ([], 1, True)
-    broker.manager.start_flush()
+    assert (syncs, len(next_turns), broker.manager.flusher.busy) == ([], 1, True)
+    broker.manager.flusher.start()
     assert len([name for name in names(syncs[0]) if name.endswith(".log")]) == 3
     next_turns.pop()()
-    broker.manager.start_flush()
+    broker.manager.flusher.start()
     assert len(syncs) == 1
     syncs.pop().end()
     assert [partition.high_watermark for partition in partitions] == [1, 1, 1]
-    assert not broker.manager.flushing
+    assert not broker.manager.flusher.busy

@@ -8,6 +8,7 @@ from ottla.protocol.batch_header import TIMESTAMP_TYPE, iter_batches, read_heade
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
 from ottla.protocol.records import iter_records
+from ottla.protocol.values import TransactionMarker
 from ottla.testkit.scanner import scan_partition
 
 NOW_MS = 1_700_000_000_000
@@ -201,7 +202,7 @@ def test_the_last_stable_offset_stands_at_the_earliest_open_transaction(broker, 
 
 def test_a_marker_without_a_transaction_is_written(broker):
     partition = broker.partition()
-    assert partition.append_marker(9, 3, True, 2, 1).base_offset == 0
+    assert partition.append_marker(TransactionMarker(9, 3, 2, True, 1)).base_offset == 0
     assert partition.producer_epoch_of(9) == 3
     assert only_batch(broker).marker == "commit"
     assert only_batch(broker).coordinator_epoch == 2
@@ -210,8 +211,8 @@ def test_a_marker_without_a_transaction_is_written(broker):
 def test_a_stale_marker_is_not_written(broker, transactor):
     partition = broker.partition()
     transactor(partition, 1, epoch=4).send()
-    assert partition.append_marker(1, 3, True, 0, 1).error is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert partition.append_marker(1, 4, True, 0, 2).error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert partition.append_marker(TransactionMarker(1, 3, 0, True, 1)).error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert partition.append_marker(TransactionMarker(1, 4, 0, True, 2)).error is ErrorCode.INVALID_PRODUCER_EPOCH
     assert partition.log_end_offset == 1
 
 
@@ -278,7 +279,7 @@ def test_a_write_that_fails_is_not_acknowledged_and_takes_the_directory_offline(
     assert produce(partition).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert produce(other).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert partition.read(0, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
-    assert partition.append_marker(1, 0, True, 0, 1).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.append_marker(TransactionMarker(1, 0, 0, True, 1)).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert "No space left" in partition.offline
 
 

@@ -11,6 +11,7 @@ from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.retention import SEGMENTS_PER_STEP, Retention, count_deletable
 from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import TransactionMarker
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -210,7 +211,7 @@ def test_open_transaction_holds_the_stable_offset_at_the_log_start_until_its_mar
     clean_up(broker)
     assert bases(partition) == [3, 4]
     assert partition.has_ongoing_transaction(7, 0)
-    assert partition.append_marker(7, 0, False, 0, 0).error is ErrorCode.NONE
+    assert partition.append_marker(TransactionMarker(7, 0, 0, False, 0)).error is ErrorCode.NONE
     assert partition.last_stable_offset == 6
     assert partition.read(3, 1000, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(7, 1)]
 

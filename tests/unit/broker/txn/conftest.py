@@ -392,7 +392,7 @@ class LogsBroker:
         )
         self.cluster.open()
         reserve_producer_ids(self.cluster)
-        self.sink = DeafSink(LocalMarkerWriter(self.cluster, self.logs), hearing)
+        self.sink = DeafSink(LocalMarkerWriter(self.cluster, self.logs.flusher), hearing)
         settings = TransactionSettings(markers_wait_ms=self.config.transaction_markers_wait_ms)
         self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, settings)
         leaders = self.sink.leaders

@@ -2,12 +2,12 @@
 
 import pytest
 
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.txn.log import read_changes
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import NO_PARTITIONS
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.records import iter_records
+from ottla.protocol.values import TransactionMarker
 
 FOO, BAR = ("foo", 1), ("bar", 0)
 

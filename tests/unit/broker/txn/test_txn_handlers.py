@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.turns import SHARE_US, Turns
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.values import TransactionMarker
 
 INIT, ADD, OFFSETS, END, MARKERS, PRODUCERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 61, 65, 66
 

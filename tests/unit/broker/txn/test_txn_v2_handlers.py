@@ -2,11 +2,11 @@
 
 import pytest
 
-from ottla.broker.cluster.sinks import TransactionMarker
 from ottla.broker.costs import PATTERN_STEP_US
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.values import TransactionMarker
 
 ADD, END, MARKERS, LIST = 24, 26, 27, 66
 

@@ -19,6 +19,7 @@ from ottla.cli.main import main
 from ottla.cli.repair import command as repair_command
 from ottla.protocol.batch import build_batch
 from ottla.protocol.snapshot import decode_snapshot
+from ottla.protocol.values import TransactionMarker
 from tests.unit.cli.inspect.test_command import HOLD
 from tests.unit.cli.kafka_directory import unpack
 
@@ -186,7 +187,7 @@ def write_a_log(directory, stop):
         )
         assert partition.append_own(batch).error == 0
         if number < 39:
-            assert partition.append_marker(producer_id, 0, number % 3 != 1, 0, 1).error == 0
+            assert partition.append_marker(TransactionMarker(producer_id, 0, 0, number % 3 != 1, 1)).error == 0
     found = partition.log_end_offset, partition.last_stable_offset
     stop(manager)
     return found
