@@ -3,6 +3,8 @@
 import argparse
 import contextlib
 import logging
+import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -51,6 +53,8 @@ def _tell(story: Callable[[Stage], None], stage: Stage) -> None:
     """One story; what breaks it is a claim that did not hold, and the next one gets its turn."""
     try:
         story(stage)
+    except BrokenPipeError:
+        raise  # nobody looks on
     except Exception as error:
         stage.screen.claim(False, f"the story broke off: {type(error).__name__}: {error}")
 
@@ -76,6 +80,9 @@ def main() -> int:
     except (StageError, KafkaError, subprocess.TimeoutExpired) as error:
         screen.line()
         screen.claim(False, str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed has no reader
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         screen.line("\nInterrupted; the broker was stopped and its data removed." if not options.bootstrap else "")
         return 130

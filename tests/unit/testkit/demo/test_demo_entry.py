@@ -1,5 +1,6 @@
 """The demo as a command."""
 
+import signal
 import subprocess
 import sys
 
@@ -24,3 +25,12 @@ def test_a_broker_that_is_not_there_is_a_failure_without_a_traceback():
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_who_stops_reading_is_told_nothing():
+    command = [sys.executable, "-m", "ottla.testkit.demo", "--no-audit"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 128 + signal.SIGPIPE
