@@ -11,7 +11,7 @@ KILLS ?= 5
 FAST ?= 1
 MUTANTS ?= 120
 
-.PHONY: help env test check lint types contracts tests mutants docs format demo conformance crash bench clean
+.PHONY: help env test check lint types contracts tests mutants docs site format demo conformance crash bench clean
 
 help:
 	@echo "make demo         play the stories on a broker of its own and audit its files"
@@ -22,6 +22,7 @@ help:
 	@echo "make mutants      change one line at a time, 120 times, and tell which changes no test sees (hours)"
 	@echo "make bench        the broker's and the scan's figures"
 	@echo "make docs         write the pages that are made from code"
+	@echo "make site         the pages of docs/ as a static site in build/site"
 	@echo "make format       let ruff rewrite what it can"
 	@echo "make clean        remove the environment and the caches"
 
@@ -63,6 +64,12 @@ format: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m ottla.testkit.protocol_support > docs/protocol-support.md.new
 	mv docs/protocol-support.md.new docs/protocol-support.md
+	$(BIN)/python -m ottla.testkit.options_page > docs/options.md.new
+	mv docs/options.md.new docs/options.md
+
+site: $(STAMP)
+	$(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 demo: $(STAMP)
 	@$(BIN)/python -m ottla.testkit.demo

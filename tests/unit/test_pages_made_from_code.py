@@ -1,0 +1,16 @@
+"""The pages that are made from code say what the code says."""
+
+from pathlib import Path
+
+import pytest
+
+from ottla.testkit import options_page, protocol_support
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize(
+    ("page", "render"), [("protocol-support.md", protocol_support.render), ("options.md", options_page.render)]
+)
+def test_a_page_is_what_its_source_renders(page, render):
+    assert (DOCS / page).read_text(encoding="utf-8") == render(), "run `make docs`"
