@@ -5,6 +5,8 @@ import importlib.util
 import json
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -87,6 +89,14 @@ def check_spark_submit(arguments):
         check_ottla(["audit", *arguments[arguments.index(script) + 1 :]])
 
 
+def check_kafka_python(arguments):
+    """Its own parser reads them, and leaves with the help of that command."""
+    tool, *rest = arguments
+    shown = subprocess.run([sys.executable, "-m", f"kafka.{tool}", *rest, "--help"], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert " ".join(rest[-2:]) in shown.stdout
+
+
 def check_docker(arguments):
     assert arguments[0] == "compose" and arguments[1] in {"up", "run", "down"}
     assert {word for word in arguments[2:] if not word.startswith("-")} <= set(COMPOSE["services"])
@@ -101,6 +111,7 @@ def check_python(arguments):
 
 CHECKS = {
     "docker": check_docker,
+    "kafka-python": check_kafka_python,
     "make": check_make,
     "ottla": check_ottla,
     "pip": check_pip,
