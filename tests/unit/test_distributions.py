@@ -1,0 +1,73 @@
+"""The sdist and the wheel, built and installed as somebody else would, without a network."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ottla import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command, **more):
+    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder with both: the sdist of this tree, and the wheel of that sdist."""
+    folder = tmp_path_factory.mktemp("built")
+    run("-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=ROOT)
+    with tarfile.open(folder / f"ottla-{__version__}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    run("-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=folder / f"ottla-{__version__}")
+    return folder
+
+
+def test_the_sdist_has_what_its_tests_need(built):
+    tree = built / f"ottla-{__version__}"
+    wanted = (
+        "Makefile",
+        ".ci/run",
+        "docker-compose.yml",
+        "Dockerfile",
+        "mkdocs.yml",
+        "docs/site_hooks.py",
+        "CHANGELOG.md",
+    )
+    assert [name for name in wanted if not (tree / name).is_file()] == []
+    data = [path.relative_to(ROOT) for path in (ROOT / "tests" / "data").rglob("*") if path.is_file()]
+    assert [path for path in data if not (tree / path).is_file()] == []
+
+
+def test_the_wheel_is_the_package_and_nothing_else(built):
+    with zipfile.ZipFile(built / f"ottla-{__version__}-py3-none-any.whl") as wheel:
+        tops = {name.split("/")[0] for name in wheel.namelist()}
+        modules = {name for name in wheel.namelist() if name.endswith(".py")}
+    assert tops == {"ottla", "pyspark_ottla.py", f"ottla-{__version__}.dist-info"}
+    assert modules == {
+        "pyspark_ottla.py",
+        *(path.relative_to(ROOT).as_posix() for path in (ROOT / "ottla").rglob("*.py")),
+    }
+
+
+def test_the_wheel_installs_and_runs(built, tmp_path):
+    wheel = built / f"ottla-{__version__}-py3-none-any.whl"
+    run("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", tmp_path / "site", wheel)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    where = run("-c", "import ottla; print(ottla.__file__)", cwd=tmp_path, env=environment)
+    assert Path(where.strip()).is_relative_to(tmp_path)
+    assert __version__ in run("-m", "ottla.cli.main", "--version", cwd=tmp_path, env=environment)
+    assert "ready" in run("-m", "ottla.cli.main", "serve", "--help", cwd=tmp_path, env=environment)
+
+
+def test_the_changelog_has_the_version():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## {__version__} - 20" in changelog
