@@ -193,6 +193,17 @@ class Lone:
     def ask(self, api_key, version, message):
         return codec.decode_response(api_key, version, self.serve(message, version)[4:])[1]
 
+    def call(self, api_key, version, **fields):
+        """The reply to a request of plain values."""
+        return self.ask(api_key, version, message(api_key, version, **fields))
+
+    def call_when_ready(self, api_key, version, **fields):
+        """The reply, once there is a coordinator that can give it."""
+        while (reply := self.call(api_key, version, **fields)).error_code:
+            assert ErrorCode(reply.error_code).retriable
+            self.rest()
+        return reply
+
     def client(self, name="other"):
         """One more client."""
         return Client(self, name)

@@ -4,13 +4,12 @@ from random import Random
 
 import pytest
 
-from ottla.protocol.errors import ErrorCode
 from ottla.testkit.crash.life import Life
 from ottla.testkit.crash.stage import DIRECTORY
-from ottla.testkit.furnish import message
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls
 from ottla.testkit.simulation.schedule import Schedule
+from tests.api.callers import coordinating
 from tests.lone import Lone
 
 SYNC_MS = 5.0
@@ -48,15 +47,15 @@ class Flushed:
         assert self.lone.bugs == []
         return reply
 
-    def ask_until(self, api_key, version, **fields):
-        """The reply, once there is a coordinator that can give it."""
-        asked = message(api_key, version, **fields)
-        while (reply := self.lone.ask(api_key, version, asked)).error_code:
-            assert ErrorCode(reply.error_code).retriable
-            self.lone.rest()
-        return reply
-
 
 @pytest.fixture
 def flushed():
     return Flushed()
+
+
+@pytest.fixture
+def lone():
+    """A broker with the topics `ledger`, of four partitions, and `orders`, of one; its coordinators are ready."""
+    made = coordinating()
+    yield made
+    assert made.bugs == []

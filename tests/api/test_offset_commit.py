@@ -15,23 +15,24 @@ def errors(reply):
     return [row.error_code for topic in reply.topics for row in topic.partitions]
 
 
-def committed(lone):
+def committed(lone, group_id=GROUP):
     topics = [{"name": "ledger", "partition_indexes": [0]}]
-    reply = lone.ask(K.OFFSET_FETCH, 5, message(K.OFFSET_FETCH, 5, group_id=GROUP, topics=topics))
+    reply = lone.call(K.OFFSET_FETCH, 5, group_id=group_id, topics=topics)
     return reply.topics[0].partitions[0].committed_offset
 
 
+@pytest.mark.parametrize("group_id", [GROUP, ""])
 @pytest.mark.parametrize("version", [2, 8])
-def test_offsets_are_committed_when_they_are_on_the_device(flushed, version):
+def test_offsets_are_committed_when_they_are_on_the_device(flushed, version, group_id):
     flushed.lone.create_topic("ledger")
-    flushed.ask_until(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
-    of_nobody = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": ""}
+    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    of_nobody = {"group_id": group_id, "generation_id_or_member_epoch": -1, "member_id": ""}
     assert errors(flushed.ask(K.OFFSET_COMMIT, version, **of_nobody, topics=PLACE)) == [E.NONE]
-    assert committed(flushed.lone) == 5
+    assert committed(flushed.lone, group_id) == 5
 
 
 def test_where_nothing_is_committed_nothing_is_waited_for(flushed):
-    flushed.ask_until(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     flushed.lone.rest(1_000)
     client = flushed.lone.client()
     of_nobody = {"group_id": GROUP, "generation_id_or_member_epoch": 3, "member_id": "m"}
@@ -41,10 +42,10 @@ def test_where_nothing_is_committed_nothing_is_waited_for(flushed):
 
 def test_offsets_of_a_transaction_are_pending_when_they_are_on_the_device(flushed):
     flushed.lone.create_topic("ledger")
-    flushed.ask_until(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
-    flushed.ask_until(K.FIND_COORDINATOR, 1, key="txn", key_type=1)
+    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key="txn", key_type=1)
     begun = {"transactional_id": "txn", "transaction_timeout_ms": 60_000}
-    producer = flushed.ask_until(K.INIT_PRODUCER_ID, 1, **begun)
+    producer = flushed.lone.call_when_ready(K.INIT_PRODUCER_ID, 1, **begun)
     owner = {"transactional_id": "txn", "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
     added = flushed.ask(K.ADD_OFFSETS_TO_TXN, 1, **owner, group_id=GROUP)
     assert added.error_code == E.NONE
@@ -87,6 +88,17 @@ def test_each_partition_has_its_offset_and_its_error(lone):
     told = commit(lone, 8, (1, 7, {"committed_metadata": "said"}), (5, 1, {}), (0, 3, {"committed_metadata": None}))
     assert told == {1: E.NONE, 5: E.UNKNOWN_TOPIC_OR_PARTITION, 0: E.NONE} and [*told] == [1, 5, 0]
     assert fetched(lone, 0, 1, 5) == [(3, -1, ""), (7, -1, "said"), (-1, -1, "")]
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_of_two_offsets_of_one_partition_the_last_counts_and_each_is_answered(lone, version):
+    rows = [
+        {"partition_index": index, "committed_offset": at, "committed_metadata": ""}
+        for index, at in ((0, 4), (1, 5), (0, 6))
+    ]
+    reply = lone.call(K.OFFSET_COMMIT, version, **OF_NOBODY, topics=[{"name": "ledger", "partitions": rows}])
+    assert [(row.partition_index, row.error_code) for row in reply.topics[0].partitions] == [(0, 0), (1, 0), (0, 0)]
+    assert fetched(lone, 0, 1) == [(6, -1, ""), (5, -1, "")]
 
 
 @pytest.mark.parametrize(("version", "epoch"), [(5, -1), (6, 4), (9, 4)])

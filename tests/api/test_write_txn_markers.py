@@ -31,7 +31,7 @@ def test_markers_are_acknowledged_when_they_are_on_the_device(flushed, version, 
 
 
 def test_markers_of_committed_offsets_are_acknowledged_when_they_are_on_the_device(flushed):
-    flushed.ask_until(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)
+    flushed.lone.call_when_ready(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)
     reply = flushed.ask(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker(OFFSETS, 3)])
     assert errors(reply) == [[E.NONE]]
 

@@ -26,8 +26,6 @@ async def wait_group_durable(broker: Broker, group_id: str) -> ErrorCode:
 
     The error is one for clients of a coordinator.
     """
-    if not group_id:
-        return NO_ERROR
     partition = broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_for(group_id))
     if partition is None:
         return NO_ERROR

@@ -1,0 +1,210 @@
+"""Those who call a broker in memory: members of groups and transactional producers."""
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode as E
+from ottla.testkit.simulation.schedule import START_MS
+from tests.lone import Lone
+
+LEDGER, ORDERS, GROUP, TXN = "ledger", "orders", "g", "txn"
+LEDGER_PARTITIONS = 4
+OF_NOBODY = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": ""}
+FOR_GROUPS, FOR_TRANSACTIONS = 0, 1
+FEW = {
+    "offsets_topic_num_partitions": 1,
+    "transaction_state_log_num_partitions": 1,
+    "group_initial_rebalance_delay_ms": 0,
+}
+
+
+def coordinating(**options):
+    """A broker with two topics, whose coordinators are ready."""
+    lone = Lone(**FEW | options)
+    lone.create_topic(LEDGER, LEDGER_PARTITIONS)
+    lone.create_topic(ORDERS)
+    for key_type in (FOR_GROUPS, FOR_TRANSACTIONS):
+        lone.call_when_ready(K.FIND_COORDINATOR, 1, key="anybody", key_type=key_type)
+    lone.call_when_ready(K.INIT_PRODUCER_ID, 1, transactional_id="anybody", transaction_timeout_ms=1_000)
+    return lone
+
+
+def batch(count=1, **fields):
+    """Bytes of so many records."""
+    return bytes(build_batch([(b"k", b"v")] * count, **{"timestamp_ms": START_MS} | fields))
+
+
+def produce(lone, records, topic=LEDGER, partition=0, version=9, transactional_id=None):
+    """(error, first offset) of a batch in one partition."""
+    rows = [{"index": partition, "records": records}]
+    asked = {"transactional_id": transactional_id, "acks": -1, "timeout_ms": 1_000}
+    reply = lone.call(K.PRODUCE, version, **asked, topic_data=[{"name": topic, "partition_data": rows}])
+    (row,) = reply.responses[0].partition_responses
+    return E(row.error_code), row.base_offset
+
+
+def commit(lone, *rows, group_id=GROUP, metadata=""):
+    """Offsets of a group without members; rows are (topic, partition, offset)."""
+    topics = [
+        {
+            "name": topic,
+            "partitions": [{"partition_index": index, "committed_offset": at} | {"committed_metadata": metadata}],
+        }
+        for topic, index, at in rows
+    ]
+    reply = lone.call(K.OFFSET_COMMIT, 8, **OF_NOBODY | {"group_id": group_id}, topics=topics)
+    assert {row.error_code for topic in reply.topics for row in topic.partitions} == {E.NONE}
+
+
+def fetched(lone, *places, group_id=GROUP, version=7, stable=False):
+    """{(topic, partition): offset, or the error in its place}; of all places if none is named."""
+    topics = [{"name": topic, "partition_indexes": [index]} for topic, index in places] or None
+    reply = lone.call(K.OFFSET_FETCH, version, group_id=group_id, topics=topics, require_stable=stable)
+    return {
+        (topic.name, row.partition_index): E(row.error_code) if row.error_code else row.committed_offset
+        for topic in reply.topics
+        for row in topic.partitions
+    }
+
+
+class Producer:
+    """A transactional producer; its generation is that of the versions that it is told to use."""
+
+    def __init__(self, lone, transactional_id=TXN, timeout_ms=60_000):
+        self.lone, self.transactional_id = lone, transactional_id
+        reply = self.init(4, timeout_ms=timeout_ms)
+        assert reply.error_code == E.NONE
+        self.producer_id, self.epoch = reply.producer_id, reply.producer_epoch
+
+    @property
+    def owner(self):
+        return {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.epoch,
+        }
+
+    def init(self, version, timeout_ms=60_000, **expected):
+        asked = {"transactional_id": self.transactional_id, "transaction_timeout_ms": timeout_ms}
+        return self.lone.call(K.INIT_PRODUCER_ID, version, **asked, **expected)
+
+    def add(self, *places, version=3, **other):
+        """{place: error} of AddPartitionsToTxn."""
+        owner = {f"v3_and_below_{name}": value for name, value in (self.owner | other).items()}
+        topics = [{"name": topic, "partitions": [*indexes]} for topic, indexes in places]
+        reply = self.lone.call(K.ADD_PARTITIONS_TO_TXN, version, **owner, v3_and_below_topics=topics)
+        return {
+            (topic.name, row.partition_index): E(row.partition_error_code)
+            for topic in reply.results_by_topic_v3_and_below
+            for row in topic.results_by_partition
+        }
+
+    def add_offsets(self, version=3, group_id=GROUP, **other):
+        reply = self.lone.call(K.ADD_OFFSETS_TO_TXN, version, **self.owner | other, group_id=group_id)
+        return E(reply.error_code)
+
+    def produce(self, sequence=0, version=11, topic=LEDGER, partition=0, count=1):
+        """(error, first offset)."""
+        owner = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "base_sequence": sequence}
+        records = batch(count, **owner, transactional=True)
+        return produce(self.lone, records, topic, partition, version, self.transactional_id)
+
+    def begin(self, *indexes):
+        """A transaction with a record in each of these partitions of the ledger."""
+        assert {*self.add((LEDGER, indexes)).values()} == {E.NONE}
+        for index in indexes:
+            assert self.produce(partition=index)[0] is E.NONE
+
+    def end(self, version=4, committed=True, **other):
+        """(error, producer id, epoch); the latter two from version 5 on."""
+        reply = self.lone.call(K.END_TXN, version, **self.owner | other, committed=committed)
+        error = E(reply.error_code)
+        return (error, reply.producer_id, reply.producer_epoch) if version >= 5 else error
+
+    def described(self):
+        """Its row in DescribeTransactions."""
+        (row,) = self.lone.call(
+            K.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[self.transactional_id]
+        ).transaction_states
+        return row
+
+
+class Member:
+    """A member of a group, on a connection of its own, that knows what it was told last."""
+
+    def __init__(self, lone, group_id=GROUP, instance_id=None, address="10.0.0.1"):
+        self.lone, self.client = lone, lone.client(address)
+        self.group_id, self.instance_id = group_id, instance_id
+        self.member_id, self.generation = "", -1
+
+    @property
+    def who(self):
+        named = {"group_instance_id": self.instance_id}
+        return {"group_id": self.group_id, "generation_id": self.generation, "member_id": self.member_id} | named
+
+    def post(self, key, version, **fields):
+        self.client.replies.clear()
+        self.client.send(key, version, **fields)
+
+    def reply(self):
+        """What it was answered, which must be one thing."""
+        (reply,) = self.client.replies
+        return reply
+
+    def ask(self, key, version, **fields):
+        self.post(key, version, **fields)
+        self.lone.rest()
+        return self.reply()
+
+    def post_join(self, version=5, protocols=(("range", b"sub"),), **given):
+        fields = {"protocol_type": "consumer", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 60_000}
+        fields |= {"protocols": [{"name": name, "metadata": said} for name, said in protocols]}
+        who = {name: value for name, value in self.who.items() if name != "generation_id"}
+        self.post(K.JOIN_GROUP, version, **who | fields | given)
+
+    def joined(self):
+        """The answer to its JoinGroup, which it goes by from here on."""
+        self.lone.rest()
+        reply = self.reply()
+        self.member_id = reply.member_id or self.member_id
+        if not reply.error_code:
+            self.generation = reply.generation_id
+        return reply
+
+    def join(self, version=3, **given):
+        """The answer, where nobody else is waited for."""
+        self.post_join(version, **given)
+        return self.joined()
+
+    def post_sync(self, *assigned, version=3, **given):
+        rows = [{"member_id": member.member_id, "assignment": share} for member, share in assigned]
+        self.post(K.SYNC_GROUP, version, **self.who | given, assignments=rows)
+
+    def sync(self, *assigned, version=3, **given):
+        self.post_sync(*assigned, version=version, **given)
+        self.lone.rest()
+        return self.reply()
+
+    def settle(self, **given):
+        """Be the one member of a stable group."""
+        assert self.join(**given).error_code == E.NONE
+        assert self.sync((self, b"share")).error_code == E.NONE
+        return self
+
+    def heartbeat(self, version=3, **given):
+        return E(self.ask(K.HEARTBEAT, version, **self.who | given).error_code)
+
+    def leave(self, version=1):
+        return self.ask(K.LEAVE_GROUP, version, group_id=self.group_id, member_id=self.member_id)
+
+
+def stable_pair(lone):
+    """Two members of one stable group, of which the first leads."""
+    first, second = Member(lone), Member(lone)
+    first.join()
+    second.post_join(3)
+    first.post_join(3)
+    first.joined(), second.joined()
+    second.post_sync()
+    first.sync((first, b"one"), (second, b"two"))
+    assert second.reply().assignment == b"two"
+    return first, second
