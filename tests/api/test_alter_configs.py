@@ -1,4 +1,7 @@
-"""AlterConfigs: what the broker's configs change in logs that inherit them."""
+"""AlterConfigs: a resource gets exactly these configs; and what the broker's change in logs that inherit them.
+
+What is refused is refused as by IncrementalAlterConfigs, whose tests have the rows.
+"""
 
 import pytest
 
@@ -7,9 +10,54 @@ from ottla.broker.log.log_config import LogConfig
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.crash.script import Script
 from ottla.testkit.metadata import create_topic
 from ottla.testkit.simulation import wire
+from tests.api.callers import LEDGER
+
+VERSIONS = range(3)
+TOPIC = 2
+
+
+def replace(lone, version, *resources, validate_only=False):
+    """[(name, error)] of (name, {config: value}) each."""
+    rows = [
+        {"resource_type": TOPIC, "resource_name": name}
+        | {"configs": [{"name": key, "value": value} for key, value in given]}
+        for name, given in resources
+    ]
+    reply = lone.call(ApiKey.ALTER_CONFIGS, version, resources=rows, validate_only=validate_only)
+    assert all(bool(row.error_message) == bool(row.error_code) for row in reply.responses)
+    return [(row.resource_name, E(row.error_code)) for row in reply.responses]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_resource_has_what_is_named_and_nothing_else(lone, version):
+    topic = lone.assembly.broker.cluster.topics
+    replace(lone, version, (LEDGER, [("retention.ms", "7"), ("segment.ms", "9")]))
+    assert replace(lone, version, (LEDGER, [("segment.ms", "8")]), validate_only=True) == [(LEDGER, E.NONE)]
+    assert topic[LEDGER].configs == {"retention.ms": "7", "segment.ms": "9"}
+    assert replace(lone, version, (LEDGER, [("segment.ms", "8")])) == [(LEDGER, E.NONE)]
+    assert topic[LEDGER].configs == {"segment.ms": "8"}
+    assert replace(lone, version, (LEDGER, [])) == [(LEDGER, E.NONE)]
+    assert topic[LEDGER].configs == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ([("retention.ms", "7"), ("retention.ms", "7")], E.INVALID_REQUEST),
+        ([("retention.ms", "7"), ("segment.ms", None)], E.INVALID_REQUEST),
+        ([("retention.ms", "7"), ("segment.ms", "soon")], E.INVALID_CONFIG),
+    ],
+    ids=["a config twice", "no value", "a bad value"],
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_of_it_or_nothing(lone, version, given, error):
+    replace(lone, version, (LEDGER, [("segment.ms", "9")]))
+    assert replace(lone, version, (LEDGER, given)) == [(LEDGER, error)]
+    assert lone.assembly.broker.cluster.topics[LEDGER].configs == {"segment.ms": "9"}
 
 
 def test_broker_configs_give_a_topic_that_was_made_again_nothing_of_the_one_before(begin_life, monkeypatch):

@@ -1,10 +1,13 @@
-"""Metadata: topics that are made because somebody asks for them."""
+"""Metadata: who leads what, and topics that are made because somebody asks for them."""
 
 from uuid import UUID
+
+import pytest
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.furnish import message
+from tests.api.callers import LEDGER, LEDGER_PARTITIONS, ORDERS
 from tests.lone import Lone
 
 
@@ -17,3 +20,130 @@ def test_a_topic_that_is_asked_for_by_two_ids_is_created_once():
     assert {row.error_code for row in reply.topics} == {E.NONE}
     assert [*cluster.topics_by_id.values()] == [topic]
     assert cluster.partition("new", topic.partition_count) is None
+
+
+VERSIONS = range(13)
+NO_ID = UUID(int=0)
+
+
+def metadata(lone, version, topics=None, **more):
+    rows = topics and [{"name": name, "topic_id": topic_id} for name, topic_id in topics]
+    return lone.call(ApiKey.METADATA, version, topics=rows, **{"allow_auto_topic_creation": False} | more)
+
+
+def asked(*names):
+    return [(name, NO_ID) for name in names]
+
+
+def id_of(lone, name):
+    return UUID(bytes=bytes(lone.assembly.broker.cluster.topics[name].topic_id))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_this_broker_leads_every_partition(lone, version):
+    reply = metadata(lone, version, asked(LEDGER))
+    broker = lone.assembly.broker
+    assert [(each.node_id, each.host, each.port) for each in reply.brokers] == [(1, broker.host, broker.port)]
+    (topic,) = reply.topics
+    assert (topic.error_code, topic.name) == (E.NONE, LEDGER)
+    assert [
+        (row.error_code, row.partition_index, row.leader_id, row.replica_nodes, row.isr_nodes)
+        for row in topic.partitions
+    ] == [(E.NONE, index, 1, [1], [1]) for index in range(LEDGER_PARTITIONS)]
+    if version >= 1:
+        assert (reply.controller_id, topic.is_internal) == (1, False)
+    if version >= 2:
+        assert reply.cluster_id == broker.logs.cluster_id
+    if version >= 7:
+        assert {row.leader_epoch for row in topic.partitions} == {0}
+    if version >= 10:
+        assert topic.topic_id == id_of(lone, LEDGER)
+
+
+@pytest.mark.parametrize(
+    ("version", "topics", "every"), [(0, [], True), (1, [], False), (1, None, True), (12, None, True), (12, [], False)]
+)
+def test_what_asks_for_all_topics(lone, version, topics, every):
+    names = {topic.name for topic in metadata(lone, version, topics).topics}
+    assert names == ({LEDGER, ORDERS, "__consumer_offsets", "__transaction_state"} if every else set())
+
+
+def test_internal_topics_are_told_apart(lone):
+    found = {topic.name: topic.is_internal for topic in metadata(lone, 1).topics}
+    assert found == {LEDGER: False, ORDERS: False, "__consumer_offsets": True, "__transaction_state": True}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "option", "version", "made"),
+    [
+        (True, True, 4, True),
+        (False, True, 4, False),
+        (True, False, 4, False),
+        (False, True, 3, True),
+        (False, False, 3, False),
+    ],
+)
+def test_an_absent_topic_is_made_where_both_sides_want_it(allowed, option, version, made):
+    """Before version 4 a client could not say."""
+    lone = Lone(auto_create_topics_enable=option, num_partitions=3)
+    rows = metadata(lone, version, asked("new", "a/b", "new"), allow_auto_topic_creation=allowed).topics
+    assert [(row.name, E(row.error_code), len(row.partitions)) for row in rows] == [
+        ("new", E.NONE, 3) if made else ("new", E.UNKNOWN_TOPIC_OR_PARTITION, 0),
+        ("a/b", E.INVALID_TOPIC_EXCEPTION, 0),
+    ]
+    assert ("new" in lone.assembly.broker.cluster.topics) == made
+
+
+@pytest.mark.parametrize("name", ["my_topic", "__cluster_metadata"])
+def test_a_topic_that_nobody_may_create_is_not_made(name):
+    lone = Lone()
+    lone.create_topic("my.topic")
+    (row,) = metadata(lone, 4, asked(name), allow_auto_topic_creation=True).topics
+    assert row.error_code == E.INVALID_TOPIC_EXCEPTION
+
+
+def test_internal_topics_are_made_as_they_must_be():
+    lone = Lone(offsets_topic_num_partitions=7)
+    (row,) = metadata(lone, 4, asked("__consumer_offsets"), allow_auto_topic_creation=True).topics
+    assert (row.error_code, len(row.partitions), row.is_internal) == (E.NONE, 7, True)
+
+
+@pytest.mark.parametrize(("version", "nameless"), [(10, ""), (11, ""), (12, None)])
+def test_ids_stand_for_topics_from_version_10_on(lone, version, nameless):
+    strange, ledger_id = UUID(int=77), id_of(lone, LEDGER)
+    rows = metadata(lone, version, [("", strange), ("", ledger_id)]).topics
+    assert [(row.name, row.topic_id, E(row.error_code)) for row in rows] == [
+        (nameless, strange, E.UNKNOWN_TOPIC_ID),
+        (LEDGER, ledger_id, E.NONE),
+    ]
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_what_is_named_twice_is_answered_once(lone, version):
+    """Below version 10 there are no ids by which two rows could differ."""
+    rows = metadata(lone, version, [*asked(ORDERS, LEDGER, ORDERS)]).topics
+    assert [row.name for row in rows] == [ORDERS, LEDGER]
+
+
+@pytest.mark.parametrize("asked_for", [False, True])
+@pytest.mark.parametrize("version", range(8, 13))
+def test_operations_are_told_to_who_asks_for_them_those_of_the_cluster_up_to_version_10(lone, version, asked_for):
+    include = {f"include_{what}_authorized_operations": asked_for for what in ("cluster", "topic")}
+    reply = metadata(lone, version, asked(LEDGER, "none"), **include)
+    of_topic = {3, 4, 5, 6, 7, 8, 10, 11} if asked_for else None
+    assert [row.authorized_operations for row in reply.topics] == [of_topic] * 2
+    if version <= 10:
+        assert reply.authorized_operations == ({5, 7, 8, 9, 10, 11, 12} if asked_for else None)
+
+
+def test_a_topic_is_there_when_it_is_on_the_device(flushed):
+    fields = {"topics": [{"name": "new"}], "allow_auto_topic_creation": True}
+    (row,) = flushed.ask(ApiKey.METADATA, 4, **fields).topics
+    assert row.error_code == E.NONE
+
+
+def test_what_cannot_be_logged_is_not_made(lone):
+    broker = lone.assembly.broker
+    lone.turns.event(lambda: broker.cluster.metadata_log.partition.take_offline("no space"))
+    (row,) = metadata(lone, 4, asked("new"), allow_auto_topic_creation=True).topics
+    assert row.error_code == E.KAFKA_STORAGE_ERROR

@@ -1,4 +1,4 @@
-"""Feature levels: the rows of Kafka 4.3.1's `FeatureControlManager`, what is logged, what a restart finds."""
+"""Feature levels: the rows of Kafka 4.3.1's `FeatureControlManager`, and what a restart finds."""
 
 from types import SimpleNamespace
 
@@ -105,35 +105,3 @@ def test_every_version_of_the_request_changes_the_level_for_good(broker, update,
     assert [(row.feature, row.error_code, row.error_message) for row in answer.results or ()] == (
         [(TV, 0, "NONE")] if version <= 1 else []
     )
-
-
-def test_the_first_version_cannot_downgrade(broker, update):
-    assert update(0, (TV, 1, SAFE)).error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert broker.cluster.feature(TV) == 2
-
-
-def test_a_refusal_lists_no_feature_and_changes_none(broker, update):
-    end = broker.cluster.metadata_offset
-    answer = update(1, (TV, 1, SAFE), ("nope", 1, UP))
-    assert (answer.error_code, answer.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
-    assert (broker.cluster.feature(TV), broker.cluster.metadata_offset) == (2, end)
-
-
-def test_validate_only_changes_nothing(broker, update):
-    end = broker.cluster.metadata_offset
-    assert update(2, (TV, 0, SAFE), validate_only=True).error_code == ErrorCode.NONE
-    assert update(2, (TV, 0, UP), validate_only=True).error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert (broker.cluster.feature(TV), broker.cluster.metadata_offset) == (2, end)
-
-
-def test_of_two_updates_of_one_feature_the_last_counts(broker, update):
-    answer = update(1, (TV, 0, UP), (TV, 1, SAFE))
-    assert (answer.error_code, len(answer.results)) == (ErrorCode.NONE, 2)
-    assert broker.cluster.feature(TV) == 1
-
-
-def test_a_level_that_cannot_be_logged_is_not_in_force(broker, update):
-    broker.logs.abandon()
-    broker.cluster._log.partition.take_offline("no space")
-    assert update(1, (TV, 1, SAFE)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert broker.cluster.feature(TV) == 2

@@ -1,14 +1,12 @@
-"""What the versions of transactions V2 ask and are told: batches of brokers, moved epochs, markers, lists."""
+"""What handlers of transactions V2 leave behind: generations, moved epochs, markers."""
 
 import pytest
 
-from ottla.broker.costs import PATTERN_STEP_US
-from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.values import TransactionMarker
 
-ADD, END, MARKERS, LIST = 24, 26, 27, 66
+ADD, END, MARKERS = 24, 26, 27
 
 
 def add_for_brokers(ask, version, *transactions):
@@ -71,36 +69,6 @@ def test_brokers_add_and_verify_several_transactions_at_once(rig, ask, version):
     assert (rig.state("one").client_version, rig.state("two").client_version) == (2, 0)
 
 
-@pytest.mark.parametrize("verify_only", [False, True])
-@pytest.mark.parametrize("version", [4, 5])
-def test_one_bad_partition_spoils_its_own_transaction_only(rig, ask, version, verify_only):
-    one, two = rig.producer("one"), rig.producer("two")
-    error, rows = add_for_brokers(
-        ask,
-        version,
-        ("one", one, verify_only, [("foo", [0, 4]), ("nowhere", [0])]),
-        ("two", two, False, [("foo", [0])]),
-    )
-    unknown = E.UNKNOWN_TOPIC_OR_PARTITION
-    assert (error, rows) == (
-        E.NONE,
-        [
-            ("one", {("foo", 0): E.OPERATION_NOT_ATTEMPTED, ("foo", 4): unknown, ("nowhere", 0): unknown}),
-            ("two", {("foo", 0): E.NONE}),
-        ],
-    )
-    assert rig.state("one").status is S.EMPTY
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_brokers_cannot_add_at_level_0(rig, ask, version):
-    producer = rig.producer()
-    rig.cluster.level = 0
-    assert add_for_brokers(ask, version, ("t", producer, False, [("foo", [0])])) == (E.UNSUPPORTED_VERSION, [])
-    assert rig.state().status is S.EMPTY
-    assert add_for_brokers(ask, version) == (E.NONE, [])
-
-
 def end_with_producer(ask, producer, committed=True, name="t"):
     answer = ask(
         END, 5, transactional_id=name, producer_id=producer[0], producer_epoch=producer[1], committed=committed
@@ -149,62 +117,3 @@ def test_a_marker_has_the_generation_that_its_version_can_say(rig, ask, version,
     )
     ask(MARKERS, version, markers=[row])
     assert rig.sink.written == [("foo", 0, TransactionMarker(8, 5, 2, True, written))]
-
-
-def named(ask, version, **filters):
-    answer = ask(LIST, version, state_filters=[], producer_id_filters=[], **filters)
-    return E(answer.error_code), sorted(each.transactional_id for each in answer.transaction_states)
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_list_transactions_filters_by_the_age_of_the_transaction(rig, ask, version):
-    rig.producer("never")
-    for name in ("old", "new"):
-        rig.add(name, rig.producer(name), ("foo", 0))
-        rig.clock.advance(500)
-    for duration_ms, names in (
-        (-1, ["never", "new", "old"]),
-        (0, ["never", "new", "old"]),
-        (499, ["never", "new", "old"]),
-        (500, ["never", "old"]),
-        (1000, ["never"]),
-        (2**62, []),
-    ):
-        assert named(ask, version, duration_filter=duration_ms) == (E.NONE, names), duration_ms
-
-
-def test_list_transactions_filters_by_a_pattern(rig, ask):
-    for name in ("orders-1", "orders-20", "orders", "b\u00fccher-1"):
-        rig.producer(name)
-    everything = sorted(("orders-1", "orders-20", "orders", "b\u00fccher-1"))
-    for pattern, names in (
-        (None, everything),
-        ("", everything),
-        (r"orders-\d", ["orders-1"]),
-        (r"orders-\d+", ["orders-1", "orders-20"]),
-        ("orders", ["orders"]),
-        ("(?i)B\u00dcCHER.*", ["b\u00fccher-1"]),
-        ("nothing", []),
-    ):
-        assert named(ask, 2, transactional_id_pattern=pattern) == (E.NONE, names), pattern
-    assert named(ask, 2, transactional_id_pattern="orders-(") == (E.INVALID_REGULAR_EXPRESSION, [])
-
-
-def test_list_transactions_refuses_a_pattern_that_costs_too_much_for_an_id(rig, ask):
-    pattern = r"(?:\b?a?)" * 110  # 440 instructions
-    rig.producer("a" * 200)
-    assert named(ask, 2, transactional_id_pattern=pattern) == (E.NONE, [])
-    for number in range(1, 21):
-        rig.producer("a" * number)
-    assert len(named(ask, 2, transactional_id_pattern=pattern)[1]) == 20
-    rig.producer("a" * 20_000)
-    assert named(ask, 2, transactional_id_pattern=pattern) == (E.INVALID_REGULAR_EXPRESSION, [])
-    assert named(ask, 2, transactional_id_pattern="a*")[0] == E.NONE
-
-
-def test_list_transactions_charges_for_each_id_that_it_matches(rig, ask):
-    for number in range(20):
-        rig.producer("a" * 200 + str(number))
-    before_us = rig.turns.charged_us
-    named(ask, 2, transactional_id_pattern="a?" * 500)
-    assert rig.turns.charged_us - before_us > 20 * 200 * 1000 * PATTERN_STEP_US

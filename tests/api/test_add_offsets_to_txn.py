@@ -1,0 +1,51 @@
+"""AddOffsetsToTxn: a group's offsets join a transaction."""
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import LEDGER, Producer, coordinating
+
+VERSIONS = range(5)
+# abs(javaHash(id)) % 50, as in Kafka's own test vectors.
+PARTITION_OF = {"my-txn": 45, "transactional-id-0": 40, "foo": 24, "": 0, "polygenelubricants": 0, "é": 33}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("group_id", "index"), PARTITION_OF.items())
+def test_what_joins_is_the_partition_that_holds_the_group(version, group_id, index):
+    lone = coordinating(offsets_topic_num_partitions=50)
+    producer = Producer(lone)
+    producer.add((LEDGER, [1]))
+    assert producer.add_offsets(version, group_id) is E.NONE
+    found = producer.described()
+    assert found.transaction_state == "Ongoing"
+    assert [(topic.topic, topic.partitions) for topic in found.topics] == [
+        (LEDGER, [1]),
+        ("__consumer_offsets", [index]),
+    ]
+
+
+def test_it_may_begin_the_transaction(lone):
+    producer = Producer(lone)
+    assert producer.add_offsets() is E.NONE
+    assert producer.end() is E.NONE
+    assert producer.described().transaction_state == "CompleteCommit"
+
+
+def refusals(version):
+    fenced = E.INVALID_PRODUCER_EPOCH if version < 2 else E.PRODUCER_FENCED
+    yield {"transactional_id": ""}, E.INVALID_REQUEST
+    yield {"transactional_id": "nobody"}, E.INVALID_PRODUCER_ID_MAPPING
+    yield {"producer_id": 77}, E.INVALID_PRODUCER_ID_MAPPING
+    yield {"producer_epoch": 0}, fenced
+    yield {"producer_epoch": 2}, fenced
+
+
+@pytest.mark.parametrize(
+    ("version", "other", "error"), [(version, *row) for version in VERSIONS for row in refusals(version)]
+)
+def test_who_is_not_the_producer_of_the_id_adds_nothing(lone, version, other, error):
+    Producer(lone)
+    producer = Producer(lone)
+    assert producer.add_offsets(version, **other) is error
+    assert producer.described().transaction_state == "Empty"

@@ -1,0 +1,183 @@
+"""CreateTopics: which topics may be, what they get, and what is told of them."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import LEDGER, coordinating
+from tests.lone import Lone
+
+VERSIONS = range(2, 8)
+MOST_PARTITIONS = 10_000
+
+
+def topic(name="new", partitions=1, factor=1, assignments=(), **configs):
+    rows = [{"partition_index": index, "broker_ids": [*brokers]} for index, brokers in assignments]
+    values = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": factor,
+        "assignments": rows,
+        "configs": values,
+    }
+
+
+def create(lone, version, *topics, validate_only=False):
+    reply = lone.call(K.CREATE_TOPICS, version, topics=[*topics], timeout_ms=1_000, validate_only=validate_only)
+    return reply.topics
+
+
+def errors(rows):
+    return {row.name: E(row.error_code) for row in rows}
+
+
+def partitions_of(lone, name="new"):
+    found = lone.assembly.broker.cluster.topics.get(name)
+    return None if found is None else found.partition_count
+
+
+@pytest.mark.parametrize(
+    ("asked", "partitions"),
+    [
+        (topic(partitions=3), 3),
+        (topic(partitions=-1, factor=-1), 2),
+        (topic(partitions=-1, factor=-1, assignments=[(1, [1]), (0, [1])]), 2),
+    ],
+    ids=["as asked", "the broker's defaults", "assigned by hand"],
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_gets_its_partitions(version, asked, partitions):
+    lone = Lone(num_partitions=2)
+    (row,) = create(lone, version, asked)
+    assert (row.name, row.error_code, row.error_message) == ("new", E.NONE, None)
+    assert partitions_of(lone) == partitions
+    if version >= 5:
+        assert (row.num_partitions, row.replication_factor) == (partitions, 1)
+    if version >= 7:
+        assert row.topic_id.bytes == lone.assembly.broker.cluster.topics["new"].topic_id
+
+
+@pytest.mark.parametrize("version", [5, 7])
+def test_configs_in_force_are_told_from_version_5_on(lone, version):
+    """Its own (1 is their source), and what it inherits (5: Kafka's defaults)."""
+    (row,) = create(lone, version, topic(retention_ms="7000"))
+    told = {each.name: (each.value, each.config_source, each.read_only, each.is_sensitive) for each in row.configs}
+    assert told["retention.ms"] == ("7000", 1, False, False)
+    assert told["cleanup.policy"] == ("delete", 5, False, False)
+
+
+BAD = [
+    pytest.param(topic(LEDGER), E.TOPIC_ALREADY_EXISTS, id="there already"),
+    pytest.param(topic("my_topic"), E.INVALID_TOPIC_EXCEPTION, id="a name like another's"),
+    pytest.param(topic("a/b"), E.INVALID_TOPIC_EXCEPTION, id="a name with a slash"),
+    pytest.param(topic(""), E.INVALID_TOPIC_EXCEPTION, id="no name"),
+    pytest.param(topic("."), E.INVALID_TOPIC_EXCEPTION, id="a name of a folder"),
+    pytest.param(topic("x" * 250), E.INVALID_TOPIC_EXCEPTION, id="a long name"),
+    pytest.param(topic("__consumer_offsets"), E.INVALID_REQUEST, id="internal"),
+    pytest.param(topic(partitions=0), E.INVALID_PARTITIONS, id="no partition"),
+    pytest.param(topic(partitions=-2), E.INVALID_PARTITIONS, id="fewer than none"),
+    pytest.param(topic(factor=0), E.INVALID_REPLICATION_FACTOR, id="no replica"),
+    pytest.param(topic(factor=2), E.INVALID_REPLICATION_FACTOR, id="two replicas"),
+    pytest.param(topic(factor=-2), E.INVALID_REPLICATION_FACTOR, id="fewer than none replicas"),
+    pytest.param(topic(partitions=1, factor=-1, assignments=[(0, [1])]), E.INVALID_REQUEST, id="assigned and counted"),
+    pytest.param(
+        topic(partitions=-1, factor=1, assignments=[(0, [1])]), E.INVALID_REQUEST, id="assigned and replicated"
+    ),
+    pytest.param(topic(partitions=-1, factor=-1, assignments=[(1, [1])]), E.INVALID_REPLICA_ASSIGNMENT, id="a gap"),
+    pytest.param(
+        topic(partitions=-1, factor=-1, assignments=[(0, [1]), (0, [1])]),
+        E.INVALID_REPLICA_ASSIGNMENT,
+        id="a partition twice",
+    ),
+    pytest.param(
+        topic(partitions=-1, factor=-1, assignments=[(0, [2])]), E.INVALID_REPLICA_ASSIGNMENT, id="another broker"
+    ),
+    pytest.param(
+        topic(partitions=-1, factor=-1, assignments=[(0, [1, 1])]), E.INVALID_REPLICA_ASSIGNMENT, id="a broker twice"
+    ),
+    pytest.param(topic(partitions=-1, factor=-1, assignments=[(0, [])]), E.INVALID_REPLICA_ASSIGNMENT, id="no broker"),
+    pytest.param(topic(retention_ms="soon"), E.INVALID_CONFIG, id="a bad value"),
+    pytest.param(topic(no_such_config="1"), E.INVALID_CONFIG, id="no such config"),
+]
+
+
+@pytest.fixture(scope="module")
+def stage():
+    lone = Lone()
+    for name in (LEDGER, "my.topic"):
+        lone.create_topic(name)
+    lone.mark()
+    yield lone
+    assert lone.bugs == []
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+@pytest.mark.parametrize(("asked", "error"), BAD)
+def test_a_topic_that_cannot_be_is_refused_with_a_reason_and_the_others_are_not(stage, asked, error, validate_only):
+    version = VERSIONS[-1]
+    rows = create(stage, version, asked, topic("beside"), validate_only=True)
+    assert errors(rows) == {asked["name"]: error, "beside": E.NONE}
+    (row,) = create(stage, version, asked, validate_only=validate_only)
+    assert row.error_message and (row.num_partitions, row.replication_factor, row.topic_id) == (-1, -1, None)
+    assert not stage.spoiled()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_validation_creates_nothing_and_tells_what_would_be(lone, version):
+    (row,) = create(lone, version, topic(partitions=3), validate_only=True)
+    assert row.error_code == E.NONE and partitions_of(lone) is None
+    if version >= 5:
+        assert row.num_partitions == 3 and row.configs
+    if version >= 7:
+        assert row.topic_id is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_that_is_named_twice_is_not_created(lone, version):
+    rows = create(lone, version, topic("twice"), topic("once"), topic("twice", partitions=2))
+    assert errors(rows) == {"twice": E.INVALID_REQUEST, "once": E.NONE} and len(rows) == 2
+    assert (partitions_of(lone, "twice"), partitions_of(lone, "once")) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("counts", "default", "excessive"),
+    [
+        ([MOST_PARTITIONS], 1, False),
+        ([MOST_PARTITIONS + 1], 1, True),
+        ([MOST_PARTITIONS, 1], 1, True),
+        ([MOST_PARTITIONS - 1, 1], 1, False),
+        ([MOST_PARTITIONS - 1, -1], 2, True),
+        ([MOST_PARTITIONS, 0], 1, False),
+    ],
+)
+def test_one_request_may_want_ten_thousand_partitions(counts, default, excessive):
+    lone = Lone(num_partitions=default)
+    rows = create(lone, 5, *(topic(f"t{at}", count) for at, count in enumerate(counts)), validate_only=True)
+    told = [row.error_code == E.POLICY_VIOLATION for row in rows]
+    assert told == [excessive] * len(counts)
+
+
+def test_topics_that_are_assigned_by_hand_count_too():
+    by_hand = topic("by-hand", -1, -1, [(0, [1]), (1, [1])])
+    rows = create(Lone(), 5, by_hand, topic("many", MOST_PARTITIONS - 1), validate_only=True)
+    assert {*errors(rows).values()} == {E.POLICY_VIOLATION}
+
+
+def test_internal_topics_come_when_they_are_needed_and_then_exist():
+    assert errors(create(Lone(), 5, topic("__consumer_offsets"))) == {"__consumer_offsets": E.INVALID_REQUEST}
+    rows = create(coordinating(), 5, topic("__consumer_offsets"))
+    assert errors(rows) == {"__consumer_offsets": E.TOPIC_ALREADY_EXISTS}
+
+
+def test_what_cannot_be_logged_is_not_created(lone):
+    metadata = lone.assembly.broker.cluster.metadata_log.partition
+    lone.turns.event(lambda: metadata.take_offline("no space"))
+    rows = create(lone, 5, topic("new"), topic("twice"), topic("twice"))
+    assert errors(rows) == {"new": E.KAFKA_STORAGE_ERROR, "twice": E.INVALID_REQUEST}
+    assert partitions_of(lone) is None
+
+
+def test_a_topic_exists_when_it_is_on_the_device(flushed):
+    (row,) = flushed.ask(K.CREATE_TOPICS, 5, topics=[topic()], timeout_ms=1_000, validate_only=False).topics
+    assert row.error_code == E.NONE and partitions_of(flushed.lone) == 1

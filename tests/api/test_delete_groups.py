@@ -1,0 +1,63 @@
+"""DeleteGroups: groups without members end, with all their offsets."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import GROUP, LEDGER, Member, Producer, commit, fetched
+
+VERSIONS = range(3)
+
+
+def delete(lone, version, *names):
+    return [
+        (row.group_id, E(row.error_code)) for row in lone.call(K.DELETE_GROUPS, version, groups_names=[*names]).results
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_group_is_answered_once_and_goes_with_its_offsets(lone, version):
+    commit(lone, (LEDGER, 0, 5))
+    commit(lone, (LEDGER, 0, 6), group_id="other")
+    assert delete(lone, version, "nobody", GROUP, "nobody", GROUP) == [
+        ("nobody", E.GROUP_ID_NOT_FOUND),
+        (GROUP, E.NONE),
+    ]
+    assert (fetched(lone), fetched(lone, group_id="other")) == ({}, {(LEDGER, 0): 6})
+    assert [row.group_id for row in lone.call(K.LIST_GROUPS, 4, states_filter=[]).groups] == ["other"]
+    assert delete(lone, version, GROUP) == [(GROUP, E.GROUP_ID_NOT_FOUND)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_group_with_members_stays_until_they_have_left(lone, version):
+    member = Member(lone).settle()
+    assert delete(lone, version, GROUP) == [(GROUP, E.NON_EMPTY_GROUP)]
+    assert member.heartbeat() is E.NONE
+    assert member.leave().error_code == E.NONE
+    assert delete(lone, version, GROUP) == [(GROUP, E.NONE)]
+
+
+def test_the_group_without_a_name_is_one_too(lone):
+    """Kafka keeps offsets under it for clients of old, and deletes them."""
+    assert delete(lone, 2, "") == [("", E.GROUP_ID_NOT_FOUND)]
+    commit(lone, (LEDGER, 0, 5), group_id="")
+    assert delete(lone, 2, "") == [("", E.NONE)]
+
+
+def test_offsets_that_are_pending_go_as_well(lone):
+    producer = Producer(lone)
+    producer.add_offsets()
+    row = {"partition_index": 0, "committed_offset": 8, "committed_metadata": ""}
+    topics = [{"name": LEDGER, "partitions": [row]}]
+    lone.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner, group_id=GROUP, topics=topics)
+    assert delete(lone, 2, GROUP) == [(GROUP, E.NONE)]
+    assert producer.end() is E.NONE
+    assert fetched(lone, (LEDGER, 0), stable=True) == {(LEDGER, 0): -1}
+
+
+def test_a_group_is_gone_when_that_is_on_the_device(flushed):
+    flushed.lone.create_topic(LEDGER)
+    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    commit(flushed.lone, (LEDGER, 0, 5))
+    (row,) = flushed.ask(K.DELETE_GROUPS, 2, groups_names=[GROUP]).results
+    assert row.error_code == E.NONE

@@ -1,0 +1,45 @@
+"""DescribeCluster: this broker is the cluster."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.lone import Lone
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+@pytest.fixture(scope="module")
+def lone():
+    return Lone()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_one_broker_is_all_there_is(lone, version):
+    reply = lone.call(K.DESCRIBE_CLUSTER, version, endpoint_type=BROKERS)
+    broker = lone.assembly.broker
+    assert (reply.error_code, reply.error_message, reply.cluster_id) == (E.NONE, None, broker.logs.cluster_id)
+    (row,) = reply.brokers
+    assert (row.broker_id, row.host, row.port, row.rack) == (1, broker.host, broker.port, None)
+    assert reply.controller_id == 1 and (version == 0 or reply.endpoint_type == BROKERS)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_operations_are_told_to_who_asks_for_them(lone, version, asked_for):
+    reply = lone.call(K.DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=asked_for)
+    assert reply.authorized_operations == ({5, 7, 8, 9, 10, 11, 12} if asked_for else None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (CONTROLLERS, E.MISMATCHED_ENDPOINT_TYPE),
+        (0, E.UNSUPPORTED_ENDPOINT_TYPE),
+        (3, E.UNSUPPORTED_ENDPOINT_TYPE),
+    ],
+)
+def test_this_is_no_controllers_listener(lone, kind, error):
+    reply = lone.call(K.DESCRIBE_CLUSTER, 1, endpoint_type=kind)
+    assert (reply.error_code, reply.endpoint_type, reply.brokers) == (error, kind, [])
+    assert reply.error_message and reply.cluster_id == ""

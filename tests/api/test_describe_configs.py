@@ -1,0 +1,113 @@
+"""DescribeConfigs: what is in force, where it comes from, and what versions add to it."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.lone import Lone
+
+VERSIONS = range(1, 5)
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+OF_TOPIC, OF_BROKER, OF_CLUSTER, DEFAULT = 1, 2, 3, 5
+
+
+@pytest.fixture(scope="module")
+def lone():
+    """A topic with a config of its own, a broker and a cluster with one each."""
+    lone = Lone()
+    lone.create_topic("ledger", retention_ms="7000")
+    for name, value in (("", "2000000"), ("1", "3000000")):
+        configs = [{"name": "log.segment.bytes", "config_operation": 0, "value": value}]
+        resource = {"resource_type": BROKER, "resource_name": name, "configs": configs}
+        lone.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+    return lone
+
+
+def resource(kind, name, *keys):
+    return {"resource_type": kind, "resource_name": name, "configuration_keys": list(keys) or None}
+
+
+def describe(lone, version, *resources, **more):
+    return lone.call(K.DESCRIBE_CONFIGS, version, resources=[*resources], **more).results
+
+
+def described(lone, version, kind, name, *keys, **more):
+    """{config: row}."""
+    (row,) = describe(lone, version, resource(kind, name, *keys), **more)
+    assert (row.error_code, row.error_message, row.resource_type, row.resource_name) == (E.NONE, None, kind, name)
+    return {config.name: config for config in row.configs}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value", "source"),
+    [
+        (TOPIC, "ledger", "retention.ms", "7000", OF_TOPIC),
+        (TOPIC, "ledger", "segment.bytes", "3000000", OF_BROKER),
+        (TOPIC, "ledger", "cleanup.policy", "delete", DEFAULT),
+        (BROKER, "1", "log.segment.bytes", "3000000", OF_BROKER),
+        (BROKER, "", "log.segment.bytes", "2000000", OF_CLUSTER),
+        (GROUP, "g", "consumer.session.timeout.ms", "45000", DEFAULT),
+    ],
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_value_has_its_source(lone, version, kind, name, key, value, source):
+    row = described(lone, version, kind, name)[key]
+    assert (row.value, row.config_source, row.read_only, row.is_sensitive) == (value, source, False, False)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_synonyms_are_told_to_who_asks_for_them_the_one_in_force_first(lone, version):
+    for asked_for in (False, True):
+        row = described(lone, version, TOPIC, "ledger", "segment.bytes", include_synonyms=asked_for)["segment.bytes"]
+        told = [(each.name, each.value, each.source) for each in row.synonyms]
+        levels = [("3000000", OF_BROKER), ("2000000", OF_CLUSTER), ("1073741824", DEFAULT)]
+        assert told == ([("log.segment.bytes", *level) for level in levels] if asked_for else [])
+
+
+@pytest.mark.parametrize("asked_for", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_types_are_told_from_version_3_on_and_meanings_to_who_asks_for_them(lone, version, asked_for):
+    row = described(lone, version, TOPIC, "ledger", include_documentation=asked_for)["retention.ms"]
+    assert row.config_type == (5 if version >= 3 else 0), "5 is a long"
+    assert bool(row.documentation) == (version >= 3 and asked_for)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_keys_choose_and_those_that_nobody_knows_are_left_out(lone, version):
+    found = described(lone, version, TOPIC, "ledger", "retention.ms", "no.such.key", "segment.ms")
+    assert found.keys() == {"retention.ms", "segment.ms"}
+    everything = {"resource_type": TOPIC, "resource_name": "ledger", "configuration_keys": []}
+    (row,) = describe(lone, version, everything)
+    assert len(row.configs) == len(described(lone, version, TOPIC, "ledger")) > 20
+
+
+BAD = [
+    (TOPIC, "nowhere", E.UNKNOWN_TOPIC_OR_PARTITION),
+    (TOPIC, "a/b", E.INVALID_TOPIC_EXCEPTION),
+    (TOPIC, "", E.INVALID_TOPIC_EXCEPTION),
+    (BROKER, "2", E.INVALID_REQUEST),
+    (BROKER, "one", E.INVALID_REQUEST),
+    (GROUP, "", E.INVALID_REQUEST),
+    (BROKER_LOGGER, "1", E.INVALID_REQUEST),
+    (CLIENT_METRICS, "m", E.INVALID_REQUEST),
+    (0, "x", E.INVALID_REQUEST),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "error"), BAD)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_resource_that_is_not_there_has_a_reason_and_the_others_their_configs(lone, version, kind, name, error):
+    bad, good = describe(lone, version, resource(kind, name), resource(TOPIC, "ledger"))
+    assert (bad.error_code, bad.resource_type, bad.resource_name, bad.configs) == (error, kind, name, [])
+    assert bad.error_message and good.error_code == E.NONE and good.configs
+
+
+def test_a_resource_is_described_once_as_it_is_asked_for_last(lone):
+    once, other = describe(
+        lone,
+        4,
+        resource(TOPIC, "ledger", "segment.ms"),
+        resource(BROKER, "1"),
+        resource(TOPIC, "ledger", "retention.ms"),
+    )
+    assert [config.name for config in once.configs] == ["retention.ms"] and other.resource_type == BROKER

@@ -1,0 +1,96 @@
+"""EndTxn: what is answered, when, and what readers see of it. The decisions have their rows in `tests/tables`."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import LEDGER, Producer, coordinating
+
+V1, V2 = range(5), 5
+STATE_OF = {True: "CompleteCommit", False: "CompleteAbort"}
+
+
+def answer(version, error=E.NONE, producer_id=-1, epoch=-1):
+    return (error, producer_id, epoch) if version >= V2 else error
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("version", range(6))
+def test_every_partition_gets_its_marker_and_readers_go_on(lone, version, committed):
+    producer = Producer(lone)
+    producer.begin(0, 2)
+    partitions = [lone.assembly.broker.cluster.partition(LEDGER, index) for index in (0, 2)]
+    assert [partition.last_stable_offset for partition in partitions] == [0, 0]
+    moved = (producer.producer_id, producer.epoch + 1)
+    assert producer.end(version, committed) == answer(version, E.NONE, *moved)
+    assert [(each.last_stable_offset, each.log_end_offset) for each in partitions] == [(2, 2), (2, 2)]
+    found = producer.described()
+    assert (found.transaction_state, found.topics) == (STATE_OF[committed], [])
+    assert found.producer_epoch == producer.epoch + (version >= V2)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("version", range(6))
+def test_the_same_end_may_be_told_again_and_the_other_may_not(lone, version, committed):
+    producer = Producer(lone)
+    producer.begin(0)
+    first = producer.end(version, committed)
+    assert producer.end(version, committed) == first
+    assert producer.end(version, not committed) == answer(version, E.INVALID_TXN_STATE)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("version", range(6))
+def test_where_nothing_began_only_the_second_generation_aborts(lone, version, committed):
+    producer = Producer(lone)
+    aborted = answer(V2, E.NONE, producer.producer_id, 1)
+    expected = aborted if version >= V2 and not committed else answer(version, E.INVALID_TXN_STATE)
+    assert producer.end(version, committed) == expected
+
+
+def refusals(version):
+    fenced = E.INVALID_PRODUCER_EPOCH if version < 2 else E.PRODUCER_FENCED
+    yield {"transactional_id": ""}, E.INVALID_REQUEST
+    yield {"transactional_id": "nobody"}, E.INVALID_PRODUCER_ID_MAPPING
+    yield {"producer_id": 77}, E.INVALID_PRODUCER_ID_MAPPING
+    yield {"producer_epoch": 0}, fenced
+    yield {"producer_epoch": 2}, fenced
+
+
+@pytest.mark.parametrize(
+    ("version", "other", "error"), [(version, *row) for version in range(6) for row in refusals(version)]
+)
+def test_who_is_not_the_producer_of_the_id_ends_nothing(lone, version, other, error):
+    Producer(lone)
+    producer = Producer(lone)
+    producer.begin(0)
+    assert producer.end(version, **other) == answer(version, error)
+    assert producer.described().transaction_state == "Ongoing"
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_outcome_is_told_when_it_is_on_the_device(version, committed):
+    """One sync for the outcome, and one for the marker, which the reply does not wait for."""
+    sync_ms = 50.0
+    lone = coordinating(sync_ms=sync_ms, log_flush_interval_messages=1)
+    producer = Producer(lone)
+    producer.begin(0)
+    lone.rest(10 * sync_ms)
+    client = lone.client()
+    client.send(K.END_TXN, version, **producer.owner, committed=committed)
+    lone.rest(sync_ms - 1.0)
+    assert client.replies == [], "it is told before it is durable"
+    lone.rest(10.0)
+    assert [reply.error_code for reply in client.replies] == [E.NONE]
+    assert producer.described().transaction_state == ("PrepareCommit" if committed else "PrepareAbort")
+    lone.rest(10 * sync_ms)
+    assert producer.described().transaction_state == STATE_OF[committed]
+
+
+def test_the_next_transaction_of_the_second_generation_has_the_epoch_that_was_told(lone):
+    producer = Producer(lone)
+    for epoch in (0, 1, 2):
+        assert (producer.epoch, producer.produce(0, version=12)[0]) == (epoch, E.NONE)
+        _, producer.producer_id, producer.epoch = producer.end(V2)
+    assert producer.end(V2, producer_epoch=0) == (E.PRODUCER_FENCED, -1, -1)

@@ -1,0 +1,62 @@
+"""Heartbeat: who is a member, and what it has to do."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import FEW, GROUP, Member, stable_pair
+from tests.lone import Lone
+
+VERSIONS = range(5)
+SESSION_MS = 10_000
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_who_is_heard_of_in_time_stays_a_member(lone, version):
+    member = Member(lone).settle()
+    for _ in range(3):
+        lone.rest(SESSION_MS - 100.0)
+        assert member.heartbeat(version) is E.NONE
+    lone.rest(SESSION_MS + 100.0)
+    assert member.heartbeat(version) is E.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"group_id": ""}, E.INVALID_GROUP_ID),
+        ({"group_id": "nobody"}, E.UNKNOWN_MEMBER_ID),
+        ({"member_id": "stranger"}, E.UNKNOWN_MEMBER_ID),
+        ({"member_id": ""}, E.UNKNOWN_MEMBER_ID),
+        ({"generation_id": 0}, E.ILLEGAL_GENERATION),
+        ({"generation_id": 2}, E.ILLEGAL_GENERATION),
+        ({"generation_id": 9, "member_id": "stranger"}, E.UNKNOWN_MEMBER_ID),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_who_is_no_member_of_this_generation_is_told_so(lone, version, given, error):
+    assert Member(lone).settle().heartbeat(version, **given) is error
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_members_are_asked_to_join_again_while_the_group_rebalances(lone, version):
+    first, second = stable_pair(lone)
+    Member(lone).post_join(3)
+    assert first.heartbeat(version) is second.heartbeat(version) is E.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_static_member_is_fenced_by_the_one_that_took_its_name_from_version_3_on(lone, version):
+    old = Member(lone, instance_id="mine").settle(version=5)
+    new = Member(lone, instance_id="mine")
+    assert new.join(5).error_code == E.NONE
+    assert new.heartbeat() is E.NONE
+    assert old.heartbeat(version) is (E.FENCED_INSTANCE_ID if version >= 3 else E.UNKNOWN_MEMBER_ID)
+    assert new.heartbeat(3, group_instance_id="another") is E.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_without_a_coordinator_members_look_for_it(version):
+    reply = Lone(**FEW).call(K.HEARTBEAT, version, group_id=GROUP, generation_id=1, member_id="m")
+    assert reply.error_code == E.NOT_COORDINATOR

@@ -1,0 +1,164 @@
+"""JoinGroup: who becomes a member, when it is answered, and what the leader learns."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import GROUP, Member, coordinating, stable_pair
+
+VERSIONS = range(10)
+KNOWN_ID_FIRST = range(4, 10)
+
+
+def join(member, version, **given):
+    """Twice, where the version has a new member told its id first."""
+    reply = member.join(version, **given)
+    if version in KNOWN_ID_FIRST and reply.error_code == E.MEMBER_ID_REQUIRED:
+        return member.join(version, **given)
+    return reply
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_first_member_leads_and_learns_what_all_members_said(lone, version):
+    member = Member(lone)
+    reply = join(member, version, protocols=(("range", b"a"), ("sticky", b"b")))
+    assert (reply.error_code, reply.generation_id, reply.protocol_name) == (E.NONE, 1, "range")
+    assert reply.leader == reply.member_id and reply.member_id.startswith("client-")
+    assert [(each.member_id, bytes(each.metadata)) for each in reply.members] == [(reply.member_id, b"a")]
+    assert getattr(reply, "protocol_type", None) == ("consumer" if version >= 7 else None)
+
+
+@pytest.mark.parametrize("version", KNOWN_ID_FIRST)
+def test_a_new_member_is_told_its_id_and_comes_back_with_it(lone, version):
+    """KIP-394: a client that did not hear its id leaves nobody behind to be waited for."""
+    member = Member(lone)
+    told = member.join(version)
+    assert (told.error_code, told.generation_id, told.members, told.leader) == (E.MEMBER_ID_REQUIRED, -1, [], "")
+    assert told.protocol_name == ("" if version < 7 else None)
+    reply = member.join(version)
+    assert (reply.error_code, reply.member_id) == (E.NONE, told.member_id)
+
+
+@pytest.mark.parametrize("version", [*range(4), *range(5, 10)])
+def test_static_members_and_old_clients_need_no_second_request(lone, version):
+    member = Member(lone, instance_id="mine")
+    reply = member.join(version)
+    assert reply.error_code == E.NONE
+    assert reply.member_id.startswith("mine-" if version >= 5 else "client-")
+    (row,) = reply.members
+    assert getattr(row, "group_instance_id", None) == ("mine" if version >= 5 else None)
+
+
+REFUSED = [
+    ({"group_id": ""}, E.INVALID_GROUP_ID),
+    ({"session_timeout_ms": 5_999}, E.INVALID_SESSION_TIMEOUT),
+    ({"session_timeout_ms": 1_800_001}, E.INVALID_SESSION_TIMEOUT),
+    ({"protocol_type": ""}, E.INCONSISTENT_GROUP_PROTOCOL),
+    ({"protocols": ()}, E.INCONSISTENT_GROUP_PROTOCOL),
+    ({"member_id": "stranger"}, E.UNKNOWN_MEMBER_ID),
+]
+
+
+@pytest.mark.parametrize(("given", "error"), REFUSED, ids=str)
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("version", [0, 3, 4, 9])
+def test_what_cannot_be_a_member_is_refused(lone, version, settled, given, error):
+    if settled:
+        Member(lone).settle()
+    reply = Member(lone).join(version, **given)
+    assert (reply.error_code, reply.generation_id, reply.leader, reply.members) == (error, -1, "", [])
+
+
+@pytest.mark.parametrize(
+    ("given", "fits"),
+    [
+        ({"protocols": (("sticky", b""),)}, False),
+        ({"protocols": (("sticky", b""), ("range", b""))}, True),
+        ({"protocol_type": "connect"}, False),
+    ],
+    ids=["no protocol of theirs", "one of theirs", "another type"],
+)
+def test_members_of_a_group_share_a_type_and_a_protocol(lone, given, fits):
+    first, second = Member(lone).settle(), Member(lone)
+    second.post_join(3, **given)
+    if not fits:
+        assert second.joined().error_code == E.INCONSISTENT_GROUP_PROTOCOL
+        return
+    first.post_join(3)
+    assert (first.joined().error_code, second.joined().error_code) == (E.NONE, E.NONE)
+
+
+def test_the_next_generation_is_told_to_all_and_its_members_to_the_leader(lone):
+    first, second = stable_pair(lone)
+    third = Member(lone)
+    third.post_join(3, protocols=(("range", b"three"),))
+    lone.rest(1_000)
+    assert third.client.replies == [], "the others are waited for"
+    second.post_join(3)
+    first.post_join(3)
+    replies = [member.joined() for member in (first, second, third)]
+    assert [(reply.error_code, reply.generation_id, reply.leader) for reply in replies] == [
+        (E.NONE, 3, first.member_id)
+    ] * 3
+    assert [len(reply.members) for reply in replies] == [3, 0, 0]
+    assert {each.member_id: bytes(each.metadata) for each in replies[0].members}[third.member_id] == b"three"
+
+
+@pytest.mark.parametrize(("version", "waited_ms"), [(0, 10_000), (1, 60_000)])
+def test_who_does_not_come_is_waited_for_as_long_as_its_version_says(lone, version, waited_ms):
+    """Version 1 has a time for that; before, the session's serves. The member that does not come is heard of."""
+    silent, other = Member(lone).settle(version=version), Member(lone)
+    other.post_join(version)
+    for _ in range(waited_ms // 5_000 - 1):
+        lone.rest(5_000.0)
+        silent.heartbeat(0)
+    lone.rest(4_000.0)
+    assert other.client.replies == []
+    lone.rest(2_000.0)
+    reply = other.joined()
+    assert (reply.error_code, len(reply.members)) == (E.NONE, 1)
+
+
+@pytest.mark.parametrize(("version", "skips"), [(8, False), (9, True)])
+def test_a_static_leader_that_comes_back_may_skip_the_assignment_from_version_9_on(lone, version, skips):
+    """KIP-814. Before, it is told that its old self leads, so that it does not assign."""
+    old = Member(lone, instance_id="mine").settle(version=5)
+    reply = Member(lone, instance_id="mine").join(version)
+    assert (reply.error_code, reply.generation_id) == (E.NONE, 1)
+    assert (reply.leader == reply.member_id, len(reply.members)) == ((True, 1) if skips else (False, 0))
+    assert reply.leader != old.member_id or not skips
+    assert getattr(reply, "skip_assignment", False) is skips
+
+
+def test_a_group_that_is_full_takes_nobody():
+    lone = coordinating(group_max_size=1)
+    Member(lone).settle()
+    assert Member(lone).join(3).error_code == E.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_first_generation_waits_a_moment_for_others():
+    lone = coordinating(group_initial_rebalance_delay_ms=500)
+    members = [Member(lone), Member(lone)]
+    for member in members:
+        member.post_join(3)
+        lone.rest(400.0)
+        assert member.client.replies == []
+    lone.rest(700.0)
+    assert {member.joined().generation_id for member in members} == {1}
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("10.0.0.7", "/10.0.0.7"),
+        ("::1", "/0:0:0:0:0:0:0:1"),
+        ("fe80::a1%eth0", "/fe80:0:0:0:0:0:0:a1"),
+        ("::ffff:10.0.0.7", "/10.0.0.7"),
+        ("somewhere", "/somewhere"),
+    ],
+)
+def test_a_member_is_shown_with_the_address_that_it_came_from(lone, address, shown):
+    """As Java's `InetAddress.toString` shows it."""
+    Member(lone, address=address).settle()
+    (group,) = lone.call(K.DESCRIBE_GROUPS, 0, groups=[GROUP]).groups
+    assert group.members[0].client_host == shown

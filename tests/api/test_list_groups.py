@@ -1,0 +1,49 @@
+"""ListGroups: every group, or those of some states."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import LEDGER, Member, commit
+
+VERSIONS = range(5)
+EVERY = {("empty", "", "Empty"), ("stable", "consumer", "Stable"), ("joining", "connect", "CompletingRebalance")}
+
+
+@pytest.fixture
+def lone(lone):
+    commit(lone, (LEDGER, 0, 5), group_id="empty")
+    Member(lone, "stable").settle()
+    Member(lone, "joining").join(protocol_type="connect")
+    return lone
+
+
+def listed(lone, version, *states):
+    reply = lone.call(K.LIST_GROUPS, version, states_filter=[*states])
+    assert reply.error_code == E.NONE
+    return {(row.group_id, row.protocol_type, row.group_state) for row in reply.groups}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_group_is_listed_with_its_state_from_version_4_on(lone, version):
+    assert listed(lone, version) == {(*row[:2], row[2] if version >= 4 else "") for row in EVERY}
+
+
+@pytest.mark.parametrize(
+    ("states", "found"),
+    [
+        (["Stable"], {"stable"}),
+        (["stable", " EMPTY "], {"stable", "empty"}),
+        (["CompletingRebalance", "Dead"], {"joining"}),
+        (["PreparingRebalance"], set()),
+        (["Sleeping"], set()),
+    ],
+)
+def test_states_filter_in_any_case(lone, states, found):
+    assert {row[0] for row in listed(lone, 4, *states)} == found
+    assert len(listed(lone, 3, *states)) == 3, "the version has no filter"
+
+
+def test_a_group_that_was_deleted_is_not_listed(lone):
+    lone.call(K.DELETE_GROUPS, 2, groups_names=["empty"])
+    assert {row[0] for row in listed(lone, 4)} == {"stable", "joining"}

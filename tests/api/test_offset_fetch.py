@@ -1,0 +1,150 @@
+"""OffsetFetch: what groups have committed, and where an open transaction makes it unstable."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import GROUP, LEDGER, OF_NOBODY, ORDERS, Producer, commit, fetched
+from tests.api.conftest import SLOW_SYNC_MS
+from tests.lone import Lone
+
+NOTHING = (-1, -1, "")
+
+
+@pytest.fixture
+def lone(lone):
+    """The group has committed in two topics, and another group in one."""
+    row = {"partition_index": 1, "committed_offset": 5, "committed_leader_epoch": 3, "committed_metadata": "said"}
+    lone.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": LEDGER, "partitions": [row]}])
+    commit(lone, (LEDGER, 0, 4), (ORDERS, 0, 6))
+    commit(lone, (LEDGER, 0, 9), group_id="other")
+    return lone
+
+
+def asked(*topics):
+    return [{"name": name, "partition_indexes": indexes} for name, indexes in topics]
+
+
+def found(topics):
+    """[(topic, [(partition, error, (offset, leader epoch, metadata))])]; the epoch is -1 where the version has none."""
+    return [
+        (
+            topic.name,
+            [
+                (
+                    *(row.partition_index, E(row.error_code)),
+                    (row.committed_offset, getattr(row, "committed_leader_epoch", -1), row.metadata),
+                )
+                for row in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def fetch(lone, version, topics, group_id=GROUP, **more):
+    """(error, topics) of one group, in the shape of any version."""
+    if version < 8:
+        reply = lone.call(K.OFFSET_FETCH, version, group_id=group_id, topics=topics, **more)
+        return E(reply.error_code if version >= 2 else 0), found(reply.topics)
+    reply = lone.call(K.OFFSET_FETCH, version, groups=[{"group_id": group_id, "topics": topics}], **more)
+    (group,) = reply.groups
+    assert group.group_id == group_id
+    return E(group.error_code), found(group.topics)
+
+
+@pytest.mark.parametrize("version", range(1, 9))
+def test_what_is_committed_is_told_in_the_order_asked_and_once(lone, version):
+    topics = asked((LEDGER, [1, 2, 1]), ("none", [0]), (ORDERS, []), (LEDGER, [0, 2]))
+    epoch = 3 if version >= 5 else -1
+    rows = [(1, E.NONE, (5, epoch, "said")), (2, E.NONE, NOTHING), (0, E.NONE, (4, -1, ""))]
+    none = ("none", [(0, E.NONE, NOTHING)])
+    assert fetch(lone, version, topics) == (E.NONE, [(LEDGER, rows), none, (ORDERS, [])])
+
+
+@pytest.mark.parametrize("version", range(2, 9))
+def test_a_null_list_asks_for_everything(lone, version):
+    error, topics = fetch(lone, version, None)
+    assert error is E.NONE
+    assert {(name, row[0]): row[2][0] for name, rows in topics for row in rows} == {
+        (LEDGER, 0): 4,
+        (LEDGER, 1): 5,
+        (ORDERS, 0): 6,
+    }
+    assert fetch(lone, version, None, group_id="nobody") == (E.NONE, [])
+
+
+@pytest.mark.parametrize("version", range(1, 9))
+def test_an_empty_list_asks_for_nothing_and_a_group_that_is_not_there_has_nothing(lone, version):
+    assert fetch(lone, version, []) == (E.NONE, [])
+    rows = [(0, E.NONE, NOTHING)]
+    assert fetch(lone, version, asked((LEDGER, [0])), group_id="nobody") == (E.NONE, [(LEDGER, rows)])
+
+
+@pytest.mark.parametrize("require_stable", [False, True])
+@pytest.mark.parametrize("version", range(1, 9))
+def test_who_wants_stable_offsets_is_told_where_there_are_none(lone, version, require_stable):
+    """KIP-447, from version 7 on; only of the partition that the transaction covers."""
+    producer = Producer(lone)
+    producer.add_offsets()
+    row = {"partition_index": 0, "committed_offset": 8, "committed_metadata": ""}
+    topics = [{"name": LEDGER, "partitions": [row]}]
+    lone.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner, group_id=GROUP, topics=topics)
+    unstable = (0, E.UNSTABLE_OFFSET_COMMIT, NOTHING)
+    covered = unstable if require_stable and version >= 7 else (0, E.NONE, (4, -1, ""))
+    epoch = 3 if version >= 5 else -1
+    told = fetch(lone, version, asked((LEDGER, [0, 1])), require_stable=require_stable)
+    assert told == (E.NONE, [(LEDGER, [covered, (1, E.NONE, (5, epoch, "said"))])])
+    producer.end()
+    assert fetched(lone, (LEDGER, 0), stable=True) == {(LEDGER, 0): 8}
+
+
+def test_several_groups_are_answered_once_each_with_all_that_is_asked_of_them(lone):
+    groups = [
+        {"group_id": "other", "topics": asked((LEDGER, [0]))},
+        {"group_id": GROUP, "topics": asked((LEDGER, [1]))},
+        {"group_id": "nobody", "topics": None},
+        {"group_id": GROUP, "topics": asked((LEDGER, [0, 1]))},
+    ]
+    reply = lone.call(K.OFFSET_FETCH, 8, groups=groups)
+    assert [
+        (of.group_id, [(row[0], row[2][0]) for _, rows in found(of.topics) for row in rows]) for of in reply.groups
+    ] == [
+        ("other", [(0, 9)]),
+        (GROUP, [(1, 5), (0, 4)]),
+        ("nobody", []),
+    ]
+
+
+def test_a_mention_without_a_list_asks_for_everything_whatever_the_others_ask_for(lone):
+    groups = [{"group_id": GROUP, "topics": asked((LEDGER, [1]))}, {"group_id": GROUP, "topics": None}]
+    (group,) = lone.call(K.OFFSET_FETCH, 8, groups=groups).groups
+    assert sum(len(topic.partitions) for topic in group.topics) == 3
+
+
+@pytest.mark.parametrize("version", range(1, 9))
+def test_before_there_is_a_coordinator_the_error_is_where_the_version_has_it(version):
+    """v1 has none of the whole request: every partition carries it."""
+    lone = Lone()
+    error, topics = fetch(lone, version, asked((LEDGER, [0, 1]), (ORDERS, [0])))
+    if version >= 2:
+        assert (error, topics) == (E.NOT_COORDINATOR, [])
+    else:
+        refused = E.NOT_COORDINATOR, NOTHING
+        assert topics == [(LEDGER, [(0, *refused), (1, *refused)]), (ORDERS, [(0, *refused)])]
+
+
+def test_what_is_read_is_on_the_device(flushed):
+    """What is fetched must not be taken back, also where somebody else has just committed it."""
+    lone = flushed.lone
+    lone.create_topic(LEDGER)
+    lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    row = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+    lone.rest(1_000)
+    lone.client().send(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": LEDGER, "partitions": [row]}])
+    client = lone.client()
+    client.send(K.OFFSET_FETCH, 7, group_id=GROUP, topics=asked((LEDGER, [0])), require_stable=True)
+    lone.rest(SLOW_SYNC_MS - 1.0)
+    assert client.replies == []
+    lone.rest(3 * SLOW_SYNC_MS)
+    assert [found(reply.topics) for reply in client.replies] == [[(LEDGER, [(0, E.NONE, (5, -1, ""))])]]

@@ -1,0 +1,102 @@
+"""SyncGroup: the leader's assignment reaches everybody when it is logged."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import Member, stable_pair
+
+VERSIONS = range(6)
+SAME = {"protocol_type": "consumer", "protocol_name": "range"}
+
+
+def told(reply):
+    return E(reply.error_code), bytes(reply.assignment)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_followers_wait_for_what_the_leader_brings(lone, version):
+    first, second = stable_pair(lone)
+    first.post_join(3)
+    second.post_join(3)
+    first.joined(), second.joined()
+    second.post_sync((second, b"own wish"), version=version, **SAME)
+    lone.rest(1_000.0)
+    assert second.client.replies == []
+    reply = first.sync((first, b"1"), (second, b"2"), version=version, **SAME)
+    assert (told(reply), told(second.reply())) == ((E.NONE, b"1"), (E.NONE, b"2"))
+    if version >= 5:
+        assert (reply.protocol_type, reply.protocol_name) == ("consumer", "range")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_who_asks_again_is_told_again_and_who_was_forgotten_gets_nothing(lone, version):
+    first, second = stable_pair(lone)
+    assert told(second.sync(version=version, **SAME)) == (E.NONE, b"two")
+    first.post_join(3)
+    second.post_join(3)
+    first.joined(), second.joined()
+    assert told(first.sync((first, b"all"), version=version, **SAME)) == (E.NONE, b"all")
+    assert told(second.sync(version=version, **SAME)) == (E.NONE, b"")
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"group_id": ""}, E.INVALID_GROUP_ID),
+        ({"group_id": "nobody"}, E.UNKNOWN_MEMBER_ID),
+        ({"member_id": "stranger"}, E.UNKNOWN_MEMBER_ID),
+        ({"generation_id": 0}, E.ILLEGAL_GENERATION),
+        ({"generation_id": 2}, E.ILLEGAL_GENERATION),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_who_is_no_member_of_this_generation_gets_no_assignment(lone, version, given, error):
+    assert told(Member(lone).settle().sync(version=version, **SAME | given)) == (error, b"")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_while_the_group_rebalances_members_join_first(lone, version):
+    first, _ = stable_pair(lone)
+    Member(lone).post_join(3)
+    assert told(first.sync(version=version, **SAME)) == (E.REBALANCE_IN_PROGRESS, b"")
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "protocol_name", "fits"),
+    [
+        ("consumer", "range", True),
+        ("connect", "range", False),
+        ("consumer", "sticky", False),
+        (None, "range", False),
+        ("consumer", None, False),
+    ],
+)
+def test_from_version_5_on_the_protocol_must_be_the_groups(lone, protocol_type, protocol_name, fits):
+    member = Member(lone).settle()
+    said = {"protocol_type": protocol_type, "protocol_name": protocol_name}
+    assert told(member.sync(version=5, **said)) == (
+        (E.NONE, b"share") if fits else (E.INCONSISTENT_GROUP_PROTOCOL, b"")
+    )
+    assert told(member.sync(version=4, **said)) == (E.NONE, b"share")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_static_member_is_fenced_by_the_one_that_took_its_name_from_version_3_on(lone, version):
+    old = Member(lone, instance_id="mine").settle(version=5)
+    assert Member(lone, instance_id="mine").join(5).error_code == E.NONE
+    error = E.FENCED_INSTANCE_ID if version >= 3 else E.UNKNOWN_MEMBER_ID
+    assert told(old.sync(version=version, **SAME)) == (error, b"")
+
+
+def test_assignments_are_told_when_they_are_on_the_device(flushed):
+    lone = flushed.lone
+    lone.call_when_ready(K.FIND_COORDINATOR, 1, key="g", key_type=0)
+    member = Member(lone)
+    member.post_join(3)
+    lone.rest(4_000.0)
+    member.joined()
+    given = [{"member_id": member.member_id, "assignment": b"share"}]
+    reply = flushed.ask(K.SYNC_GROUP, 3, **member.who, assignments=given)
+    assert told(reply) == (E.NONE, b"share")

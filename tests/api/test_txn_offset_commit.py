@@ -1,0 +1,129 @@
+"""TxnOffsetCommit: offsets that count when the transaction commits, and whom they are taken from."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import GROUP, LEDGER, ORDERS, Member, Producer, commit, fetched
+
+FIRST_GENERATION, SECOND_GENERATION = range(5), 5
+PLACE = (LEDGER, 0)
+
+
+def txn_commit(producer, version, *rows, **given):
+    """{place: error}; rows are (topic, partition, offset, fields that differ)."""
+    topics = [
+        {
+            "name": topic,
+            "partitions": [{"partition_index": index, "committed_offset": at, "committed_metadata": ""} | more],
+        }
+        for topic, index, at, more in rows
+    ]
+    fields = producer.owner | {"group_id": GROUP, "generation_id": -1, "member_id": ""} | given
+    reply = producer.lone.call(K.TXN_OFFSET_COMMIT, version, **fields, topics=topics)
+    return {(topic.name, row.partition_index): E(row.error_code) for topic in reply.topics for row in topic.partitions}
+
+
+@pytest.fixture
+def begun(lone):
+    """A producer whose transaction has the group."""
+    producer = Producer(lone)
+    assert producer.add_offsets() is E.NONE
+    return producer
+
+
+@pytest.mark.parametrize(("committed", "offset"), [(True, 7), (False, 4)])
+@pytest.mark.parametrize("version", FIRST_GENERATION)
+def test_offsets_count_when_the_transaction_commits(lone, begun, version, committed, offset):
+    commit(lone, (*PLACE, 4))
+    assert txn_commit(begun, version, (*PLACE, 7, {}), (ORDERS, 0, 8, {})) == {PLACE: E.NONE, (ORDERS, 0): E.NONE}
+    assert fetched(lone, PLACE) == {PLACE: 4}
+    assert fetched(lone, PLACE, stable=True) == {PLACE: E.UNSTABLE_OFFSET_COMMIT}
+    assert begun.end(committed=committed) is E.NONE
+    assert fetched(lone, PLACE, stable=True) == {PLACE: offset}
+
+
+@pytest.mark.parametrize(("version", "epoch"), [(1, -1), (2, 5), (5, 5)])
+def test_leader_epochs_are_kept_from_version_2_on(lone, begun, version, epoch):
+    assert txn_commit(begun, version, (*PLACE, 7, {"committed_leader_epoch": 5, "committed_metadata": "said"}))
+    begun.end()
+    reply = lone.call(K.OFFSET_FETCH, 5, group_id=GROUP, topics=[{"name": LEDGER, "partition_indexes": [0]}])
+    (row,) = reply.topics[0].partitions
+    assert (row.committed_offset, row.committed_leader_epoch, row.metadata) == (7, epoch, "said")
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_each_partition_has_its_error(begun, version):
+    told = txn_commit(
+        begun,
+        version,
+        (LEDGER, 9, 1, {}),
+        ("none", 0, 1, {}),
+        (LEDGER, 1, 1, {"committed_metadata": "x" * 4097}),
+        (LEDGER, 2, 1, {"committed_metadata": "x" * 4096}),
+        (*PLACE, 1, {"committed_metadata": None}),
+    )
+    unknown, long = E.UNKNOWN_TOPIC_OR_PARTITION, E.OFFSET_METADATA_TOO_LARGE
+    assert told == {(LEDGER, 9): unknown, ("none", 0): unknown, (LEDGER, 1): long, (LEDGER, 2): E.NONE, PLACE: E.NONE}
+
+
+NOT_ADDED = [(version, E.INVALID_TXN_STATE) for version in range(4)] + [(4, E.TRANSACTION_ABORTABLE), (5, E.NONE)]
+
+
+@pytest.mark.parametrize(("version", "error"), NOT_ADDED)
+def test_a_group_that_was_not_added_is_refused_before_version_5_which_adds_it(lone, version, error):
+    producer = Producer(lone)
+    producer.add((LEDGER, [1]))
+    assert txn_commit(producer, version, (*PLACE, 7, {})) == {PLACE: error}
+    joined = [topic.topic for topic in producer.described().topics]
+    assert joined == ([LEDGER] if error else [LEDGER, "__consumer_offsets"])
+
+
+@pytest.mark.parametrize(
+    ("other", "error"),
+    [
+        ({"producer_epoch": 0}, E.INVALID_PRODUCER_EPOCH),
+        ({"producer_epoch": 2}, E.INVALID_PRODUCER_EPOCH),
+        ({"producer_id": 77}, E.INVALID_PRODUCER_ID_MAPPING),
+        ({"transactional_id": "nobody"}, E.INVALID_PRODUCER_ID_MAPPING),
+        ({"transactional_id": ""}, E.INVALID_REQUEST),
+        ({"group_id": ""}, E.INVALID_GROUP_ID),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("version", range(6))
+def test_who_is_not_the_producer_of_the_id_commits_nothing(lone, version, other, error):
+    """Never PRODUCER_FENCED: producers know it from the coordinator of their transaction only."""
+    Producer(lone)
+    producer = Producer(lone)
+    producer.add_offsets()
+    assert txn_commit(producer, version, (*PLACE, 7, {}), **other) == {PLACE: error}
+    assert fetched(lone, PLACE, stable=True) == {PLACE: -1}
+
+
+MEMBERS = [
+    pytest.param({}, E.NONE, id="nobody in particular"),
+    pytest.param({"member_id": "stranger", "generation_id": 1}, E.UNKNOWN_MEMBER_ID, id="stranger"),
+    pytest.param({"generation_id": 0}, E.ILLEGAL_GENERATION, id="generation before"),
+    pytest.param({"generation_id": 2}, E.ILLEGAL_GENERATION, id="generation to come"),
+    pytest.param({"generation_id": 1}, E.NONE, id="member"),
+    pytest.param({"generation_id": 1, "group_instance_id": "other"}, E.UNKNOWN_MEMBER_ID, id="another's name"),
+]
+
+
+@pytest.mark.parametrize(("given", "error"), MEMBERS)
+@pytest.mark.parametrize("version", [2, 3, 5])
+def test_zombies_of_a_group_are_refused_from_version_3_on(lone, begun, version, given, error):
+    member = Member(lone, instance_id="mine").settle(version=5)
+    who = {"member_id": member.member_id} | given if given else {}
+    assert txn_commit(begun, version, (*PLACE, 7, {}), **who) == {PLACE: error if version >= 3 else E.NONE}
+
+
+def test_a_generation_of_no_group_is_illegal(begun):
+    assert txn_commit(begun, 3, (*PLACE, 7, {}), generation_id=1, member_id="m") == {PLACE: E.ILLEGAL_GENERATION}
+
+
+def test_what_cannot_be_committed_anyway_begins_no_transaction(lone):
+    producer = Producer(lone)
+    assert txn_commit(producer, 5, (LEDGER, 9, 1, {})) == {(LEDGER, 9): E.UNKNOWN_TOPIC_OR_PARTITION}
+    assert producer.described().transaction_state == "Empty"
