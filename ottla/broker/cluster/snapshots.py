@@ -101,7 +101,7 @@ class MetadataSnapshots:
             self._start(self._take())
 
     def _start(self, work: Handler[None]) -> None:
-        if self._busy:
+        if self._busy or self._store.offline is not None:
             work.close()
             return
         self._busy = True

@@ -57,6 +57,8 @@ class LogCleaner:
 
     def start(self) -> None:
         """Clean what is dirty enough, unless that is being done."""
+        if self._uncleanable:
+            self._uncleanable.intersection_update(self._logs)  # without those that were deleted
         if self._running or self._logs.offline is not None or not self._has_work():
             return
         self._running = True

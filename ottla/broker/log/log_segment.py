@@ -12,6 +12,7 @@ from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.stored_index import StoredIndex, Unsound
 from ottla.broker.log.transaction_index import TransactionIndex, read_transaction_index
+from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Buffer, Disk, File
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.errors import ProtocolError
@@ -20,6 +21,8 @@ from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.values import NO_TIMESTAMP
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
+ABORTED_AT_ONCE = 1_000
+"""Aborted transactions that are written to the `.txnindex` together, before the segment is sealed."""
 
 
 class LogSegment:
@@ -129,9 +132,16 @@ class LogSegment:
             self._rolls_from_ms = max_timestamp_ms
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
-        """A marker in this segment has ended an aborted transaction."""
-        self.aborted.append(aborted)
+        """A marker in this segment has ended an aborted transaction.
+
+        The file gets what has gathered, so that the seal of a segment of any size has little left to write.
+        """
+        entries, saved = self.aborted, self._aborted_saved
+        entries.append(aborted)
         self.indexes_saved = False
+        if saved is not None and len(entries) - saved >= ABORTED_AT_ONCE:
+            with suppress(Shortage):  # of descriptors: the next one comes by again
+                self._append_aborted(entries[saved:])
 
     def should_roll(
         self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int, settings: LogConfig
@@ -191,8 +201,7 @@ class LogSegment:
         path, aborted, saved = f"{self._path}.txnindex", self.aborted, self._aborted_saved
         if saved is not None:
             if len(aborted) > saved:
-                with closing(self._disk.open(path, create=True)) as file:
-                    file.append((pack_all_aborted(aborted[saved:]),))
+                self._append_aborted(aborted[saved:])
         elif aborted:
             self._disk.write_atomically(path, pack_all_aborted(aborted))
         elif self.has_txn_index:
@@ -201,6 +210,12 @@ class LogSegment:
             self._disk.sync_dir(self._path.rpartition("/")[0])
         self.has_txn_index = bool(aborted)
         self._aborted_saved = len(aborted)
+
+    def _append_aborted(self, entries: list[AbortedTxn]) -> None:
+        with closing(self._disk.open(f"{self._path}.txnindex", create=True)) as file:
+            file.append((pack_all_aborted(entries),))
+        self.has_txn_index = True
+        self._aborted_saved = len(self.aborted)
 
     def truncate(self, size_bytes: int) -> None:
         """Cut the `.log`; whoever cuts rebuilds the indexes."""

@@ -92,6 +92,9 @@ class Directory:
 
     def settings_of(self, name: str) -> LogConfig:
         """The settings that loading asks for, from the metadata log; without one, from what was compacted before."""
+        if name == METADATA_DIRECTORY:
+            newest = newest_snapshot(each.name for each in (self.path / name).iterdir())
+            return LogConfig(needed_from_offset=0 if newest is None else newest.end_offset)
         key = checkpoints.parse_directory_name(name) or ("", 0)
         topic = self.image.topics.get(key[0])
         if topic is None:

@@ -2,10 +2,12 @@
 
 import errno
 import itertools
+import json
 import os
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import read_metadata
@@ -14,6 +16,7 @@ from ottla.broker.log.log_manager import LogDirectoryError, LogManager
 from ottla.broker.log.retention import Retention
 from ottla.broker.ports.disk import RealFile
 from ottla.broker.turns import SHARE_US
+from ottla.cli.main import main
 from ottla.protocol.kraft_records import parse_snapshot_name
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,
@@ -302,6 +305,22 @@ def test_segments_below_the_snapshot_may_be_gone_in_any_order(broker):
         broker.start()
 
 
+def test_what_the_snapshot_holds_is_not_missed_by_who_inspects_before_the_next_start(broker):
+    roll_often(broker)
+    grow(broker, *"abcdefgh")
+    path = taken(broker)
+    broker.kill()
+    segments = sorted(path.parent.glob("*.log"))
+    for segment in segments[1:3]:
+        segment.unlink()
+    (broker.directory / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    inspected = CliRunner().invoke(main, ["inspect", "--format", "json", str(broker.directory)])
+    assert json.loads(inspected.stdout).get("problems", []) == []
+    path.rename(path.with_suffix(".part"))
+    inspected = CliRunner().invoke(main, ["inspect", "--format", "json", str(broker.directory)])
+    assert "are missing before" in inspected.stdout
+
+
 @pytest.mark.parametrize("failing", range(6))
 def test_a_rename_that_fails_while_the_log_is_trimmed_costs_nothing(broker, monkeypatch, failing):
     roll_often(broker)
@@ -352,3 +371,12 @@ def test_a_snapshot_that_cannot_be_written_takes_the_directory_offline(broker, m
     broker.settle()
     assert "No space left" in broker.logs.offline
     assert files(broker) == []
+
+
+def test_a_directory_that_is_offline_gets_no_snapshot(broker):
+    fill(broker)
+    broker.logs.fail(OSError(errno.EIO, "Input/output error"))
+    known = names(broker, "")
+    broker.turns.event(snapshots(broker).take)
+    broker.settle()
+    assert names(broker, "") == known

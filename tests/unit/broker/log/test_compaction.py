@@ -1,5 +1,6 @@
 """When a log is compacted, what goes on meanwhile, and what stops it."""
 
+import gc
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from ottla.broker.group.log import offsets_batch, replay_batch
 from ottla.broker.group.store import GroupStore
 from ottla.broker.log.compaction import SegmentSizes, cleanable_offsets, group_segments_by_size
 from ottla.broker.log.log_cleaner import LogCleaner
+from ottla.broker.log.partition import Partition
 from ottla.protocol.batch_header import iter_batches, read_header
 from ottla.protocol.offsets_records import OffsetKey, OffsetValue
 from ottla.protocol.records import iter_records
@@ -214,6 +216,22 @@ def test_damage_ends_the_compaction_of_a_log(rig, broker, caplog):
     assert partition.offline is None
     assert log.read_bytes() == bytes(data)
     assert not list(broker.path().glob("*.cleaned"))
+
+
+def test_a_damaged_log_that_is_deleted_is_let_go(rig, broker, caplog):
+    caplog.set_level("CRITICAL")  # what is caught holds on to what it is about
+    rig.open()
+    rig.write()
+    log = min(broker.path().glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-3] + b"\xff\xff\xff")
+    cleaner = rig.cleaner()
+    cleaner.start()
+    broker.manager.rename_for_deletion("t", 0)
+    del rig.partition
+    cleaner.start()
+    gc.collect()
+    left = [each for each in gc.get_objects() if isinstance(each, Partition)]
+    assert str(broker.path("")) not in [each.log.directory for each in left]
 
 
 @pytest.fixture

@@ -1,9 +1,13 @@
 """What recovery makes of the transaction index: nothing that was cut off hides what is written there next."""
 
+from dataclasses import replace
+
 import pytest
 
+from ottla.broker.log.log_segment import ABORTED_AT_ONCE
 from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.indexes import TXN_ENTRY
 from ottla.testkit.scanner import scan_partition
 
 LOG = f"{0:020d}.log"
@@ -119,3 +123,23 @@ def test_a_damaged_transaction_index_takes_the_partition_offline(broker, produce
     partition = broker.partition(segment_bytes=200)
     assert partition.read(0, 10_000, isolation=FetchIsolation.TXN_COMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert "ends inside an entry" in caplog.text
+
+
+@pytest.mark.parametrize("ends", ["killed", "stopped", "rolled"])
+def test_an_index_of_many_aborted_transactions_is_written_as_they_end(broker, produce, transactor, ends):
+    """So that the end of a segment has little to write, for others wait meanwhile; none is lost or told twice."""
+    partition = broker.partition()
+    index = broker.path("00000000000000000000.txnindex")
+    for number in range(ABORTED_AT_ONCE + 10):
+        transactor(partition, number).send()
+        transactor(partition, number).end(commit=False)
+    assert index.stat().st_size == ABORTED_AT_ONCE * TXN_ENTRY.size
+    if ends == "rolled":
+        partition.log.config = replace(partition.log.config, segment_bytes=partition.log.size_bytes)
+        produce(partition)
+        assert index.stat().st_size == (ABORTED_AT_ONCE + 10) * TXN_ENTRY.size
+    else:
+        broker.kill() if ends == "killed" else broker.stop()
+        broker.start()
+    read = broker.partition().read(0, 1_000_000, isolation=FetchIsolation.TXN_COMMITTED)
+    assert read.aborted == [(number, 2 * number) for number in range(ABORTED_AT_ONCE + 10)]
