@@ -5,7 +5,7 @@ from dataclasses import replace
 from logging import getLogger
 from uuid import UUID
 
-from ottla.broker.api.context import Broker
+from ottla.broker.api.context import DEFAULT_LISTENER, Broker
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -34,6 +34,7 @@ from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
 from ottla.broker.txn.settings import TransactionSettings
 from ottla.protocol.frames import INITIAL_BYTES, SharedMemory
+from ottla.protocol.primitives import NodeEndpoint
 
 log = getLogger("ottla.server")
 
@@ -77,7 +78,7 @@ class Assembly:
         def new_uuid() -> UUID:
             return UUID(bytes=disk.random_id(), version=4)
 
-        in_force = ConfigInForce(config)
+        self._in_force = in_force = ConfigInForce(config)
         logs = LogManager(disk, clock, turns, _log_settings(config, truncate_damaged))
         _open_directory(logs, config.log_dirs)
         cluster = Cluster(
@@ -105,8 +106,8 @@ class Assembly:
         groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
         sink.completes[CONSUMER_OFFSETS_TOPIC] = groups.complete_transaction
         budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
-        self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, "", 0, budget, workers)
-        self._in_force = in_force
+        nowhere = {DEFAULT_LISTENER: NodeEndpoint(cluster.node_id, "", 0)}  # until it listens
+        self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers)
         self.on_config_changed: Callable[[Config], None] = lambda config: None
         cluster.on_broker_configs_changed = self._broker_configs_changed
         self.dispatcher = Dispatcher(self.broker, TABLE, first_use=True)
@@ -136,9 +137,11 @@ class Assembly:
         if config.connections_max_idle_ms > 0:
             self._every("idle", config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
 
-    def accept(self, on_lost: Callable[[], None] | None = None) -> Connection:
+    def accept(self, on_lost: Callable[[], None] | None = None, listener_name: str = DEFAULT_LISTENER) -> Connection:
         """The protocol object for one more accepted socket; `on_lost` is called when it has ended."""
-        return Connection(self.dispatcher, self._turns, self.connections, self.config, self._shared, on_lost)
+        return Connection(
+            self.dispatcher, self._turns, self.connections, self.config, self._shared, on_lost, listener_name
+        )
 
     def close(self) -> None:
         """Stop timers and work in progress, and close the logs cleanly."""

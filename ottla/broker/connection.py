@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ottla.broker.api.context import DEFAULT_LISTENER
 from ottla.broker.config import Config
 from ottla.broker.costs import HANG_UP_US, RECEIVED_BYTE_US
 from ottla.broker.dispatch import PRODUCE, Dispatcher, memory_of
@@ -49,6 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         "_holds_frame",
         "_inbox",
         "_is_new",
+        "_listener_name",
         "_on_lost",
         "_outbox",
         "_paused_reading",
@@ -70,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         config: Config,
         shared: SharedMemory | None = None,
         on_lost: Callable[[], None] | None = None,
+        listener_name: str = DEFAULT_LISTENER,
     ) -> None:
         self._dispatcher = dispatcher
         self._turns = turns
@@ -78,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = Outbox(turns)
         self._holding: Holding | None = None
         self._on_lost = on_lost
+        self._listener_name = listener_name
         self._transport: asyncio.Transport
         self._activity: Activity[Any] | None = None
         self._busy = False
@@ -270,7 +274,9 @@ class Connection(asyncio.BufferedProtocol):
             self._is_new = False
             self._busy = self._holds_frame = True
             claim = None if self._holding is None else self._holding.hand_over()
-            self._activity = self._dispatcher.start(frame, self.peer, self._send, self._refuse, claim)
+            self._activity = self._dispatcher.start(
+                frame, self.peer, self._send, self._refuse, claim, self._listener_name
+            )
             del claim  # the request has it
             if self._activity is not None:
                 self._produces = int.from_bytes(frame[:2], "big") == PRODUCE

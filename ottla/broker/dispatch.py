@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
-from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply, Request
+from ottla.broker.api.context import DEFAULT_LISTENER, Api, Broker, Close, Encoded, NoReply, Reply, Request
 from ottla.broker.costs import (
     COPY_BYTE_US,
     FIRST_USE_US,
@@ -68,13 +68,19 @@ class Dispatcher:
         return self._broker.memory
 
     def start(
-        self, frame: memoryview, peer: str, send: Send, refuse: Refuse, claim: Claim | None = None
+        self,
+        frame: memoryview,
+        peer: str,
+        send: Send,
+        refuse: Refuse,
+        claim: Claim | None = None,
+        listener_name: str = DEFAULT_LISTENER,
     ) -> "Activity[Reply] | None":
         """Serve one frame.
 
         `send` gets the reply's buffers (none for acks=0) and what they hold, now or in a later turn; `refuse` the
-        reason why the connection must be closed. `claim` is what a large request holds: it goes with the request.
-        Returns the activity when the handler waits.
+        reason why the connection must be closed. `claim` is what a large request holds: it goes with the request,
+        as does `listener_name`. Returns the activity when the handler waits.
         """
         try:
             header, body = parse_request_header(frame)
@@ -96,7 +102,7 @@ class Dispatcher:
         if key << 16 | version in self._unused:
             self._unused.remove(key << 16 | version)
             self._broker.turns.charge(FIRST_USE_US)
-        request = Request(key, version, correlation_id, client_id, peer, None, claim)
+        request = Request(key, version, correlation_id, client_id, peer, None, claim, listener_name)
 
         def bug(error: Exception) -> None:
             request.release()

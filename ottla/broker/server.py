@@ -6,33 +6,27 @@ import logging
 import os
 import resource
 import signal
-import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import uvloop
 
-from ottla.broker.admission import Admission, Limits, Seldom
 from ottla.broker.api.context import Broker
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly, log_bug
 from ottla.broker.collector import Collector
 from ottla.broker.config import Config, Listener
-from ottla.broker.config.listeners import parse_connections_per_ip
-from ottla.broker.connection import Connection
-from ottla.broker.costs import CONNECTION_US
+from ottla.broker.listening import Listening
 from ottla.broker.log.log_manager import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
 from ottla.broker.ports.allocator import give_back_what_is_freed
 from ottla.broker.ports.clock import LoopClock
-from ottla.broker.ports.descriptors import allowed, connection_share, shortage
 from ottla.broker.ports.disk import RealDisk
-from ottla.broker.ports.listener import Listener as SocketListener
-from ottla.broker.ports.listener import bind
 from ottla.broker.ports.machine import machine_bytes
+from ottla.broker.ports.network import LoopNetwork
 from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
@@ -51,14 +45,14 @@ class Server:
     def __init__(self, config: Config, truncate_damaged: frozenset[str] = frozenset()) -> None:
         self.config = config
         self._truncate_damaged = truncate_damaged
-        self._listener: SocketListener | None = None
+        self._listening: Listening | None = None
         self._collector = Collector()
         self._assembly: Assembly
         self._workers: ThreadWorkers
         self.broker: Broker
 
-    async def start(self) -> str:
-        """Open the data directory and listen; returns the address that clients are given.
+    async def start(self) -> list[Listener]:
+        """Open the data directory and listen; returns the addresses that clients are given, a listener's each.
 
         Raises LogDirectoryError or OSError; the directory is free then, and clean if it was opened whole.
         """
@@ -73,18 +67,20 @@ class Server:
         self.broker = self._assembly.broker
         _load_codecs()
         try:
-            address = await self._listen(loop, turns)
+            self._listening = Listening(self._assembly, turns, LoopNetwork(loop))
+            addresses = await self._listening.open()
         except OSError:
             await self.stop()
             raise
+        log.info("Serving %s on %s", Path(self.config.log_dirs).absolute(), self._listening.describe())
         self._assembly.start_housekeeping()
         self._collector.start()
-        return address
+        return addresses
 
     async def stop(self) -> None:
         """Stop listening, let requests in progress end, close the logs cleanly."""
-        if self._listener is not None:
-            self._listener.close()
+        if self._listening is not None:
+            self._listening.close()
         connections = self._assembly.connections
         for connection in list(connections):
             connection.drain()
@@ -98,111 +94,14 @@ class Server:
         self._workers.stop()
         self._collector.stop()
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> str:
-        config = self.config
-        listener = config.listener
-        door = _Door(self._assembly, turns, loop)
-        self._assembly.on_config_changed = door.change
-        try:
-            sockets = await bind(loop, listener.host, listener.port)
-            self._listener = door.listener = SocketListener(loop, sockets, door)
-        except OSError as error:
-            raise OSError(f"Cannot listen on {listener}: {error.strerror}") from error
-        port = self._listener.port
-        given = config.advertised_listener
-        self.broker.host = given.host or socket.gethostname()
-        self.broker.port = given.port or port
-        address = str(Listener("PLAINTEXT", self.broker.host, self.broker.port))
-        told = "" if self.broker.port == port else f", and clients are told {address} (advertised.listeners)"
-        log.info("Serving %s on %s%s", Path(config.log_dirs).absolute(), listener._replace(port=port), told)
-        return address
-
-
-class _Door:
-    """Decides who comes in, and tells of who does not."""
-
-    def __init__(self, assembly: Assembly, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
-        """OSError if a limit is for a host that is unknown."""
-        self.listener: SocketListener | None = None
-        self._assembly = assembly
-        self._turns = turns
-        self._config = assembly.config
-        self._overrides = _overrides(assembly.config)
-        self._admission = Admission(_limits(assembly.config, self._overrides))
-        self._loop = loop
-        self._seldom = {"waits": Seldom(), "refused": Seldom(), "failed": Seldom()}
-
-    def wait_ms(self) -> float:
-        wait_ms = self._admission.wait_ms(self._loop.time() * 1000)
-        if wait_ms:
-            self._tell("waits", "New connections wait for %s", "max.connections or max.connection.creation.rate")
-        return wait_ms
-
-    def accept(self, ip: str) -> Connection | None:
-        self._turns.charge(CONNECTION_US)
-        reason = self._admission.enter(ip)
-        if reason is not None:
-            self._tell("refused", "Refused connections: %s", reason)
-            return None
-        return self._assembly.accept(lambda: self._left(ip))
-
-    def change(self, config: Config) -> None:
-        """Take limits that have changed while the broker runs: then hosts are addresses, which nobody is asked for."""
-        if config.max_connections_per_ip_overrides != self._config.max_connections_per_ip_overrides:
-            self._overrides = _overrides(config, socket.AI_NUMERICHOST)
-        self._config = config
-        self._admission.change(_limits(config, self._overrides))
-        if self.listener is not None:
-            self.listener.resume()
-
-    def rest(self, go_on: Callable[[], None]) -> bool:
-        if self._turns.over:
-            self._turns.rest(go_on)
-            return True
-        return False
-
-    def failed(self, error: OSError) -> None:
-        self._tell("failed", "Connections cannot be accepted: %s", shortage(error) or error)
-
-    def _left(self, ip: str) -> None:
-        self._admission.leave(ip)
-        if self.listener is not None:
-            self.listener.resume()
-
-    def _tell(self, what: str, line: str, reason: object) -> None:
-        times = self._seldom[what].times(self._loop.time() * 1000)
-        if times:
-            log.warning(line + " (%d times since this was said last)", reason, times)
-
-
-def _limits(config: Config, overrides: Mapping[str, int]) -> Limits:
-    return Limits(
-        config.max_connections,
-        config.max_connections_per_ip,
-        overrides,
-        config.max_connection_creation_rate,
-        connection_share(allowed(), config.max_open_log_files),
-    )
-
-
-def _overrides(config: Config, flags: int = 0) -> dict[str, int]:
-    """The limits of single addresses. OSError if a host of `max.connections.per.ip.overrides` is unknown."""
-    overrides: dict[str, int] = {}
-    for host, number in parse_connections_per_ip(config.max_connections_per_ip_overrides).items():
-        try:
-            found = socket.getaddrinfo(host, None, flags=flags)
-        except OSError as error:
-            raise OSError(f"max.connections.per.ip.overrides: {host}: {error.strerror}") from error
-        overrides |= {str(address[0]): number for *_, address in found}
-    return overrides
-
 
 def run(config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
-    Prints `ready PLAINTEXT://host:port` to stdout (and into `ready_file`, which is removed when they can no more, and
-    before anything else at a start) when clients can connect. 0 after a clean stop; 1 when the directory or the port
-    cannot be had, or the storage failed, which ends the broker unless `log.dir.failure.exit` says otherwise.
+    Prints `ready PLAINTEXT://host:port`, a line for each listener by its name, to stdout (and into `ready_file`, which
+    is removed when they can no more, and before anything else at a start) when clients can connect. 0 after a clean
+    stop; 1 when the directory or a port cannot be had, or the storage failed, which ends the broker unless
+    `log.dir.failure.exit` says otherwise.
     """
     _raise_file_limit()
     give_back_what_is_freed()
@@ -229,7 +128,7 @@ async def _serve(server: Server, ready_file: str | None) -> int:
     for number in heard:
         signal.signal(number, lambda _number, _frame: on_signal())
     _unsay_ready(ready_file)  # an earlier run's: who waits for it must not take that for ours
-    address = await server.start()
+    addresses = await server.start()
     loop = asyncio.get_running_loop()
     if not stopping.is_set():  # the loop would hear once more what it has not read yet
         for number in heard:
@@ -237,7 +136,7 @@ async def _serve(server: Server, ready_file: str | None) -> int:
     watch = _stop_with_storage(server, stopping)
     try:
         if not stopping.is_set():
-            _say_ready(address, ready_file)
+            _say_ready(addresses, ready_file)
         await stopping.wait()
     finally:
         log.info("Stopping")
@@ -266,11 +165,11 @@ def _stop_with_storage(server: Server, stopping: asyncio.Event) -> threading.Tim
     return watch
 
 
-def _say_ready(address: str, ready_file: str | None) -> None:
-    line = f"ready {address}\n"
+def _say_ready(addresses: Sequence[Listener], ready_file: str | None) -> None:
+    lines = "".join(f"ready {address}\n" for address in addresses)
     if ready_file is not None:
-        Path(ready_file).write_text(line)
-    sys.stdout.write(line)
+        Path(ready_file).write_text(lines)
+    sys.stdout.write(lines)
     sys.stdout.flush()
 
 

@@ -18,6 +18,7 @@ from ottla.broker.config import (
     from_properties,
     load_config,
 )
+from ottla.broker.config.listeners import parse_listeners
 from ottla.broker.config.sources import FLAG
 
 if TYPE_CHECKING:
@@ -63,12 +64,22 @@ def load_or_exit(properties: str | None, data_dir: str | None, listen: str | Non
             flags.append(Setting("log.dirs", data_dir, Origin(FLAG, "--data-dir")))
         if listen is not None:
             _refuse_twice(flags, "--listen", ("listeners",))
-            flags.append(Setting("listeners", f"PLAINTEXT://{listen}", Origin(FLAG, "--listen")))
+            flags.append(Setting("listeners", _listener(listen), Origin(FLAG, "--listen")))
         file = from_properties(read_properties(Path(properties)), properties) if properties else []
         return load_config(flags, from_environment(os.environ), file)
     except ConfigError as error:
         click.echo(f"ottla: {error}", err=True)
         sys.exit(IMPOSSIBLE_VALUE)
+
+
+def _listener(listen: str) -> str:
+    """The value of `listeners` for an address; ConfigError if it is none."""
+    text = f"PLAINTEXT://{listen}"
+    try:
+        (_,) = parse_listeners(text)
+    except ValueError:
+        raise ConfigError(f"--listen {listen}: must be HOST:PORT, such as 127.0.0.1:9092 or [::1]:0") from None
+    return text
 
 
 def _refuse_twice(flags: list[Setting], flag: str, keys: tuple[str, ...]) -> None:

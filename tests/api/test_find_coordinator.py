@@ -22,7 +22,7 @@ def place(row):
 
 def here(lone):
     broker = lone.assembly.broker
-    return E.NONE, broker.cluster.node_id, broker.host, broker.port
+    return E.NONE, *broker.endpoints["PLAINTEXT"][:3]
 
 
 @pytest.mark.parametrize("key_type", [FOR_GROUPS, FOR_TRANSACTIONS])

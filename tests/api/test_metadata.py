@@ -43,7 +43,8 @@ def id_of(lone, name):
 def test_this_broker_leads_every_partition(lone, version):
     reply = metadata(lone, version, asked(LEDGER))
     broker = lone.assembly.broker
-    assert [(each.node_id, each.host, each.port) for each in reply.brokers] == [(1, broker.host, broker.port)]
+    told = [(each.node_id, each.host, each.port, each.rack) for each in reply.brokers]
+    assert told == [broker.endpoints["PLAINTEXT"]]
     (topic,) = reply.topics
     assert (topic.error_code, topic.name) == (E.NONE, LEDGER)
     assert [

@@ -60,7 +60,8 @@ class Served:
         self.server = server_module.Server(self.config)
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         try:
-            self.bootstrap = (await self.server.start()).rpartition("//")[2]
+            (address,) = await self.server.start()
+            self.bootstrap = f"{address.host}:{address.port}"
         except Exception as error:
             self._failure = error
             return

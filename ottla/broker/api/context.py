@@ -1,6 +1,6 @@
 """What a handler gets and what it may answer. pure"""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -10,6 +10,7 @@ from ottla.broker.memory import MOST_MEMORY_BYTES, Claim, Memory, Room
 from ottla.broker.ports.workers import LaterWorkers, Workers
 from ottla.broker.turns import Wait
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.primitives import NodeEndpoint
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata import Cluster
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ottla.broker.ports.clock import Clock
     from ottla.broker.turns import Turns
     from ottla.broker.txn.coordinator import TransactionCoordinator
+
+DEFAULT_LISTENER: Final = "PLAINTEXT"
 
 
 @dataclass(slots=True)
@@ -33,8 +36,8 @@ class Broker:
     cluster: "Cluster"
     transactions: "TransactionCoordinator"
     groups: "GroupCoordinator"
-    host: str
-    port: int
+    endpoints: Mapping[str, NodeEndpoint]
+    """Where clients of a listener, by its name, reach this broker; without those that nobody is told of."""
     memory_bytes: InitVar[int] = MOST_MEMORY_BYTES
     memory: Memory = field(init=False)
     """What clients may make the broker hold, `memory_bytes` in all."""
@@ -49,9 +52,12 @@ class Broker:
 
 
 class Request:
-    """One request: its header, its decoded body, where it came from, and the memory that it holds if it is large."""
+    """One request: its header, its decoded body, where it came from, and the memory that it holds if it is large.
 
-    __slots__ = ("api_key", "api_version", "body", "claim", "client_id", "correlation_id", "peer")
+    `listener_name` is Kafka's `RequestContext.listenerName`: the listener that it came in on.
+    """
+
+    __slots__ = ("api_key", "api_version", "body", "claim", "client_id", "correlation_id", "listener_name", "peer")
 
     def __init__(
         self,
@@ -62,6 +68,7 @@ class Request:
         peer: str,
         body: Any,
         claim: Claim | None = None,
+        listener_name: str = DEFAULT_LISTENER,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -70,6 +77,7 @@ class Request:
         self.peer = peer
         self.body = body
         self.claim = claim
+        self.listener_name = listener_name
 
     def forget_body(self) -> None:
         """Keep nothing of the body, and hold no memory for it; for who is about to wait for other clients."""

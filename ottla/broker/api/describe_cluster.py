@@ -23,12 +23,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
             error_message="Only brokers are described here: this listener is not a controller's",
             endpoint_type=request.body.endpoint_type,
         )
+    endpoint = broker.endpoints.get(request.listener_name)
     return encoded(
         request,
         endpoint_type=BROKERS,
         cluster_id=broker.logs.cluster_id,
         controller_id=broker.cluster.node_id,
-        brokers=[(broker.cluster.node_id, broker.host, broker.port, None, False)],
+        brokers=[] if endpoint is None else [(*endpoint, False)],
         authorized_operations=(
             operations.OF_CLUSTER if request.body.include_cluster_authorized_operations else operations.NOT_ASKED_FOR
         ),

@@ -25,10 +25,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
             await broker.cluster.ensure_internal_topic(topic)
         except OSError as failed:
             error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failed)
+    endpoint = broker.endpoints.get(request.listener_name)
+    if endpoint is None and not error:
+        error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, "This listener is not advertised"
+    node_id, host, port = (-1, "", -1) if error or endpoint is None else endpoint[:3]
     place = {
-        "node_id": -1 if error else broker.cluster.node_id,
-        "host": "" if error else broker.host,
-        "port": -1 if error else broker.port,
+        "node_id": node_id,
+        "host": host,
+        "port": port,
         "error_code": error,
         "error_message": message if error or version < 4 else "",
     }

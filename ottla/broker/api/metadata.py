@@ -2,10 +2,12 @@
 
 Version notes: 0 has no null list, so an empty list asks for all topics; 4 adds auto-creation; 7 leader epochs; 9 is
 flexible; 10 topic ids; 12 looks topics up by id. 8 asks for authorized operations (all: there is no authorizer), those
-of the cluster up to 10.
+of the cluster up to 10. Who came in on a listener that is not advertised is told of no broker, and of no leaders:
+LISTENER_NOT_FOUND, below 6 LEADER_NOT_AVAILABLE; 0 names no replicas either (`KRaftMetadataCache`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ottla.broker.api import operations
 from ottla.broker.api.context import Broker, Reply, Request
@@ -15,6 +17,7 @@ from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
 from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.costs import CHANGE_US
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.metadata_records import NO_LEADER
 from ottla.protocol.values import ZERO_UUID
 
 
@@ -35,7 +38,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             await answer.add_asked(name, None if topic_id is None else topic_id.bytes, refused)
     of_cluster = 8 <= version <= 10 and body.include_cluster_authorized_operations
     return answer.reply.finish(
-        brokers=[(broker.cluster.node_id, broker.host, broker.port, None)],
+        brokers=answer.brokers,
         cluster_id=broker.logs.cluster_id,
         controller_id=broker.cluster.node_id,
         topics=answer.topics,
@@ -43,16 +46,35 @@ async def handle(broker: Broker, request: Request) -> Reply:
     )
 
 
+class _Placed(NamedTuple):
+    """What is said of every partition: there is one broker."""
+
+    error: ErrorCode
+    leader: int
+    replicas: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+def _unreached(here: tuple[int, ...], version: int) -> _Placed:
+    """For who came in on a listener that is not advertised."""
+    error = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+    return _Placed(error, NO_LEADER, here if version else (), here)
+
+
 class _Answer:
     """The rows of the topics."""
 
     def __init__(self, broker: Broker, request: Request) -> None:
         self._broker = broker
-        self._version = request.api_version
+        self._version = version = request.api_version
         self.reply = ReplyBuilder(broker, request)
         self.topics = self.reply.rows("topics")
-        asked_for = request.api_version >= 8 and request.body.include_topic_authorized_operations
+        asked_for = version >= 8 and request.body.include_topic_authorized_operations
         self._operations = operations.OF_TOPIC if asked_for else operations.NOT_ASKED_FOR
+        endpoint = broker.endpoints.get(request.listener_name)
+        self.brokers = [] if endpoint is None else [endpoint]
+        here = (broker.cluster.node_id,)
+        self._placed = _Placed(ErrorCode.NONE, *here, here, ()) if endpoint is not None else _unreached(here, version)
 
     async def add_asked(self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]) -> None:
         """A topic that was asked for by name or id, or why it is not there."""
@@ -77,10 +99,9 @@ class _Answer:
     async def add(self, topic: TopicImage) -> None:
         """A topic with its partitions."""
         partitions = self.reply.rows("topics", "partitions")
-        me = self._broker.cluster.node_id
-        here, nowhere = (me,), ()
+        error, leader, replicas, offline = self._placed
         for index, epoch in enumerate(topic.leader_epochs):
-            await partitions.add(ErrorCode.NONE, index, me, epoch, here, here, nowhere)
+            await partitions.add(error, index, leader, epoch, replicas, replicas, offline)
         await self.topics.add(ErrorCode.NONE, topic.name, topic.topic_id, topic.internal, partitions, self._operations)
 
 

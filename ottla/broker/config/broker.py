@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ottla.broker.config.listeners import LISTENER_RANGE, Listener
+from ottla.broker.config.listeners import DEFAULT_PROTOCOL_MAP, LISTENER_RANGE, Listener
 from ottla.broker.config.option import (
     DEFAULT,
     INT32_MAX,
@@ -39,15 +39,22 @@ class Config:
     process_roles: str = text("broker", "Must name broker; the controller's work is part of it.", kind=Kind.LIST)
     listeners: tuple[Listener, ...] = text(
         (Listener("PLAINTEXT", "127.0.0.1", 9092),),
-        f"Where to listen: {LISTENER_RANGE}. An empty host is every interface (Kafka's default), port 0 a free port.",
+        f"Where to listen: {LISTENER_RANGE}. An empty host is every interface (Kafka's default), port 0 a free port. "
+        "Names and ports differ; each connection is told the address of the listener it came in on.",
         kind=Kind.LIST,
     )
     advertised_listeners: tuple[Listener, ...] = text(
-        (), "What clients are told to connect to, if that is not where the broker listens.", kind=Kind.LIST
+        (),
+        "What clients of a listener, by its name, are told to connect to, if that is not where the broker listens. Who "
+        "comes in on a listener that is not in the list is told of no broker.",
+        kind=Kind.LIST,
     )
     controller_listener_names: str = text("", "Listeners by these names are left out: there is no controller.")
     listener_security_protocol_map: str = text(
-        "", "The protocol of a listener that is not named after one; only PLAINTEXT is served.", kind=Kind.LIST
+        DEFAULT_PROTOCOL_MAP, "The protocol of each listener, by its name; only PLAINTEXT is served."
+    )
+    inter_broker_listener_name: str = text(
+        "", "The listener for other brokers, of which there are none: it must be one that is advertised."
     )
     log_dirs: str = text("ottla-data", "The data directory, exactly one.", also={"log.dir": 1})
 
@@ -249,15 +256,14 @@ class Config:
     static: "Config | None" = field(default=None, repr=False, compare=False)
     dynamic: tuple[tuple[int, Mapping[str, str]], ...] = field(default=(), repr=False, compare=False)
 
-    @property
-    def listener(self) -> Listener:
-        """The address to listen on."""
-        return self.listeners[0]
+    def advertised(self, listener: Listener) -> Listener | None:
+        """What clients of a listener are told to connect to; None if `advertised.listeners` leaves it out.
 
-    @property
-    def advertised_listener(self) -> Listener:
-        """The address for clients: an empty host is this machine's name, port 0 the port that was bound."""
-        return self.advertised_listeners[0] if self.advertised_listeners else self.listener
+        An empty host is this machine's name, port 0 the port that was bound.
+        """
+        if not self.advertised_listeners:
+            return listener
+        return next((other for other in self.advertised_listeners if other.name == listener.name), None)
 
     def origin(self, key: str) -> Origin:
         """Where the value of an option comes from."""

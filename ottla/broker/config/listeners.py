@@ -1,17 +1,23 @@
-"""Listener lists, `PLAINTEXT://host:port,...`, and which of them a broker opens. pure"""
+"""Listener lists, `PLAINTEXT://host:port,...`, and which of them a broker opens and tells clients of. pure
+
+Source: `SocketServerConfigs`, `AbstractKafkaConfig.listenerListToEndPoints` and `KafkaConfig.validateValues` of Kafka
+4.3.1.
+"""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+DEFAULT_PROTOCOL_MAP: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 LISTENER_RANGE: Final = "NAME://HOST:PORT with a port from 0 to 65535, comma separated"
 
 _LISTENER = re.compile(r"([^:/,]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([0-9A-Za-z._-]*)):([0-9]{1,5})")
 
 
 class Listener(NamedTuple):
-    """One address. An empty host is every interface; port 0 takes a free one."""
+    """One address. An empty host is every interface; port 0 takes a free one. Names are upper case, as in Kafka."""
 
     name: str
     host: str
@@ -22,7 +28,7 @@ class Listener(NamedTuple):
 
 
 def parse_listeners(text: str) -> tuple[Listener, ...]:
-    """The listeners of a comma-separated list; ValueError with the range if one is none or two share name or port."""
+    """The listeners of a comma-separated list; ValueError with the range if one is none or two share a name."""
     found = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         match = _LISTENER.fullmatch(item)
@@ -57,17 +63,44 @@ def parse_connections_per_ip(text: str) -> dict[str, int]:
 
 
 def broker_listeners(
-    listeners: Iterable[Listener], controller_names: str, protocols: Mapping[str, str]
+    listeners: Sequence[Listener], controller_names: str, protocols: Mapping[str, str]
 ) -> tuple[Listener, ...]:
-    """The listener that is not the controller's; ValueError if there is none, or two, or one that is not PLAINTEXT."""
-    controllers = {name.strip().upper() for name in controller_names.split(",")}
+    """The listeners that are not a controller's; ValueError for none, one that is not PLAINTEXT, or a port twice."""
+    _refuse_shared_ports(listeners)
+    controllers = listener_names(controller_names)
     found = tuple(listener for listener in listeners if listener.name not in controllers)
     for listener in found:
-        protocol = protocols.get(listener.name, listener.name)
-        if protocol not in PROTOCOLS:
+        protocol = protocols.get(listener.name)
+        if protocol is None:
             raise ValueError(f"a protocol for the listener {listener.name} in listener.security.protocol.map")
         if protocol != "PLAINTEXT":
             raise ValueError(f"PLAINTEXT listeners ({protocol} is not yet supported)")
-    if len(found) != 1:
-        raise ValueError("one listener beside the controller's (several are not yet supported)")
+    if not found:
+        raise ValueError("at least one listener beside the controller's")
     return found
+
+
+def listener_names(text: str) -> frozenset[str]:
+    """The names of a comma-separated list, in upper case."""
+    return frozenset(name.strip().upper() for name in text.split(",") if name.strip())
+
+
+def _refuse_shared_ports(listeners: Iterable[Listener]) -> None:
+    """ValueError where two have one port, unless one is an IPv4 and the other an IPv6 address."""
+    by_port: dict[int, list[str]] = {}
+    for listener in listeners:
+        if listener.port:
+            by_port.setdefault(listener.port, []).append(listener.host)
+    for port, hosts in by_port.items():
+        if len(hosts) > 1 and sorted(map(_ip_version, hosts)) != [4, 6]:
+            raise ValueError(
+                f"listeners with different ports, or an IPv4 and an IPv6 address on one ({port} is there twice)"
+            )
+
+
+def _ip_version(host: str) -> int:
+    """4 or 6; 0 if the host is no address but a name."""
+    try:
+        return ip_address(host).version
+    except ValueError:
+        return 0

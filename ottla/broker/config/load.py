@@ -1,19 +1,22 @@
 """Settings from several sources to one checked configuration. pure"""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.config.broker import BROKER_OPTIONS, Config
-from ottla.broker.config.kafka_names import KAFKA_NAMES
 from ottla.broker.config.listeners import (
+    DEFAULT_PROTOCOL_MAP,
     LISTENER_RANGE,
     broker_listeners,
+    listener_names,
     parse_connections_per_ip,
     parse_listeners,
     parse_protocol_map,
 )
 from ottla.broker.config.option import ConfigError, Option, Origin, Setting, value_text
+from ottla.broker.config.sources import FLAG
+from ottla.broker.config.unknown import known_to_kafka, suggestion
 
 _BY_KEY: Final = {key: option for option in BROKER_OPTIONS for key in (option.key, *option.also)}
 
@@ -31,12 +34,14 @@ class Loaded(NamedTuple):
         if self.ignored:
             notes.append(f"Known to Kafka, ignored by Ottla: {', '.join(self.ignored)}")
         if self.unknown:
-            notes.append(f"Unknown options, ignored: {', '.join(self.unknown)}")
+            told = [f"{key} ({meant})" if (meant := suggestion(key)) else key for key in self.unknown]
+            notes.append(f"Unknown options, ignored: {', '.join(told)}")
         return notes
 
 
 def load_config(*sources: Iterable[Setting]) -> Loaded:
-    """The configuration that the sources make, the first of them strongest; ConfigError for an impossible value.
+    """The configuration that the sources make, the first of them strongest; ConfigError for an impossible value, and
+    for a flag that names no option: a file or an environment may be for others too.
 
     The strongest source that names an option, under any of its keys, decides; within one source the option's own key
     goes before its others (`log.roll.ms` before `log.roll.hours`), as in Kafka, and the last of equal keys.
@@ -47,6 +52,7 @@ def load_config(*sources: Iterable[Setting]) -> Loaded:
     for source in sources:
         given = {setting.key: setting for setting in source}
         strange |= {key: setting for key, setting in given.items() if key not in _BY_KEY and key not in strange}
+        _refuse_unknown_flags(given.values())
         for option in BROKER_OPTIONS:
             settings = [given[key] for key in (option.key, *option.also) if key in given]
             if settings and option.key not in chosen:
@@ -54,8 +60,15 @@ def load_config(*sources: Iterable[Setting]) -> Loaded:
                 values[option.attribute] = _parse(option, settings[0])
     origins = {key: setting.origin for key, setting in chosen.items()}
     config = _check(Config(**values, origins=origins), chosen)
-    ignored = {key for key in strange if key in KAFKA_NAMES}
-    return Loaded(config, tuple(sorted(ignored)), tuple(sorted(strange.keys() - KAFKA_NAMES)))
+    ignored = {key for key in strange if known_to_kafka(key)}
+    return Loaded(config, tuple(sorted(ignored)), tuple(sorted(strange.keys() - ignored)))
+
+
+def _refuse_unknown_flags(settings: Iterable[Setting]) -> None:
+    for setting in settings:
+        if setting.origin.source == FLAG and setting.key not in _BY_KEY and not known_to_kafka(setting.key):
+            meant = suggestion(setting.key) or "`ottla configs` lists them"
+            raise ConfigError(f"{setting.origin.place} {setting.key}={setting.text}: there is no such option; {meant}")
 
 
 def _parse(option: Option, setting: Setting) -> Any:
@@ -87,24 +100,33 @@ def _check(config: Config, chosen: dict[str, Setting]) -> Config:
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise refuse("group.min.session.timeout.ms", f"at most {config.group_max_session_timeout_ms}, the maximum")
     try:
-        protocols = parse_protocol_map(config.listener_security_protocol_map)
-    except ValueError as error:
-        raise refuse("listener.security.protocol.map", str(error)) from None
-    try:
         parse_connections_per_ip(config.max_connections_per_ip_overrides)
     except ValueError as error:
         raise refuse("max.connections.per.ip.overrides", str(error)) from None
+    return _check_listeners(config, refuse)
+
+
+def _check_listeners(config: Config, refuse: Callable[[str, str], ConfigError]) -> Config:
+    """Which listeners are opened, and which of them clients are told of; both without the controller's."""
+    try:
+        protocols = parse_protocol_map(config.listener_security_protocol_map or DEFAULT_PROTOCOL_MAP)
+    except ValueError as error:
+        raise refuse("listener.security.protocol.map", str(error)) from None
     try:
         listeners = broker_listeners(config.listeners, config.controller_listener_names, protocols)
     except ValueError as error:
         raise refuse("listeners", str(error)) from None
-    names = {listener.name for listener in listeners}
-    controllers = {listener.name for listener in config.listeners} - names
-    controllers |= {name.strip().upper() for name in config.controller_listener_names.split(",")}
+    names = [listener.name for listener in listeners]
+    controllers = listener_names(config.controller_listener_names)
     advertised = tuple(listener for listener in config.advertised_listeners if listener.name not in controllers)
     if any(listener.name not in names for listener in advertised):
         raise refuse("advertised.listeners", f"listeners named in `listeners` ({', '.join(sorted(names))})")
-    reached = advertised or tuple(listener for listener in listeners if listener.host)
-    if any(listener.host in ("", "0.0.0.0", "::") for listener in reached):
+    if config.advertised_listeners and not advertised:
+        raise refuse("advertised.listeners", "at least one listener beside the controller's")
+    if any(listener.host in ("0.0.0.0", "::") for listener in advertised or listeners):
         raise refuse("advertised.listeners", f"{LISTENER_RANGE}, with a host that clients can reach")
+    told = [listener.name for listener in advertised or listeners]
+    between_brokers = listener_names(config.inter_broker_listener_name)
+    if not between_brokers.issubset(told):
+        raise refuse("inter.broker.listener.name", f"a listener that is advertised ({', '.join(sorted(told))})")
     return dataclasses.replace(config, listeners=listeners, advertised_listeners=advertised)

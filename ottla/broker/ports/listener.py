@@ -35,7 +35,10 @@ class Door(Protocol):
 
 
 async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
-    """Sockets that are bound to every address of a host (empty: of this machine), on one port; OSError."""
+    """Sockets that listen on every address of a host (empty: of this machine), on one port; OSError.
+
+    They listen at once: the system may give the same free port to two sockets that are only bound.
+    """
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
@@ -50,6 +53,7 @@ async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[so
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind((address[0], port, *address[2:]))
+            listening.listen(BACKLOG)
             port = listening.getsockname()[1]
         if not sockets:
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
@@ -61,7 +65,7 @@ async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[so
 
 
 class Listener:
-    """Sockets that are listened on."""
+    """The sockets of one listener (`bind`), whose connections it accepts."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sockets: list[socket.socket], door: Door) -> None:
         self._loop = loop
@@ -72,7 +76,6 @@ class Listener:
         self._looking = False
         for listening in sockets:
             listening.setblocking(False)
-            listening.listen(BACKLOG)
         self.resume()
 
     @property

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.broker.api.context import DEFAULT_LISTENER
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.dispatch import Dispatcher, Refuse, Send
@@ -35,11 +36,17 @@ class Served(Dispatcher):
         self._world = world
 
     def start(
-        self, frame: memoryview, peer: str, send: Send, refuse: Refuse, claim: Claim | None = None
+        self,
+        frame: memoryview,
+        peer: str,
+        send: Send,
+        refuse: Refuse,
+        claim: Claim | None = None,
+        listener_name: str = DEFAULT_LISTENER,
     ) -> Activity[Any] | None:
         if self._world.assembly is not None:
             self._world.causes.served(self._world.assembly, frame, peer)
-        return super().start(frame, peer, send, refuse, claim)
+        return super().start(frame, peer, send, refuse, claim, listener_name)
 
 
 class PeerLink:

@@ -65,7 +65,7 @@ class Peer:
         self.unsent = b""
         self.turns = Turns(self.later.append, self.bugs.append) if other is None else other.turns
         self.broker = broker = (
-            Broker(Config(), None, self.turns, None, None, None, None, "h", 1, memory_bytes)
+            Broker(Config(), None, self.turns, None, None, None, None, {}, memory_bytes)
             if other is None
             else other.broker
         )

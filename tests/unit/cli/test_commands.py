@@ -85,13 +85,20 @@ def test_serve_without_arguments_keeps_its_log_in_the_folder_it_was_started_in(c
 
 def test_serve_says_once_what_it_ignores(cli, served):
     result = cli(
-        "serve", "--override", "num.io.threads=8", "--override", "no.such=1", "--override", "log.cleaner.threads=1"
+        "serve", "--override", "num.io.threads=8", "--override", "log.cleaner.threads=1", KAFKA_NUM_PARTITION="4"
     )
     lines = result.stderr.splitlines()
     assert [line.split("] ")[1] for line in lines] == [
         "WARN Known to Kafka, ignored by Ottla: log.cleaner.threads, num.io.threads (ottla.config)",
-        "WARN Unknown options, ignored: no.such (ottla.config)",
+        "WARN Unknown options, ignored: num.partition (did you mean num.partitions?) (ottla.config)",
     ]
+
+
+@pytest.mark.parametrize("command", ["serve", "configs"])
+def test_a_flag_that_names_no_option_is_one_line_and_exit_code_2(cli, served, command):
+    result = cli(command, "--override", "num.partition=4")
+    assert (result.exit_code, result.stdout, served) == (2, "", [])
+    assert result.stderr == "ottla: --override num.partition=4: there is no such option; did you mean num.partitions?\n"
 
 
 @pytest.mark.parametrize("said", ["--data-dir=mine log.dirs=theirs", "--listen=localhost:0 listeners=PLAINTEXT://:0"])
@@ -113,11 +120,12 @@ def test_an_impossible_value_is_one_line_and_exit_code_2(cli, command):
     )
 
 
-@pytest.mark.parametrize("listen", ["9092", "127.0.0.1", "127.0.0.1:99999", "::1:9092"])
+@pytest.mark.parametrize("listen", ["9092", "127.0.0.1", "127.0.0.1:99999", "::1:9092", "a:1,B://b:2"])
 def test_an_address_that_is_none_is_refused(cli, listen):
     result = cli("serve", "--listen", listen)
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"ottla: listeners=PLAINTEXT://{listen} (flag --listen): must be ")
+    must_be = "must be HOST:PORT, such as 127.0.0.1:9092 or [::1]:0"
+    assert result.stderr == f"ottla: --listen {listen}: {must_be}\n"
 
 
 def test_a_damaged_partition_must_be_named_by_topic_and_number(cli):

@@ -37,6 +37,7 @@ log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
+PROTOCOL_RANGE = "NAME:PROTOCOL, comma separated, with a protocol of PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL"
 
 
 def loaded(flags=(), environment=None, properties=""):
@@ -138,11 +139,43 @@ def test_retention_is_told_in_ms_before_minutes_before_hours(flags, retention_ms
 
 
 def test_what_nobody_knows_is_one_line_of_its_own():
-    result = loaded(["no.such.option=1", "num.io.threads=8", "log.segment.byte=5"])
-    assert result.notes() == [
-        "Known to Kafka, ignored by Ottla: num.io.threads",
-        "Unknown options, ignored: log.segment.byte, no.such.option",
+    environment = {"KAFKA_RETENTION_MS": "5", "KAFKA_LISTENER_NAME_INSIDE_SSL_KEYSTORE_TYPE": "PEM"}
+    properties = "no.such.option=1\nnum.io.threads=8\nlog.segment.byte=5"
+    assert loaded(environment=environment, properties=properties).notes() == [
+        "Known to Kafka, ignored by Ottla: listener.name.inside.ssl.keystore.type, num.io.threads",
+        "Unknown options, ignored: log.segment.byte (did you mean log.segment.bytes?), no.such.option, "
+        "retention.ms (did you mean log.retention.ms?)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "advice"),
+    [
+        ("num.partition=4", "did you mean num.partitions?"),
+        ("NUM_PARTITIONS=4", "did you mean num.partitions?"),
+        ("advertised.listener=PLAINTEXT://a:1", "did you mean advertised.listeners?"),
+        ("log.retention.hour=4", "did you mean log.retention.hours?"),
+        ("cleanup.policy=compact", "did you mean log.cleanup.policy?"),
+        ("num.io.thread=4", "did you mean num.io.threads?"),
+        ("colour=blue", "`ottla configs` lists them"),
+        ("listener.name.inside.colour=blue", "`ottla configs` lists them"),
+    ],
+)
+def test_a_flag_that_names_no_option_is_refused_with_what_was_meant(flag, advice):
+    assert refusal(flag) == f"--override {flag}: there is no such option; {advice}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "num.io.threads",
+        "listener.name.inside.ssl.keystore.location",
+        "listener.name.inside.scram-sha-512.sasl.jaas.config",
+        "listener.name.inside.max.connections",
+    ],
+)
+def test_a_flag_that_only_kafka_knows_is_no_error(key):
+    assert loaded([f"{key}=1"]).ignored == (key,)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +199,14 @@ def test_what_nobody_knows_is_one_line_of_its_own():
             "listeners=PLAINTEXT://a:1,INSIDE://b:2",
             "a protocol for the listener INSIDE in listener.security.protocol.map",
         ),
-        ("listeners=", "one listener beside the controller's (several are not yet supported)"),
+        ("listeners=", "at least one listener beside the controller's"),
+        (
+            "listeners=PLAINTEXT://a:1,SSL://b:1",
+            "listeners with different ports, or an IPv4 and an IPv6 address on one (1 is there twice)",
+        ),
+        ("listener.security.protocol.map=PLAINTEXT:TLS", PROTOCOL_RANGE),
+        ("listener.security.protocol.map=PLAINTEXT", PROTOCOL_RANGE),
+        ("inter.broker.listener.name=INSIDE", "a listener that is advertised (PLAINTEXT)"),
         ("log.dirs=a,b", "one directory"),
         ("log.dirs=", "one directory"),
         ("process.roles=controller", "broker, or broker,controller"),
@@ -195,19 +235,117 @@ def test_a_listener_by_any_name_is_served_when_the_map_makes_it_plaintext():
     flags = ["listeners=INSIDE://[::1]:2", "listener.security.protocol.map=inside:plaintext,OUTSIDE:SSL"]
     config = loaded(flags).config
     assert config.listeners == (Listener("INSIDE", "::1", 2),)
-    assert str(config.listener) == "INSIDE://[::1]:2"
+    assert str(config.listeners[0]) == "INSIDE://[::1]:2"
 
 
-def test_two_listeners_are_refused_rather_than_one_of_them_dropped():
-    flags = ["listeners=PLAINTEXT://a:1,OUTSIDE://a:2", "listener.security.protocol.map=OUTSIDE:PLAINTEXT"]
-    with pytest.raises(ConfigError, match=r"must be one listener beside the controller's \(several are not yet supp"):
-        loaded(flags)
+INSIDE_AND_OUTSIDE = "listener.security.protocol.map=inside:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:SSL"
 
 
-def test_clients_are_sent_where_the_broker_listens_unless_it_says_otherwise():
-    assert loaded(["listeners=PLAINTEXT://a:1"]).config.advertised_listener == Listener("PLAINTEXT", "a", 1)
-    flags = ["listeners=PLAINTEXT://0.0.0.0:1", "advertised.listeners=PLAINTEXT://b:2"]
-    assert loaded(flags).config.advertised_listener == Listener("PLAINTEXT", "b", 2)
+@pytest.mark.parametrize(
+    ("flags", "listeners", "told"),
+    [
+        ("listeners=PLAINTEXT://a:1", ["PLAINTEXT://a:1"], ["PLAINTEXT://a:1"]),
+        (
+            "listeners=PLAINTEXT://0.0.0.0:1 advertised.listeners=PLAINTEXT://b:2",
+            ["PLAINTEXT://0.0.0.0:1"],
+            ["PLAINTEXT://b:2"],
+        ),
+        (
+            "listeners=INSIDE://a:1,outside://[::1]:2 advertised.listeners=OUTSIDE://c:4,INSIDE://b:3",
+            ["INSIDE://a:1", "OUTSIDE://[::1]:2"],
+            ["INSIDE://b:3", "OUTSIDE://c:4"],
+        ),
+        # One may be told the address of another, and a listener may be for those who are told it elsewhere.
+        (
+            "listeners=INSIDE://a:1,OUTSIDE://:2 advertised.listeners=INSIDE://c:4,OUTSIDE://c:4",
+            ["INSIDE://a:1", "OUTSIDE://:2"],
+            ["INSIDE://c:4", "OUTSIDE://c:4"],
+        ),
+        (
+            "listeners=INSIDE://a:1,OUTSIDE://0.0.0.0:2 advertised.listeners=INSIDE://:0",
+            ["INSIDE://a:1", "OUTSIDE://0.0.0.0:2"],
+            ["INSIDE://:0", None],
+        ),
+        (
+            "listeners=INSIDE://a:1,CONTROLLER://:3 controller.listener.names=controller "
+            "advertised.listeners=INSIDE://b:1,CONTROLLER://b:3 inter.broker.listener.name=inside",
+            ["INSIDE://a:1"],
+            ["INSIDE://b:1"],
+        ),
+        # A port may be shared by the two kinds of addresses, and the system draws each of these.
+        (
+            "listeners=INSIDE://127.0.0.1:9092,OUTSIDE://[::1]:9092",
+            ["INSIDE://127.0.0.1:9092", "OUTSIDE://[::1]:9092"],
+            ["INSIDE://127.0.0.1:9092", "OUTSIDE://[::1]:9092"],
+        ),
+        (
+            "listeners=INSIDE://a:0,OUTSIDE://a:0",
+            ["INSIDE://a:0", "OUTSIDE://a:0"],
+            ["INSIDE://a:0", "OUTSIDE://a:0"],
+        ),
+    ],
+)
+def test_clients_are_sent_where_their_listener_is_unless_it_says_otherwise(flags, listeners, told):
+    more = [INSIDE_AND_OUTSIDE] if "INSIDE" in flags else []
+    config = loaded([*flags.split(), *more]).config
+    assert [str(listener) for listener in config.listeners] == listeners
+    answers = [config.advertised(listener) for listener in config.listeners]
+    assert [str(answer) if answer else None for answer in answers] == told
+
+
+@pytest.mark.parametrize(
+    ("flags", "refused"),
+    [
+        ("listeners=INSIDE://127.0.0.1:1,OUTSIDE://127.0.0.2:1", "listeners=.* must be listeners with different ports"),
+        ("listeners=INSIDE://localhost:1,OUTSIDE://[::1]:1", "listeners=.* must be listeners with different ports"),
+        ("listeners=INSIDE://a:1,CONTROLLER://b:1", "listeners=.* must be listeners with different ports"),
+        ("listeners=INSIDE://a:1,inside://b:2", "listeners=.* must be listeners with different names"),
+        ("listeners=INSIDE://a:1,PLAINTEXT://b:2", "listeners=.* must be a protocol for the listener PLAINTEXT"),
+        ("listeners=INSIDE://a:1,CONTROLLER://b:2", r"listeners=.* must be PLAINTEXT listeners \(SSL is not yet"),
+        (
+            "listeners=INSIDE://a:1 controller.listener.names=INSIDE",
+            "listeners=.* must be at least one listener beside the controller's",
+        ),
+        (
+            "listeners=INSIDE://a:1,CONTROLLER://b:2 controller.listener.names=CONTROLLER "
+            "advertised.listeners=CONTROLLER://b:2",
+            "advertised.listeners=.* must be at least one listener beside the controller's",
+        ),
+        (
+            "listeners=INSIDE://a:1,OUTSIDE://0.0.0.0:2",
+            r"advertised.listeners= \(default\): must be .* a host that clients can reach",
+        ),
+        (
+            "listeners=INSIDE://a:1,OUTSIDE://b:2 advertised.listeners=INSIDE://a:1 inter.broker.listener.name=OUTSIDE",
+            r"inter.broker.listener.name=OUTSIDE .* must be a listener that is advertised \(INSIDE\)",
+        ),
+    ],
+)
+def test_listeners_are_held_to_kafkas_rules(flags, refused):
+    with pytest.raises(ConfigError, match=f"^{refused}"):
+        loaded([*flags.split(), INSIDE_AND_OUTSIDE])
+
+
+# What an image of Kafka is started with for clients on the host and in other containers (docker/examples of Kafka).
+FOR_TWO_NETWORKS = {
+    "KAFKA_NODE_ID": "1",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PLAINTEXT_HOST:PLAINTEXT",
+    "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT_HOST://localhost:9092,PLAINTEXT://broker:19092",
+    "KAFKA_PROCESS_ROLES": "broker,controller",
+    "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@broker:29093",
+    "KAFKA_LISTENERS": "CONTROLLER://:29093,PLAINTEXT_HOST://:9092,PLAINTEXT://:19092",
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "PLAINTEXT",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_LOG_DIRS": "/tmp/kraft-combined-logs",
+}
+
+
+def test_kafkas_example_for_the_host_and_other_containers_starts_it():
+    result = loaded(environment=FOR_TWO_NETWORKS)
+    assert result.config.listeners == (Listener("PLAINTEXT_HOST", "", 9092), Listener("PLAINTEXT", "", 19092))
+    told = [result.config.advertised(listener) for listener in result.config.listeners]
+    assert told == [Listener("PLAINTEXT_HOST", "localhost", 9092), Listener("PLAINTEXT", "broker", 19092)]
+    assert result.unknown == ()
 
 
 def test_an_address_that_no_client_can_reach_is_not_advertised():

@@ -157,6 +157,7 @@ def test_a_lack_of_descriptors_is_told_and_tried_again_without_spinning(run):
         door = Door()
         sock = Short()
         sock.bind(("127.0.0.1", 0))
+        sock.listen()
         listener = Listener(loop, [sock], door)
         assert await answered(listener.port) == [b"hello"]
         assert door.failures == [errno.EMFILE]

@@ -399,7 +399,7 @@ class LogsBroker:
         self.groups = GroupCoordinator(self.cluster, turns, self.clock, self.config)
         leaders.completes["__consumer_offsets"] = self.groups.complete_transaction
         self.context = Broker(
-            self.config, self.clock, turns, self.logs, self.cluster, self.coordinator, self.groups, "", 0
+            self.config, self.clock, turns, self.logs, self.cluster, self.coordinator, self.groups, {}
         )
         turns.event(self.groups.open)
         turns.event(self.coordinator.start)

@@ -1,0 +1,171 @@
+"""The listeners of a broker: where each is bound, what its clients are told, and who comes in. shell
+
+All of them count connections together (`docs/decisions/connection-limits.md`).
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from ottla.broker.admission import Admission, Limits, Seldom
+from ottla.broker.assembly import Assembly
+from ottla.broker.config import Config, Listener
+from ottla.broker.config.listeners import parse_connections_per_ip
+from ottla.broker.connection import Connection
+from ottla.broker.costs import CONNECTION_US
+from ottla.broker.ports.descriptors import allowed, connection_share, shortage
+from ottla.broker.ports.listener import Listener as SocketListener
+from ottla.broker.ports.network import LoopNetwork, Sockets
+from ottla.broker.turns import Turns
+from ottla.protocol.primitives import NodeEndpoint
+
+log = logging.getLogger("ottla.server")
+
+
+class Listening:
+    """The sockets of all listeners, and the connections that they let in."""
+
+    def __init__(self, assembly: Assembly, turns: Turns, network: LoopNetwork) -> None:
+        """OSError if a limit is for a host that is unknown."""
+        self._assembly = assembly
+        self._turns = turns
+        self._network = network
+        self._clock = assembly.broker.clock
+        self._config = assembly.config
+        self._overrides = self._overrides_of(assembly.config, ask=True)
+        self._admission = Admission(_limits(assembly.config, self._overrides))
+        self._listeners: list[SocketListener] = []
+        self._seldom = {"waits": Seldom(), "refused": Seldom(), "failed": Seldom()}
+        assembly.on_config_changed = self._change
+
+    async def open(self) -> list[Listener]:
+        """Listen; returns the addresses that clients are given, in order. OSError: then nobody was let in anywhere."""
+        bound: list[Sockets] = []
+        try:
+            for listener in self._config.listeners:
+                bound.append(await self._bind(listener))
+        except OSError:
+            for sockets in bound:
+                self._network.close(sockets)
+            raise
+        endpoints: dict[str, NodeEndpoint] = {}
+        for listener, sockets in zip(self._config.listeners, bound, strict=True):
+            told = self._config.advertised(listener)
+            if told is not None:
+                endpoints[listener.name] = self._endpoint(told, sockets)
+        self._assembly.broker.endpoints = endpoints
+        for listener, sockets in zip(self._config.listeners, bound, strict=True):
+            self._listeners.append(self._network.accept(sockets, _Door(self, listener.name)))
+        return [Listener(name, told.host, told.port) for name, told in endpoints.items()]
+
+    def close(self) -> None:
+        """Listen no more; who has come in stays."""
+        for listener in self._listeners:
+            listener.close()
+
+    def describe(self) -> str:
+        """Where it listens, and what clients are told if that is something else."""
+        described = []
+        for listener, sockets in zip(self._config.listeners, self._listeners, strict=True):
+            where = listener._replace(port=sockets.port)
+            told = self._assembly.broker.endpoints.get(listener.name)
+            if told is None:
+                described.append(f"{where} (clients are told of no broker there: advertised.listeners)")
+            elif (told.port, listener.host or told.host) != (where.port, told.host):
+                address = Listener(listener.name, told.host, told.port)
+                described.append(f"{where}, and clients are told {address} (advertised.listeners)")
+            else:
+                described.append(str(where))
+        return "; ".join(described)
+
+    async def _bind(self, listener: Listener) -> Sockets:
+        try:
+            return await self._network.bind(listener.host, listener.port)
+        except OSError as error:
+            raise OSError(f"Cannot listen on {listener}: {error.strerror}") from error
+
+    def _endpoint(self, told: Listener, sockets: Sockets) -> NodeEndpoint:
+        host, port = told.host or self._network.host_name(), told.port or self._network.port_of(sockets)
+        return NodeEndpoint(self._assembly.broker.cluster.node_id, host, port)
+
+    def wait_ms(self) -> float:
+        """How long the next connection has to wait, wherever it comes."""
+        wait_ms = self._admission.wait_ms(self._clock.monotonic_ms())
+        if wait_ms:
+            self._tell("waits", "New connections wait for %s", "max.connections or max.connection.creation.rate")
+        return wait_ms
+
+    def accept(self, listener_name: str, ip: str) -> Connection | None:
+        """What serves a connection that comes in on this listener; None to refuse it."""
+        self._turns.charge(CONNECTION_US)
+        reason = self._admission.enter(ip)
+        if reason is not None:
+            self._tell("refused", "Refused connections: %s", reason)
+            return None
+        return self._assembly.accept(lambda: self._left(ip), listener_name)
+
+    def rest(self, go_on: Callable[[], None]) -> bool:
+        """False if one more may be accepted at once; else `go_on` is called when others have been served."""
+        if self._turns.over:
+            self._turns.rest(go_on)
+            return True
+        return False
+
+    def failed(self, error: OSError) -> None:
+        """No connection could be accepted."""
+        self._tell("failed", "Connections cannot be accepted: %s", shortage(error) or error)
+
+    def _change(self, config: Config) -> None:
+        """Take limits that have changed while the broker runs: then hosts are addresses, which nobody is asked for."""
+        if config.max_connections_per_ip_overrides != self._config.max_connections_per_ip_overrides:
+            self._overrides = self._overrides_of(config, ask=False)
+        self._config = config
+        self._admission.change(_limits(config, self._overrides))
+        self._resume()
+
+    def _overrides_of(self, config: Config, *, ask: bool) -> dict[str, int]:
+        """The limits of single addresses. OSError if a host of `max.connections.per.ip.overrides` is unknown."""
+        overrides: dict[str, int] = {}
+        for host, number in parse_connections_per_ip(config.max_connections_per_ip_overrides).items():
+            try:
+                addresses = self._network.addresses_of(host, ask=ask)
+            except OSError as error:
+                raise OSError(f"max.connections.per.ip.overrides: {host}: {error.strerror}") from error
+            overrides |= dict.fromkeys(addresses, number)
+        return overrides
+
+    def _left(self, ip: str) -> None:
+        self._admission.leave(ip)
+        self._resume()
+
+    def _resume(self) -> None:
+        for listener in self._listeners:
+            listener.resume()
+
+    def _tell(self, what: str, line: str, reason: object) -> None:
+        times = self._seldom[what].times(self._clock.monotonic_ms())
+        if times:
+            log.warning(line + " (%d times since this was said last)", reason, times)
+
+
+class _Door:
+    """The door of one listener: who comes in there is asked the same as everywhere."""
+
+    def __init__(self, listening: Listening, name: str) -> None:
+        self._listening = listening
+        self._name = name
+        self.wait_ms = listening.wait_ms
+        self.rest = listening.rest
+        self.failed = listening.failed
+
+    def accept(self, ip: str) -> Connection | None:
+        return self._listening.accept(self._name, ip)
+
+
+def _limits(config: Config, overrides: Mapping[str, int]) -> Limits:
+    return Limits(
+        config.max_connections,
+        config.max_connections_per_ip,
+        overrides,
+        config.max_connection_creation_rate,
+        connection_share(allowed(), config.max_open_log_files),
+    )
