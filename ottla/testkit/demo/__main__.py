@@ -64,10 +64,10 @@ def main() -> int:
     options = _arguments()
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
     screen = Screen()
-    screen.title("Ottla: Kafka's transactions, to watch", "Every line with a tick was checked against the broker.")
-    screen.line()
     broker = None
     try:
+        screen.title("Ottla: Kafka's transactions, to watch", "Every line with a tick was checked against the broker.")
+        screen.line()
         with contextlib.ExitStack() as stack:
             if options.bootstrap:
                 broker = running_broker(options.bootstrap, options.data_dir)
