@@ -5,6 +5,7 @@
     python benchmarks/others.py --against kafka                  Apache Kafka beside it (Java 17 and Maven)
     python benchmarks/others.py --walk                           the greediest requests of every API, twenty minutes
     python benchmarks/others.py --walk --only Metadata Fetch
+    python benchmarks/others.py --walk --only Fetch --match "rows topics.partitions"
     python benchmarks/others.py --load                           beside sound clients, and the broker's own work
     python benchmarks/others.py --hour 3600                      ten hostile clients beside sound ones
 
@@ -58,6 +59,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="attacks, or with --walk APIs")
     parser.add_argument("--walk", action="store_true", help="every API served, from its schema, on a large state")
+    parser.add_argument("--match", default="", metavar="TEXT", help="requests of the walk whose titles contain this")
     parser.add_argument("--load", action="store_true", help="ordinary load in place of attacks")
     parser.add_argument("--hour", type=float, metavar="SECONDS", help="hostile clients beside sound ones, for so long")
     parser.add_argument("--scale", type=float, default=1.0, help="of the state that is walked")

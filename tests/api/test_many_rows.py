@@ -4,6 +4,7 @@ import pytest
 
 from ottla.broker.api import add_partitions_to_txn, reply
 from ottla.broker.api.leave_group import MEMBERS_AT_ONCE
+from ottla.broker.api.named import last_named
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
@@ -79,6 +80,17 @@ def test_what_is_written_in_shares_is_what_is_written_at_once(lone, case, monkey
         monkeypatch.setattr(module, "FEW_ROWS", MANY)
     assert lone.serve(message(key, version, **fields), version) == in_shares
     codec.decode_response(key, version, in_shares[4:])
+
+
+def test_names_are_looked_through_in_shares_and_the_last_mention_counts():
+    lone, found = Lone(), []
+    rows = [("twice", 1), *((f"name-{number}", 0) for number in range(MANY)), ("twice", 2)]
+    looking = last_named(lone.turns, rows, lambda row: row[0])
+    lone.turns.event(lambda: lone.turns.start(looking, found.append, lone.bugs.append))
+    assert found == []  # it rests
+    lone.rest(100.0)
+    (last,) = found
+    assert [*last] == [name for name, _ in rows[:-1]] and last["twice"] == ("twice", 2)
 
 
 def test_members_leave_that_stand_far_apart_in_the_request():

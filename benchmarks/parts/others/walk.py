@@ -112,27 +112,29 @@ def title_of(api: Api, ask: Ask) -> str:
     return f"{api.title} {ask.version} {ask.greed} {ask.array}{flags}"
 
 
-def walk_api(api: Api, state: State, copies: Copies, seconds: float, times: int) -> Iterator[Figures]:
+def walk_api(api: Api, state: State, copies: Copies, options: Any) -> Iterator[Figures]:
     with watched(copies.path, copies.path.parent / "figures") as (broker, watch):
         assert broker.pid is not None
         quiet(broker.pid, time.monotonic() + STARTED_WITHIN_S)
         for ask in greedy(api.key, api.min_version, api.max_version, state):
+            if options.match not in title_of(api, ask):
+                continue
             watch.reset()
-            with stage.staged(broker, seconds) as scene:
-                row = stage.measure(scene, strike(ask, times), settle_s=0)
+            with stage.staged(broker, options.seconds) as scene:
+                row = stage.measure(scene, strike(ask, options.times), settle_s=0)
             yield {"title": title_of(api, ask), "api": api.title, **row, **watch.read()}
 
 
-def walk(only: list[str] | None, scale: float, seconds: float, times: int) -> Iterator[Figures]:
+def walk(options: Any) -> Iterator[Figures]:
     """The figures of each request, API by API."""
     with tempfile.TemporaryDirectory(prefix="ottla-walk-") as directory:
         root = Path(directory)
-        state = furnished(root / "template", root / "figures", size_of(scale))
+        state = furnished(root / "template", root / "figures", size_of(options.scale))
         copies = Copies(root / "template", root)
         for api in TABLE.values():
-            if only and api.title not in only:
+            if options.only and api.title not in options.only:
                 continue
-            yield from walk_api(api, state, copies, seconds, times)
+            yield from walk_api(api, state, copies, options)
             if copies.spoiled:
                 copies.renew()
 
@@ -165,7 +167,7 @@ def run(options: Any) -> list[Figures]:
     rows: list[Figures] = []
     if options.format == "text":
         print(heading())
-    for row in walk(options.only, options.scale, options.seconds, options.times):
+    for row in walk(options):
         rows.append(row)
         if options.format == "text":
             print(line_of(row["title"], "ottla", row), flush=True)

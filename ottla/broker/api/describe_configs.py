@@ -7,6 +7,7 @@ client metrics) have no configs here: INVALID_REQUEST.
 from collections.abc import Iterable
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.named import last_named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.config import ConfigEntry, describe_broker, describe_cluster, describe_group, describe_topic
@@ -21,7 +22,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     documentation = request.api_version >= 3 and body.include_documentation
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
-    once = {(asked.resource_type, asked.resource_name): asked for asked in body.resources}
+    once = await last_named(broker.turns, body.resources, lambda asked: (asked.resource_type, asked.resource_name))
     for asked in once.values():
         error, message, entries = _entries(broker, asked.resource_type, asked.resource_name)
         wanted = frozenset(asked.configuration_keys or ())

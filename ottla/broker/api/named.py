@@ -30,3 +30,13 @@ async def named(turns: Turns, rows: Iterable[R], name_of: Callable[[R], K]) -> N
         turns.charge(ROW_US)
         await turns.share()
     return Named(first, twice)
+
+
+async def last_named(turns: Turns, rows: Iterable[R], name_of: Callable[[R], K]) -> dict[K, R]:
+    """The last row of each name, in the place of the first one; in shares."""
+    last: dict[K, R] = {}
+    for row in rows:
+        last[name_of(row)] = row
+        turns.charge(ROW_US)
+        await turns.share()
+    return last

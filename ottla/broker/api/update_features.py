@@ -12,8 +12,10 @@ their next ApiVersions request.
 import logging
 
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.named import last_named
+from ottla.broker.api.reply import ReplyBuilder, encoded
 from ottla.broker.cluster.features import FeatureUpdate, UpgradeType
+from ottla.broker.costs import ROW_US
 from ottla.protocol.errors import ErrorCode
 
 log = logging.getLogger("ottla.features")
@@ -22,22 +24,27 @@ log = logging.getLogger("ottla.features")
 async def handle(broker: Broker, request: Request) -> Reply:
     """Check all updates, then log them in one batch."""
     version, body = request.api_version, request.body
-    asked = [
-        FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type if version >= 1 else UpgradeType.UPGRADE)
-        for each in body.feature_updates
-    ]
-    updates = list({update.feature: update for update in asked}.values())
-    cluster = broker.cluster
+    cluster, updates = broker.cluster, []
+    for asked in (await last_named(broker.turns, body.feature_updates, lambda asked: asked.feature)).values():
+        upgrade_type = asked.upgrade_type if version >= 1 else UpgradeType.UPGRADE
+        updates.append(FeatureUpdate(asked.feature, asked.max_version_level, upgrade_type))
+        broker.turns.charge(ROW_US)
+        await broker.turns.share()
     try:
         problem = await cluster.controller.update_features(updates, version >= 1 and body.validate_only)
     except OSError as failure:
-        return _reply(request, ErrorCode.KAFKA_STORAGE_ERROR, str(failure), [])
+        return _refusal(request, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
     if problem is not None:
         log.warning("Refused UpdateFeatures of %s: %s", request.peer, problem)
-        return _reply(request, ErrorCode.INVALID_UPDATE_VERSION, problem, [])
-    return _reply(request, ErrorCode.NONE, None, asked)
+        return _refusal(request, ErrorCode.INVALID_UPDATE_VERSION, problem)
+    if version >= 2:
+        return encoded(request, error_code=ErrorCode.NONE, error_message=None)
+    reply = ReplyBuilder(broker, request)
+    results = reply.rows("results")
+    for asked in body.feature_updates:
+        await results.add(asked.feature, ErrorCode.NONE, ErrorCode.NONE.name)
+    return reply.finish(error_code=ErrorCode.NONE, error_message=None, results=results)
 
 
-def _reply(request: Request, error: ErrorCode, message: str | None, done: list[FeatureUpdate]) -> Reply:
-    results = [(update.feature, ErrorCode.NONE, ErrorCode.NONE.name) for update in done]
-    return encoded(request, error_code=error, error_message=message, results=results)
+def _refusal(request: Request, error: ErrorCode, message: str) -> Reply:
+    return encoded(request, error_code=error, error_message=message, results=())

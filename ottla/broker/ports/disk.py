@@ -17,6 +17,7 @@ from ottla.broker.ports.locks import RealLock
 from ottla.broker.ports.side_by_side import processors, spread
 from ottla.broker.ports.slices import FileSlice, RealSlice
 from ottla.broker.ports.syncs import Syncs, ThreadSyncJob, sync_descriptor
+from ottla.broker.ports.timed import Timed, timed
 
 _NONE: Final = -1
 
@@ -82,8 +83,9 @@ class Disk(Protocol):
 
     A Shortage is one that says nothing of the storage: the call has done nothing and may be tried again.
 
-    Calls for names and whole files, and syncs that the caller waits for, are entered with `charge` (microseconds); what
-    is done with an open file is charged by whoever knows how much of it a request can ask for.
+    Calls for names and whole files, and syncs that the caller waits for, are entered with `charge` (microseconds), real
+    ones for what they took if that is more than they cost; what is done with an open file is charged by whoever knows
+    how much of it a request can ask for.
     """
 
     charge: Callable[[float], None]
@@ -276,9 +278,14 @@ class RealFile:
         self.size_bytes = size_bytes
 
     def sync(self) -> None:
-        if self._disk is not None:
-            self._disk.charge(SYNC_US)
-        sync_descriptor(self._ready())
+        if self._disk is None:
+            sync_descriptor(self._ready())
+            return
+        began_ns = self._disk.now_ns()
+        try:
+            sync_descriptor(self._ready())
+        finally:
+            self._disk.charge_since(began_ns, SYNC_US)
 
     def close(self) -> None:
         self.rest()
@@ -287,27 +294,23 @@ class RealFile:
         self._path = ""
 
 
-def charge_nobody(cost_us: float) -> None:
-    """Nobody waits for the loop: a tool, or a broker that is being put together."""
-
-
-class RealDisk:
+class RealDisk(Timed):
     """The file system of the machine."""
 
-    __slots__ = ("__weakref__", "_writers", "charge", "descriptors", "syncs")
+    __slots__ = ("__weakref__", "_writers", "descriptors", "syncs")
 
     def __init__(self, open_files_max: int = 0) -> None:
         """At most `open_files_max` files that `open` gave are open at once (0: what `descriptors.py` finds fit)."""
+        super().__init__()
         self.descriptors = Descriptors(open_files_max)
         self.syncs = Syncs()
-        self.charge: Callable[[float], None] = charge_nobody
         # By path, the open files that were written: a file is often opened once more, to be read.
         self._writers: dict[str, tuple[RealFile, ...]] = {}
         weakref.finalize(self, self.syncs.stop)
         weakref.finalize(self, self.descriptors.close)
 
+    @timed(FILE_CALL_US)
     def open(self, path: str, create: bool = False) -> RealFile:
-        self.charge(FILE_CALL_US)
         return RealFile(path, create, self)
 
     def descriptor(self, path: str, flags: int) -> int:
@@ -329,6 +332,7 @@ class RealDisk:
             else:
                 del self._writers[path]
 
+    @timed(FILE_CALL_US, included=True)
     def exists(self, path: str) -> bool:
         try:
             _stat(path)
@@ -336,47 +340,51 @@ class RealDisk:
             return False
         return True
 
+    @timed(FILE_CALL_US, included=True)
     def size_bytes(self, path: str) -> int:
         return _stat(path).st_size
 
     def list(self, path: str) -> list[str]:
         names: list[str] = []
+        began_ns = self.now_ns()
         try:
             names = sorted(self.descriptors.find(lambda: _list(path)))
         finally:
-            self.charge(FILE_CALL_US + len(names))
+            self.charge_since(began_ns, FILE_CALL_US + len(names))
         return names
 
+    @timed(FILE_CALL_US)
     def make_dir(self, path: str) -> None:
-        self.charge(FILE_CALL_US)
         _mkdir(path)
 
     def make_dirs(self, path: str) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
 
+    @timed(FILE_CALL_US)
     def rename(self, old: str, new: str) -> None:
-        self.charge(FILE_CALL_US)
         _rename(old, new)
 
+    @timed(FILE_CALL_US)
     def remove(self, path: str) -> None:
-        self.charge(FILE_CALL_US)
         _unlink(path)
 
+    @timed(10 * FILE_CALL_US)
     def remove_tree(self, path: str) -> None:
-        self.charge(10 * FILE_CALL_US)
         self.descriptors.find(lambda: shutil.rmtree(path))
 
     def read(self, path: str) -> bytes:
+        began_ns = self.now_ns()
         descriptor = self.descriptor(path, os.O_RDONLY)
+        size_bytes = 0
         try:
             size_bytes = os.fstat(descriptor).st_size
-            self.charge(FILE_CALL_US + size_bytes * COPY_BYTE_US)
             content = os.read(descriptor, size_bytes + 1)
             while len(content) < size_bytes and (more := os.read(descriptor, size_bytes - len(content))):
                 content += more  # one call gives 2 GiB at most
             return content
         finally:
             os.close(descriptor)
+            self.charge_since(began_ns, FILE_CALL_US + size_bytes * COPY_BYTE_US)
 
     def write(self, path: str, data: Buffer) -> None:
         self._write(path, data, sync=False)
@@ -393,12 +401,13 @@ class RealDisk:
             _stat(path)
         if not paths:
             return
-        self.charge(SYNC_US)
+        began_ns = self.now_ns()
         # The thread waits for a descriptor, and nobody could free one for it while this one waits for the thread.
         os.close(self.descriptor(os.devnull, os.O_RDONLY))
         ended = threading.Event()
         job = self.start_sync(paths, ended.set)
         ended.wait()
+        self.charge_since(began_ns, SYNC_US)
         if job.error is not None:
             raise job.error
 
@@ -412,14 +421,15 @@ class RealDisk:
                 others.append(path)
         return self.syncs.start(descriptors, others, on_end)
 
+    @timed(SYNC_US)
     def sync_dir(self, path: str) -> None:
-        self.charge(SYNC_US)
         descriptor = self.descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
+    @timed(FILE_CALL_US, included=True)
     def modified_ms(self, path: str) -> int:
         return _stat(path).st_mtime_ns // 1_000_000
 
@@ -442,7 +452,7 @@ class RealDisk:
         return spread(lambda item: work(RealDisk(), item), items, sizes)
 
     def _write(self, path: str, data: Buffer, sync: bool) -> None:
-        self.charge(WRITE_FILE_US + len(data) * COPY_BYTE_US + (SYNC_US if sync else 0.0))
+        began_ns = self.now_ns()
         descriptor = self.descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             written = 0
@@ -455,3 +465,4 @@ class RealDisk:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+            self.charge_since(began_ns, WRITE_FILE_US + len(data) * COPY_BYTE_US + (SYNC_US if sync else 0.0))

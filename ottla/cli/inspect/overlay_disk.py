@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from ottla.broker.ports.disk import Buffer, Disk, File, Lock, RealDisk, SyncJob, Volume, charge_nobody
+from ottla.broker.ports.disk import Buffer, Disk, File, Lock, RealDisk, SyncJob, Volume
+from ottla.broker.ports.timed import charge_nobody
 from ottla.cli.read_only import ReadOnlyFile
 
 T = TypeVar("T")

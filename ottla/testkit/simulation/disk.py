@@ -10,8 +10,9 @@ from random import Random
 from typing import Final, TypeVar
 
 from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US, WRITE_FILE_US
-from ottla.broker.ports.disk import Buffer, Disk, Volume, charge_nobody
+from ottla.broker.ports.disk import Buffer, Disk, Volume
 from ottla.broker.ports.slices import CutShort
+from ottla.broker.ports.timed import charge_nobody
 from ottla.testkit.simulation.disk_errors import DiskErrors
 from ottla.testkit.simulation.ports import Killed, PortCalls
 from ottla.testkit.simulation.power import PowerLoss, left_by_pages, left_in_order

@@ -68,9 +68,11 @@ def clock():
 @pytest.fixture
 def assembly(tmp_path, clock):
     bugs = []
+    disk = RealDisk()
+    disk.now_ns = lambda: 0  # what is charged does not depend on the machine
     turns = Turns(clock.next_turn, bugs.append)
     clock.enter = turns.event
-    yield Assembly(Config(log_dirs=str(tmp_path / "data")), clock, RealDisk(), turns)
+    yield Assembly(Config(log_dirs=str(tmp_path / "data")), clock, disk, turns)
     assert bugs == []
 
 

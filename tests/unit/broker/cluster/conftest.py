@@ -69,6 +69,7 @@ class Broker:
 
     def start(self, max_message_bytes=1_048_588):
         self.clock.next.clear()
+        self.disk.now_ns = lambda: 0
         turns = self.turns = ChargedTurns(self.clock.next_turn, self.bugs.append, lambda *held: self.bugs.append(held))
         self.logs = LogManager(self.disk, self.clock, turns, LogManagerConfig(str(self.directory)))
         self.logs.open()

@@ -81,9 +81,8 @@ def update(broker):
         more = {"validate_only": validate_only} if version else {}
         sent = codec.request_class(ApiKey.UPDATE_FEATURES)(version=version, feature_updates=updates, **more)
         body = codec.decode_request(ApiKey.UPDATE_FEATURES, version, codec.encode_request(sent, version, 7, "")[15:])
-        handler = update_features.handle(
-            SimpleNamespace(cluster=broker.cluster), Request(ApiKey.UPDATE_FEATURES, version, 7, "", "peer", body)
-        )
+        serving = SimpleNamespace(cluster=broker.cluster, turns=broker.turns)
+        handler = update_features.handle(serving, Request(ApiKey.UPDATE_FEATURES, version, 7, "", "peer", body))
         return message_of(run(broker.cluster, handler), ApiKey.UPDATE_FEATURES, version)
 
     return send

@@ -1,7 +1,11 @@
 """Partitions by the thousand: what a start looks at, and what it leaves for later."""
 
 import errno
+import os
 
+import pytest
+
+from ottla.broker.ports import disk
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import SHARE_US
@@ -219,3 +223,29 @@ def test_a_partition_that_is_deleted_while_it_is_looked_at_has_no_size(broker, m
     monkeypatch.setattr(RealDisk, "size_bytes", gone)
     assert sizes(broker) == [None] * 5
     assert broker.logs.offline is None
+
+
+@pytest.mark.parametrize(("took_us", "opened"), [(0.0, 3), (SHARE_US, 1)])
+def test_who_opens_partitions_rests_when_a_look_at_their_directories_takes_long(broker, monkeypatch, took_us, opened):
+    """What a call of the system takes only the machine knows: the clock tells what it is charged."""
+    filled(broker)
+    broker.stop()
+    broker.start()
+    now_ns, list_directory = [0], os.listdir
+
+    def slow(path):
+        now_ns[0] += int(took_us * 1_000)
+        return list_directory(path)
+
+    async def ask_for_three():
+        for index in range(3):
+            await broker.cluster.opened("t", index)
+            await broker.turns.share()
+
+    monkeypatch.setattr(disk, "_list", slow)
+    broker.disk.now_ns = lambda: now_ns[0]
+    broker.disk.charge = broker.turns.charge
+    broker.turns.event(lambda: broker.turns.start(ask_for_three(), lambda _: None, broker.bugs.append))
+    assert len(list(broker.cluster.partitions())) == opened
+    broker.settle()
+    assert len(list(broker.cluster.partitions())) == 3

@@ -101,6 +101,7 @@ class Broker:
         self.directory = directory
         self.clock = ManualClock()
         self.disk = FaultyDisk()
+        self.disk.now_ns = lambda: 0
         self.bugs = []
         self.settings = {}
         self.manager = None

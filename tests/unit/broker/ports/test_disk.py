@@ -141,6 +141,30 @@ def test_a_file_that_is_written_whole_costs_more_than_a_call(disk, tmp_path):
         charged.clear()
 
 
+def test_a_call_is_charged_what_it_took_if_that_is_more_than_it_costs(disk, tmp_path):
+    charged, now_ns = [], iter(range(0, 1 << 40, 3_000_000))  # 3 ms pass between two looks at the clock
+    disk.charge, disk.now_ns = charged.append, now_ns.__next__
+    file, made = str(tmp_path / "f"), str(tmp_path / "d")
+    calls = [
+        lambda: disk.write(file, b"content"),
+        lambda: disk.read(file),
+        lambda: disk.list(str(tmp_path)),
+        lambda: disk.exists(file),
+        lambda: disk.size_bytes(file),
+        lambda: disk.sync_dir(str(tmp_path)),
+        lambda: disk.make_dir(made),
+        lambda: disk.rename(file, f"{made}/f"),
+        lambda: disk.remove(f"{made}/f"),
+        lambda: disk.remove_tree(made),
+    ]
+    for call in calls:
+        call()
+    assert charged == [3_000.0] * len(calls)
+    with pytest.raises(FileNotFoundError):
+        disk.remove(file)
+    assert charged.pop() == 3_000.0
+
+
 def test_what_is_not_there(disk, tmp_path):
     path = str(tmp_path / "absent")
     for call in (disk.open, disk.read, disk.list, disk.size_bytes, disk.remove, disk.modified_ms, disk.sync_dir):
