@@ -15,6 +15,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.furnish import message
+from ottla.testkit.simulation.disk import MemoryFile
 from ottla.testkit.simulation.schedule import START_MS
 from tests.lone import Lone
 
@@ -103,6 +104,17 @@ def test_a_partition_gets_no_more_than_it_may_have_and_leaves_the_rest_to_others
     other = ledger.append(1, bytes(100))
     rows = (0, {"partition_max_bytes": one}), (1, {})
     assert ledger.sizes(*rows, max_bytes=one + other) == [one, other]
+
+
+@pytest.mark.parametrize("spare", [True, False])
+def test_what_must_be_read_because_too_many_files_are_held_is_bounded(monkeypatch, spare):
+    """Whoever has read 128 KiB of large batches asks again for the rest, which otherwise leaves from the files."""
+    if not spare:
+        monkeypatch.setattr(MemoryFile, "slice", lambda *_: None)
+    ledger = Ledger(5)
+    (size_bytes,) = {ledger.append(index, bytes(50_000)) for index in range(5)}
+    every = [(index, {}) for index in range(5)]
+    assert ledger.sizes(*every) == [size_bytes] * (5 if spare else 3) + [0] * (0 if spare else 2)
 
 
 def test_what_a_partition_refuses_costs_the_others_nothing():

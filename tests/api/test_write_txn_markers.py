@@ -3,7 +3,10 @@
 import pytest
 
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.produced import check_produced_batch
+from ottla.testkit.simulation.schedule import START_MS
 from tests.lone import Lone
 
 OFFSETS = "__consumer_offsets"
@@ -73,3 +76,63 @@ def test_a_partition_that_is_offline_is_not_known():
     (partition,) = lone.create_topic("ledger")
     lone.turns.event(lambda: partition.take_offline("gone"))
     assert errors(asked_at_once(lone, 1, marker("ledger", 0))) == [[E.UNKNOWN_TOPIC_OR_PARTITION]]
+
+
+EPOCH, LAST_EPOCH = 5, 32_767
+
+
+def written_by(epoch, transactional):
+    """A partition whose producer 7 has this epoch, and an open transaction or none."""
+    lone = Lone()
+    (partition,) = lone.create_topic("ledger")
+    owner = {"producer_id": 7, "producer_epoch": epoch, "base_sequence": 0, "transactional": transactional}
+    data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=START_MS, **owner))
+    lone.turns.event(lambda: partition.append_produced(check_produced_batch(data), data))
+    return lone, partition
+
+
+@pytest.mark.parametrize(
+    ("version", "made_by", "transactional", "epoch", "error"),
+    [
+        (1, 0, True, EPOCH - 1, E.INVALID_PRODUCER_EPOCH),
+        (1, 0, True, EPOCH, E.NONE),
+        (1, 0, True, EPOCH + 1, E.NONE),
+        (1, 2, True, EPOCH, E.NONE),
+        (2, 1, True, EPOCH - 1, E.INVALID_PRODUCER_EPOCH),
+        (2, 1, True, EPOCH, E.NONE),
+        (2, 2, True, EPOCH, E.INVALID_PRODUCER_EPOCH),
+        (2, 2, True, EPOCH + 1, E.NONE),
+        (2, 2, False, EPOCH, E.NONE),
+        (2, 2, False, EPOCH - 1, E.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_a_marker_has_the_epoch_of_its_transaction_or_the_next_if_v2_made_it(
+    version, made_by, transactional, epoch, error
+):
+    """Version 1 does not say what made a marker: it counts as made by version 0."""
+    lone, partition = written_by(EPOCH, transactional)
+    asked = marker("ledger", 0, commit=True) | {"producer_epoch": epoch, "transaction_version": made_by}
+    assert errors(asked_at_once(lone, version, asked)) == [[error]]
+    assert partition.log_end_offset == (1 if error else 2)
+    assert partition.last_stable_offset == (0 if error and transactional else partition.log_end_offset)
+
+
+def test_the_last_epoch_of_all_ends_its_own_transaction():
+    lone, partition = written_by(LAST_EPOCH, transactional=True)
+    asked = marker("ledger", 0) | {"producer_epoch": LAST_EPOCH, "transaction_version": 2}
+    assert errors(asked_at_once(lone, 2, asked)) == [[E.NONE]] and partition.last_stable_offset == 2
+
+
+def test_a_coordinator_of_the_past_is_fenced_where_a_later_one_has_been():
+    lone = Lone()
+    lone.create_topic("ledger", 2)
+    asked_at_once(lone, 1, marker("ledger", 0) | {"coordinator_epoch": 3})
+    for coordinator_epoch, error in ((2, E.TRANSACTION_COORDINATOR_FENCED), (3, E.NONE), (4, E.NONE)):
+        asked = marker("ledger", 0, 1) | {"coordinator_epoch": coordinator_epoch}
+        other = marker("nowhere", 3) | {"coordinator_epoch": coordinator_epoch}
+        reply = asked_at_once(lone, 1, asked, other, marker("ledger", 1, producer_id=8))
+        assert errors(reply) == [[error, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION], [E.NONE]]
+
+
+def test_no_markers_are_answered_at_once():
+    assert asked_at_once(Lone(), 1).markers == []

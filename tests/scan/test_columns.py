@@ -126,6 +126,19 @@ def test_each_column_alone_is_as_it_is_among_all(write_log):
         assert [row[name] for row in rows_of(alone)] == [row[name] for row in rows_of(whole)], name
 
 
+def test_batch_that_is_not_what_its_crc_says_is_damage_and_none_of_its_records_is_read(write_log):
+    log = write_log()
+    log.data(2)
+    append(log, [(b"k", b"needle"), (b"k", b"v")])
+    log.data(2)
+    content = bytearray(log.path.read_bytes())
+    content[content.index(b"needle")] ^= 1
+    log.path.write_bytes(content)
+    batches, damage = read(write_log.root, ("offset",), on_damage="report")
+    assert [row["offset"] for row in rows_of(batches)] == [0, 1, 4, 5]
+    assert [(each.path, "CRC" in each.reason) for each in damage] == [(str(log.path), True)]
+
+
 def test_offsets_are_bounded_inside_batches(write_log):
     log = write_log()
     for codec in (0, 4, 0):

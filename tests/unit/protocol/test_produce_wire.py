@@ -71,6 +71,26 @@ def test_records_are_slices_of_the_frame():
     assert records[0] == ord("x")
 
 
+NO_TAGS, TAGS = b"\x00", b"\x02" + b"\x07\x03abc" + b"\x09\x00"
+"""A block of none, and one of two that nobody knows: their number, then number, size and bytes of each."""
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_tagged_fields_that_nobody_knows_are_passed_over_wherever_they_stand(place):
+    tags = [TAGS if place == at else NO_TAGS for at in range(5)]
+    rows = [struct.pack(">i", index) + b"\x02" + records for index, records in ((4, b"a"), (5, b"b"))]
+    topics = (
+        b"\x03"
+        + (b"\x02s" + b"\x03" + rows[0] + tags[0] + rows[1] + tags[1] + tags[2])
+        + (b"\x02t" + b"\x02" + rows[0] + NO_TAGS + tags[3])
+    )
+    body = b"\x00" + struct.pack(">hi", 1, 9) + topics + tags[4]
+    found = decode_produce_request(9, memoryview(body))
+    read = [(name, [(index, bytes(records)) for index, records in partitions]) for name, partitions in found.topics]
+    assert read == [("s", [(4, b"a"), (5, b"b")]), ("t", [(4, b"a")])]
+    assert found.trailing_bytes == 0
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_cut_request_is_refused(version):
     raw = request_bytes(version, "txn", -1, 1000, [("topic", bytes(16), [(0, b"r" * 200), (1, None)])])

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.values import TransactionMarker
 
 MARKERS, PRODUCERS, LIST = 27, 61, 66
 
@@ -40,29 +39,6 @@ def markers(ask, *asked):
         for topic in each.topics
         for row in topic.partitions
     ]
-
-
-def test_write_txn_markers_writes_to_each_partition_and_answers_once_per_producer(rig, ask):
-    rig.sink.answers[("foo", 2)] = [E.TRANSACTION_COORDINATOR_FENCED]
-    answer = markers(
-        ask, (8, True, [("foo", [0, 2])]), (9, False, [("bar", [0])]), (8, True, [("bar", [0]), ("nowhere", [3])])
-    )
-    assert answer == [
-        (8, "foo", 0, E.NONE),
-        (8, "foo", 2, E.TRANSACTION_COORDINATOR_FENCED),
-        (8, "bar", 0, E.NONE),
-        (8, "nowhere", 3, E.UNKNOWN_TOPIC_OR_PARTITION),
-        (9, "bar", 0, E.NONE),
-    ]
-    assert rig.sink.written == [
-        ("foo", 0, TransactionMarker(8, 5, 2, True, 0)),
-        ("bar", 0, TransactionMarker(9, 5, 2, False, 0)),
-        ("bar", 0, TransactionMarker(8, 5, 2, True, 0)),
-    ]
-
-
-def test_write_txn_markers_without_markers_is_answered_at_once(ask):
-    assert markers(ask) == []
 
 
 def test_write_txn_markers_lets_others_run_in_between(rig, ask):

@@ -1,9 +1,15 @@
 """The coordinator over real partitions: LSO, aborted lists, and kill -9 between any two markers."""
 
+import logging
+
 import pytest
 
 from ottla.broker.log.results import FetchIsolation
+from ottla.broker.txn.log import encode_change, read_changes
 from ottla.broker.txn.states import TransactionStatus as S
+from ottla.broker.txn.values import TransactionState
+from ottla.protocol.batch import build_marker, iter_records
+from ottla.protocol.batch_header import read_header
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.metadata import delete_topic
 
@@ -77,3 +83,25 @@ def test_a_topic_deleted_with_an_open_transaction_does_not_keep_it_from_ending(b
     delete_topic(broker.cluster, broker.cluster.topics["ledger"])
     assert broker.ask(broker.coordinator.end("t", *producer, True, v2=False)).error is E.NONE
     assert broker.coordinator.describe("t").state.status is S.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize(
+    ("level", "generation", "version"),
+    [(0, 0, 0), (1, 0, 1), (2, 0, 1), (2, 2, 1), (0, 2, 1)],
+)
+def test_the_level_decides_the_version_of_a_record_but_for_what_v2_began(level, generation, version):
+    """What a client of V2 began before a downgrade to level 0 has no place in version 0."""
+    state = TransactionState(7, 0, S.ONGOING, 60_000, {LEDGER[0]: None}, 1, 2, 7, -1, generation)
+    batch = memoryview(encode_change("t", state, level, 3))
+    header = read_header(batch)
+    (record,) = iter_records(batch, header)
+    assert int.from_bytes(record.value[:2]) == version
+    ((name, read),) = read_changes(header, batch, "here")
+    assert (name, read) == ("t", state if version else state._replace(previous_producer_id=-1))
+
+
+def test_a_control_batch_among_the_records_says_nothing(caplog):
+    caplog.set_level(logging.WARNING, "ottla")
+    batch = memoryview(bytearray(build_marker(7, 0, 0, True, 5)))
+    assert [*read_changes(read_header(batch), batch, "here")] == []
+    assert caplog.records == []

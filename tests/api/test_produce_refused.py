@@ -1,0 +1,119 @@
+"""Produce: what is refused, with which error in which version, and that the others are not."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import LEDGER, ORDERS, Producer, batch, coordinating
+
+VERSIONS = range(3, 13)
+SOUND = batch()
+
+
+def flipped(at):
+    changed = bytearray(SOUND)
+    changed[at] ^= 1
+    return bytes(changed)
+
+
+def ask(lone, version, *rows, acks=-1, transactional_id=None):
+    """Rows of the answer to (topic, partition, records) each."""
+    topics = [{"name": name, "partition_data": [{"index": index, "records": data}]} for name, index, data in rows]
+    asked = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 1_000}
+    reply = lone.call(K.PRODUCE, version, **asked, topic_data=topics)
+    return [row for topic in reply.responses for row in topic.partition_responses]
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        (("none", 0, SOUND), E.UNKNOWN_TOPIC_OR_PARTITION),
+        ((LEDGER, 9, SOUND), E.UNKNOWN_TOPIC_OR_PARTITION),
+        ((LEDGER, -1, SOUND), E.UNKNOWN_TOPIC_OR_PARTITION),
+        (("__consumer_offsets", 0, SOUND), E.INVALID_TOPIC_EXCEPTION),
+        ((LEDGER, 0, None), E.INVALID_RECORD),
+        ((LEDGER, 0, flipped(17)), E.CORRUPT_MESSAGE),
+        ((LEDGER, 0, flipped(len(SOUND) - 1)), E.CORRUPT_MESSAGE),
+        ((LEDGER, 0, batch(1, producer_id=7, producer_epoch=0, base_sequence=4)), E.NONE),
+    ],
+    ids=["topic", "partition", "negative", "internal", "null", "CRC", "value", "sound"],
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_partition_is_refused_and_its_neighbours_are_not(lone, version, row, error):
+    """Log start offsets are told from version 5 on, messages from 8."""
+    found, beside = ask(lone, version, row, (ORDERS, 0, SOUND))
+    assert (found.error_code, found.base_offset) == (error, -1 if error else 0)
+    assert (beside.error_code, beside.base_offset, beside.log_append_time_ms) == (E.NONE, 0, -1)
+    if version >= 5:
+        assert (found.log_start_offset, beside.log_start_offset) == (-1 if error else 0, 0)
+    if version >= 8:
+        assert (beside.error_message, beside.record_errors) == (None, [])
+    assert lone.assembly.broker.cluster.partition(LEDGER, 0).log_end_offset == (not error)
+
+
+@pytest.mark.parametrize(("more_bytes", "error"), [(0, E.NONE), (1, E.MESSAGE_TOO_LARGE)])
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_batch_may_be_as_large_as_the_topic_says(lone, version, more_bytes, error):
+    lone.create_topic("small", max_message_bytes=str(len(SOUND) - more_bytes))
+    (row,) = ask(lone, version, ("small", 0, SOUND))
+    assert (row.error_code, row.base_offset) == (error, -1 if error else 0)
+
+
+def test_what_follows_a_sound_batch_is_no_part_of_it(lone):
+    """It is not counted where the batch's size is, and is refused as more than one batch."""
+    lone.create_topic("small", max_message_bytes=str(len(SOUND)))
+    (row,) = ask(lone, 9, ("small", 0, SOUND + SOUND))
+    assert row.error_code == E.INVALID_RECORD
+
+
+@pytest.mark.parametrize("acks", [2, -2, 127])
+@pytest.mark.parametrize("version", [*VERSIONS])
+def test_acknowledgements_that_there_are_not_refuse_all(lone, version, acks):
+    rows = ask(lone, version, (LEDGER, 0, SOUND), (ORDERS, 0, SOUND), acks=acks)
+    assert [(row.error_code, row.base_offset) for row in rows] == [(E.INVALID_REQUIRED_ACKS, -1)] * 2
+    assert lone.assembly.broker.cluster.partition(LEDGER, 0).log_end_offset == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_of_a_request_that_names_a_partition_twice_nothing_is_written(lone, version):
+    rows = ask(lone, version, (LEDGER, 0, SOUND), (ORDERS, 0, SOUND), (LEDGER, 0, SOUND))
+    assert [(row.error_code, row.base_offset) for row in rows] == [(E.INVALID_REQUEST, -1)] * 3
+    for topic in (LEDGER, ORDERS):
+        assert lone.assembly.broker.cluster.partition(topic, 0).log_end_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [*((version, E.INVALID_TXN_STATE) for version in range(3, 11)), (11, E.TRANSACTION_ABORTABLE), (12, E.NONE)],
+)
+def test_a_partition_that_was_not_added_is_refused_before_version_12_which_adds_it(lone, version, error):
+    producer = Producer(lone)
+    producer.add((ORDERS, [0]))
+    assert producer.produce(version=version)[0] is error
+    joined = {topic.topic for topic in producer.described().topics}
+    assert joined == ({ORDERS} if error else {ORDERS, LEDGER})
+
+
+@pytest.mark.parametrize("version", [3, 11, 12])
+@pytest.mark.parametrize(
+    ("ours", "error"),
+    [
+        ({"epoch": 0}, E.INVALID_PRODUCER_EPOCH),
+        ({"epoch": 2}, E.INVALID_PRODUCER_EPOCH),
+        ({"producer_id": 77}, E.INVALID_PRODUCER_ID_MAPPING),
+    ],
+    ids=["an older epoch", "a later epoch", "another id"],
+)
+def test_who_is_not_the_producer_of_the_id_writes_nothing(lone, version, ours, error):
+    """Never PRODUCER_FENCED: producers know it from the coordinator of their transaction only."""
+    Producer(lone)
+    producer = Producer(lone)
+    producer.add((LEDGER, [0]))
+    for name, value in ours.items():
+        setattr(producer, name, value)
+    assert producer.produce(version=version)[0] is error
+
+
+def test_verification_may_be_turned_off():
+    producer = Producer(coordinating(transaction_partition_verification_enable=False))
+    assert producer.produce(version=11) == (E.NONE, 0)

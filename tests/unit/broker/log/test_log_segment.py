@@ -1,0 +1,63 @@
+"""What a segment keeps open, and for how long."""
+
+from ottla.broker.log.log_segment import LogSegment
+
+
+class Disk:
+    """Knows which files are open."""
+
+    def __init__(self):
+        self.opened = []
+
+    def open(self, path, create):
+        file = _File(self)
+        self.opened.append(file)
+        return file
+
+
+class _File:
+    def __init__(self, disk):
+        self._disk = disk
+
+    def append(self, buffers):
+        pass
+
+    def close(self):
+        self._disk.opened.remove(self)
+
+
+def rest(segment, unsynced=False):
+    """A round of the checkpointer, which has saved what there was to save."""
+    segment.indexes_saved = True
+    segment.rest(unsynced=unsynced)
+
+
+def test_a_segment_stays_open_in_the_round_behind_its_last_append_and_no_longer():
+    disk = Disk()
+    segment = LogSegment(disk, "/data/t-0", 0, 4096)
+    for position in (0, 100):
+        segment.append(b"x" * 100, 100, position, 5)
+        rest(segment)
+        assert len(disk.opened) == 1
+    rest(segment)
+    assert disk.opened == []
+
+
+def test_what_is_to_be_synced_or_saved_keeps_it_open():
+    disk = Disk()
+    segment = LogSegment(disk, "/data/t-0", 0, 4096)
+    segment.append(b"x" * 100, 100, 0, 5)
+    for _ in range(3):
+        rest(segment, unsynced=True)
+        segment.indexes_saved = False
+        segment.rest(unsynced=False)
+        assert len(disk.opened) == 1
+
+
+def test_who_closes_it_twice_closes_it_once():
+    disk = Disk()
+    segment = LogSegment(disk, "/data/t-0", 0, 4096)
+    segment.append(b"x" * 100, 100, 0, 5)
+    for _ in range(2):
+        segment.close()
+        assert disk.opened == []
