@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import GROUP, LEDGER, Member, Producer, commit, fetched
+from tests.api.callers import GROUP, LEDGER, OF_NOBODY, Member, Producer, commit, fetched
 
 VERSIONS = range(3)
 
@@ -61,3 +61,12 @@ def test_a_group_is_gone_when_that_is_on_the_device(flushed):
     commit(flushed.lone, (LEDGER, 0, 5))
     (row,) = flushed.ask(K.DELETE_GROUPS, 2, groups_names=[GROUP]).results
     assert row.error_code == E.NONE
+
+
+def test_a_group_with_very_many_offsets_goes_too(lone):
+    lone.create_topic("wide", 1_500)
+    rows = [{"partition_index": index, "committed_offset": 5, "committed_metadata": ""} for index in range(1_500)]
+    lone.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": "wide", "partitions": rows}])
+    assert len(fetched(lone)) == 1_500
+    assert delete(lone, 2, GROUP) == [(GROUP, E.NONE)]
+    assert (fetched(lone), delete(lone, 2, GROUP)) == ({}, [(GROUP, E.GROUP_ID_NOT_FOUND)])

@@ -48,8 +48,11 @@ def stages(path: str) -> Iterator[list[str]]:
 
 
 def _named(path: str, room: Room) -> list[str]:
-    stem = Path(path).stem.rstrip("s")
-    return [file for file in _in(room.tests) if re.search(rf"_{stem}s?(_|\.)", Path(file).name)]
+    """For `fetch` `test_fetch...`, not `test_offset_fetch`; for `markers`, which has none, `test_txn_markers`."""
+    name = rf"{Path(path).stem.rstrip('s')}s?(_|\.)"
+    files = [(file, Path(file).name) for file in _in(room.tests)]
+    found = [file for file, of in files if re.match(f"test_{name}", of)]
+    return found or [file for file, of in files if re.search(f"_{name}", of)]
 
 
 def _importing(path: str) -> list[str]:

@@ -1,7 +1,7 @@
 """What may be changed in a piece of source: one expression or one statement, in place, the rest of the file untouched.
 
-What nobody can observe is left alone: log lines, texts, annotations, the sizes of portions, and what work is charged,
-which is an estimate.
+What nobody can observe is left alone: log lines, texts, annotations, the sizes of portions, what work is charged, which
+is an estimate, and whether `zip` checks that lists are as long as each other.
 """
 
 import ast
@@ -147,7 +147,7 @@ def _is_unseen(node: ast.AST) -> bool:
             return ast.unparse(called).startswith(LOGGED) or _names(called, UNSEEN)
         case ast.BinOp() | ast.Expr(value=ast.Yield()):
             return _names(node, ("_US", "cost_us"))
-        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.keyword(arg="strict"):
             return True
     return False
 

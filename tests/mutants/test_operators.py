@@ -62,6 +62,14 @@ def test_what_nobody_observes_is_left_alone():
     assert told == []
 
 
+def test_a_check_that_lists_are_as_long_as_each_other_is_left_alone():
+    assert {before for _, before, _ in changes(b"f(zip(a, b, strict=True), True)")} == {
+        "f(zip(a, b, strict=True), True)",
+        "True",
+    }
+    assert sum(one.before == "True" for one in mutants_of("m.py", b"f(zip(a, b, strict=True), True)")) == 1
+
+
 @pytest.mark.parametrize("count", [12, 31])
 def test_a_seed_draws_the_same_and_as_many_as_are_wanted(count):
     drawn = draw(3, count, ("ottla/broker/api/fetch.py", "ottla/broker/api/produce.py"))

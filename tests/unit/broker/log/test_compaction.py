@@ -99,6 +99,14 @@ def test_a_topic_that_is_not_compacted_is_left_alone(rig):
     assert rig.offsets() == [*range(rig.partition.log_end_offset)]
 
 
+def test_a_topic_that_is_not_compacted_keeps_no_other_from_being_cleaned(rig, broker):
+    broker.partition("beside")
+    segments = rig.open().log.segments
+    rig.write()
+    rig.clean()
+    assert rig.first_dirty() == segments.active.base_offset > 0
+
+
 def test_records_younger_than_the_lag_are_left_alone(rig, broker):
     rig.open(min_compaction_lag_ms=1000)
     rig.write()
