@@ -141,12 +141,18 @@ class RequestMemory:
         """Whether so much would be granted at once."""
         return not self._waiting and self._fits(size_bytes)
 
-    async def enter(self, size_bytes: int) -> Claim:
+    async def enter(self, size_bytes: int, on_discard: Callable[[], None] | None = None) -> Claim:
         """Memory for a handler, which holds none; it suspends while there is no room."""
         wait: Wait[None] = Wait(self._turns)
         claim = self.claim(size_bytes, lambda: wait.wake(None))
+
+        def give_up() -> None:
+            claim.release()
+            if on_discard is not None:
+                on_discard()
+
         if not claim.granted:
-            wait.on_discard = claim.release
+            wait.on_discard = give_up
             await wait
         return claim
 

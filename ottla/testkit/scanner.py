@@ -211,14 +211,8 @@ def scan_contents(segments: list[tuple[Path, bytes]]) -> ScannedPartition:
     return partition
 
 
-def scan_segment(path: str | Path) -> tuple[list[ScannedBatch], Damage | None]:
-    """The batches of one segment file up to its end or its first damage."""
-    path = Path(path)
-    return scan_content(path, path.read_bytes())
-
-
 def scan_content(path: Path, data: bytes) -> tuple[list[ScannedBatch], Damage | None]:
-    """`scan_segment` of a file's content."""
+    """The batches of one segment file, by its content, up to its end or its first damage."""
     batches: list[ScannedBatch] = []
     position = 0
     while position < len(data):

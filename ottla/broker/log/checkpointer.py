@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log import checkpoints
 from ottla.broker.log.checkpoint_files import CheckpointFiles
-from ottla.broker.log.offset_checkpoint_file import OffsetCheckpointFile
+from ottla.broker.log.checkpoints import OffsetCheckpointFile
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk, SyncJob
@@ -72,10 +72,10 @@ class Checkpointer:
 
     def read(self) -> None:
         """Read the files. Raises ProtocolError if one that recovery needs is damaged."""
-        self._recovery_points.load(self._read(checkpoints.RECOVERY_POINTS))
-        self._log_starts.load(self._read(checkpoints.LOG_STARTS))
-        self._high_watermarks.load(self._read_unsynced(checkpoints.HIGH_WATERMARKS))
-        self._first_dirty.load(self._read_unsynced(checkpoints.CLEANER_OFFSETS))
+        self._recovery_points = self._read(checkpoints.RECOVERY_POINTS)
+        self._log_starts = self._read(checkpoints.LOG_STARTS)
+        self._high_watermarks = self._read_unsynced(checkpoints.HIGH_WATERMARKS)
+        self._first_dirty = self._read_unsynced(checkpoints.CLEANER_OFFSETS)
 
     def recovery_point(self, key: TopicPartition) -> int:
         return self._recovery_points.get(key, 0)
@@ -104,22 +104,22 @@ class Checkpointer:
         if key in self._forgotten:
             self.write()
 
-    def _read(self, name: str) -> dict[TopicPartition, int]:
+    def _read(self, name: str) -> OffsetCheckpointFile:
         path = f"{self._directory}/{name}"
         try:
-            return checkpoints.decode_offsets(self._disk.read(path))
+            return OffsetCheckpointFile(checkpoints.decode_offsets(self._disk.read(path)))
         except FileNotFoundError:
-            return {}
+            return OffsetCheckpointFile()
         except ProtocolError as broken:
             raise ProtocolError(f"{path}: {broken}") from None
 
-    def _read_unsynced(self, name: str) -> dict[TopicPartition, int]:
+    def _read_unsynced(self, name: str) -> OffsetCheckpointFile:
         """A checkpoint that is written without a sync and that recovery does not need: a power loss may tear it."""
         try:
             return self._read(name)
         except ProtocolError as broken:
             _log.warning("%s; it is written anew", broken)
-            return {}
+            return OffsetCheckpointFile()
 
     # --- every few seconds ----------------------------------------------------------------------------------------
 

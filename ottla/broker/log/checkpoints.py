@@ -1,10 +1,11 @@
 """The small text files beside the logs: offset checkpoints, epochs, identities. pure frozen
 
-Source: Kafka's `CheckpointFile`, `PartitionMetadataFile`, `PropertiesUtils`. Malformed text raises ProtocolError.
+Source: Kafka's `CheckpointFile`, `OffsetCheckpointFile`, `PartitionMetadataFile`, `PropertiesUtils`. Malformed text
+raises ProtocolError.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import ZERO_UUID, TopicPartition
@@ -25,20 +26,46 @@ DELETE, STRAY = "delete", "stray"
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 
+class OffsetCheckpointFile:
+    """What stands in, say, `recovery-point-offset-checkpoint`: an offset for each partition of a log directory.
+
+    The line of each is kept encoded: with thousands of partitions of which few move, writing the file anew costs little
+    more than joining its lines.
+    """
+
+    __slots__ = ("_lines", "_offsets")
+
+    def __init__(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        self._offsets: dict[TopicPartition, int] = {}
+        self._lines: dict[TopicPartition, bytes] = {}
+        for key, offset in (offsets or {}).items():
+            self[key] = offset
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __setitem__(self, key: TopicPartition, offset: int) -> None:
+        if self._offsets.get(key) != offset:
+            self._offsets[key] = offset
+            self._lines[key] = b"%b %d %d\n" % (key[0].encode(), key[1], offset)
+
+    def get(self, key: TopicPartition, default: int) -> int:
+        """The offset of a partition."""
+        return self._offsets.get(key, default)
+
+    def forget(self, key: TopicPartition) -> int:
+        """Leave a partition out; what was known of it, or 0."""
+        self._lines.pop(key, None)
+        return self._offsets.pop(key, 0)
+
+    def content(self) -> bytes:
+        """The checkpoint file."""
+        return _encode(self._lines.values())
+
+
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """A checkpoint of one offset per partition."""
-    return encode_lines(encode_offset(key, offset) for key, offset in offsets.items())
-
-
-def encode_offset(key: TopicPartition, offset: int) -> bytes:
-    """A line of such a checkpoint."""
-    return b"%b %d %d\n" % (key[0].encode(), key[1], offset)
-
-
-def encode_lines(lines: Iterable[bytes]) -> bytes:
-    """A checkpoint of these lines."""
-    known = list(lines)
-    return b"0\n%d\n" % len(known) + b"".join(known)
+    return OffsetCheckpointFile(offsets).content()
 
 
 def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
@@ -50,7 +77,7 @@ def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
 
 def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
     """`leader-epoch-checkpoint`: (epoch, start offset), ascending."""
-    return encode_lines(b"%d %d\n" % entry for entry in epochs)
+    return _encode([b"%d %d\n" % entry for entry in epochs])
 
 
 def decode_epochs(content: bytes) -> list[tuple[int, int]]:
@@ -114,6 +141,10 @@ def name_with_suffix(topic: str, index: int, identity: bytes, suffix: str) -> st
 def is_delete_directory(name: str) -> bool:
     """Whether a directory was set aside to be removed."""
     return name.endswith(f"-{DELETE}")
+
+
+def _encode(lines: Collection[bytes]) -> bytes:
+    return b"0\n%d\n" % len(lines) + b"".join(lines)
 
 
 def _decode(content: bytes, width: int) -> list[list[str]]:

@@ -5,10 +5,10 @@ may take seconds and much memory, large ones are worked on one at a time. Nothin
 work looks at the state when it has ended, in the step that changes it.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from ottla.broker.memory import Claim, RequestMemory
 from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Gate, Turns, Wait
 from ottla.protocol.steps import SHORT_BYTES, Steps, Work
@@ -21,70 +21,21 @@ SLOW_US: Final = 20_000.0
 """A call that takes longer is a slow one to the workers."""
 
 
-class Allowance:
-    """Bytes that may be held at once; who does not find enough left waits, in order.
-
-    Who needs more than there is at all goes in alone.
-    """
-
-    __slots__ = ("_limit_bytes", "_waiting", "held_bytes")
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._waiting: deque[tuple[Wait[None], int]] = deque()
-        self.held_bytes = 0
-
-    async def enter(self, turns: Turns, size_bytes: int, on_discard: Callable[[], None] | None = None) -> None:
-        """Wait for so many bytes; it does not suspend when they are there and nobody waits."""
-        if not self._waiting and self._has(size_bytes):
-            self.held_bytes += size_bytes
-            return
-        wait: Wait[None] = Wait(turns)
-        place = wait, size_bytes
-
-        def give_up() -> None:
-            if place in self._waiting:
-                self._waiting.remove(place)
-                self._admit()
-            else:  # woken, but discarded before it went on
-                self.leave(size_bytes)
-            if on_discard is not None:
-                on_discard()
-
-        wait.on_discard = give_up
-        self._waiting.append(place)
-        await wait
-
-    def leave(self, size_bytes: int) -> None:
-        """Give the bytes back."""
-        self.held_bytes -= size_bytes
-        self._admit()
-
-    def _has(self, size_bytes: int) -> bool:
-        return self.held_bytes == 0 or self.held_bytes + size_bytes <= self._limit_bytes
-
-    def _admit(self) -> None:
-        while self._waiting and self._has(self._waiting[0][1]):
-            wait, size_bytes = self._waiting.popleft()
-            self.held_bytes += size_bytes
-            wait.wake(None)
-
-
 class LongWork:
     """The long work of one broker."""
 
-    __slots__ = ("_allowance", "_slow_gate", "_turns", "_workers")
+    __slots__ = ("_memory", "_slow_gate", "_turns", "_workers")
 
     def __init__(self, turns: Turns, workers: Workers, memory_bytes: int) -> None:
         self._turns = turns
         self._workers = workers
-        self._allowance = Allowance(memory_bytes)
+        self._memory = RequestMemory(turns, memory_bytes)
         self._slow_gate = Gate()
 
     @property
     def is_idle(self) -> bool:
         """Whether nobody holds anything."""
-        return self._allowance.held_bytes == 0 and not self._slow_gate.taken
+        return self._memory.held_bytes == 0 and not self._slow_gate.taken
 
     async def drive(self, steps: Steps[T], *, slow: bool = False) -> T:
         """What the steps come to. `slow` is work that may take seconds, so that others must not wait behind it."""
@@ -103,7 +54,7 @@ class LongWork:
                     continue
                 if step.memory_bytes > SHORT_BYTES:
                     if hold is None:
-                        hold = _Hold(self._allowance, self._slow_gate if slow else None)
+                        hold = _Hold(self._memory, self._slow_gate if slow else None)
                     await hold.grow(turns, step.memory_bytes, step.scratch_bytes)
                 if step.cost_us <= self._workers.least_us:
                     turns.charged_us += step.cost_us
@@ -154,13 +105,13 @@ class LongWork:
 class _Hold:
     """What one piece of work holds: bytes, and the gate if it is slow and large."""
 
-    __slots__ = ("_allowance", "_gate", "_inside", "_size_bytes")
+    __slots__ = ("_claim", "_gate", "_inside", "_memory")
 
-    def __init__(self, allowance: Allowance, gate: Gate | None) -> None:
-        self._allowance = allowance
+    def __init__(self, memory: RequestMemory, gate: Gate | None) -> None:
+        self._memory = memory
         self._gate = gate
         self._inside = False
-        self._size_bytes = 0
+        self._claim: Claim | None = None
 
     async def grow(self, turns: Turns, size_bytes: int, scratch_bytes: int) -> None:
         """Hold so much from now on; of what was held before nothing is left. What is compressed anew is held twice.
@@ -172,23 +123,22 @@ class _Hold:
         wanted = size_bytes if gate is None else 2 * size_bytes
         if size_bytes > LARGE_BYTES:
             wanted += scratch_bytes
-        if wanted <= self._size_bytes:
+        if self._claim is not None and wanted <= self._claim.size_bytes:
             return
         self._give_back()
         if gate is not None and not self._inside and size_bytes > LARGE_BYTES:
             await gate.enter(turns)
             self._inside = True
-        await self._allowance.enter(turns, wanted, self._leave_gate)
-        self._size_bytes = wanted
+        self._claim = await self._memory.enter(wanted, self._leave_gate)
 
     def leave(self) -> None:
         self._give_back()
         self._leave_gate()
 
     def _give_back(self) -> None:
-        held, self._size_bytes = self._size_bytes, 0
-        if held:
-            self._allowance.leave(held)
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            claim.release()
 
     def _leave_gate(self) -> None:
         if self._inside and self._gate is not None:

@@ -97,18 +97,22 @@ def spread(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> 
     return found
 
 
-def _follow(parent: int) -> None:
-    """End with the parent."""
-    while os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
-    os._exit(1)
+def follow(parent: int) -> None:
+    """End this process, a fork, when its parent has ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _work_in_child(work: Callable[[T], R], items: Sequence[tuple[int, T]], writer: int, parent: int) -> None:
     """Does not return."""
     status = 1
     try:
-        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+        follow(parent)
         try:
             for place, item in items:
                 _send(writer, place, work(item))

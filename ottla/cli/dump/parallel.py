@@ -7,8 +7,6 @@ because it is so well compressed, is left to the process that prints.
 
 import os
 import signal
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -17,6 +15,7 @@ from multiprocessing import get_context
 from typing import Final, NamedTuple
 
 from ottla.broker.log.batches import iter_runs
+from ottla.broker.ports.side_by_side import follow
 from ottla.cli.dump.log import Stretch
 from ottla.cli.dump.printing import Found, Wanted
 from ottla.cli.read_only import ReadOnlyFile
@@ -25,7 +24,6 @@ from ottla.protocol.batch_header import BatchHeader
 _MAX_OFFSET: Final = 2**63 - 1
 _WAITING: Final = 1
 _MOST_TEXT_BYTES: Final = 32 << 20
-_LOOK_SECONDS: Final = 0.1
 
 
 class _Told(NamedTuple):
@@ -81,13 +79,7 @@ def _follow(parent: int) -> None:
     """End when the parent does, and in silence; Ctrl-C, which reaches every process of a terminal, is left to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
-    os._exit(1)
+    follow(parent)
 
 
 def _tell(wanted: Wanted, stretch: Stretch) -> _Told:

@@ -9,8 +9,7 @@ import pytest
 from ottla.broker.costs import ROW_US
 from ottla.broker.log import checkpointer
 from ottla.broker.log.checkpointer import Checkpointer
-from ottla.broker.log.checkpoints import decode_offsets, encode_offsets
-from ottla.broker.log.offset_checkpoint_file import OffsetCheckpointFile
+from ottla.broker.log.checkpoints import OffsetCheckpointFile, decode_offsets, encode_offsets
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import SHARE_US, Turns
 
@@ -298,11 +297,10 @@ def test_a_round_that_is_stopped_writes_nothing(many, monkeypatch):
 
 
 def test_a_table_has_the_content_of_what_it_holds():
-    table = OffsetCheckpointFile()
-    table.load({("a", 0): 1, ("b-c", 3): 7})
+    table = OffsetCheckpointFile({("a", 0): 1, ("b-c", 3): 7})
     table["a", 0] = 5
     table["d", 1] = 2
     assert table.forget(("b-c", 3)) == 7
     assert table.forget(("b-c", 3)) == 0
-    assert table.content() == encode_offsets({("a", 0): 5, ("d", 1): 2})
+    assert table.content() == b"0\n2\na 0 5\nd 1 2\n" == encode_offsets({("a", 0): 5, ("d", 1): 2})
     assert len(table) == 2

@@ -6,7 +6,8 @@ from array import array
 
 import pytest
 
-from ottla.broker.log.long_work import LARGE_BYTES, SLOW_US, Allowance, LongWork
+from ottla.broker.log.long_work import LARGE_BYTES, SLOW_US, LongWork
+from ottla.broker.memory import RequestMemory
 from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.steps import SHORT_BYTES, SHORT_US, Work
 
@@ -137,10 +138,10 @@ def test_what_a_call_takes_beside_large_records_is_counted(rig):
         yield Work(lambda: None, SLOW_US + 1, size_bytes, 3 * MIB)
 
     rig.drive(compressing(LARGE_BYTES), slow=True)
-    assert rig.work._allowance.held_bytes == 2 * LARGE_BYTES
+    assert rig.work._memory.held_bytes == 2 * LARGE_BYTES
     rig.end()
     rig.drive(compressing(LARGE_BYTES + 1), slow=True)
-    assert rig.work._allowance.held_bytes == 2 * (LARGE_BYTES + 1) + 3 * MIB
+    assert rig.work._memory.held_bytes == 2 * (LARGE_BYTES + 1) + 3 * MIB
     rig.end()
     assert rig.work.is_idle
 
@@ -245,15 +246,15 @@ def test_who_is_gone_while_resting_holds_nothing(rig):
 
 
 def test_who_was_let_in_and_is_gone_before_it_went_on_holds_nothing(rig):
-    allowance = Allowance(10)
-    allowance.held_bytes = 10
+    memory = RequestMemory(rig.turns, 10)
+    first = memory.claim(10, lambda: None)
     found = []
-    activity = rig.turns.start(allowance.enter(rig.turns, 10), found.append, rig.bugs.append)
+    activity = rig.turns.start(memory.enter(10), found.append, rig.bugs.append)
 
     def let_in_and_gone():
-        allowance.leave(10)
-        assert allowance.held_bytes == 10
+        first.release()
+        assert memory.held_bytes == 10
         activity.discard()
 
     rig.turns.event(let_in_and_gone)
-    assert allowance.held_bytes == 0 and not found
+    assert memory.held_bytes == 0 and not found
