@@ -29,7 +29,7 @@ from ottla.broker.memory import MOST_MEMORY_BYTES
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.workers import Workers
-from ottla.broker.turns import Activity, Handler, Turns
+from ottla.broker.turns import Handler, OneAtATime, Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
 from ottla.broker.txn.settings import TransactionSettings
@@ -73,7 +73,7 @@ class Assembly:
         disk.charge = turns.charge
         # What comes again and again, and what of it is under way, by name.
         self._timers: dict[str, Timer] = {}
-        self._under_way: dict[str, Activity[None]] = {}
+        self._under_way: dict[str, OneAtATime] = {}
 
         def new_uuid() -> UUID:
             return UUID(bytes=disk.random_id(), version=4)
@@ -147,10 +147,9 @@ class Assembly:
         """Stop timers and work in progress, and close the logs cleanly."""
         for timer in self._timers.values():
             timer.cancel()
-        for activity in self._under_way.values():
-            activity.discard()
+        for work in self._under_way.values():
+            work.discard()
         self._timers.clear()
-        self._under_way.clear()
         self.broker.cluster.stop()
         self.snapshots.stop()
         self._turns.event(self.broker.transactions.stop)
@@ -170,18 +169,9 @@ class Assembly:
 
     def _start(self, name: str, work: Callable[[], Handler[None]]) -> None:
         """Begin work of many turns, unless it is still under way since the last time."""
-
-        def ended(result: None) -> None:
-            self._under_way.pop(name, None)
-
-        def broke(error: Exception) -> None:
-            ended(None)
-            log_bug(error)
-
         if name not in self._under_way:
-            activity = self._turns.start(work(), ended, broke)
-            if activity is not None:
-                self._under_way[name] = activity
+            self._under_way[name] = OneAtATime(self._turns, log_bug)
+        self._under_way[name].start(work)
 
     def _delete_old_segments(self) -> None:
         self._start("retention", self._retention.run)

@@ -142,6 +142,39 @@ class Activity(Generic[R]):
             self._coroutine.close()
 
 
+class OneAtATime:
+    """Work of many turns that is not begun anew while it is `under_way`; `on_bug` hears what ended it early."""
+
+    __slots__ = ("_activity", "_on_bug", "_turns", "under_way")
+
+    def __init__(self, turns: "Turns", on_bug: Callable[[Exception], None]) -> None:
+        self._turns = turns
+        self._on_bug = on_bug
+        self._activity: Activity[None] | None = None
+        self.under_way = False
+
+    def start(self, work: Callable[[], Handler[None]]) -> None:
+        """Begin it, unless it is under way."""
+        if not self.under_way:
+            self.under_way = True
+            self._activity = self._turns.start(work(), self._ended, self._broke)
+
+    def discard(self) -> None:
+        """Drop it where it stands."""
+        activity = self._activity
+        self._ended(None)
+        if activity is not None:
+            activity.discard()
+
+    def _ended(self, result: None) -> None:
+        self._activity = None
+        self.under_way = False
+
+    def _broke(self, error: Exception) -> None:
+        self._ended(None)
+        self._on_bug(error)
+
+
 class Gate:
     """Lets one handler in at a time, the others wait in order. Whoever is in must `leave`, also when discarded."""
 

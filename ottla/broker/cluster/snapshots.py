@@ -25,7 +25,7 @@ from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import File
-from ottla.broker.turns import Activity, Handler, Turns, Wait
+from ottla.broker.turns import Handler, OneAtATime, Turns, Wait
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import (
@@ -81,8 +81,8 @@ class MetadataSnapshots:
         self._delete_segments = delete_segments
         self._last_ms = self._cleaned_ms = clock.monotonic_ms()
         self._timestamps_ms: dict[SnapshotId, int | None] = {}
-        self._busy = False
-        self._activity: Activity[None] | None = None
+        self._work = OneAtATime(turns, self._broke)
+        self._stopped = False
         self._file: File | None = None
 
     def look(self) -> None:
@@ -93,25 +93,21 @@ class MetadataSnapshots:
         if metadata.bytes_since_snapshot > 0 and (old or metadata.bytes_since_snapshot >= settings.bytes_between):
             self.take()
         elif now_ms - self._cleaned_ms >= CLEAN_EVERY_MS:
-            self._start(self._clean())
+            self._start(self._clean)
 
     def take(self) -> None:
         """Take one, unless one is under way or would lose what the log holds."""
         if self._log.can_be_replaced:
-            self._start(self._take())
+            self._start(self._take)
 
-    def _start(self, work: Handler[None]) -> None:
-        if self._busy or self._store.offline is not None:
-            work.close()
-            return
-        self._busy = True
-        self._activity = self._turns.start(work, self._ended, self._broke)
+    def _start(self, work: Callable[[], Handler[None]]) -> None:
+        if not self._stopped and self._store.offline is None:
+            self._work.start(work)
 
     def stop(self) -> None:
         """Write nothing more; a `.part` is left to the next snapshot."""
-        self._busy = True
-        if self._activity is not None:
-            self._activity.discard()
+        self._stopped = True
+        self._work.discard()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -220,12 +216,8 @@ class MetadataSnapshots:
     def _path(self, snapshot: SnapshotId) -> str:
         return f"{self._log.partition.name}/{snapshot_name(snapshot)}"
 
-    def _ended(self, result: None) -> None:
-        self._busy = False
-
     def _broke(self, error: Exception) -> None:
         self._let_go()
-        self._busy = False
         if isinstance(error, OSError):
             self._store.fail_unless_short(error)
         else:

@@ -20,7 +20,7 @@ from ottla.broker.log.checkpoints import is_delete_directory
 from ottla.broker.log.swap import DELETED
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
-from ottla.broker.turns import Turns, Wait
+from ottla.broker.turns import OneAtATime, Turns, Wait
 
 _log = getLogger(__name__)
 
@@ -40,7 +40,7 @@ class FileDeleter:
         self._paths: deque[str] = deque()
         self._timers: dict[int, Timer] = {}
         self._delayed = 0
-        self._busy = False
+        self._deleting = OneAtATime(turns, self._broke)
         self._closed = False
 
     def delete_later(self, paths: Iterable[str], delay_ms: float) -> None:
@@ -60,9 +60,7 @@ class FileDeleter:
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files and directories, from now on."""
         self._paths.extend(paths)
-        if not self._busy:
-            self._busy = True
-            self._turns.start(self._delete_all(), self._ended, self._broke)
+        self._deleting.start(self._delete_all)
 
     def close(self) -> None:
         """Delete nothing more."""
@@ -86,11 +84,7 @@ class FileDeleter:
                     await self._turns.share()
                 await self._turns.share()
 
-    def _ended(self, result: None) -> None:
-        self._busy = False
-
     def _broke(self, error: Exception) -> None:
-        self._busy = False
         _log.error("Files that nobody reads are left for the next start", exc_info=error)
 
     async def _settle(self, directories: set[str]) -> OSError | None:

@@ -29,9 +29,6 @@ class LeaderEpochCache:
             self.assign(epoch, start)
         self.saved()
 
-    def __iter__(self) -> Iterable[tuple[int, int]]:
-        return iter(self._entries)
-
     @property
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, start offset) of each, oldest first."""

@@ -19,7 +19,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.workers import LaterWorkers
-from ottla.broker.turns import Activity, Turns
+from ottla.broker.turns import OneAtATime, Turns
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.errors import ProtocolError
 
@@ -45,8 +45,7 @@ class LogCleaner:
         long_work = long_work or LongWork(turns, LaterWorkers(turns.next_turn), dedupe_buffer_bytes)
         self._cleaner = Cleaner(logs.deleter, disk, clock, turns, long_work)
         self.set_dedupe_buffer(dedupe_buffer_bytes)
-        self._running = False
-        self._activity: Activity[None] | None = None
+        self._cleaning = OneAtATime(turns, self._broke)
         # Logs with damage are not tried again, those whose cleaning was aborted not before the next `start`.
         self._uncleanable: set[Partition] = set()
         self._put_off: set[Partition] = set()
@@ -59,28 +58,19 @@ class LogCleaner:
         """Clean what is dirty enough, unless that is being done."""
         if self._uncleanable:
             self._uncleanable.intersection_update(self._logs)  # without those that were deleted
-        if self._running or self._logs.offline is not None or not self._has_work():
-            return
-        self._running = True
-        self._put_off.clear()
-        self._activity = self._turns.start(self._clean_filthiest_logs(), self._ended, self._broke)
+        if not self._cleaning.under_way and self._logs.offline is None and self._has_work():
+            self._put_off.clear()
+            self._cleaning.start(self._clean_filthiest_logs)
 
     def stop(self) -> None:
         """Leave what is under way as it stands; the next start of the broker sorts it out."""
-        activity, self._activity = self._activity, None
-        if activity is not None:
-            activity.discard()
+        self._cleaning.discard()
 
     def _has_work(self) -> bool:
         logs = (partition.log for partition in self._logs)
         return any(log.config.cleanup_compact and len(log.segments) > 1 for log in logs)
 
-    def _ended(self, result: None) -> None:
-        self._running = False
-        self._activity = None
-
     def _broke(self, error: Exception) -> None:
-        self._ended(None)
         _log.error("The log cleaner stopped until its next run", exc_info=error)
 
     async def _clean_filthiest_logs(self) -> None:

@@ -76,18 +76,11 @@ class Retention:
         self._turns = turns
         self._deleter = deleter
         self._failed = failed
-        self._busy = False
 
     async def run(self) -> None:
-        """Look at every partition once, in shares; nothing if the last look is under way."""
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            for partition in list(self._partitions()):
-                await self.look_at(partition)
-        finally:
-            self._busy = False
+        """Look at every partition once, in shares."""
+        for partition in list(self._partitions()):
+            await self.look_at(partition)
 
     async def look_at(self, partition: Partition) -> None:
         """Delete what may go of one partition, in shares."""
