@@ -381,6 +381,7 @@ class Cluster:
         for cost_us in self._store.load_in_steps(name, index, topic.topic_id, settings):
             self._turns.charge(cost_us)
             await self._turns.share()
+        await self._turns.share()  # what looked the files up was charged by who made the calls
 
     def _open_added(self) -> None:
         self._start(self._open_new())
