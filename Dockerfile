@@ -3,18 +3,19 @@ FROM python:3.12-slim-bookworm AS broker
 WORKDIR /app
 COPY pyproject.toml README.md LICENSE pyspark_ottla.py ./
 COPY ottla ottla
-RUN pip install --no-cache-dir . \
- && useradd --system --create-home ottla \
- && install --directory --owner ottla /data
+RUN pip install --no-cache-dir .
+# The places and commands of the images of Kafka, which compose files and testcontainers count on: docs/containers.md.
+COPY docker/kafka /etc/kafka/docker
+COPY docker/confluent /etc/confluent/docker
+COPY docker/bin /usr/local/bin
+RUN useradd --system --create-home ottla \
+ && install --directory --owner ottla /data /var/lib/kafka/data /mnt/shared/config \
+ && chown --recursive ottla /etc/kafka /etc/confluent
 USER ottla
 VOLUME /data
 EXPOSE 9092
-# What clients are told to connect to; other containers need the name they reach this one by.
-ENV KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092
-HEALTHCHECK --interval=5s --timeout=3s --start-period=2s --retries=5 \
-  CMD ["python", "-c", "import socket; socket.create_connection(('127.0.0.1', 9092), 2).close()"]
-ENTRYPOINT ["ottla"]
-CMD ["serve", "--data-dir", "/data", "--listen", "0.0.0.0:9092"]
+HEALTHCHECK --interval=5s --timeout=3s --start-period=2s --retries=5 CMD ["test", "-f", "/tmp/ottla.ready"]
+CMD ["/etc/kafka/docker/run"]
 
 FROM broker AS spark
 USER root
@@ -24,5 +25,4 @@ RUN apt-get update \
 RUN pip install --no-cache-dir '.[spark]'
 USER ottla
 HEALTHCHECK NONE
-ENTRYPOINT []
 CMD ["ottla", "audit", "/data"]

@@ -287,6 +287,7 @@ def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogManage
         directory=config.log_dirs,
         node_id=config.node_id,
         node_id_given=config.origin("node.id") != DEFAULT,
+        cluster_id=config.cluster_id or None,
         file_delete_delay_ms=config.log_segment_delete_delay_ms,
         truncate_damaged=truncate_damaged,
     )

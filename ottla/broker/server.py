@@ -38,6 +38,13 @@ HALT_SECONDS: Final = 10.0
 """How long a broker whose storage failed may take to end: a disk that hangs must not keep it."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
+# `BrokerLifecycleManager` and `KafkaRaftServer` of Kafka 4.3.1, and `KafkaServer` of those with a ZooKeeper.
+_KAFKA_LINES: Final = """\
+[BrokerLifecycleManager id={node_id}] The broker has been unfenced. Transitioning from RECOVERY to RUNNING.
+[KafkaRaftServer nodeId={node_id}] Kafka Server started
+[KafkaServer id={node_id}] started
+"""
+
 
 class Server:
     """One broker on one event loop."""
@@ -95,25 +102,31 @@ class Server:
         self._collector.stop()
 
 
-def run(config: Config, *, ready_file: str | None = None, truncate_damaged: frozenset[str] = frozenset()) -> int:
+def run(
+    config: Config,
+    *,
+    ready_file: str | None = None,
+    kafka_lines: bool = False,
+    truncate_damaged: frozenset[str] = frozenset(),
+) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
     Prints `ready PLAINTEXT://host:port`, a line for each listener by its name, to stdout (and into `ready_file`, which
-    is removed when they can no more, and before anything else at a start) when clients can connect. 0 after a clean
-    stop; 1 when the directory or a port cannot be had, or the storage failed, which ends the broker unless
-    `log.dir.failure.exit` says otherwise.
+    is removed when they can no more, and before anything else at a start) when clients can connect, and with
+    `kafka_lines` what Kafka says then. 0 after a clean stop; 1 when the directory or a port cannot be had, or the
+    storage failed, which ends the broker unless `log.dir.failure.exit` says otherwise.
     """
     _raise_file_limit()
     give_back_what_is_freed()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(Server(config, truncate_damaged), ready_file))
+            return runner.run(_serve(Server(config, truncate_damaged), ready_file, kafka_lines))
     except (LogDirectoryError, OSError) as error:
         log.error("%s", error)
         return 1
 
 
-async def _serve(server: Server, ready_file: str | None) -> int:
+async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> int:
     stopping = asyncio.Event()
 
     def on_signal() -> None:
@@ -136,7 +149,8 @@ async def _serve(server: Server, ready_file: str | None) -> int:
     watch = _stop_with_storage(server, stopping)
     try:
         if not stopping.is_set():
-            _say_ready(addresses, ready_file)
+            more = _KAFKA_LINES.format(node_id=server.broker.cluster.node_id) if kafka_lines else ""
+            _say_ready(addresses, ready_file, more)
         await stopping.wait()
     finally:
         log.info("Stopping")
@@ -165,11 +179,11 @@ def _stop_with_storage(server: Server, stopping: asyncio.Event) -> threading.Tim
     return watch
 
 
-def _say_ready(addresses: Sequence[Listener], ready_file: str | None) -> None:
+def _say_ready(addresses: Sequence[Listener], ready_file: str | None, more: str) -> None:
     lines = "".join(f"ready {address}\n" for address in addresses)
     if ready_file is not None:
         Path(ready_file).write_text(lines)
-    sys.stdout.write(lines)
+    sys.stdout.write(lines + more)
     sys.stdout.flush()
 
 

@@ -29,6 +29,11 @@ def _partitions(context: click.Context, parameter: click.Parameter, names: tuple
     type=click.Path(readable=False),
     help="Holds the `ready` line while the broker serves.",
 )
+@click.option(
+    "--kafka-lines",
+    is_flag=True,
+    help="Say also in Kafka's words that the broker has started: testcontainers waits for that.",
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--truncate-damaged",
@@ -43,6 +48,7 @@ def serve(
     listen: str | None,
     override: tuple[str, ...],
     ready_file: str | None,
+    kafka_lines: bool,
     log_format: str,
     truncate_damaged: frozenset[str],
 ) -> None:
@@ -62,4 +68,4 @@ def serve(
 
     from ottla.broker.server import run  # the broker and kafka-python's codecs take most of the time to start
 
-    sys.exit(run(loaded.config, ready_file=ready_file, truncate_damaged=truncate_damaged))
+    sys.exit(run(loaded.config, ready_file=ready_file, kafka_lines=kafka_lines, truncate_damaged=truncate_damaged))

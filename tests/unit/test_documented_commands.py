@@ -170,7 +170,15 @@ def last(stage, instruction):
 
 
 def check_container_command(words):
-    if words[0] == "spark-class":
+    if words[0].startswith("/"):
+        # What the image has at that place: `COPY docker/kafka /etc/kafka/docker`.
+        copies = [text.split() for word, text in dockerfile_stages()["broker"] if word == "COPY"]
+        folder = next(
+            source for *sources, place in copies for source in sources if Path(words[0]).parent == Path(place)
+        )
+        assert (ROOT / folder / Path(words[0]).name).stat().st_mode & 0o111
+        check_ottla(["serve", *words[1:]])
+    elif words[0] == "spark-class":
         assert words[1].startswith("org.apache.spark.deploy.")
     else:
         CHECKS[words[0]](words[1:])
@@ -195,7 +203,7 @@ def test_an_image_copies_what_exists_and_sets_options_that_exist(stage):
 def test_a_service_runs_a_command_that_exists(service):
     described = COMPOSE["services"][service]
     stage = described["build"]["target"]
-    check_container_command([*last(stage, "ENTRYPOINT"), *described["command"]])
+    check_container_command([*last(stage, "ENTRYPOINT"), *described.get("command", last(stage, "CMD"))])
     check_environment(described.get("environment", {}))
 
 

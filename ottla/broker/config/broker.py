@@ -36,6 +36,11 @@ class Config:
 
     # Who and where.
     node_id: int = int32(1, "The broker's id.", also={"broker.id": 1})
+    cluster_id: str = text(
+        "",
+        "Ottla's own: the id of the cluster that a new data directory begins (Kafka: kafka-storage format -t); one is "
+        "drawn if none is given. A directory of another cluster is refused.",
+    )
     process_roles: str = text("broker", "Must name broker; the controller's work is part of it.", kind=Kind.LIST)
     listeners: tuple[Listener, ...] = text(
         (Listener("PLAINTEXT", "127.0.0.1", 9092),),

@@ -1,6 +1,7 @@
 """Settings from several sources to one checked configuration. pure"""
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from ottla.broker.config.option import ConfigError, Option, Origin, Setting, val
 from ottla.broker.config.sources import FLAG
 from ottla.broker.config.unknown import known_to_kafka, suggestion
 
+_CLUSTER_ID: Final = re.compile("[A-Za-z0-9_+/=-]{0,64}")
 _BY_KEY: Final = {key: option for option in BROKER_OPTIONS for key in (option.key, *option.also)}
 
 
@@ -95,6 +97,8 @@ def _check(config: Config, chosen: dict[str, Setting]) -> Config:
 
     if "broker" not in (role.strip() for role in config.process_roles.split(",")):
         raise refuse("process.roles", "broker, or broker,controller")
+    if not _CLUSTER_ID.fullmatch(config.cluster_id):
+        raise refuse("cluster.id", "up to 64 letters, digits, - and _ (or +, / and =)")
     if not config.log_dirs or "," in config.log_dirs:
         raise refuse("log.dirs", "one directory")
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:

@@ -52,7 +52,13 @@ async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[so
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listening.bind((address[0], port, *address[2:]))
+            try:
+                listening.bind((address[0], port, *address[2:]))
+            except OSError as error:
+                if error.errno != errno.EADDRNOTAVAIL or len(found) == 1:
+                    raise
+                sockets.pop().close()  # the kernel knows more families than the machine has addresses of
+                continue
             listening.listen(BACKLOG)
             port = listening.getsockname()[1]
         if not sockets:

@@ -75,6 +75,7 @@ def test_serve_hands_the_broker_what_was_asked_for(cli, served, tmp_path):
     assert (call.config.log_dirs, call.config.num_partitions, call.config.message_max_bytes) == ("mine", 3, 3000)
     assert call.config.listeners == (Listener("PLAINTEXT", "127.0.0.1", 0),)
     assert (call.ready_file, call.truncate_damaged) == ("ready", frozenset({"ledger-0", "audit-log-12"}))
+    assert not call.kafka_lines
 
 
 def test_serve_without_arguments_keeps_its_log_in_the_folder_it_was_started_in(cli, served):

@@ -207,6 +207,7 @@ def test_a_flag_that_only_kafka_knows_is_no_error(key):
         ("listener.security.protocol.map=PLAINTEXT:TLS", PROTOCOL_RANGE),
         ("listener.security.protocol.map=PLAINTEXT", PROTOCOL_RANGE),
         ("inter.broker.listener.name=INSIDE", "a listener that is advertised (PLAINTEXT)"),
+        ("cluster.id=not an id", "up to 64 letters, digits, - and _ (or +, / and =)"),
         ("log.dirs=a,b", "one directory"),
         ("log.dirs=", "one directory"),
         ("process.roles=controller", "broker, or broker,controller"),

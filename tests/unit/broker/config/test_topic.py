@@ -16,6 +16,7 @@ from ottla.broker.config import (
 from ottla.broker.config.kafka_names import KAFKA_NAMES
 
 OURS = {
+    "cluster.id",
     "log.dir.failure.exit",
     "group.member.max.metadata.bytes",
     "group.member.max.protocols",

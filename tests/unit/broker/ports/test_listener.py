@@ -81,6 +81,23 @@ async def listening(door):
     return Listener(loop, await bind(loop, "127.0.0.1", 0), door)
 
 
+class Resolver:
+    """Knows more addresses of a host than this machine has: 192.0.2.1 is nobody's, as ::1 where there is no IPv6."""
+
+    async def getaddrinfo(self, host, port, **_):
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("192.0.2.1", "127.0.0.1")]
+
+
+def test_an_address_of_a_host_that_this_machine_lacks_is_passed_over():
+    async def scenario():
+        bound = await bind(Resolver(), "localhost", 0)
+        assert "127.0.0.1" in [sock.getsockname()[0] for sock in bound]
+        for sock in bound:
+            sock.close()
+
+    asyncio.run(scenario())
+
+
 def test_who_comes_is_served(run):
     async def scenario():
         listener = await listening(Door())
