@@ -33,7 +33,7 @@ class Held:
     def begin(self, module, key, version, body):
         broker, replies = self.broker, []
         context = SimpleNamespace(
-            cluster=broker.cluster, turns=broker.turns, config=Config(), logs=broker.logs, host="", port=0
+            cluster=broker.cluster, turns=broker.turns, config=Config(), logs=broker.logs, endpoints={}
         )
         handler = module.handle(context, Request(key, version, 1, "", "peer", body))
 

@@ -30,7 +30,7 @@ def ask(broker, monkeypatch):
 
     def ask(key, version, **fields):
         context = SimpleNamespace(
-            cluster=broker.cluster, turns=broker.turns, config=Config(), logs=broker.logs, host="", port=0
+            cluster=broker.cluster, turns=broker.turns, config=Config(), logs=broker.logs, endpoints={}
         )
         context.memory = SimpleNamespace(replies=SimpleNamespace(room=lambda: Room()))
         request = Request(key, version, 1, "", "peer", message(key, version, **fields))
