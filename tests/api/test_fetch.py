@@ -117,6 +117,12 @@ def test_what_must_be_read_because_too_many_files_are_held_is_bounded(monkeypatc
     assert ledger.sizes(*every) == [size_bytes] * (5 if spare else 3) + [0] * (0 if spare else 2)
 
 
+def test_small_batches_are_read_however_much_is_held():
+    ledger = Ledger(8)
+    size_bytes = [ledger.append(index, bytes(30_000 if index < 5 else 1_000)) for index in range(8)]
+    assert ledger.sizes(*((index, {}) for index in range(8))) == size_bytes
+
+
 def test_what_a_partition_refuses_costs_the_others_nothing():
     ledger = Ledger(2)
     size_bytes = ledger.append(1)

@@ -71,13 +71,14 @@ def test_records_are_slices_of_the_frame():
     assert records[0] == ord("x")
 
 
-NO_TAGS, TAGS = b"\x00", b"\x02" + b"\x07\x03abc" + b"\x09\x00"
-"""A block of none, and one of two that nobody knows: their number, then number, size and bytes of each."""
+NO_TAGS, ONE_TAG, TWO_TAGS = b"\x00", b"\x01" + b"\x07\x03abc", b"\x02" + b"\x07\x03abc" + b"\x09\x00"
+"""How many there are, then number, size and bytes of each."""
 
 
+@pytest.mark.parametrize("given", [ONE_TAG, TWO_TAGS], ids=["one", "two"])
 @pytest.mark.parametrize("place", range(5))
-def test_tagged_fields_that_nobody_knows_are_passed_over_wherever_they_stand(place):
-    tags = [TAGS if place == at else NO_TAGS for at in range(5)]
+def test_tagged_fields_that_nobody_knows_are_passed_over_wherever_they_stand(place, given):
+    tags = [given if place == at else NO_TAGS for at in range(5)]
     rows = [struct.pack(">i", index) + b"\x02" + records for index, records in ((4, b"a"), (5, b"b"))]
     topics = (
         b"\x03"

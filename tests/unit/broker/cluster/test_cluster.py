@@ -1,13 +1,16 @@
 """The metadata of one broker: what is created, what a stop or a kill leaves, what a failing disk does."""
 
 import errno
+import shutil
 from random import Random
 
 import pytest
 
 from ottla.broker.log.log_manager import LogDirectoryError
+from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
+from ottla.protocol.produced import check_produced_batch
 from ottla.testkit.metadata import add_partitions, alter_configs, create_topic, delete_topic, next_producer_id
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls
@@ -130,6 +133,18 @@ def test_topics_and_producer_ids_survive_a_power_loss(broker, seed):
     broker.start()
     assert broker.cluster.topics["kept"].partition_count == 2
     assert next_producer_id(broker.cluster) > max(used)
+
+
+def test_producer_ids_that_the_logs_know_are_not_handed_out_when_the_metadata_is_gone(broker):
+    create_topic(broker.cluster, "ledger", 1)
+    owner = {"producer_id": 2_500, "producer_epoch": 0, "base_sequence": 0}
+    data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=broker.clock.now_ms(), **owner))
+    assert not broker.cluster.partition("ledger", 0).append_produced(check_produced_batch(data), data).error
+    broker.stop()
+    shutil.rmtree(broker.directory / "__cluster_metadata-0")
+    broker.start()
+    assert broker.cluster.topics["ledger"].partition_count == 1
+    assert next_producer_id(broker.cluster) == 3_000
 
 
 def test_metadata_that_cannot_be_synced_takes_the_log_directory_offline(broker, monkeypatch):

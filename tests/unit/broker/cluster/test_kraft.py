@@ -130,6 +130,25 @@ def test_broken_snapshot_is_refused_by_name(kafkas):
         kafkas.start()
 
 
+@pytest.mark.parametrize(
+    ("number", "name", "protects"),
+    [
+        (10, "DelegationToken", True),
+        (11, "UserScramCredential", True),
+        (14, "ClientQuota", True),
+        (18, "AccessControlEntry", True),
+        (22, "RemoveUserScramCredential", False),
+        (27, "RegisterController", False),
+    ],
+)
+def test_what_protected_a_cluster_and_does_not_here_is_a_warning(kafkas, caplog, number, name, protects):
+    kafkas.write(log_of([*BASE], [bytes([1, number, 0])]))
+    with caplog.at_level(logging.INFO):
+        kafkas.start()
+    (told,) = [record for record in caplog.records if f"records of type {number} ({name})" in record.getMessage()]
+    assert told.levelname == ("WARNING" if protects else "INFO")
+
+
 def test_unknown_records_are_named_once_each_and_lost_protection_is_a_warning(kafkas, caplog):
     kafkas.write(log_of([*BASE, NO_OP], [NO_OP, ACL, NO_OP], [bytes.fromhex("01630000")]))
     with caplog.at_level(logging.INFO):

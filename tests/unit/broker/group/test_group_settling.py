@@ -70,6 +70,14 @@ def test_offsets_of_a_large_transaction_count_at_its_marker_and_are_settled_in_s
     assert told(rig) == ([5, 5] if commit else [-1, -1])
 
 
+def test_one_large_transaction_after_the_other_is_settled(rig, settled):
+    for offset in (5, 6):
+        commit_many(rig, offset=offset)
+        mark(rig)
+        assert sum(events_until_settled(rig, settled)) > 0
+        assert told(rig) == [offset, offset]
+
+
 def test_the_next_transaction_of_the_producer_is_not_the_one_that_is_being_settled(rig):
     commit_many(rig)
     mark(rig)
