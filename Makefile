@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # What is drawn in tests is drawn anew for each commit, and the same for everybody who tests that commit.
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
+# How many processes run the tests: auto is one a processor, 0 is one without pytest-xdist.
+JOBS ?= auto
 # How much. CI (.ci/run) says SEEDS=4000 FAST=0, `make check` more; FAST=1 leaves the slow tests out.
 SEEDS ?= 400
 KILLS ?= 5
@@ -52,7 +54,7 @@ contracts: $(STAMP)
 
 tests: $(STAMP)
 	OTTLA_FAST=$(FAST) OTTLA_KILLS=$(KILLS) OTTLA_SEED=$(SEED) OTTLA_SEEDS=$(SEEDS) \
-	  $(BIN)/python -m pytest --hypothesis-seed=$(SEED)
+	  $(BIN)/python -m pytest -n $(JOBS) --hypothesis-seed=$(SEED)
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants --count $(MUTANTS) --seed $(SEED)

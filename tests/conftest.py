@@ -12,10 +12,11 @@ import signal
 import subprocess
 from collections import Counter
 
+import hypothesis
 import pytest
 
-# Log directories for whoever reads files: the scan, the audit, the data source.
-pytest_plugins = ["tests.segment_files"]
+# Log directories for whoever reads files (the scan, the audit, the data source), and tests in several processes.
+pytest_plugins = ["tests.segment_files", "tests.groups"]
 
 MARKS = {
     "java": "needs a Java 17 or later",
@@ -36,6 +37,10 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts what runs in its background so, and every process of a test would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What is drawn decides whether a test passes, and not how busy the machine is.
+    patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+    hypothesis.settings.register_profile("patient", **patient)
+    hypothesis.settings.load_profile("patient")
 
 
 @functools.cache
@@ -91,6 +96,18 @@ def pytest_collection_modifyitems(config, items):
     if any(reasons):
         config.hook.pytest_deselected(items=[item for item, reason in zip(items, reasons, strict=True) if reason])
         items[:] = [item for item, reason in zip(items, reasons, strict=True) if not reason]
+
+
+def pytest_sessionfinish(session):
+    """Where several processes run the tests, each has collected all of them, and says so to the one that tells it."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left out"] = dict(session.config.stash[LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    if "left out" in getattr(node, "workeroutput", {}):  # a process that died said nothing
+        node.config.stash[LEFT_OUT] = Counter(node.workeroutput["left out"])
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -35,6 +35,7 @@ def test_library_that_is_missing_is_named_with_what_to_install(monkeypatch):
 
 
 def test_kernels_work_where_no_cache_can_be_written(monkeypatch):
+    pytest.importorskip("numba", reason="the spark extra is not installed")
     from numba.core.caching import CacheImpl
 
     from ottla.scan.kernels import kernel

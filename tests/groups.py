@@ -1,0 +1,67 @@
+"""Which tests share a process, and in which order, where pytest-xdist runs several: `pytest -n 2`.
+
+A group runs in one process, one test after the other. It is a file, so that what its fixtures keep is made once; or all
+that starts a JVM, so that there is one at a time, with all that compiles kernels, so that they are compiled once; or a
+test of the simulation, which shares nothing. What takes longest begins first; the short ones of the seeds fill the end.
+"""
+
+import pytest
+
+JVM = "jvm"
+MARKS_OF_JVM = ("java", "maven", "spark")
+FILES_OF_JVM = (
+    "tests/conformance/test_",
+    "tests/conformance/compaction/",
+    "tests/conformance/in_the_log/",
+    "tests/wire/broker/hostile.py",
+    "tests/wire/broker/test_administration.py",
+    "tests/wire/broker/test_configs_act.py",
+    "tests/wire/test_kafka_reads_ours.py",
+)
+FOLDERS_OF_KERNELS = ("tests/audit/", "tests/scan/", "tests/spark/")
+LONG_FOLDERS = ("tests/conformance/", "tests/crash/", "tests/sim/")
+SEEDS = "tests/sim/test_seeds.py::test_no_seed_"
+
+
+def group_of(nodeid):
+    """The group of a test, by the name that pytest gives it."""
+    if nodeid.startswith(FILES_OF_JVM + FOLDERS_OF_KERNELS):
+        return JVM
+    return nodeid if nodeid.startswith("tests/sim/") else nodeid.partition("::")[0]
+
+
+def turn_of(item):
+    """Earlier is lower."""
+    if group_of(item.nodeid) == JVM:
+        return 0
+    return 3 if item.nodeid.startswith(SEEDS) else 1 if item.nodeid.startswith(LONG_FOLDERS) else 2
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Each process has the same tests in the same order."""
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        needs = [mark for mark in MARKS_OF_JVM if item.get_closest_marker(mark)]
+        if needs and group_of(item.nodeid) != JVM:
+            raise pytest.UsageError(
+                f"{item.nodeid} is marked {needs[0]}: tests/groups.py must know that it starts a JVM"
+            )
+    items.sort(key=turn_of)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Instead of `--dist loadgroup`, which writes groups into the names of tests: from pytest 9.2 on nobody reads them.
+
+    https://github.com/pytest-dev/pytest-xdist/issues/1386
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return group_of(nodeid)
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
