@@ -1,0 +1,48 @@
+"""What pytest keeps of thousands of tests is frozen: no collection of garbage looks at a million objects of it.
+
+A broker in the process freezes what its start has made and thaws everything when it stops; so do its tests
+(`ottla/broker/collector.py`). What was thawed is frozen again behind the test, so that the next broker does not pay for
+pytest. What the test has left in cycles is frozen with it; after so many tests a collection comes first.
+"""
+
+import gc
+
+import pytest
+
+THAWED_AT_MOST = 20
+"""So many tests may leave brokers in cycles before these are collected."""
+
+
+class OutOfSight:
+    def __init__(self):
+        self.thawed = False
+        self.times = 0
+        self._unfreeze = gc.unfreeze
+
+    def unfreeze(self):
+        self.thawed = True
+        self._unfreeze()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self):
+        gc.unfreeze = self.unfreeze  # to count what is frozen takes as long as a collection
+        self.freeze()
+
+    def pytest_runtest_logfinish(self):
+        if self.thawed:
+            self.times += 1
+            self.freeze(self.times % THAWED_AT_MOST == 0)
+
+    def freeze(self, collect=True):
+        if collect:
+            gc.collect()
+        gc.freeze()
+        gc.collect()  # what the collector saw last is what it waits for a quarter of
+        self.thawed = False
+
+    def pytest_unconfigure(self):
+        gc.unfreeze = self._unfreeze
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(OutOfSight())
