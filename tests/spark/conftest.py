@@ -5,14 +5,16 @@ import sys
 
 import pytest
 
+from tests.spark import early
+
 
 @pytest.fixture(scope="session")
-def spark():
+def spark(tmp_path_factory):
     """One local session for the run. Workers must be this Python, in UTC."""
     pytest.importorskip("numba", reason="the spark extra is not installed")
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = early.program(tmp_path_factory.mktemp("early"))
     os.environ["TZ"] = "UTC"
     session = (
         SparkSession.builder.master("local[2]")
