@@ -17,6 +17,7 @@ from kafka.structs import OffsetAndMetadata
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
 from ottla.audit.runner import HereRunner
+from tests.patience import PATIENCE_S
 
 TOPICS = {"orders": {}, "settlements": {"segment.ms": "100"}, "balances": {"cleanup.policy": "compact"}}
 
@@ -29,7 +30,7 @@ def serving(data_dir):
     command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0", "--data-dir", data_dir]
     process = subprocess.Popen([*map(str, command), "--ready-file", str(ready)], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while not (ready.exists() and ready.read_text().endswith("\n")):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
@@ -61,7 +62,7 @@ def play(bootstrap, seed, transactions=60):
         else:
             producer.commit_transaction()
     producers[0].begin_transaction()
-    producers[0].send("orders", key=b"open", value=b"open", partition=1).get(timeout=10)
+    producers[0].send("orders", key=b"open", value=b"open", partition=1).get(timeout=PATIENCE_S)
     return producers
 
 
@@ -93,7 +94,7 @@ def test_nothing_is_wrong_with_a_directory_of_ottla_running_killed_and_stopped(t
         kept.append(consumer)
         assert findings(data_dir)[0] == []
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     wrong, stopped = findings(data_dir)
     assert wrong == []
     total = sum(one.committed.transactions for one in stopped.partitions)

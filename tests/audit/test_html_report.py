@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.spark_jobs import audit
+from tests.patience import PATIENCE_S
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 VOID = {"meta", "input", "br"}
@@ -135,7 +136,7 @@ def browser():
 
     def run(*arguments):
         command = [found, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
 
     return run
 

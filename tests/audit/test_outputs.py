@@ -21,6 +21,7 @@ from ottla.audit import outputs, pipeline, tasks
 from ottla.audit.outputs import SUCCESS, UNFINISHED, Folder, OutputFailed
 from ottla.scan import storage
 from ottla.spark_jobs import audit, export
+from tests.patience import PATIENCE_S
 from tests.s3_server import s3_server
 
 ROOT = Path(__file__).parents[2]
@@ -272,6 +273,8 @@ def test_a_closed_pipe_is_no_failure_of_the_audit(reference):
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "ottla", "audit", str(reference("clean")), "--checks", "hanging"]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False, timeout=120)
+    done = subprocess.run(
+        command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False, timeout=PATIENCE_S
+    )
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")

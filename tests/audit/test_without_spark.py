@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +32,7 @@ def run(program, *arguments):
         text=True,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=240,
+        timeout=PATIENCE_S,
         check=False,
     )
 

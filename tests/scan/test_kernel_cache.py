@@ -13,6 +13,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.scan import headers
 from ottla.spark_jobs.session import packed
+from tests.patience import PATIENCE_S
 
 # (where our code is, where the kernel is kept, hits, misses)
 COMPILE = """
@@ -44,7 +45,7 @@ def compiled(tmp_path):
             env=environment | more,
             cwd=tmp_path,
             check=False,
-            timeout=120,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr[-2000:]
         return json.loads(done.stdout)

@@ -18,6 +18,7 @@ from ottla.testkit.simulation.outcome import judge, run_seed
 from ottla.testkit.simulation.plants import PLANTS
 from ottla.testkit.simulation.shrink import shrink
 from ottla.testkit.simulation.world import World
+from tests.patience import PATIENCE_S
 
 SHOWN_MOST = 5
 
@@ -86,7 +87,12 @@ def test_a_seed_has_one_trace_whatever_the_hash_seed():
     for hash_seed in ("0", "1", "4711"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         ran = subprocess.run(
-            [sys.executable, "-c", TRACES], env=environment, capture_output=True, text=True, check=True, timeout=200
+            [sys.executable, "-c", TRACES],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE_S,
         )
         found.add(ran.stdout)
     assert len(found) == 1

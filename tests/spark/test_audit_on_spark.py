@@ -16,6 +16,7 @@ from ottla.audit.runner import HereRunner
 from ottla.spark_jobs.spark_runner import SparkRunner
 from tests.audit.test_audit import wrong
 from tests.audit.test_checks_reused import NOW_MS, unpack
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +38,7 @@ def test_spark_and_this_process_give_the_same(spark, run_audit, reference, tmp_p
 def test_java_that_does_not_start_is_told_in_one_line_behind_what_it_says_itself(reference, tmp_path):
     command = [sys.executable, ROOT / "ottla/spark_jobs/audit.py", reference("clean"), "--run-on", "spark"]
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
@@ -61,7 +62,7 @@ print(sum(one.aborted.transactions for one in found.partitions))
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "numba")}
     done = subprocess.run(
-        [sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=240, env=environment
+        [sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, env=environment
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 300
@@ -77,7 +78,7 @@ def test_spark_submit_runs_the_script_from_a_checkout(reference, tmp_path):
         [submit, "--master", "local[2]", ROOT / "ottla/spark_jobs/audit.py", reference("clean"), "--format", "json"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE_S,
         cwd=tmp_path,
         env=environment,
     )

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.scan import schemas
+from tests.patience import PATIENCE_S
 from tests.s3_server import s3_server
 from tests.spark.views import read_view
 
@@ -110,7 +111,7 @@ def run_apart(code, *arguments, **environment):
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "TZ": "UTC", "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -23,6 +23,7 @@ from ottla.protocol.offsets_records import (
 )
 from ottla.protocol.records import NewRecord
 from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
+from tests.patience import PATIENCE_S
 
 KAFKA_SH = Path(__file__).parents[1] / "conformance" / "apache-kafka" / "kafka.sh"
 TS = 1700000000000
@@ -34,7 +35,7 @@ def dump(*paths, decoder=None):
     command += [f"--{decoder}-decoder"] if decoder else ["--deep-iteration", "--print-data-log"]
     command += ["--files", ",".join(map(str, paths))]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=True, env=os.environ | {"HEAP": "200m"}
+        command, capture_output=True, text=True, timeout=PATIENCE_S, check=True, env=os.environ | {"HEAP": "200m"}
     )
     assert "Mismatches" not in done.stdout + done.stderr
     return done.stdout

@@ -12,6 +12,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.testkit.demo.screen import Screen
 from ottla.testkit.demo.stage import Broker, Stage, own_broker
 from ottla.testkit.proxy import Proxy
+from tests.patience import PATIENCE_S
 
 END_TXN, PRODUCE = 26, 0
 
@@ -69,8 +70,8 @@ def test_both_topics_or_neither(stage, broker, name):
         producer.send(ledger, value="1", partition=1)
         producer.send(audit, value="1")
     with pytest.raises(ZeroDivisionError), transaction(producer):
-        producer.send(ledger, value="2", partition=0).get(timeout=10)
-        producer.send(audit, value="2").get(timeout=10)
+        producer.send(ledger, value="2", partition=0).get(timeout=PATIENCE_S)
+        producer.send(audit, value="2").get(timeout=PATIENCE_S)
         raise ZeroDivisionError
     assert values(stage, ledger) == values(stage, audit) == ["1"]
     assert values(stage, audit, "read_uncommitted") == ["1", "2"]
@@ -80,7 +81,7 @@ def test_a_record_too_large_aborts_and_the_producer_goes_on(stage, broker, name)
     topic = make_topic(broker, **{"max.message.bytes": "2000"})
     producer = stage.producer(name)
     with pytest.raises(TransactionAborted) as caught, transaction(producer):
-        producer.send(topic, value="small").get(timeout=10)
+        producer.send(topic, value="small").get(timeout=PATIENCE_S)
         producer.send(topic, value="x" * 5000)
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
     with transaction(producer):
@@ -124,7 +125,7 @@ def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(stage, pro
     producer = stage.producer(name, bootstrap=proxy.address)
     fault = proxy.lose_response(END_TXN, disconnect=False)
     with pytest.raises(TransactionFatal, match="did not confirm the abort"), transaction(producer, timeout_ms=500):
-        producer.send(topic, value="aborted").get(timeout=10)
+        producer.send(topic, value="aborted").get(timeout=PATIENCE_S)
         raise ZeroDivisionError
     assert fault.happened.is_set()
     stage.producer(name)
@@ -150,7 +151,7 @@ def test_records_that_run_into_the_delivery_timeout_are_not_committed_away(stage
 def test_a_second_instance_fences_the_first(stage, topic, name):
     first = stage.producer(name)
     with pytest.raises(ProducerFenced) as caught, transaction(first):
-        first.send(topic, value="zombie").get(timeout=10)
+        first.send(topic, value="zombie").get(timeout=PATIENCE_S)
         second = stage.producer(name)
         with transaction(second):
             second.send(topic, value="successor")
@@ -162,19 +163,19 @@ def test_a_second_instance_fences_the_first(stage, topic, name):
 def test_a_zombie_that_writes_is_fenced_too(stage, topic, name):
     first = stage.producer(name)
     with pytest.raises(ProducerFenced), transaction(first):
-        first.send(topic, value="zombie").get(timeout=10)
+        first.send(topic, value="zombie").get(timeout=PATIENCE_S)
         stage.producer(name)
-        first.send(topic, value="zombie again").get(timeout=10)
+        first.send(topic, value="zombie again").get(timeout=PATIENCE_S)
     assert values(stage, topic) == []
 
 
 def consume_until(consumer, producer, target, count, fail_at=None):
-    done, deadline = 0, time.monotonic() + 20
+    done, deadline = 0, time.monotonic() + PATIENCE_S
     while done < count and time.monotonic() < deadline:
         records = [record for batch in consumer.poll(timeout_ms=300, max_records=3).values() for record in batch]
         with transaction(producer, consumer=consumer):
             for record in records:
-                producer.send(target, value=record.value.decode()).get(timeout=10)
+                producer.send(target, value=record.value.decode()).get(timeout=PATIENCE_S)
             if fail_at is not None and done + len(records) >= fail_at:
                 raise ZeroDivisionError
         done += len(records)

@@ -15,6 +15,7 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
 from ottla.testkit.metadata import create_topic
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -144,10 +145,10 @@ sys.exit(server.run(Config(log_dirs={directory!r}, listeners=(Listener("PLAINTEX
 
 
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGHUP"])
-@pytest.mark.parametrize(("signals", "seconds", "code"), [(1, 0, 0), (2, 60, 1)])
+@pytest.mark.parametrize(("signals", "seconds", "code"), [(1, 0, 0), (2, 2 * PATIENCE_S, 1)])
 def test_signals_count_while_the_broker_starts(tmp_path, signal, signals, seconds, code):
     directory = str(tmp_path / "data")
     script = SLOW_START.format(signal=signal, signals=signals, seconds=seconds, directory=directory)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (code, "")
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists() == (signals == 1)

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from ottla.testkit.proxy import Proxy
+from tests.patience import PATIENCE_S
 
 PRODUCE, METADATA = 0, 3
 
@@ -51,7 +52,7 @@ def proxy(broker):
 
 
 def connect(proxy):
-    return socket.create_connection(("127.0.0.1", proxy.port), timeout=5)
+    return socket.create_connection(("127.0.0.1", proxy.port), timeout=PATIENCE_S)
 
 
 def ask(client, api_key, correlation_id):

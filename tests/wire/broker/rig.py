@@ -13,16 +13,16 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import iter_records
+from tests.patience import PATIENCE_S
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 3, 10, 19, 22
 CLOSED = "the connection is closed"
-ANSWER_TIMEOUT_S = 10
 OUR_LOG_LINE = re.compile(r"^\[.{23}\] [A-Z]+ ")
 
 
 def wait_until(is_so):
     """Until `is_so()`: what Kafka does behind its answers takes a moment."""
-    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -33,7 +33,7 @@ class Peer:
 
     def __init__(self, bootstrap):
         host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=ANSWER_TIMEOUT_S)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self.name = "{}:{}".format(*self.socket.getsockname())
 
     def __enter__(self):
@@ -94,7 +94,7 @@ class Rig:
 
     def client(self):
         host, _, port = self.broker.bootstrap.rpartition(":")
-        return BlockingConnection(host, int(port), timeout_s=ANSWER_TIMEOUT_S)
+        return BlockingConnection(host, int(port), timeout_s=PATIENCE_S)
 
     def connect(self):
         return Peer(self.broker.bootstrap)

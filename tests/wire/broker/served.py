@@ -11,6 +11,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from tests.patience import PATIENCE_S
 
 SERVE = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]
 
@@ -36,11 +37,11 @@ class Served:
         return self
 
     def connect(self):
-        return BlockingConnection("127.0.0.1", self.port, timeout_s=10)
+        return BlockingConnection("127.0.0.1", self.port, timeout_s=PATIENCE_S)
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        self.process.wait(20)
+        self.process.wait(PATIENCE_S)
         return self.process.returncode
 
 

@@ -8,12 +8,13 @@ from served import create, produce
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from tests.patience import PATIENCE_S
 
 
 def opened(served, number):
     clients = []
     for _ in range(number):
-        client = socket.create_connection(("127.0.0.1", served.port), timeout=20)
+        client = socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S)
         clients.append(client)
     return clients
 
@@ -62,7 +63,7 @@ def test_beyond_max_connections_others_wait_until_one_ends(serve):
     with pytest.raises(TimeoutError):
         asks(third)
     first.close()
-    third.settimeout(20)
+    third.settimeout(PATIENCE_S)
     assert len(third.recv(4)) == 4
     second.close()
     third.close()
@@ -97,7 +98,7 @@ def test_limits_change_while_the_broker_runs_and_stay_after_a_restart(serve):
     with pytest.raises(TimeoutError):
         asks(second)
     assert change(control, "max.connections", "3") == 0
-    second.settimeout(20)
+    second.settimeout(PATIENCE_S)
     assert len(second.recv(4)) == 4  # what it asked is answered when it comes in
     assert change(control, "max.connections.per.ip", "3") == 0
     assert change(control, "max.connections", "100") == 0

@@ -12,6 +12,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from tests.patience import PATIENCE_S
 
 TOPIC = "every-version"
 CASES = [
@@ -206,7 +207,7 @@ def served(tmp_path_factory):
     with log_file.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while not ready.exists() or not ready.read_text():
             assert process.poll() is None and time.monotonic() < deadline, log_file.read_text()
             time.sleep(0.02)
@@ -217,12 +218,12 @@ def served(tmp_path_factory):
         yield "127.0.0.1", port, log_file
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize(("key", "version"), CASES)
 def test_every_advertised_version_is_answered(served, key, version):
     host, port, log_file = served
-    with BlockingConnection(host, port, timeout_s=10) as connection:
+    with BlockingConnection(host, port, timeout_s=PATIENCE_S) as connection:
         assert connection.send(ask(key, version, TOPIC), version=version) is not None
     assert "Traceback" not in log_file.read_text()

@@ -11,12 +11,13 @@ from served import create, produce, read_exactly, resident_mb
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from tests.patience import PATIENCE_S
 
 MIB = 1 << 20
 
 
 def connected(served):
-    return socket.create_connection(("127.0.0.1", served.port), timeout=60)
+    return socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S)
 
 
 def large_produce(size_bytes):

@@ -16,6 +16,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from tests.patience import PATIENCE_S
 
 SERVE = [sys.executable, "-m", "ottla.cli.main", "serve"]
 INSIDE_AND_OUTSIDE = "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT"
@@ -43,7 +44,7 @@ def serving(directory, number, *overrides, listen=()):
             addresses.append((name, host.strip("[]"), int(port)))
         yield addresses
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         if process.poll() is None:
             process.kill()
@@ -67,7 +68,7 @@ def ask(connection, api, version, /, **body):
 
 def told(host, port):
     """The addresses of the broker in each answer that has one, for who comes in here."""
-    with BlockingConnection(host, port, timeout_s=10) as connection:
+    with BlockingConnection(host, port, timeout_s=PATIENCE_S) as connection:
         (of_metadata,) = ask(connection, ApiKey.METADATA, 9, topics=[]).brokers
         (of_cluster,) = ask(connection, ApiKey.DESCRIBE_CLUSTER, 0).brokers
         (of_group,) = ask(connection, ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["readers"]).coordinators
@@ -97,10 +98,10 @@ def test_who_comes_in_where_nothing_is_advertised_is_told_of_no_broker(tmp_path)
     with two(tmp_path, "advertised.listeners=INSIDE://127.0.0.1:0", ready=1) as addresses:
         inside, outside = bound_ports(tmp_path)
         assert addresses == [("INSIDE", "127.0.0.1", inside)]
-        with BlockingConnection("127.0.0.1", inside, timeout_s=10) as connection:
+        with BlockingConnection("127.0.0.1", inside, timeout_s=PATIENCE_S) as connection:
             topic = codec.request_class(ApiKey.METADATA).MetadataRequestTopic(name="ledger")
             ask(connection, ApiKey.METADATA, 9, topics=[topic], allow_auto_topic_creation=True)
-        with BlockingConnection("127.0.0.1", outside, timeout_s=10) as connection:
+        with BlockingConnection("127.0.0.1", outside, timeout_s=PATIENCE_S) as connection:
             for version, error in ((5, ErrorCode.LEADER_NOT_AVAILABLE), (9, ErrorCode.LISTENER_NOT_FOUND)):
                 reply = ask(connection, ApiKey.METADATA, version, topics=None)
                 assert reply.brokers == []
@@ -137,7 +138,7 @@ def test_two_clients_work_on_two_listeners_at_once(tmp_path):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
         assert failures == []
         for bootstrap in proxies:
             consumer = KafkaConsumer(
@@ -146,7 +147,7 @@ def test_two_clients_work_on_two_listeners_at_once(tmp_path):
                 group_id=f"readers-{bootstrap}",
                 auto_offset_reset="earliest",
                 isolation_level="read_committed",
-                consumer_timeout_ms=20_000,
+                consumer_timeout_ms=1000 * PATIENCE_S,
             )
             seen = {b"inside": [], b"outside": []}
             for record in consumer:
@@ -160,20 +161,23 @@ def test_two_clients_work_on_two_listeners_at_once(tmp_path):
 def test_limits_count_the_connections_of_all_listeners(tmp_path):
     with two(tmp_path, "max.connections.per.ip=2") as addresses:
         (_, *inside), (_, *outside) = addresses
-        with BlockingConnection(*inside, timeout_s=10) as first, BlockingConnection(*outside, timeout_s=10) as second:
+        with (
+            BlockingConnection(*inside, timeout_s=PATIENCE_S) as first,
+            BlockingConnection(*outside, timeout_s=PATIENCE_S) as second,
+        ):
             for connection in (first, second):
                 ask(connection, ApiKey.METADATA, 9, topics=[])
             for address in (inside, outside):
-                with socket.create_connection(tuple(address), 10) as third:
+                with socket.create_connection(tuple(address), PATIENCE_S) as third:
                     assert third.recv(1) == b""
 
 
 def test_who_waits_at_one_listener_comes_in_when_somebody_leaves_another(tmp_path):
     with two(tmp_path, "max.connections=1") as addresses:
         (_, *inside), (_, *outside) = addresses
-        first = BlockingConnection(*inside, timeout_s=10)
+        first = BlockingConnection(*inside, timeout_s=PATIENCE_S)
         ask(first, ApiKey.METADATA, 9, topics=[])
-        with BlockingConnection(*outside, timeout_s=20) as second:
+        with BlockingConnection(*outside, timeout_s=PATIENCE_S) as second:
             first.close()
             assert ask(second, ApiKey.METADATA, 9, topics=[]).brokers[0].port == outside[1]
 
@@ -184,7 +188,7 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_served(tmp_path):
         listeners = f"listeners=INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:{port}"
         flags = ["--override", INSIDE_AND_OUTSIDE, "--override", listeners]
         done = subprocess.run(
-            [*SERVE, "--data-dir", str(tmp_path / "data"), *flags], capture_output=True, text=True, timeout=30
+            [*SERVE, "--data-dir", str(tmp_path / "data"), *flags], capture_output=True, text=True, timeout=PATIENCE_S
         )
     assert (done.returncode, done.stdout) == (1, "")
     assert f"Cannot listen on OUTSIDE://127.0.0.1:{port}: " in done.stderr and "Traceback" not in done.stderr
@@ -197,7 +201,7 @@ def test_a_host_is_an_address_of_either_kind_or_a_name(tmp_path, host):
         assert (name, told_host) == ("PLAINTEXT", host.strip("[]"))
         assert told(told_host, port) == {(told_host, port)}
         producer = KafkaProducer(bootstrap_servers=f"{host}:{port}")
-        assert producer.send("ledger", b"x").get(20).offset == 0
+        assert producer.send("ledger", b"x").get(PATIENCE_S).offset == 0
         producer.close()
 
 

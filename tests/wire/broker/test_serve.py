@@ -12,6 +12,7 @@ from served import SERVE, create, fetch, produce
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from tests.patience import PATIENCE_S
 
 
 def test_ready_line_is_printed_and_written(serve):
@@ -43,7 +44,7 @@ def test_ready_file_of_a_broker_that_was_killed_goes_before_anything_else_is_don
     served.end(signal.SIGKILL)
     assert served.ready_file.exists()
     command = [sys.executable, "-c", BEFORE_THE_IMPORTS, str(served.ready_file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stderr.strip() == "it is gone"
 
 
@@ -59,7 +60,7 @@ def test_broker_whose_directory_fails_ends_with_exit_code_1_as_kafka_does(serve,
         create(connection, "ledger")
         fill_disk(served)
         assert produce(connection, "ledger", b"x").error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert served.process.wait(20) == 1
+    assert served.process.wait(PATIENCE_S) == 1
     said = served.process.stderr.read()
     assert f"Shutdown broker because all log dirs in {tmp_path / 'data'} have failed" in said
     assert "Traceback" not in said
@@ -82,7 +83,7 @@ def test_broker_whose_directory_fails_goes_on_if_it_is_told_to(serve):
 def test_second_broker_on_the_directory_is_refused_with_the_holders_pid(serve):
     first = serve().ready()
     second = serve()
-    output, errors = second.process.communicate(timeout=20)
+    output, errors = second.process.communicate(timeout=PATIENCE_S)
     assert second.process.returncode == 1 and output == ""
     assert str(first.process.pid) in errors and "Traceback" not in errors
 
@@ -90,7 +91,7 @@ def test_second_broker_on_the_directory_is_refused_with_the_holders_pid(serve):
 def test_broker_whose_port_is_taken_says_so(serve, tmp_path):
     first = serve().ready()
     command = [*SERVE[:-1], f"127.0.0.1:{first.port}", "--data-dir", str(tmp_path / "other")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert str(first.port) in done.stderr
 
@@ -101,11 +102,9 @@ def test_signal_leaves_a_clean_directory_although_a_fetch_is_parked(serve, numbe
     with served.connect() as connection, served.connect() as parked:
         create(connection, "ledger")
         assert produce(connection, "ledger", b"one").error_code == 0
-        parked.post(fetch("ledger", 1, max_wait_ms=60_000), version=11)
+        parked.post(fetch("ledger", 1, max_wait_ms=2_000 * PATIENCE_S), version=11)
         time.sleep(0.1)
-        began = time.monotonic()
         assert served.end(number) == 0
-        assert time.monotonic() - began < 10
     assert (served.data_dir / ".kafka_cleanshutdown").exists()
     assert (served.data_dir / "ledger-0" / f"{1:020d}.snapshot").exists() or list(
         (served.data_dir / "ledger-0").glob("*.log")
@@ -160,7 +159,7 @@ def test_every_unclean_start_is_a_new_leader_epoch(serve):
 )
 def test_impossible_option_is_one_line_and_exit_2(serve, more, environment, words):
     served = serve(*more, **environment)
-    _output, errors = served.process.communicate(timeout=20)
+    _output, errors = served.process.communicate(timeout=PATIENCE_S)
     assert served.process.returncode == 2
     assert len(errors.strip().splitlines()) == 1 and all(word in errors for word in words)
 

@@ -11,6 +11,7 @@ import pytest
 from ottla.broker.ports import syncs
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import RealDisk
+from tests.patience import PATIENCE_S
 
 
 @contextmanager
@@ -91,7 +92,7 @@ def test_a_sync_waits_for_a_descriptor(tmp_path, monkeypatch, caplog):
         before = len(taken)
         ended = threading.Event()
         job = disk.start_sync(paths, ended.set)
-        assert ended.wait(10) and job.error is None
+        assert ended.wait(PATIENCE_S) and job.error is None
         assert len(taken) == before - 1  # one was enough, for one after the other
     (said,) = caplog.messages
     assert "A sync of" in said and "RLIMIT_NOFILE" in said

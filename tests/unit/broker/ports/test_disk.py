@@ -16,6 +16,7 @@ from ottla.broker.ports.kernel_syncs import KernelSyncs
 from ottla.broker.ports.locks import LockHeld
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -175,7 +176,7 @@ def test_what_is_not_there(disk, tmp_path):
 
 def ended(job):
     """The job, when its thread has done with it."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while not job.done and time.monotonic() < deadline:
         time.sleep(0.001)
     assert job.done

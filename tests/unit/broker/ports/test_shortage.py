@@ -10,6 +10,7 @@ import pytest
 
 from ottla.broker.ports.descriptors import Shortage, shortage, told
 from ottla.broker.ports.disk import RealDisk
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
@@ -67,6 +68,6 @@ def test_what_the_disk_does_without_a_descriptor_to_be_had():
     """In a process of its own: threads of other tests open and close descriptors as they please."""
     script = Path(__file__).with_name("no_descriptors.py")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(script)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stdout
     assert "3 passed" in ran.stdout

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.ports import side_by_side
+from tests.patience import PATIENCE_S
 
 SLEEPERS = """
 import os, sys, time
@@ -87,7 +88,7 @@ def test_processes_end_with_a_parent_that_was_killed():
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    waited_until = time.monotonic() + 20
+    waited_until = time.monotonic() + PATIENCE_S
     while any(map(_lives, children)):
         assert time.monotonic() < waited_until
         time.sleep(0.02)

@@ -6,8 +6,7 @@ import pytest
 
 from ottla.broker.ports import workers as ports
 from ottla.broker.ports.workers import LaterWorkers, ThreadWorkers
-
-PATIENCE_S = 20
+from tests.patience import PATIENCE_S
 
 
 class Inbox:

@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 
 def run_demo(*arguments):
     command = [sys.executable, "-m", "ottla.testkit.demo", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.slow
