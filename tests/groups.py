@@ -13,9 +13,7 @@ FILES_OF_JVM = (
     "tests/conformance/test_",
     "tests/conformance/compaction/",
     "tests/conformance/in_the_log/",
-    "tests/wire/broker/hostile.py",
-    "tests/wire/broker/test_administration.py",
-    "tests/wire/broker/test_configs_act.py",
+    "tests/wire/broker/",
     "tests/wire/test_kafka_reads_ours.py",
 )
 FOLDERS_OF_KERNELS = ("tests/audit/", "tests/scan/", "tests/spark/")

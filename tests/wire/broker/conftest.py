@@ -12,8 +12,12 @@ from rig import Rig
 from served import Served
 from targets import TARGETS
 
-# A cap above the default, so that the bombs are felt.
-OVERRIDES = {"auto.create.topics.enable": "false", "max.decompressed.message.bytes": "104857600"}
+# A cap above the default, so that the bombs are felt. The bystander is idle while the tests of other files run.
+OVERRIDES = {
+    "auto.create.topics.enable": "false",
+    "connections.max.idle.ms": "-1",
+    "max.decompressed.message.bytes": "104857600",
+}
 
 
 @pytest.fixture(scope="session")

@@ -48,17 +48,22 @@ def test_ready_file_of_a_broker_that_was_killed_goes_before_anything_else_is_don
     assert done.stderr.strip() == "it is gone"
 
 
-def fill_disk(served):
-    """No file of the broker can grow any more."""
+# Where the machine is slow, a checkpoint would meet the full disk before the client does.
+NO_CHECKPOINT = ("--override", "replica.high.watermark.checkpoint.interval.ms=86400000")
+
+
+def fill_disk(served, connection):
+    """No file of the broker can grow any more. The topic's are open, which may come after it was created."""
+    create(connection, "ledger")
+    assert produce(connection, "ledger", b"before").error_code == 0
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (1, 1))
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="no limit can be set on another process here")
 def test_broker_whose_directory_fails_ends_with_exit_code_1_as_kafka_does(serve, tmp_path):
-    served = serve().ready()
+    served = serve(*NO_CHECKPOINT).ready()
     with served.connect() as connection:
-        create(connection, "ledger")
-        fill_disk(served)
+        fill_disk(served, connection)
         assert produce(connection, "ledger", b"x").error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert served.process.wait(PATIENCE_S) == 1
     said = served.process.stderr.read()
@@ -70,10 +75,9 @@ def test_broker_whose_directory_fails_ends_with_exit_code_1_as_kafka_does(serve,
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="no limit can be set on another process here")
 def test_broker_whose_directory_fails_goes_on_if_it_is_told_to(serve):
-    served = serve("--override", "log.dir.failure.exit=false").ready()
+    served = serve(*NO_CHECKPOINT, "--override", "log.dir.failure.exit=false").ready()
     with served.connect() as connection:
-        create(connection, "ledger")
-        fill_disk(served)
+        fill_disk(served, connection)
         for _ in range(3):
             assert produce(connection, "ledger", b"x").error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert served.process.poll() is None
