@@ -102,6 +102,22 @@ BAD = [
 ]
 
 
+SEVERAL = [
+    ({"name": LEDGER, "retention_ms": "soon"}, E.TOPIC_ALREADY_EXISTS),
+    ({"name": "a/b", "retention_ms": "soon"}, E.INVALID_TOPIC_EXCEPTION),
+    ({"factor": 0, "partitions": 0, "retention_ms": "soon"}, E.INVALID_CONFIG),
+    ({"partitions": -1, "factor": -1, "assignments": [(0, [2])], "retention_ms": "soon"}, E.INVALID_CONFIG),
+    ({"factor": 0, "partitions": 0}, E.INVALID_REPLICATION_FACTOR),
+    ({"factor": 2, "partitions": 0}, E.INVALID_PARTITIONS),
+]
+
+
+@pytest.mark.parametrize(("wrong", "error"), SEVERAL, ids=str)
+def test_of_several_things_that_are_wrong_the_one_that_kafka_looks_at_first_is_told(stage, wrong, error):
+    (row,) = create(stage, 7, topic(**wrong))
+    assert row.error_code == error
+
+
 @pytest.fixture(scope="module")
 def stage():
     lone = Lone()

@@ -86,24 +86,27 @@ def _refuse(broker: Broker, asked: Any) -> ApiError | None:
     problem = broker.cluster.name_problem(asked.name)
     if problem is not None:
         return ApiError(*problem)
-    refused = _refuse_assignment(broker, asked) if asked.assignments else _refuse_counts(asked)
-    if refused is None:
-        message = topic_config_problem(_configs(asked))
-        if message:
-            return ApiError(ErrorCode.INVALID_CONFIG, message)
-    return refused
+    message = topic_config_problem(_configs(asked))
+    if message:
+        return ApiError(ErrorCode.INVALID_CONFIG, message)
+    return _refuse_assignment(broker, asked) if asked.assignments else _refuse_counts(asked)
 
 
 def _refuse_counts(asked: Any) -> ApiError | None:
-    if asked.num_partitions != -1 and not 1 <= asked.num_partitions <= MAX_PARTITIONS:
-        return ApiError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"Number of partitions was set to an invalid value: {asked.num_partitions} is not in 1..{MAX_PARTITIONS}",
-        )
-    if asked.replication_factor not in (-1, 1):
+    """Source: `ReplicationControlManager.createTopic`, `StripedReplicaPlacer`."""
+    factor = asked.replication_factor
+    if factor < -1 or factor == 0:
         return ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {asked.replication_factor} time(s): only 1 broker(s) are registered.",
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if asked.num_partitions < -1 or asked.num_partitions == 0:
+        return ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+    if factor > 1:
+        return ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
+            "reached because only 1 broker(s) are registered.",
         )
     return None
 
@@ -115,7 +118,7 @@ def _refuse_assignment(broker: Broker, asked: Any) -> ApiError | None:
             "A manual partition assignment was specified, so partitions and replication factor must be -1.",
         )
     indexes = sorted(row.partition_index for row in asked.assignments)
-    if indexes != list(range(len(indexes))) or len(indexes) > MAX_PARTITIONS:
+    if indexes != list(range(len(indexes))):
         return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The partitions must be numbered from 0 without a gap.")
     if any(list(row.broker_ids) != [broker.cluster.node_id] for row in asked.assignments):
         return ApiError(
