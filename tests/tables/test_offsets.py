@@ -179,7 +179,7 @@ def test_no_such_group_and_no_generation(row, groups):
 @row("OFFSET-8 generation 0", "OFFSET-8 generation 4")
 def test_no_such_group_and_a_generation(row, groups):
     assert commit(groups, Caller("g", int(row[-1]), "who")) == [E.ILLEGAL_GENERATION]
-    assert groups.store.groups == {} and groups.log_of().batches == []
+    assert groups.known == {} and groups.log_of().batches == []
 
 
 @row("OFFSET-10 nobody", "OFFSET-10 a stranger", "OFFSET-10 an instance")
@@ -287,7 +287,7 @@ def test_what_the_log_says_is_told_in_the_words_of_a_coordinator(case, groups):
     _, said, told = case
     groups.log_of().refuse = said
     assert commit(groups) == [told]
-    assert groups.store.groups == {}
+    assert groups.known == {}
     groups.log_of().refuse = E.NONE
     assert fetched(groups, stable=True) == NOTHING
 
@@ -372,7 +372,7 @@ def test_loading_skips_what_it_does_not_know(row, groups):
     assert groups.log_of().append_own(bytearray(foreign)).error is E.NONE
     groups.restart()
     assert fetched(groups, stable=True).offset == 4
-    assert groups.store.groups.keys() == {"g"}
+    assert groups.known.keys() == {"g"}
 
 
 def groups_record(groups):
@@ -393,4 +393,4 @@ def test_a_deleted_group_takes_pending_offsets_along(row, groups):
     assert keys == [("ledger", 1)] * ("something" in row) + [("ledger", 0), ()]
     assert settled(groups) == NOTHING
     groups.restart()
-    assert groups.store.groups == {}
+    assert groups.known == {}

@@ -7,8 +7,8 @@ flexible. A group that does not exist is Dead, as in Kafka below v6.
 from ottla.broker.api import operations
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
+from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
-from ottla.broker.group.store import GroupMetadata
 from ottla.protocol.errors import ErrorCode
 
 

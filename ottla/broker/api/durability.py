@@ -5,19 +5,18 @@ flush may have been given up, because its log went offline.
 """
 
 from ottla.broker.api.context import Broker
-from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.coordinator.errors import client_error
-from ottla.broker.log.partition import Partition
+from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 
 
-async def wait_durable(broker: Broker, partition: Partition, last_offset: int) -> ErrorCode:
+async def wait_durable(broker: Broker, log: StateLog, last_offset: int) -> ErrorCode:
     """Wait until `last_offset` is as durable as its log promises; KAFKA_STORAGE_ERROR if it never will be."""
-    if last_offset < partition.high_watermark:
+    if last_offset < log.high_watermark:
         return NO_ERROR
     wait: Wait[ErrorCode] = Wait(broker.turns)
-    partition.when_durable(last_offset, wait.wake)
+    log.when_durable(last_offset, wait.wake)
     return await wait
 
 
@@ -26,7 +25,7 @@ async def wait_group_durable(broker: Broker, group_id: str) -> ErrorCode:
 
     The error is one for clients of a coordinator.
     """
-    partition = broker.cluster.partition(CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_for(group_id))
-    if partition is None:
+    log = broker.groups.offsets.log_of(group_id)
+    if log is None or log.log_end_offset <= log.high_watermark:
         return NO_ERROR
-    return client_error(await wait_durable(broker, partition, partition.log_end_offset - 1))
+    return client_error(await wait_durable(broker, log, log.log_end_offset - 1))

@@ -36,7 +36,7 @@ class CoordinatorLoader(Generic[S]):
         turns: Turns,
         new_shard: Callable[[StateLog], S],
         loaded: Callable[[S], Handler[None]],
-        settle: Callable[[], Handler[None]] | None = None,
+        settle: Callable[[S], Handler[None]] | None = None,
     ) -> None:
         self.shards: dict[int, S] = {}
         self.loading: set[int] = set()
@@ -93,7 +93,7 @@ class CoordinatorLoader(Generic[S]):
             turns.charge(BATCH_US + header.record_count * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
             await turns.share()
             if self._settle is not None:
-                await self._settle()
+                await self._settle(shard)
         return shard
 
     def _give_up(self, index: int, why: str, bug: Exception | None = None) -> None:

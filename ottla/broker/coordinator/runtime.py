@@ -11,12 +11,19 @@ Source: `CoordinatorRuntime` of Kafka's coordinator-common.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from functools import lru_cache
+from typing import Final, Generic, TypeVar
 
 from ottla.broker.coordinator.loader import CoordinatorLoader
 from ottla.broker.coordinator.shard import ClusterView, CoordinatorShard, StateLog
+from ottla.broker.costs import HASH_CHAR_US
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.hashing import coordinator_partition
+
+# Hashing an id costs more than deciding on it, and a transaction asks three times.
+HASHES_KEPT: Final = 4096
+LONGEST_KEPT: Final = 256
 
 S = TypeVar("S", bound=CoordinatorShard)
 C = TypeVar("C")
@@ -35,8 +42,11 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
     `loading` the indexes of those that are not; `settle`, if given, is awaited after each batch of a replay.
     """
 
+    empty_id: ErrorCode = ErrorCode.NONE
+    """What is answered for the empty id; NONE where it is one like others."""
+
     def __init__(
-        self, topic: str, cluster: ClusterView, turns: Turns, settle: Callable[[], Handler[None]] | None = None
+        self, topic: str, cluster: ClusterView, turns: Turns, settle: Callable[[S], Handler[None]] | None = None
     ) -> None:
         self.topic = topic
         self._cluster = cluster
@@ -44,6 +54,8 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         self._loader = CoordinatorLoader(topic, cluster, turns, self.new_shard, self.loaded, settle)
         self.shards: dict[int, S] = self._loader.shards
         self.loading = self._loader.loading
+        self._partition_count = 0
+        self._hashed = lru_cache(HASHES_KEPT)(self._hash)
 
     # ---- what a coordinator brings
 
@@ -81,6 +93,24 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
     def stop(self) -> None:
         """Read nothing any more."""
         self._loader.stop()
+
+    # ---- where
+
+    def shard_of(self, key: str) -> S | ErrorCode:
+        """The shard that owns an id, or why it cannot answer."""
+        if not key and self.empty_id:
+            return self.empty_id
+        count = self._partition_count
+        if not count:
+            topic = self._cluster.topics.get(self.topic)
+            if topic is None:
+                return ErrorCode.NOT_COORDINATOR
+            count = self._partition_count = topic.partition_count
+        return self.shard_at(self._hashed(key, count) if len(key) <= LONGEST_KEPT else self._hash(key, count))
+
+    def _hash(self, key: str, partition_count: int) -> int:
+        self._turns.charge(len(key) * HASH_CHAR_US)
+        return coordinator_partition(key, partition_count)
 
     def shard_at(self, index: int) -> S | ErrorCode:
         """The shard of a partition, or why it cannot answer. One that came into being since the start is empty."""

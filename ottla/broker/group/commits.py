@@ -9,11 +9,12 @@ Source: `org.apache.kafka.coordinator.group.OffsetMetadataManager` of Kafka 4.3.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.group.members import Caller
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets
+from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
-from ottla.broker.group.store import GroupMetadata
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
@@ -51,13 +52,15 @@ class OffsetCommits:
 
     def __init__(self, manager: GroupMetadataManager, turns: Turns, clock: Clock, metadata_max_chars: int) -> None:
         self._manager = manager
+        self.partition_for = manager.partition_for
         self._turns = turns
         self._clock = clock
         self._metadata_max_chars = metadata_max_chars
 
-    def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that holds the group's offsets."""
-        return self._manager.partition_for(group_id)
+    def log_of(self, group_id: str) -> StateLog | None:
+        """The log that holds the group's offsets; None where none is loaded."""
+        shard = self._manager.shards.get(self.partition_for(group_id))
+        return None if shard is None else shard.log
 
     def commit(
         self,

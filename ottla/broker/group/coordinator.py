@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.config import Config
 from ottla.broker.coordinator.periodic import Periodic
-from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
+from ottla.broker.costs import ROW_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.group.classic_group import NEVER_MS, ClassicGroup
 from ottla.broker.group.commits import OffsetCommits
@@ -23,13 +23,12 @@ from ottla.broker.group.members import Caller, Member, Moment, Protocols, Timeou
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offset_expiration import OffsetExpiration
 from ottla.broker.group.replies import JoinReply, Outcome, SyncReply
+from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
-from ottla.broker.group.store import GroupMetadata
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.fields import fits_a_string
-from ottla.protocol.offsets_records import GroupValue
 
 log = logging.getLogger("ottla.group")
 
@@ -97,14 +96,14 @@ class GroupCoordinator:
         self._deleted_topics.stop()
         self._manager.stop()
         self._cleaning.stop()
-        for metadata in self._manager.store.groups.values():
+        for metadata in self._manager.groups():
             metadata.cancel_timer()
 
     def listed(self) -> tuple[ErrorCode, list[GroupMetadata]]:
         """Every group, for ListGroups; COORDINATOR_LOAD_IN_PROGRESS until all of them are loaded."""
         if self._manager.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
-        return ErrorCode.NONE, [*self._manager.store.groups.values()]
+        return ErrorCode.NONE, self._manager.groups()
 
     def describe(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
         """One group, for DescribeGroups; no metadata and no error mean that there is no such group."""
@@ -151,7 +150,8 @@ class GroupCoordinator:
         error = self._manager.log_group(index, group_id, ClassicGroup(group_id, 0, self._clock.now_ms()).value())
         if error:
             log.error("Group %s could not be logged: %s", group_id, error.name)
-        return self._manager.store.groups.get(group_id), error
+            return None, error
+        return self._manager.find(group_id)
 
     def _is_bad_session(self, ask: JoinAsk) -> bool:
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
@@ -266,8 +266,7 @@ class GroupCoordinator:
     def _follow(self, metadata: GroupMetadata, outcome: Outcome) -> None:
         """Log the step, if it came to one, and apply it; wake who waits, set the timer."""
         if outcome.step is not None:
-            error = self._log(metadata, outcome.step.record)
-            outcome.add(metadata.group.logged(outcome.step, error, self._now()))
+            outcome.add(self._manager.log_step(metadata, outcome.step, self._now()))
         joins, syncs = metadata.joins, metadata.syncs
         self._tell(iter([(joins.pop(each), reply) for each, reply in outcome.joined.items() if each in joins]))
         self._tell(iter([(syncs.pop(each), reply) for each, reply in outcome.synced.items() if each in syncs]))
@@ -281,19 +280,6 @@ class GroupCoordinator:
             if self._turns.over:
                 self._turns.rest(lambda: self._tell(due))
                 return
-
-    def _log(self, metadata: GroupMetadata, value: GroupValue) -> ErrorCode:
-        """Log what a group has decided. Those who wait in it are answered whatever breaks here."""
-        group_id = metadata.group.group_id
-        self._turns.charge(BATCH_US + len(value.members) * STATE_RECORD_US)
-        try:
-            error = self._manager.log_step(metadata.index, group_id, value)
-        except Exception:
-            log.exception("Group %s could not be logged", group_id)
-            return ErrorCode.UNKNOWN_SERVER_ERROR
-        if error:
-            log.error("Group %s could not be logged: %s", group_id, error.name)
-        return error
 
     def _now(self) -> Moment:
         return Moment(self._clock.monotonic_ms(), self._clock.now_ms())

@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.broker.costs import ROW_US
 from ottla.broker.group.metadata_manager import GroupMetadataManager
-from ottla.broker.group.store import GroupMetadata
+from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.tombstones import NAMES_AT_ONCE, PLACE_US, Tombstones, chunks
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Activity, Turns
@@ -67,7 +67,7 @@ class DeletedTopics:
         while self._gone:
             gone, self._gone = self._gone, {}
             refused: set[int] = set()
-            for metadata in [*self._manager.store.groups.values()]:
+            for metadata in self._manager.groups():
                 keys = await self._keys_of_topics(metadata, gone)
                 ends = {topic: of_logs.get(metadata.index, 0) for topic, of_logs in gone.items()} if keys else {}
                 if metadata.index not in refused and not await self._forget_keys(metadata, keys, ends):

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Sequence
 
 from ottla.broker.group.metadata_manager import GroupMetadataManager
+from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
-from ottla.broker.group.store import GroupMetadata
 from ottla.broker.group.tombstones import Tombstones, keys_at_once
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Activity, Handler, Turns, Wait
@@ -61,7 +61,7 @@ class GroupDeletion:
         metadata.ending = True
         try:
             while True:
-                await self._manager.settle()
+                await self._manager.settle(self._manager.shards[metadata.index])
                 if not metadata.offsets.at_most:
                     break
                 for some in self._tombstones.portions(group_id, metadata.offsets.places()):

@@ -12,17 +12,17 @@ from typing import Final
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.coordinator.errors import client_error
-from ottla.broker.coordinator.runtime import CoordinatorRuntime
+from ottla.broker.coordinator.runtime import LONGEST_KEPT, CoordinatorRuntime
 from ottla.broker.coordinator.shard import StateLog
-from ottla.broker.costs import HASH_CHAR_US, ROW_US
+from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.log import CoordinatorRecord, group_batch, offsets_batch
-from ottla.broker.group.shard import GroupShard
-from ottla.broker.group.store import GroupMetadata, GroupStore
+from ottla.broker.group.members import Moment
+from ottla.broker.group.replies import Outcome, Step
+from ottla.broker.group.shard import GroupMetadata, GroupShard
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
 from ottla.protocol.values import NO_PRODUCER_ID, ProducerIdAndEpoch, TransactionMarker
 
@@ -37,6 +37,9 @@ Rows = Sequence[tuple[OffsetKey | GroupKey, OffsetValue | GroupValue | None]]
 
 Change = tuple[int, Rows]
 """What one batch logs: the producer id (NO_PRODUCER_ID outside of transactions), and the records to be applied."""
+
+APPLIED_BY_GROUP: Final[Change] = (NO_PRODUCER_ID, ())
+"""A step of a group that is here: nothing is to be replayed (`CoordinatorResult.replayRecords` of Kafka)."""
 
 
 class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
@@ -57,32 +60,32 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     ) -> None:
         super().__init__(CONSUMER_OFFSETS_TOPIC, cluster, turns, self.settle)
         self._clock = clock
-        self.store = GroupStore(initial_rebalance_delay_ms)
+        self._initial_rebalance_delay_ms = initial_rebalance_delay_ms
         self._on_loaded = on_loaded
-        self._settling = False
 
     # ---- what the runtime asks
 
     def new_shard(self, partition: StateLog) -> GroupShard:
         """A shard without groups."""
-        return GroupShard(partition, self.store, self._clock.now_ms())
+        return GroupShard(partition, self._initial_rebalance_delay_ms, self._clock.now_ms())
 
     async def loaded(self, shard: GroupShard) -> None:
         """Tell of every group that a partition has, in shares."""
-        for metadata in filter(None, map(self.store.groups.get, shard.replayed)):
-            self._turns.charge(ROW_US * (1 + len(metadata.group.members)))
-            self._on_loaded(metadata)
+        for metadata in [*shard.groups.values()]:
+            if shard.groups.get(metadata.group.group_id) is metadata:
+                self._turns.charge(ROW_US * (1 + len(metadata.group.members)))
+                self._on_loaded(metadata)
             await self._turns.share()
-        shard.replayed.clear()
-        if self.store.groups and not self.loading:
-            log.info("Loaded %d groups", len(self.store.groups))
+        count = sum(len(each.groups) for each in self.shards.values())
+        if count and not self.loading:
+            log.info("Loaded %d groups", count)
 
     def apply(self, shard: GroupShard, change: Change, base_offset: int) -> ErrorCode:
         """What is in the log counts, as a replay would have it."""
         producer_id, rows = change
-        index, wall_ms, apply = shard.log.index, self._clock.now_ms(), self.store.apply
+        wall_ms = self._clock.now_ms()
         for offset, (key, value) in enumerate(rows, base_offset):
-            apply(index, CoordinatorRecord(producer_id, offset, key, value), wall_ms)
+            shard.apply(CoordinatorRecord(producer_id, offset, key, value), wall_ms)
         return NO_ERROR
 
     def refused(self, shard: GroupShard, change: Change, error: ErrorCode) -> ErrorCode:
@@ -105,9 +108,24 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         batch = group_batch(group_id, value, self._clock.now_ms())
         return self.write(self.shards[index], batch, (NO_PRODUCER_ID, ((GroupKey(group_id), value),)))
 
-    def log_step(self, index: int, group_id: str, value: GroupValue) -> ErrorCode:
-        """Log what a group that is here has decided; it applies that itself (`ClassicGroup.logged`)."""
-        return self.write(self.shards[index], group_batch(group_id, value, self._clock.now_ms()), (NO_PRODUCER_ID, ()))
+    def log_step(self, metadata: GroupMetadata, step: Step, now: Moment) -> Outcome:
+        """Log what a group that is here has decided, and have it applied by the group itself; what follows.
+
+        Those who wait in it are answered whatever breaks here.
+        """
+        group, record = metadata.group, step.record
+        self._turns.charge(BATCH_US + len(record.members) * STATE_RECORD_US)
+        try:
+            error = self.write(
+                self.shards[metadata.index], group_batch(group.group_id, record, now.wall_ms), APPLIED_BY_GROUP
+            )
+        except Exception:
+            log.exception("Group %s could not be logged", group.group_id)
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+        else:
+            if error:
+                log.error("Group %s could not be logged: %s", group.group_id, error.name)
+        return group.logged(step, error, now)
 
     # ---- transactions that have ended
 
@@ -116,33 +134,35 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         if partition.index in self.loading:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         error = partition.append_marker(marker).error
-        if not error:
-            settled = self.store.end_transaction(partition.index, marker.producer_id, marker.commit)
+        shard = self.shards.get(partition.index)
+        if not error and shard is not None:
+            settled = shard.end_transaction(marker.producer_id, marker.commit)
             self._turns.charge(ROW_US * settled)
-            self.settle_soon()
+            if not shard.is_settled:
+                self._settle_soon(shard)
         return error
 
-    async def settle(self) -> None:
+    async def settle(self, shard: GroupShard) -> None:
         """Settle what large transactions have left, in shares. None is left when this returns."""
-        while count := self.store.settle():
+        while count := shard.settle():
             self._turns.charge(SETTLE_US * count)
             await self._turns.share()
 
-    def settle_soon(self) -> None:
+    def _settle_soon(self, shard: GroupShard) -> None:
         """`settle`, on nobody's account."""
-        if self._settling or self.store.is_settled:
+        if shard.settling:
             return
-        self._settling = True
+        shard.settling = True
 
         def settled(_none: None) -> None:
-            self._settling = False
+            shard.settling = False
 
         def failed(error: Exception) -> None:
-            self._settling = False
+            shard.settling = False
             raise error
 
         def start() -> None:
-            self._turns.start(self.settle(), settled, failed)
+            self._turns.start(self.settle(shard), settled, failed)
 
         self._turns.rest(start)
 
@@ -150,24 +170,19 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group, whether FindCoordinator has made it or not."""
-        metadata = self.store.groups.get(group_id)
-        if metadata is not None:
-            return metadata.index
-        self._turns.charge(len(group_id) * HASH_CHAR_US)
-        return coordinator_partition(group_id, self._cluster.internal_partition_count(CONSUMER_OFFSETS_TOPIC))
+        count = self._partition_count or self._cluster.internal_partition_count(self.topic)
+        return self._hashed(group_id, count) if len(group_id) <= LONGEST_KEPT else self._hash(group_id, count)
 
-    def partition(self, index: int) -> Partition:
-        """The log of one offsets partition."""
-        partition = self._cluster.partition(CONSUMER_OFFSETS_TOPIC, index)
-        assert partition is not None
-        return partition
+    def groups(self) -> list[GroupMetadata]:
+        """Every group that is loaded."""
+        return [metadata for shard in self.shards.values() for metadata in shard.groups.values()]
 
     def find(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
         """The group, if there is one; or why this broker cannot say."""
-        metadata = self.store.groups.get(group_id)
-        shard = self.shard_at(self.partition_for(group_id) if metadata is None else metadata.index)
+        shard = self.shard_of(group_id)
         if not isinstance(shard, GroupShard):
             return None, shard
+        metadata = shard.groups.get(group_id)
         if metadata is not None and metadata.ending:
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE  # what Kafka says of a group that is dead
         return metadata, NO_ERROR
@@ -176,8 +191,9 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         """Where the logs end, by partition."""
         topic = self._cluster.topics.get(CONSUMER_OFFSETS_TOPIC)
         count = 0 if topic is None else topic.partition_count
-        return {index: self.partition(index).log_end_offset for index in range(count)}
+        found = ((index, self._cluster.partition(CONSUMER_OFFSETS_TOPIC, index)) for index in range(count))
+        return {index: partition.log_end_offset for index, partition in found if partition is not None}
 
     def obtain(self, group_id: str) -> GroupMetadata:
         """The group, created Empty, and not logged, when there is none."""
-        return self.store.obtain(group_id, self.partition_for(group_id), self._clock.now_ms())
+        return self.shards[self.partition_for(group_id)].obtain(group_id, self._clock.now_ms())

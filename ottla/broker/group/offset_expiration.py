@@ -14,8 +14,8 @@ from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.classic_group import ClassicGroup
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.offsets import GroupOffsets
+from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
-from ottla.broker.group.store import GroupMetadata
 from ottla.broker.group.tombstones import Tombstones
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
@@ -39,7 +39,7 @@ class OffsetExpiration:
     async def expire(self) -> None:
         """Look at every group once. A partition that breaks is left for the next look, the others go on."""
         broken: set[int] = set()
-        for metadata in [*self._manager.store.groups.values()]:
+        for metadata in self._manager.groups():
             if metadata.index in broken:
                 continue
             try:
@@ -60,7 +60,7 @@ class OffsetExpiration:
             if self._tombstones.bury(metadata, expired):
                 return
             await self._turns.share()
-        await self._manager.settle()
+        await self._manager.settle(self._manager.shards[metadata.index])
         group, offsets = metadata.group, metadata.offsets
         if self._tombstones.is_there(metadata) and group.state is ClassicGroupState.EMPTY and offsets.is_empty:
             self._turns.charge(BATCH_US + STATE_RECORD_US)

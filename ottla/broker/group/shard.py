@@ -1,25 +1,167 @@
-"""One partition of `__consumer_offsets`, whose records go into the store of all groups. free"""
+"""The groups of one partition of `__consumer_offsets`, their offsets, and what its log says of them. pure
+
+A shard is all that is known of its partition: to load it anew is to replace one object. `apply` replays a record, and
+what is logged by the coordinator itself goes through it as well, but for two things: a group that is here applies its
+own next record (`ClassicGroup.logged`), and a live marker ends its transaction (`end_transaction`) without being read
+back. A group is known from the first record that names it, a commit in a transaction that was aborted included, or
+from the first request that makes it (`obtain`), to its tombstone.
+"""
+
+from collections import deque
+from typing import Final
 
 from ottla.broker.coordinator.shard import StateLog
-from ottla.broker.group.log import replay_batch
-from ottla.broker.group.store import GroupStore
+from ottla.broker.group.classic_group import ClassicGroup
+from ottla.broker.group.log import CoordinatorRecord, replay_batch
+from ottla.broker.group.offsets import GroupOffsets, OffsetTransaction
+from ottla.broker.group.replies import JoinReply, SyncReply
+from ottla.broker.ports.clock import Timer
+from ottla.broker.turns import Wait
 from ottla.protocol.batch_header import BatchHeader
+from ottla.protocol.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
+
+SETTLED_AT_ONCE: Final = 200
+"""Offsets of an ended transaction that are settled in one step."""
 
 
-class GroupShard:
-    """The groups of one log partition. `replayed` are the ids of those that its log named when it was replayed."""
+class GroupMetadata:
+    """One group with its offsets, the handlers that wait in it, and the timer for its next deadline.
 
-    __slots__ = ("_store", "_wall_ms", "log", "replayed")
+    `ending`: it is being deleted, and nobody may use it until its tombstone is logged.
+    """
 
-    def __init__(self, log: StateLog, store: GroupStore, wall_ms: int) -> None:
-        self.log = log
-        self.replayed: set[str] = set()
-        self._store = store
+    __slots__ = ("ending", "group", "index", "joins", "offsets", "syncs", "timer", "wake_at_ms")
+
+    def __init__(self, group: ClassicGroup, index: int) -> None:
+        self.group = group
+        self.index = index
+        self.offsets = GroupOffsets()
+        self.ending = False
+        self.joins: dict[str, Wait[JoinReply]] = {}
+        self.syncs: dict[str, Wait[SyncReply]] = {}
+        self.timer: Timer | None = None
+        self.wake_at_ms = 0.0
+
+    def cancel_timer(self) -> None:
+        """No deadline is watched any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class GroupStore:
+    """The groups of partition `index`, by id. `wall_ms` is when it is loaded."""
+
+    __slots__ = ("_ended", "_initial_delay_ms", "_open", "_wall_ms", "groups", "index")
+
+    def __init__(self, index: int = 0, initial_delay_ms: int = 0, wall_ms: int = 0) -> None:
+        self.index = index
+        self.groups: dict[str, GroupMetadata] = {}
+        self._initial_delay_ms = initial_delay_ms
         self._wall_ms = wall_ms
+        # By producer id.
+        self._open: dict[int, OffsetTransaction] = {}
+        self._ended: deque[OffsetTransaction] = deque()
 
     def replay(self, header: BatchHeader, batch: memoryview) -> None:
         """Apply the records, or the marker, of one batch of the log."""
         for record in replay_batch(header, batch):
-            self._store.apply(self.log.index, record, self._wall_ms)
-            if record.key is not None:
-                self.replayed.add(record.key.group)
+            self.apply(record, self._wall_ms)
+
+    def apply(self, record: CoordinatorRecord, wall_ms: int) -> None:
+        """Apply one record or marker."""
+        key, value = record.key, record.value
+        if key is None:
+            self.end_transaction(record.producer_id, record.committed)
+        elif isinstance(key, GroupKey):
+            if isinstance(value, GroupValue):
+                self.obtain(key.group, wall_ms).group.restore(value)
+            else:
+                self._remove_group(key.group, wall_ms)
+        elif isinstance(value, OffsetValue):
+            self._apply_offset(record, key, value, wall_ms)
+        else:
+            self._remove_offset(key)
+
+    def obtain(self, group_id: str, wall_ms: int) -> GroupMetadata:
+        """The group, created Empty when there is none."""
+        metadata = self.groups.get(group_id)
+        if metadata is None:
+            metadata = self.groups[group_id] = GroupMetadata(self._new_group(group_id, wall_ms), self.index)
+        return metadata
+
+    def end_transaction(self, producer_id: int, commit: bool) -> int:
+        """A marker of `producer_id`: its pending offsets count now, or never.
+
+        How many were settled; those of a large transaction are left to `settle`.
+        """
+        transaction = self._open.pop(producer_id, None)
+        if transaction is None:
+            return 0
+        transaction.committed = commit
+        places = transaction.places
+        if len(places) > SETTLED_AT_ONCE:
+            self._ended.append(transaction)
+            return 0
+        for offsets, key in places:
+            offsets.settle(key, transaction)
+        return len(places)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `settle` has nothing to do."""
+        return not self._ended
+
+    def settle(self) -> int:
+        """Settle some offsets of a large transaction that has ended; how many there were."""
+        if not self._ended:
+            return 0
+        transaction = self._ended[0]
+        count = transaction.settle(SETTLED_AT_ONCE)
+        if not transaction.places:
+            self._ended.popleft()
+        return count
+
+    def _apply_offset(self, record: CoordinatorRecord, key: OffsetKey, value: OffsetValue, wall_ms: int) -> None:
+        metadata = self.groups.get(key.group) or self.obtain(key.group, wall_ms)
+        offsets = metadata.offsets
+        place = (key.topic, key.partition)
+        if record.producer_id < 0:
+            offsets.commit(place, value, record.record_offset)
+            return
+        transaction = self._open.get(record.producer_id)
+        if transaction is None:
+            transaction = self._open[record.producer_id] = OffsetTransaction(record.producer_id)
+        offsets.commit_pending(transaction, place, value, record.record_offset)
+
+    def _remove_offset(self, key: OffsetKey) -> None:
+        metadata = self.groups.get(key.group)
+        if metadata is not None:
+            metadata.offsets.remove((key.topic, key.partition))
+
+    def _remove_group(self, group_id: str, wall_ms: int) -> None:
+        """A group's tombstone: what it leaves behind are offsets that nobody removed."""
+        metadata = self.groups.get(group_id)
+        if metadata is not None:
+            metadata.group = self._new_group(group_id, wall_ms)
+            if metadata.offsets.is_empty:
+                self._forget(metadata)
+
+    def _forget(self, metadata: GroupMetadata) -> None:
+        """Drop a group that no log knows any more."""
+        metadata.cancel_timer()
+        self.groups.pop(metadata.group.group_id, None)
+
+    def _new_group(self, group_id: str, wall_ms: int) -> ClassicGroup:
+        return ClassicGroup(group_id, self._initial_delay_ms, wall_ms)
+
+
+class GroupShard(GroupStore):
+    """The same with its log, as a coordinator serves it. `settling`: what is left of ended transactions is settled."""
+
+    __slots__ = ("log", "settling")
+
+    def __init__(self, log: StateLog, initial_delay_ms: int, wall_ms: int) -> None:
+        super().__init__(log.index, initial_delay_ms, wall_ms)
+        self.log = log
+        self.settling = False

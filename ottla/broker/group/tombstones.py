@@ -7,7 +7,7 @@ from typing import Final
 from ottla.broker.costs import BATCH_US, ROW_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.group.log import offsets_batch
 from ottla.broker.group.metadata_manager import GroupMetadataManager
-from ottla.broker.group.store import GroupMetadata
+from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode

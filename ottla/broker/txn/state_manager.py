@@ -10,7 +10,6 @@ Source: `TransactionStateManager` of Kafka 4.3.1.
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Final, Protocol
 
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
@@ -19,7 +18,6 @@ from ottla.broker.cluster.sinks import MarkerSink
 from ottla.broker.coordinator.errors import client_error
 from ottla.broker.coordinator.runtime import CoordinatorRuntime
 from ottla.broker.coordinator.shard import ClusterView, StateLog
-from ottla.broker.costs import HASH_CHAR_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
@@ -37,13 +35,9 @@ from ottla.broker.txn.values import (
     TransientState,
 )
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.values import NO_PRODUCER_ID, TransactionMarker
 
 log = logging.getLogger("ottla.txn")
-
-# Hashing an id costs more than deciding on it, and a transaction asks three times.
-HASHES_KEPT: Final = 4096
 
 _START_TIMEOUT: Final = machine.Effect.START_TIMEOUT
 _STOP_TIMEOUT: Final = machine.Effect.STOP_TIMEOUT
@@ -73,6 +67,7 @@ class TransactionCluster(ClusterView, Protocol):
 class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     """The shards of `__transaction_state`. Markers go to `sink`, `markers_delay_ms` after the outcome is durable."""
 
+    empty_id = ErrorCode.INVALID_REQUEST
     _cluster: TransactionCluster
 
     def __init__(
@@ -80,8 +75,6 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     ) -> None:
         super().__init__(TRANSACTION_STATE_TOPIC, cluster, turns)
         self._clock = clock
-        self._partition_count = 0
-        self._partition_of = lru_cache(HASHES_KEPT)(self._hashed)
         self._fanout = MarkerFanout(lambda: cluster.topics, sink, turns, clock, self.log_complete, markers_delay_ms)
 
     def stop(self) -> None:
@@ -93,21 +86,6 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     def level(self) -> int:
         """The cluster's `transaction.version`."""
         return self._cluster.feature(TRANSACTION_FEATURE)
-
-    def shard_of(self, transactional_id: str) -> Shard | ErrorCode:
-        """The shard that owns the id, or why it cannot answer."""
-        if not transactional_id:
-            return ErrorCode.INVALID_REQUEST
-        if not self._partition_count:
-            topic = self._cluster.topics.get(TRANSACTION_STATE_TOPIC)
-            if topic is None:
-                return ErrorCode.NOT_COORDINATOR
-            self._partition_count = topic.partition_count
-        return self.shard_at(self._partition_of(transactional_id, self._partition_count))
-
-    def _hashed(self, transactional_id: str, partition_count: int) -> int:
-        self._turns.charge(len(transactional_id) * HASH_CHAR_US)
-        return coordinator_partition(transactional_id, partition_count)
 
     # ---- the one way to change an id
 
@@ -128,7 +106,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         if record is None:
             return decision
         machine.check_step(state, record)
-        level = self.level
+        level = self._cluster.feature(TRANSACTION_FEATURE)
         if record.client_version >= V2 and record.status not in RESTING and level == 0:
             return ANSWERS[ErrorCode.UNSUPPORTED_VERSION]  # the records of level 0 have no room for it
         batch = encode_change(transactional_id, record, level, self._clock.now_ms())

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from ottla.broker.cluster.image import INTERNAL_TOPICS, MetadataImage
 from ottla.broker.cluster.kraft import MetadataBatchLoader, newest_snapshot
-from ottla.broker.group.log import replay_batch
-from ottla.broker.group.store import GroupStore
+from ottla.broker.group.shard import GroupMetadata, GroupStore
 from ottla.broker.log import checkpoints
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
@@ -154,14 +153,15 @@ class Directory:
 
     def groups(self, now_ms: int) -> list[GroupView]:
         """The groups with their committed offsets, and those that wait for the end of a transaction."""
-        store = GroupStore(0)
+        groups: dict[str, GroupMetadata] = {}
         for name, index in self._partitions_of("__consumer_offsets"):
+            store = GroupStore(index)
             with self._noting(name), self.loaded(name, now_ms) as log:
                 for header, batch in log.segments.scan(log.log_start_offset):
-                    for record in replay_batch(header, batch):
-                        store.apply(index, record, 0)
+                    store.replay(header, batch)
+            groups |= store.groups
         views = []
-        for group, metadata in sorted(store.groups.items()):
+        for group, metadata in sorted(groups.items()):
             committed, pending = metadata.offsets.known()
             views.append(GroupView(group, len(committed), len(set(chain.from_iterable(pending.values())))))
         return views

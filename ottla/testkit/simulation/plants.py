@@ -4,7 +4,7 @@ from types import ModuleType
 from typing import Final
 
 from ottla.broker.api import produce
-from ottla.broker.group import store
+from ottla.broker.group import shard
 from ottla.broker.log import (
     cleaner,
     compaction,
@@ -120,8 +120,8 @@ PLANTS: Final[dict[str, Plant]] = {
     ),
     "offsets-never-settle": _plant(
         "A marker does not end what is pending in a group.",
-        store,
-        "transaction = self._open.pop((index, producer_id), None)",
+        shard,
+        "transaction = self._open.pop(producer_id, None)",
         "transaction = None",
     ),
     "aborted-list-empty": _plant(

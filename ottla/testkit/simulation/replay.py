@@ -5,8 +5,7 @@ from typing import Any, Final
 
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
-from ottla.broker.group.log import replay_batch
-from ottla.broker.group.store import GroupStore
+from ottla.broker.group.shard import GroupMetadata, GroupStore
 from ottla.broker.log.log_loader import replay
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.producer_state_entry import ProducerStateEntry
@@ -27,7 +26,7 @@ def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Gh
     With `ghosts` logs are compacted, and what the broker knows is held against what they would hold otherwise.
     """
     broker = assembly.broker
-    groups = GroupStore(0)
+    groups: dict[str, GroupMetadata] = {}
     for partition in broker.cluster.partitions():
         if partition.offline is not None:
             yield f"{partition.name} is offline: {partition.offline}"
@@ -39,15 +38,16 @@ def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Gh
         else:
             yield from _unforgotten_differences(partition, broker.clock.now_ms() - expiration_ms)
         if partition.topic == CONSUMER_OFFSETS_TOPIC:
+            store = GroupStore()
             for header, batch in partition.scan(0):
-                for record in replay_batch(header, batch):
-                    groups.apply(partition.index, record, 0)
+                store.replay(header, batch)
+            groups |= store.groups
     yield from _transaction_differences(assembly)
     if broker.groups.listed()[0]:
         return  # they are still being loaded
     live = {metadata.group.group_id: metadata for metadata in broker.groups.listed()[1]}
-    for group_id in sorted(live.keys() | groups.groups.keys()):
-        left, right = live.get(group_id), groups.groups.get(group_id)
+    for group_id in sorted(live.keys() | groups.keys()):
+        left, right = live.get(group_id), groups.get(group_id)
         # A group whose members have not been told their shares yet is in no log.
         found = NO_OFFSETS if left is None else left.offsets.known()
         replayed = NO_OFFSETS if right is None else right.offsets.known()

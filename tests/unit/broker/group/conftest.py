@@ -165,8 +165,12 @@ class Rig:
         return self
 
     @property
-    def store(self):
-        return self.groups._manager.store
+    def known(self):
+        """Every group that is loaded, by id."""
+        return {each.group.group_id: each for each in self.groups._manager.groups()}
+
+    def shard_of(self, group_id="g"):
+        return self.groups._manager.shards[self.log_of(group_id).index]
 
     @property
     def commits(self):
@@ -176,7 +180,7 @@ class Rig:
         return self.cluster.logs[coordinator_partition(group_id, PARTITIONS)]
 
     def group(self, group_id="g"):
-        return self.store.groups[group_id].group
+        return self.known[group_id].group
 
     def begin(self, coroutine):
         """Run one request as an event; a list that gets its result. `activity` of the list's owner can be discarded."""

@@ -34,7 +34,7 @@ def test_commit_of_nobody_in_particular_makes_a_simple_group(rig):
 @pytest.mark.parametrize("producer", [None, PRODUCER])
 def test_generation_of_a_group_that_does_not_exist_is_illegal(rig, producer):
     assert commit(rig, Caller("g", 0, "who"), producer=producer) == [OLD_GENERATION]
-    assert not rig.store.groups
+    assert not rig.known
 
 
 def test_version_9_says_that_the_group_does_not_exist(rig):
@@ -113,7 +113,7 @@ def test_metadata_is_counted_in_utf_16_units(rig, metadata, error):
 
 def test_commit_of_too_long_metadata_alone_makes_the_group_all_the_same(rig):
     assert commit(rig, rows=[ROW._replace(metadata="x" * 11)]) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
-    assert set(rig.store.groups) == {"g"} and not rig.log_of().batches
+    assert set(rig.known) == {"g"} and not rig.log_of().batches
     assert commit(rig, Caller("g", 0, "who")) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
@@ -134,7 +134,7 @@ def test_error_of_the_log_is_told_in_the_coordinators_words(rig, refused, told):
     rig.log_of().refuse = refused
     too_long = ROW._replace(partition=1, metadata="x" * 11)
     assert commit(rig, rows=[ROW, too_long]) == [told, ErrorCode.OFFSET_METADATA_TOO_LARGE]
-    assert not rig.store.groups
+    assert not rig.known
 
 
 def test_offset_in_a_transaction_is_pending_until_the_marker(rig):
@@ -165,14 +165,14 @@ def test_fetch_answers_in_the_shape_of_the_request(rig):
 def test_fetch_of_an_unknown_group_is_no_error(rig):
     assert fetch(rig.commits, "g", None, True) == (NONE, [])
     assert offset(rig) == (NONE, -1, -1, "")
-    assert not rig.store.groups
+    assert not rig.known
 
 
 def test_group_that_only_an_aborted_transaction_made_is_known_also_after_a_restart(rig):
     commit(rig, producer=PRODUCER)
     rig.mark(7, commit=False)
     for _ in range(2):
-        assert set(rig.store.groups) == {"g"}
+        assert set(rig.known) == {"g"}
         assert commit(rig, Caller("g", 0, "who"), producer=PRODUCER) == [ErrorCode.UNKNOWN_MEMBER_ID]
         rig.restart()
 

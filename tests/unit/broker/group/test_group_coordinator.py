@@ -61,13 +61,13 @@ def test_first_join_logs_an_empty_group_that_outlives_the_reserved_id(rig):
 def test_refused_join_makes_the_group_all_the_same(rig, bad):
     (reply,) = rig.join(**bad)
     assert reply.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert set(rig.store.groups) == {"g"} and [told(value) for value in logged(rig)] == [EMPTY]
+    assert set(rig.known) == {"g"} and [told(value) for value in logged(rig)] == [EMPTY]
 
 
 def test_new_group_that_the_log_refuses_does_not_exist(rig):
     rig.log_of().refuse = ErrorCode.KAFKA_STORAGE_ERROR
     (reply,) = rig.join(known_id=True)
-    assert reply.error is ErrorCode.NOT_COORDINATOR and not rig.store.groups
+    assert reply.error is ErrorCode.NOT_COORDINATOR and not rig.known
     rig.log_of().refuse = ErrorCode.NONE
     (reply,) = rig.join(known_id=True)
     assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
@@ -238,7 +238,7 @@ def test_member_that_joins_twice_is_answered_twice(rig):
 def test_discarded_earlier_request_does_not_take_the_later_one_along(rig):
     rig.stable(session_ms=600_000)
     waiting = rig.join(session_ms=600_000)
-    member_id = next(iter(rig.store.groups["g"].joins))
+    member_id = next(iter(rig.known["g"].joins))
     later = rig.join(member_id)
     waiting.activity.discard()
     rig.clock.advance(60_000)
@@ -270,10 +270,10 @@ def test_group_without_members_and_offsets_is_removed_in_the_end(rig):
     (reply,) = rig.stable()
     rig.leave((reply.member_id, None))
     rig.clock.advance(600_000)
-    assert not rig.store.groups
+    assert not rig.known
     assert logged(rig)[-1] is None
     rig.restart()
-    assert not rig.store.groups
+    assert not rig.known
     rig.stable()
     rig.clock.advance(1.0)
     assert rig.group().generation == 1
@@ -333,7 +333,7 @@ def test_member_that_says_too_much_is_refused(rig, protocols, error, caplog):
     rig.clock.advance()
     assert waiting[0].error is error
     assert ("group.member.max.protocols" in caplog.text) is bool(error)
-    assert set(rig.store.groups) == (set() if error else {"g"})
+    assert set(rig.known) == (set() if error else {"g"})
 
 
 def test_protocol_that_is_named_twice_counts_once_and_first(rig):

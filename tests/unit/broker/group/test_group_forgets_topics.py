@@ -72,7 +72,7 @@ def test_pending_offsets_of_a_deleted_topic_do_not_come_back_in_the_new_one(rig)
     rig.mark(7, commit=False)
     assert offsets(rig) == {("t", 1): 42}
     rig.clock.advance(deleted_topics.COVERED_MS)
-    assert offsets(rig) == {} and not rig.store.groups["g"].offsets.at_most
+    assert offsets(rig) == {} and not rig.known["g"].offsets.at_most
 
 
 def test_nobody_looks_again_at_deleted_topics_when_the_broker_has_stopped(rig):

@@ -29,11 +29,11 @@ class Play:
         self.rig, self.ids, self.waiting = rig, [""], []
 
     def member(self, number):
-        known = [*self.rig.group().members] if "g" in self.rig.store.groups else []
+        known = [*self.rig.group().members] if "g" in self.rig.known else []
         return [*self.ids[-3:], *known][number % (len(self.ids[-3:]) + len(known))]
 
     def reply(self, number, generation_off):
-        generation = self.rig.group().generation if "g" in self.rig.store.groups else 1
+        generation = self.rig.group().generation if "g" in self.rig.known else 1
         return JoinedAs(self.member(number), generation + generation_off)
 
     def step(self, name, *details):
@@ -88,7 +88,7 @@ def test_nobody_waits_for_ever(rig_class, steps):
     rig.clock.advance(1_000_000)
     assert rig.bugs == []
     assert all(len(results) == 1 for results in play.waiting), "every request is answered, once"
-    for entry in rig.store.groups.values():
+    for entry in rig.known.values():
         assert entry.group.state is ClassicGroupState.EMPTY, "without heartbeats everybody is out in the end"
         assert not entry.joins and not entry.syncs and not entry.group.roster.pending
     rig.stable(2)
@@ -97,7 +97,7 @@ def test_nobody_waits_for_ever(rig_class, steps):
 
 def check_roster(rig):
     """What the roster keeps beside its members agrees with them."""
-    for entry in rig.store.groups.values():
+    for entry in rig.known.values():
         roster, members = entry.group.roster, entry.group.members
         assert all(member.member_id == member_id for member_id, member in members.items())
         assert roster.static == {m.group_instance_id: m.member_id for m in members.values() if m.group_instance_id}

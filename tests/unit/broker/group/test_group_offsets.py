@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.group import store as store_module
+from ottla.broker.group import shard as shard_module
 from ottla.broker.group.log import CoordinatorRecord
 from ottla.broker.group.offsets import OffsetAndMetadata
-from ottla.broker.group.store import GroupStore
+from ottla.broker.group.shard import GroupStore
 from ottla.protocol.offsets_records import OffsetKey, OffsetValue
 
 KEY = ("ledger", 0)
@@ -16,10 +16,10 @@ class Log:
     """The groups of one offsets partition, told record by record."""
 
     def __init__(self):
-        self.store, self.end = GroupStore(0), 0
+        self.store, self.end = GroupStore(), 0
 
     def say(self, producer_id, key, value, committed=False):
-        self.store.apply(0, CoordinatorRecord(producer_id, self.end, key, value, committed), 0)
+        self.store.apply(CoordinatorRecord(producer_id, self.end, key, value, committed), 0)
         self.end += 1
 
     def commit(self, offset, producer_id=-1, key=KEY, group="g"):
@@ -84,7 +84,7 @@ def test_tombstone_removes_committed_and_pending_offsets():
 
 
 def test_all_groups_see_the_offsets_of_a_large_transaction_from_its_marker_on(monkeypatch):
-    monkeypatch.setattr(store_module, "SETTLED_AT_ONCE", 2)
+    monkeypatch.setattr(shard_module, "SETTLED_AT_ONCE", 2)
     log, groups = Log(), [f"g{number}" for number in range(5)]
     for number, group in enumerate(groups):
         log.commit(number, 7, group=group)
@@ -161,23 +161,23 @@ def agree(log, model):
 @settings(max_examples=300, deadline=None)
 @given(steps=steps, at_once=st.integers(0, 2))
 def test_what_is_settled_by_and_by_reads_as_if_settled_by_the_marker(steps, at_once):
-    log, model, known = Log(), Model(), store_module.SETTLED_AT_ONCE
-    store_module.SETTLED_AT_ONCE = at_once
+    log, model, known = Log(), Model(), shard_module.SETTLED_AT_ONCE
+    shard_module.SETTLED_AT_ONCE = at_once
     try:
         for name, *details in steps:
             if name == "commit":
                 model.commit(log.end, log.end, *details)
                 log.commit(log.end, *details)
             elif name == "settle":
-                store_module.SETTLED_AT_ONCE = 1
+                shard_module.SETTLED_AT_ONCE = 1
                 log.store.settle()
-                store_module.SETTLED_AT_ONCE = at_once
+                shard_module.SETTLED_AT_ONCE = at_once
             else:
                 getattr(model, name)(*details)
                 getattr(log, name)(*details)
             agree(log, model)
     finally:
-        store_module.SETTLED_AT_ONCE = known
+        shard_module.SETTLED_AT_ONCE = known
     while log.store.settle():
         agree(log, model)
     for entry in log.store.groups.values():  # nothing of an ended transaction is kept

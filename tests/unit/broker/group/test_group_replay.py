@@ -43,14 +43,14 @@ def play(rig, number, name, *details):
     elif name == "come or go":
         if rig.log_of().refuse:
             return  # Membership that could not be logged lives in memory alone, by design.
-        members = [*rig.group().members] if "g" in rig.store.groups else []
+        members = [*rig.group().members] if "g" in rig.known else []
         if members:
             rig.leave(*((member_id, None) for member_id in members))
         else:
             rig.stable(2, session_ms=1_800_000)
     elif name == "clean":
         rig.clock.advance(600_000)
-        for each in rig.store.groups.values():
+        for each in rig.known.values():
             each.group.start_sessions(rig.clock.monotonic_ms())
     elif name == "refuse":
         for each in rig.cluster.logs:
@@ -62,17 +62,18 @@ def play(rig, number, name, *details):
 def durable(rig):
     """Everything that must survive, by group; when a group without a record was made is known to nobody."""
     found = {}
-    for group_id, entry in rig.store.groups.items():
+    for group_id, entry in rig.known.items():
         value = entry.group.value()
         if not value.generation:
             value = value._replace(state_timestamp_ms=0)
         found[group_id] = (value, entry.group.state, entry.offsets.known())
-    return found, {place for place, transaction in rig.store._open.items() if live(rig, transaction)}
+    opened = [(index, *each) for index, shard in rig.groups._manager.shards.items() for each in shard._open.items()]
+    return found, {(index, producer_id) for index, producer_id, transaction in opened if live(rig, transaction)}
 
 
 def live(rig, transaction):
     """Whether a group that is there waits for the transaction's end."""
-    entries = rig.store.groups.values()
+    entries = rig.known.values()
     return any(transaction in found for entry in entries for found in entry.offsets.in_transactions.values())
 
 
@@ -116,3 +117,17 @@ def test_committed_offset_is_the_last_one_that_counts(rig_class, steps):
         assert row.offset == (counting[-1] if counting else -1)
         _, ((_, ((_, row),)),) = fetch(rig.commits, group_id, [(topic, [index])], True)
         assert bool(row.error) == any(producer_id is not None for _, producer_id, _ in records)
+
+
+def test_a_shard_that_is_dropped_takes_its_groups_along_and_is_loaded_anew_from_its_log(rig):
+    assert rig.log_of("g") is not rig.log_of("h")
+    for group_id in ("g", "h"):
+        rig.commits.commit(Caller(group_id), [CommitRow("t", 0, 5, -1, "")])
+        rig.commits.commit(Caller(group_id), [CommitRow("t", 1, 6, -1, "")], ProducerIdAndEpoch(7, 0))
+    before, other = rig.known["g"].offsets.known(), rig.known["h"]
+    del rig.groups._manager.shards[rig.log_of("g").index]
+    assert set(rig.known) == {"h"}
+    rig.turns.event(lambda: rig.groups.describe("g"))
+    assert rig.known["g"].offsets.known() == before and rig.known["h"] is other
+    rig.mark(7)
+    assert (rig.known["g"].offsets.get(("t", 1)).value.offset, rig.known["h"].offsets.get(("t", 1))) == (6, None)

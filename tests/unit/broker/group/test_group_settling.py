@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.group import store
+from ottla.broker.group import shard
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.broker.group.metadata_manager import SETTLE_US
@@ -14,7 +14,7 @@ from tests.fetching import fetch
 
 COUNT, AT_ONCE = 12_000, 1_000
 PRODUCER = ProducerIdAndEpoch(7, 0)
-MOST_IN_ONE_EVENT = SHARE_US / SETTLE_US + 2 * store.SETTLED_AT_ONCE
+MOST_IN_ONE_EVENT = SHARE_US / SETTLE_US + 2 * shard.SETTLED_AT_ONCE
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def told(rig, count=COUNT):
 def events_until_settled(rig, settled):
     """How many offsets each event settles."""
     found, settled[0] = [], 0
-    while not rig.store.is_settled:
+    while not rig.shard_of().is_settled:
         assert rig.clock.one_turn()
         found.append(settled[0])
         settled[0] = 0
@@ -66,7 +66,7 @@ def test_offsets_of_a_large_transaction_count_at_its_marker_and_are_settled_in_s
     assert told(rig) == ([5, 5] if commit else [-1, -1])
     most = events_until_settled(rig, settled)
     assert len(most) > 3 and max(most) <= MOST_IN_ONE_EVENT
-    assert not rig.store.groups["g"].offsets.in_transactions
+    assert not rig.known["g"].offsets.in_transactions
     assert told(rig) == ([5, 5] if commit else [-1, -1])
 
 
@@ -109,11 +109,11 @@ def test_a_group_can_be_deleted_while_its_offsets_are_being_settled(rig, commit)
     commit_many(rig)
     mark(rig, commit)
     deleted = rig.begin(rig.groups.deletion.delete_group("g"))
-    assert not deleted and not rig.store.is_settled
+    assert not deleted and not rig.shard_of().is_settled
     rig.clock.settle()
-    assert deleted == [E.NONE] and not rig.store.groups
+    assert deleted == [E.NONE] and not rig.known
     rig.restart()
-    assert not rig.store.groups
+    assert not rig.known
 
 
 def test_a_group_whose_transaction_was_aborted_goes_at_the_next_look(rig):
@@ -121,4 +121,4 @@ def test_a_group_whose_transaction_was_aborted_goes_at_the_next_look(rig):
     rig.clock.advance(rig.config.offsets_retention_check_interval_ms - 1)
     mark(rig, commit=False)
     rig.clock.advance(1)
-    assert not rig.store.groups
+    assert not rig.known

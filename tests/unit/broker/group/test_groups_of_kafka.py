@@ -11,8 +11,8 @@ import cramjam
 import pytest
 
 from ottla.broker.group.log import group_batch, offsets_batch, replay_batch
+from ottla.broker.group.shard import GroupStore
 from ottla.broker.group.states import ClassicGroupState
-from ottla.broker.group.store import GroupStore
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.offsets_records import GroupKey
 from ottla.protocol.values import ProducerIdAndEpoch
@@ -34,11 +34,11 @@ def batches():
 
 
 def replayed(batches):
-    store = GroupStore(0)
+    store = GroupStore()
     states = []
     for header, batch in batches:
         for said in replay_batch(header, batch):
-            store.apply(0, said, 0)
+            store.apply(said, 0)
             if isinstance(said.key, GroupKey):
                 states.append((header, batch, store.groups["auditors"].group.value()))
     return store, states

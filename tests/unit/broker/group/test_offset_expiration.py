@@ -71,7 +71,7 @@ def test_a_deleted_group_is_gone_with_all_its_offsets(rig):
     commit(rig, ROW, ROW._replace(partition=1))
     commit(rig, ROW._replace(partition=2), producer=PRODUCER)
     assert rig.delete_group("g") is E.NONE
-    assert tombstones(rig) == [[("t", 0), ("t", 1), ("t", 2)], [()]] and not rig.store.groups
+    assert tombstones(rig) == [[("t", 0), ("t", 1), ("t", 2)], [()]] and not rig.known
     rig.mark(7)
     for _ in range(2):
         assert offsets(rig) == {} and rig.delete_group("g") is E.GROUP_ID_NOT_FOUND
@@ -83,7 +83,7 @@ def test_a_group_of_members_is_not_deleted(rig):
     commit(rig, caller=caller)
     assert rig.delete_group("g") is E.NON_EMPTY_GROUP and offsets(rig) == {("t", 0): 42}
     rig.leave((caller.member_id, None))
-    assert rig.delete_group("g") is E.NONE and not rig.store.groups
+    assert rig.delete_group("g") is E.NONE and not rig.known
 
 
 def test_a_deleted_group_forgets_the_ids_that_it_handed_out(rig):
@@ -103,7 +103,7 @@ def test_what_the_log_refuses_to_forget_stays(rig):
     assert offsets(rig) == {("t", 0): 42}
     rig.log_of().refuse = E.NONE
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.groups
+    assert not rig.known
 
 
 def test_nothing_is_deleted_while_groups_are_being_loaded(rig):
@@ -121,7 +121,7 @@ def test_offsets_of_nobody_are_deleted_pending_ones_too(rig):
     assert told == (E.NONE, [[E.NONE] * 4, [E.NONE]])
     assert tombstones(rig) == [[("t", 0), ("t", 2)]]
     rig.mark(7)
-    assert offsets(rig) == {("t", 1): 42} and "g" in rig.store.groups
+    assert offsets(rig) == {("t", 1): 42} and "g" in rig.known
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_tombstones_of_a_long_name_come_in_batches_that_a_log_takes(rig):
     commit(rig, *(ROW._replace(partition=index) for index in range(20)), caller=Caller(name))
     assert rig.delete_group(name) is E.NONE
     assert [len(keys) for keys in tombstones(rig, name)] == [4, 4, 4, 4, 4, 1]
-    assert not rig.store.groups
+    assert not rig.known
 
 
 # --- with time --------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_offsets_of_nobody_expire_by_their_own_age(rig):
     rig.clock.advance(LOOK_MS)
     assert tombstones(rig) == [[("t", 0)], [("t", 1)], [()]]
     rig.restart()
-    assert not rig.store.groups
+    assert not rig.known
 
 
 def test_an_age_is_the_same_after_a_restart(rig):
@@ -194,7 +194,7 @@ def test_an_offset_with_a_time_of_its_own_expires_then(rig):
     rig.clock.advance(2 * RETENTION_MS - LOOK_MS - 1)
     assert offsets(rig) == {("t", 1): 42}
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.groups
+    assert not rig.known
 
 
 def test_offsets_of_members_that_are_gone_are_as_old_as_the_empty_group(rig):
@@ -206,7 +206,7 @@ def test_offsets_of_members_that_are_gone_are_as_old_as_the_empty_group(rig):
     rig.restart()
     assert offsets(rig) == {("t", 0): 42}
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.groups
+    assert not rig.known
 
 
 def test_an_open_transaction_keeps_its_offset_and_the_group(rig):
@@ -216,13 +216,13 @@ def test_an_open_transaction_keeps_its_offset_and_the_group(rig):
     assert offsets(rig) == {("t", 0): 42} and tombstones(rig) == [[("t", 1)]]
     rig.mark(7, commit=False)
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.groups
+    assert not rig.known
 
 
 def test_an_open_transaction_keeps_a_group_that_nobody_else_knows(rig):
     commit(rig, producer=PRODUCER)
     rig.clock.advance(2 * RETENTION_MS)
-    assert set(rig.store.groups) == {"g"} and tombstones(rig) == []
+    assert set(rig.known) == {"g"} and tombstones(rig) == []
 
 
 @pytest.mark.parametrize(
@@ -274,12 +274,12 @@ def test_a_group_that_is_deleted_and_made_again_in_between_is_another(rig, monke
     commit(rig, ROW, ROW._replace(partition=1))
     rig.clock.ms += RETENTION_MS
     ended = rig.begin(rig.groups._cleaning.scan())
-    value, rig.store.groups["g"].offsets = rig.group().value(), GroupOffsets()
+    value, rig.known["g"].offsets = rig.group().value(), GroupOffsets()
     for each in (None, value):
         rig.groups._manager.log_group(rig.log_of().index, "g", each)
-    again = rig.store.groups["g"]
+    again = rig.known["g"]
     rig.clock.settle()
-    assert ended == [None] and rig.store.groups["g"] is again
+    assert ended == [None] and rig.known["g"] is again
 
 
 def test_a_group_that_is_being_deleted_is_nobodys(rig, monkeypatch):
@@ -292,12 +292,12 @@ def test_a_group_that_is_being_deleted_is_nobodys(rig, monkeypatch):
     assert rig.commits.commit(Caller("g"), [ROW]) == [busy]
     assert rig.begin(rig.groups.deletion.delete_group("g")) == [busy]
     rig.clock.settle()
-    assert deleted == [E.NONE] and not rig.store.groups
+    assert deleted == [E.NONE] and not rig.known
     commit(rig)
 
 
 def offsets_of(rig):
-    return rig.store.groups["g"].offsets.known()[0]
+    return rig.known["g"].offsets.known()[0]
 
 
 def test_a_group_that_the_log_keeps_from_being_deleted_to_its_end_stays(rig, monkeypatch):
@@ -319,8 +319,8 @@ def test_a_group_is_deleted_to_its_end_when_whoever_asked_hangs_up(rig, monkeypa
     deleted.activity.discard()
     assert len(offsets_of(rig)) == 4
     rig.clock.settle()
-    assert not deleted and not rig.store.groups
-    assert not rig.restart().store.groups
+    assert not deleted and not rig.known
+    assert not rig.restart().known
 
 
 def test_a_bug_in_a_deletion_is_told_and_leaves_the_group_to_others(rig, monkeypatch):
@@ -343,8 +343,8 @@ def test_a_marker_that_comes_while_a_group_is_deleted_brings_nothing_back(rig, m
     deleted = rig.begin(rig.groups.deletion.delete_group("g"))
     rig.mark(7)
     rig.clock.settle()
-    assert deleted == [E.NONE] and not rig.store.groups
-    assert not rig.restart().store.groups
+    assert deleted == [E.NONE] and not rig.known
+    assert not rig.restart().known
 
 
 @pytest.mark.parametrize("work", ["expire", "forget", "load", "delete"])
@@ -363,10 +363,10 @@ def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
     else:
         rig.clock.ms += RETENTION_MS
         rig.turns.event(rig.groups._cleaning.run)
-    before = len(rig.log_of().batches), len(rig.store.groups)
+    before = len(rig.log_of().batches), len(rig.known)
     rig.turns.event(rig.groups.stop)
     rig.clock.advance(10 * LOOK_MS)
-    assert (len(rig.log_of().batches), len(rig.store.groups)) == before
+    assert (len(rig.log_of().batches), len(rig.known)) == before
 
 
 # --- what breaks ------------------------------------------------------------------------------------------------------
@@ -378,20 +378,20 @@ def test_a_partition_that_breaks_does_not_keep_the_others_from_expiring(rig, cap
     assert rig.log_of("g") is not rig.log_of("h")
     rig.log_of("g").append_own = None
     rig.clock.advance(RETENTION_MS)
-    assert set(rig.store.groups) == {"g"} and "failed; it is tried again" in caplog.text
+    assert set(rig.known) == {"g"} and "failed; it is tried again" in caplog.text
     del rig.log_of("g").append_own
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.groups
+    assert not rig.known
 
 
 def test_a_look_that_fails_is_not_the_last_one(rig, monkeypatch, caplog):
     commit(rig)
     with monkeypatch.context() as broken:
-        broken.setattr(rig.store, "groups", None)
+        broken.setattr(rig.shard_of(), "groups", None)
         rig.clock.advance(RETENTION_MS)
     assert "the next one comes as planned" in caplog.text
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.groups
+    assert not rig.known
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("a bug")])
@@ -408,7 +408,7 @@ def test_a_partition_that_cannot_be_loaded_does_not_keep_the_others_loading(rig,
     assert fetch(rig.commits, "g", None, False)[0] is E.NOT_COORDINATOR
     assert offsets(rig, "h") == {("t", 0): 42}
     rig.clock.advance(2 * RETENTION_MS)
-    assert not rig.store.groups
+    assert not rig.known
 
 
 # --- clocks that are set ----------------------------------------------------------------------------------------------
@@ -428,7 +428,7 @@ def test_a_group_that_empties_after_a_suspend_keeps_its_offsets_as_long_as_any(r
     rig.clock.advance(RETENTION_MS - 1)
     assert offsets(rig) == {("t", 0): 42}
     rig.clock.advance(LOOK_MS)
-    assert not rig.store.groups
+    assert not rig.known
 
 
 def test_a_clock_that_is_set_ahead_and_back_expires_nothing(rig):

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.group.log import offsets_batch, replay_batch
-from ottla.broker.group.store import GroupStore
+from ottla.broker.group.log import offsets_batch
+from ottla.broker.group.shard import GroupStore
 from ottla.broker.log.compaction import SegmentSizes, cleanable_offsets, group_segments_by_size
 from ottla.broker.log.log_cleaner import LogCleaner
 from ottla.broker.log.partition import Partition
@@ -312,10 +312,9 @@ def test_committed_offsets_are_the_same_after_a_compaction(rig):
 
 
 def loaded_offsets(partition):
-    store = GroupStore(0)
+    store = GroupStore()
     for header, batch in partition.scan(0):
-        for said in replay_batch(header, batch):
-            store.apply(0, said, 0)
+        store.replay(header, batch)
     return store.groups["group"].offsets.known()
 
 
