@@ -22,7 +22,8 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
 from ottla.broker.log.log_cleaner import LogCleaner
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
-from ottla.broker.log.log_manager import LogDirectoryError, LogManager
+from ottla.broker.log.log_manager import LogManager
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.producer_state_manager import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention
 from ottla.broker.memory import MOST_MEMORY_BYTES
@@ -85,7 +86,7 @@ class Assembly:
             logs,
             clock,
             turns,
-            logs.node_id,
+            logs.properties.node_id,
             lambda: new_uuid().bytes,
             lambda own: _partition_settings(in_force.of(cluster.node_id, cluster.image.broker_configs), own),
             _internal_topics(config),

@@ -20,7 +20,7 @@ from ottla.broker.assembly import Assembly, log_bug
 from ottla.broker.collector import Collector
 from ottla.broker.config import Config, Listener
 from ottla.broker.listening import Listening
-from ottla.broker.log.log_manager import LogDirectoryError
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
 from ottla.broker.ports.allocator import give_back_what_is_freed
 from ottla.broker.ports.clock import LoopClock

@@ -18,7 +18,11 @@ def lone():
 def test_the_one_broker_is_all_there_is(lone, version):
     reply = lone.call(K.DESCRIBE_CLUSTER, version, endpoint_type=BROKERS)
     broker = lone.assembly.broker
-    assert (reply.error_code, reply.error_message, reply.cluster_id) == (E.NONE, None, broker.logs.cluster_id)
+    assert (reply.error_code, reply.error_message, reply.cluster_id) == (
+        E.NONE,
+        None,
+        broker.logs.properties.cluster_id,
+    )
     (row,) = reply.brokers
     assert (row.broker_id, row.host, row.port, row.rack) == broker.endpoints["PLAINTEXT"]
     assert reply.controller_id == 1 and (version == 0 or reply.endpoint_type == BROKERS)

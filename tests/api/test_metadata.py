@@ -54,7 +54,7 @@ def test_this_broker_leads_every_partition(lone, version):
     if version >= 1:
         assert (reply.controller_id, topic.is_internal) == (1, False)
     if version >= 2:
-        assert reply.cluster_id == broker.logs.cluster_id
+        assert reply.cluster_id == broker.logs.properties.cluster_id
     if version >= 7:
         assert {row.leader_epoch for row in topic.partitions} == {0}
     if version >= 10:

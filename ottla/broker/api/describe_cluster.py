@@ -27,7 +27,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return encoded(
         request,
         endpoint_type=BROKERS,
-        cluster_id=broker.logs.cluster_id,
+        cluster_id=broker.logs.properties.cluster_id,
         controller_id=broker.cluster.node_id,
         brokers=[] if endpoint is None else [(*endpoint, False)],
         authorized_operations=(

@@ -39,7 +39,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     of_cluster = 8 <= version <= 10 and body.include_cluster_authorized_operations
     return answer.reply.finish(
         brokers=answer.brokers,
-        cluster_id=broker.logs.cluster_id,
+        cluster_id=broker.logs.properties.cluster_id,
         controller_id=broker.cluster.node_id,
         topics=answer.topics,
         authorized_operations=operations.OF_CLUSTER if of_cluster else operations.NOT_ASKED_FOR,

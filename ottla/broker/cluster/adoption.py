@@ -17,7 +17,8 @@ from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.broker.log.checkpoints import parse_directory_name
 from ottla.broker.log.log_config import LogConfig
-from ottla.broker.log.log_manager import LogDirectoryError, LogManager
+from ottla.broker.log.log_manager import LogManager
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.protocol.metadata_records import Ids, MetadataRecord, ProducerIdsRecord
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
@@ -74,7 +75,7 @@ class Adoption:
 
     def _holds_a_log(self, topic: str, index: int) -> bool:
         """A partition directory, not one of the user's that happens to be called alike."""
-        names = self._store.side_files(f"{topic}-{index}")
+        names = self._store.side_files.names(f"{topic}-{index}")
         return "partition.metadata" in names or any(name.endswith(".log") for name in names)
 
     def _adopt(self, topic: FoundTopic) -> list[MetadataRecord]:

@@ -23,7 +23,8 @@ from ottla.broker.cluster.kraft import (
     writing_epoch,
 )
 from ottla.broker.log.log_config import LogConfig
-from ottla.broker.log.log_manager import LogDirectoryError, LogManager
+from ottla.broker.log.log_manager import LogManager
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.partition import OnDurable, Partition
 from ottla.broker.ports.clock import Clock
 from ottla.protocol.batch import build_batch
@@ -99,7 +100,7 @@ class MetadataLog:
 
     def open(self) -> None:
         """Replay what is there. Raises LogDirectoryError, or OSError when the bootstrap records cannot be logged."""
-        newest = newest_snapshot(self._store.side_files(f"{METADATA_TOPIC}-0"))
+        newest = newest_snapshot(self._store.side_files.names(f"{METADATA_TOPIC}-0"))
         settings = self._settings if newest is None else replace(self._settings, needed_from_offset=newest.end_offset)
         # In which epoch to write is known when its records have been read.
         partition = self._store.open_partition(
@@ -169,7 +170,7 @@ class MetadataLog:
 
     def _read_newest_snapshot(self) -> SnapshotId:
         """Read the newest snapshot, or an older one if it is damaged and the log still reaches back so far."""
-        found = snapshots_of(self._store.side_files(self._name))
+        found = snapshots_of(self._store.side_files.names(self._name))
         while True:
             snapshot = found.pop() if found else SnapshotId(0, NO_PARTITION_LEADER_EPOCH)
             self._check_that_log_continues(snapshot)
@@ -177,7 +178,7 @@ class MetadataLog:
                 return snapshot
             path = f"{self._name}/{snapshot_name(snapshot)}"
             try:
-                batches = [*read_snapshot(self._store.read_side_file(path))]
+                batches = [*read_snapshot(self._store.side_files.read(path))]
             except ProtocolError as damage:
                 older = found[-1].end_offset if found else 0
                 if self.partition.log_start_offset > older:
@@ -232,9 +233,9 @@ class MetadataLog:
     def _choose_epoch(self, log_epoch: int) -> None:
         path = f"{self._name}/{QUORUM_STATE}"
         elected_epoch = None
-        if QUORUM_STATE in self._store.side_files(self._name):
+        if QUORUM_STATE in self._store.side_files.names(self._name):
             try:
-                elected_epoch = quorum_epoch(self._store.read_side_file(path))
+                elected_epoch = quorum_epoch(self._store.side_files.read(path))
             except ProtocolError as broken:
                 raise LogDirectoryError(f"{path}: {broken}") from broken
         epoch = writing_epoch(log_epoch, elected_epoch)
@@ -276,11 +277,11 @@ class MetadataLog:
 
     def _bootstrap(self) -> None:
         """Log what `bootstrap.checkpoint` says, together, as the first active controller of a cluster does."""
-        if BOOTSTRAP not in self._store.side_files(""):
+        if BOOTSTRAP not in self._store.side_files.names():
             return
         found: list[MetadataRecord] = []
         try:
-            for header, batch in read_snapshot(self._store.read_side_file(BOOTSTRAP)):
+            for header, batch in read_snapshot(self._store.side_files.read(BOOTSTRAP)):
                 found += _known_records(header, batch)
         except ProtocolError as damage:
             raise LogDirectoryError(f"{BOOTSTRAP} cannot be read: {damage}") from damage

@@ -23,7 +23,8 @@ from ottla.broker.cluster.kraft_log import (
 from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.costs import OPEN_PARTITION_US
 from ottla.broker.log.log_config import LogConfig
-from ottla.broker.log.log_manager import LogDirectoryError, LogManager
+from ottla.broker.log.log_manager import LogManager
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.descriptors import Shortage
@@ -160,7 +161,7 @@ class Cluster:
 
     @property
     def _directory_id(self) -> bytes:
-        return parse_uuid(self._store.directory_id) if self._store.directory_id else b""
+        return parse_uuid(self._store.properties.directory_id) if self._store.properties.directory_id else b""
 
     def _find_absent(self) -> None:
         """Partitions of other brokers and other log directories: making them here would show them empty."""
@@ -214,9 +215,9 @@ class Cluster:
             return None
         place, size_bytes = f"{topic}-{index}", 0
         try:
-            for name in self._store.side_files(place):  # none if the directory is still to be made
+            for name in self._store.side_files.names(place):  # none if the directory is still to be made
                 if name.endswith(".log"):
-                    size_bytes += self._store.side_file_bytes(f"{place}/{name}")
+                    size_bytes += self._store.side_files.size_bytes(f"{place}/{name}")
                     await self._turns.share()
         except FileNotFoundError:  # it was deleted meanwhile
             return None

@@ -122,14 +122,14 @@ class MetadataSnapshots:
         self._timestamps_ms[snapshot] = metadata.last_timestamp_ms
         self._last_ms, written_bytes = self._clock.monotonic_ms(), metadata.bytes_since_snapshot
         place = metadata.partition.name
-        for left in [name for name in self._store.side_files(place) if name.endswith(PART)]:
-            self._store.remove_side_file(f"{place}/{left}")
+        for left in [name for name in self._store.side_files.names(place) if name.endswith(PART)]:
+            self._store.side_files.remove(f"{place}/{left}")
         path = f"{place}/{snapshot_name(snapshot)}"
-        self._file = self._store.new_side_file(path + PART)
+        self._file = self._store.side_files.create(path + PART)
         await self._write(self._file, snapshot)
         self._let_go()
         await self._durable([path + PART])
-        self._store.rename_side_file(path + PART, path)
+        self._store.side_files.rename(path + PART, path)
         await self._durable([place])
         metadata.bytes_since_snapshot -= written_bytes
         metadata.newest_snapshot = snapshot
@@ -165,7 +165,7 @@ class MetadataSnapshots:
 
     async def _durable(self, names: Sequence[str]) -> None:
         wait: Wait[OSError | None] = Wait(self._turns)
-        self._store.start_sync(names, wait.wake)
+        self._store.side_files.start_sync(names, wait.wake)
         error = await wait
         if error is not None:
             raise error
@@ -176,7 +176,7 @@ class MetadataSnapshots:
         self._cleaned_ms = self._clock.monotonic_ms()
         # Of a damaged one, what came before it is all there is.
         newest = self._log.newest_snapshot
-        found = [each for each in snapshots_of(self._store.side_files(partition.name)) if each <= newest]
+        found = [each for each in snapshots_of(self._store.side_files.names(partition.name)) if each <= newest]
         synced = False
         for oldest, following in pairwise(found):
             if partition.offline is not None or not self._may_go(oldest, found):
@@ -187,7 +187,7 @@ class MetadataSnapshots:
             partition.raise_log_start(following.end_offset)
             await self._delete_segments(partition)
             if partition.offline is None:
-                self._store.delete_side_file_later(self._path(oldest))
+                self._store.side_files.delete_later(self._path(oldest))
                 log.info("The snapshot %s of the metadata goes", snapshot_name(oldest))
 
     def _may_go(self, snapshot: SnapshotId, found: Sequence[SnapshotId]) -> bool:
@@ -196,7 +196,7 @@ class MetadataSnapshots:
         if snapshot.end_offset < partition.log_start_offset:
             return True
         left = found[found.index(snapshot) :]
-        total = partition.log.size_bytes + sum(self._store.side_file_bytes(self._path(each)) for each in left)
+        total = partition.log.size_bytes + sum(self._store.side_files.size_bytes(self._path(each)) for each in left)
         if 0 <= settings.retention_bytes < total:
             return True
         timestamp_ms = self._timestamp_ms(snapshot) if settings.retention_ms >= 0 else None
@@ -206,7 +206,7 @@ class MetadataSnapshots:
         """When the last record was written that a snapshot holds; None if it does not say."""
         if snapshot not in self._timestamps_ms:
             try:
-                found = snapshot_timestamp_ms(self._store.read_side_file(self._path(snapshot)))
+                found = snapshot_timestamp_ms(self._store.side_files.read(self._path(snapshot)))
             except ProtocolError as damage:
                 log.warning("%s: %s; it goes by size alone", self._path(snapshot), damage)
                 found = None

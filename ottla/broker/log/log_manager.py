@@ -1,4 +1,4 @@
-"""The log directory: its identity and lock, its partitions, its checkpoints. shell
+"""The log directory: its lock, its partitions, its checkpoints. shell
 
 Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
 """
@@ -14,12 +14,13 @@ from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.log_loader import Start, load_log, load_steps, new_log
+from ottla.broker.log.meta_properties import LogDirectoryError, MetaProperties, read_or_make
 from ottla.broker.log.openings import Openings
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.swap import DELETED
+from ottla.broker.log.side_files import SideFiles
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage, shortage
-from ottla.broker.ports.disk import Disk, File, Lock, SyncJob, Volume
+from ottla.broker.ports.disk import Disk, Lock, Volume
 from ottla.broker.ports.locks import LockHeld
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode, ProtocolError
@@ -31,19 +32,13 @@ SHORTAGE_SAID_MS: Final = 60_000.0
 _DELETED: Final = "belongs to a topic that was deleted"
 
 
-class LogDirectoryError(Exception):
-    """The log directory cannot be used; the message is for the operator."""
-
-
 class LogManager:
     """All logs of a broker. `clean_start` says whether the last stop was a clean one."""
 
     def __init__(self, disk: Disk, clock: Clock, turns: Turns, settings: LogManagerConfig) -> None:
         self.settings = settings
         self.directory = settings.directory
-        self.node_id = settings.node_id
-        self.cluster_id = settings.cluster_id or ""
-        self.directory_id = ""
+        self.properties = MetaProperties(settings.node_id, settings.cluster_id or "", "")
         self.clean_start = False
         self.offline: str | None = None
         self.on_offline: Callable[[], None] | None = None
@@ -62,6 +57,7 @@ class LogManager:
             disk, clock, turns, settings.directory, self._partitions, self.fail_unless_short
         )
         self.deleter = FileDeleter(disk, clock, turns, self.fail)
+        self.side_files = SideFiles(disk, clock, settings.directory, self.delete_later)
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -83,7 +79,7 @@ class LogManager:
 
     def _begin(self) -> None:
         """The steps of `open` that need the lock."""
-        self._identify()
+        self.properties = read_or_make(self._disk, self.settings)
         self._read_checkpoints()
         marker = self._path(checkpoints.CLEAN_SHUTDOWN)
         self.clean_start = self._disk.exists(marker)
@@ -116,44 +112,6 @@ class LogManager:
         except (FileNotFoundError, NotADirectoryError, ProtocolError):
             return None
 
-    def side_files(self, place: str) -> list[str]:
-        """Names in the log directory (``""``) or in a directory of it; none where there is none."""
-        try:
-            return self._disk.list(self._path(place) if place else self.directory)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-    def read_side_file(self, name: str) -> bytes:
-        """A file by its path from the log directory."""
-        return self._disk.read(self._path(name))
-
-    def side_file_bytes(self, name: str) -> int:
-        """The size of a file by its path from the log directory."""
-        return self._disk.size_bytes(self._path(name))
-
-    def new_side_file(self, name: str) -> File:
-        """An empty file, open for writing."""
-        self._disk.write(self._path(name), b"")
-        return self._disk.open(self._path(name))
-
-    def start_sync(self, names: Sequence[str], on_end: Callable[[OSError | None], None]) -> None:
-        """Put files and directories on the device, beside the loop; `on_end` is called on it."""
-        paths = [self._path(name) for name in names]
-        jobs: list[SyncJob] = []
-        jobs.append(self._disk.start_sync(paths, lambda: self._clock.from_thread(lambda: on_end(jobs[0].error))))
-
-    def rename_side_file(self, old: str, new: str) -> None:
-        self._disk.rename(self._path(old), self._path(new))
-
-    def remove_side_file(self, name: str) -> None:
-        self._disk.remove(self._path(name))
-
-    def delete_side_file_later(self, name: str) -> None:
-        """Rename a file to a `.deleted` one, which goes after `file.delete.delay.ms`."""
-        renamed = self._path(name + DELETED)
-        self._disk.rename(self._path(name), renamed)
-        self.delete_later((renamed,))
-
     def rename_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Rename partition directories of other topics: a deletion was logged, and the broker died before its files
         were moved. A directory that names no topic id is nobody's, and would become that of the next topic of its name
@@ -166,7 +124,7 @@ class LogManager:
             if exists(topic, index):
                 continue
             found_id = self.topic_id_on_disk(topic, index)
-            if found_id not in known_ids and (found_id is not None or self.side_files(name)):
+            if found_id not in known_ids and (found_id is not None or self.side_files.names(name)):
                 self._rename_to_stray(topic, index, _DELETED if found_id else "names no topic")
                 self._checkpoints.forget((topic, index))
 
@@ -175,49 +133,6 @@ class LogManager:
         stray = self._path(checkpoints.name_with_suffix(topic, index, self._disk.random_id(), checkpoints.STRAY))
         _log.warning("%s %s; it is kept as %s", directory, why, stray)
         self._disk.rename(directory, stray)
-
-    def _identify(self) -> None:
-        path = self._path(checkpoints.META_PROPERTIES)
-        if not self._disk.exists(path):
-            self.cluster_id = self.cluster_id or self._new_id()
-            self.directory_id = self._new_id()
-            properties = {
-                "version": "1",
-                "cluster.id": self.cluster_id,
-                "node.id": str(self.node_id),
-                "directory.id": self.directory_id,
-            }
-            self._disk.write_atomically(path, checkpoints.encode_properties(properties))
-            return
-        try:
-            found = checkpoints.decode_properties(self._disk.read(path))
-        except ProtocolError as broken:
-            raise LogDirectoryError(f"{path}: {broken}") from None
-        node_id = found.get("node.id", found.get("broker.id", ""))
-        cluster_id = found.get("cluster.id", "")
-        if node_id != str(self.node_id):
-            if self.settings.node_id_given or not node_id.isascii() or not node_id.isdigit():
-                raise LogDirectoryError(
-                    f"{path} belongs to node {node_id or '(none)'}, this broker is {self.node_id}: serve it without "
-                    "node.id, which takes the directory's"
-                )
-            self.node_id = int(node_id)
-            _log.info("This broker is node %d, as %s says", self.node_id, path)
-        if not cluster_id:
-            raise LogDirectoryError(
-                f"{path} names no cluster: add the line cluster.id=..., with the id of its other brokers, or any text "
-                "without blanks"
-            )
-        if self.cluster_id not in ("", cluster_id):
-            raise LogDirectoryError(f"{path} belongs to cluster {cluster_id}, not to {self.cluster_id}")
-        self.cluster_id = cluster_id
-        self.directory_id = found.get("directory.id", "")
-
-    def _new_id(self) -> str:
-        """An id that does not begin with a dash, which command lines would take for an option (`Uuid.randomUuid`)."""
-        while (text := checkpoints.encode_id(self._disk.random_id())).startswith("-"):
-            pass
-        return text
 
     def _read_checkpoints(self) -> None:
         try:

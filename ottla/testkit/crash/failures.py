@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
-from ottla.broker.log.log_manager import LogDirectoryError
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.ports.disk import Buffer
 from ottla.testkit.crash.life import Complaints, Life, NoAnswer
 from ottla.testkit.crash.script import DONE, OPEN, Ledger, Refused, Script

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Final
 
-from ottla.broker.log.log_manager import LogDirectoryError
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.testkit.crash.life import NARROW, WIDE, Complaints, Life, Style
 from ottla.testkit.crash.script import Script
 from ottla.testkit.crash.stage import DIRECTORY

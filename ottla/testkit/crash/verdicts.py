@@ -6,7 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
-from ottla.broker.log.log_manager import LogDirectoryError
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.testkit.crash.life import NARROW, Complaints, Life, NoAnswer, Style
 from ottla.testkit.crash.looking import differences, scan, seen
 from ottla.testkit.crash.script import ASKED, DONE, GROUP, SCRATCH, Client, Ledger, Refused, Script, Told

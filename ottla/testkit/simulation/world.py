@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
-from ottla.broker.log.log_manager import LogDirectoryError
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.txn.states import PREPARED
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import TopicPartition

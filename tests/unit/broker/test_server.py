@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ottla.broker.config import Config, Listener
-from ottla.broker.log.log_manager import LogDirectoryError
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.server import Server, run
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode

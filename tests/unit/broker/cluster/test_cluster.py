@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.log.log_manager import LogDirectoryError
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord

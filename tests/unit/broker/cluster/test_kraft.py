@@ -10,8 +10,9 @@ from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import MetadataBatchLoader, newest_snapshot, quorum_epoch, read_metadata, writing_epoch
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
 from ottla.broker.log.checkpoints import encode_partition_metadata
-from ottla.broker.log.log_manager import LogDirectoryError, LogManager
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.retention import Retention
+from ottla.broker.log.side_files import SideFiles
 from ottla.protocol import metadata_records as m
 from ottla.protocol.batch import build_batch, read_marker
 from ottla.protocol.batch_header import iter_batches
@@ -323,7 +324,7 @@ def snapshot_of(broker):
 
 def test_what_only_kafka_has_a_use_for_is_in_our_snapshots_as_it_was(kafkas, broker, monkeypatch):
     monkeypatch.setattr(
-        LogManager, "start_sync", lambda logs, names, on_end: logs._clock.next_turn(lambda: on_end(None))
+        SideFiles, "start_sync", lambda logs, names, on_end: logs._clock.next_turn(lambda: on_end(None))
     )
     voters = (kraft_version(), kraft_voters(Voter(1, LEDGER, "CONTROLLER", "127.0.0.1", 9093)))
     metrics = m.encode_metadata_record(m.ConfigRecord(16, "subscription", "interval.ms", "100"))

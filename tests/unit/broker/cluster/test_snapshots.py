@@ -12,8 +12,9 @@ from click.testing import CliRunner
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import read_metadata
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
-from ottla.broker.log.log_manager import LogDirectoryError, LogManager
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.retention import Retention
+from ottla.broker.log.side_files import SideFiles
 from ottla.broker.ports.disk import RealFile
 from ottla.broker.turns import SHARE_US
 from ottla.cli.main import main
@@ -32,7 +33,7 @@ from ottla.testkit.metadata import add_partitions, alter_configs, create_topic, 
 def in_the_next_turn(monkeypatch):
     """When the syncs of snapshots end."""
     monkeypatch.setattr(
-        LogManager, "start_sync", lambda logs, names, on_end: logs._clock.next_turn(lambda: on_end(None))
+        SideFiles, "start_sync", lambda logs, names, on_end: logs._clock.next_turn(lambda: on_end(None))
     )
 
 

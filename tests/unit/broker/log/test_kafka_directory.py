@@ -146,7 +146,7 @@ def test_a_clean_directory_is_not_written_to_but_for_the_checkpoints(tmp_path, k
     directory = unpack("clean", tmp_path)
     manager = open_manager(directory)
     assert manager.clean_start
-    assert manager.cluster_id == "AAAAAAAAQACAAAAAAAAAAQ"
+    assert manager.properties.cluster_id == "AAAAAAAAQACAAAAAAAAAAQ"
     manager.close()
     for path in kafka_s_clean_copy.rglob("*"):
         if path.is_file() and path.parent != kafka_s_clean_copy and path.suffix != ".snapshot":

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
-from ottla.broker.log.log_manager import LogDirectoryError
+from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.turns import SHARE_US, Wait
 from ottla.protocol.errors import ErrorCode
 
@@ -17,13 +17,13 @@ def lines(broker, name):
 
 
 def test_a_new_directory_gets_an_identity_and_keeps_it(broker):
-    first = (broker.manager.cluster_id, broker.manager.directory_id)
+    first = (broker.manager.properties.cluster_id, broker.manager.properties.directory_id)
     assert len(first[0]) == len(first[1]) == 22
     properties = dict(line.split("=", 1) for line in lines(broker, "meta.properties"))
     assert properties == {"version": "1", "cluster.id": first[0], "node.id": "1", "directory.id": first[1]}
     broker.stop()
     broker.start()
-    assert (broker.manager.cluster_id, broker.manager.directory_id) == first
+    assert (broker.manager.properties.cluster_id, broker.manager.properties.directory_id) == first
 
 
 def test_kafka_s_properties_are_read(broker):
@@ -31,8 +31,8 @@ def test_kafka_s_properties_are_read(broker):
     text = "#\n#Sat Nov 21 09:36:21 UTC 2026\nnode.id=1\ndirectory.id=uzFn8UP_S666QHMeiuIcVw\nversion=1\ncluster.id=C\n"
     (broker.directory / "meta.properties").write_text(text)
     broker.start(cluster_id="C")
-    assert broker.manager.cluster_id == "C"
-    assert broker.manager.directory_id == "uzFn8UP_S666QHMeiuIcVw"
+    assert broker.manager.properties.cluster_id == "C"
+    assert broker.manager.properties.directory_id == "uzFn8UP_S666QHMeiuIcVw"
 
 
 def test_node_that_nobody_named_is_that_of_the_directory(broker):
@@ -40,14 +40,14 @@ def test_node_that_nobody_named_is_that_of_the_directory(broker):
     text = (broker.directory / "meta.properties").read_text()
     (broker.directory / "meta.properties").write_text(text.replace("node.id=1", "node.id=7"))
     broker.start()
-    assert broker.manager.node_id == 7
+    assert broker.manager.properties.node_id == 7
 
 
 def test_directory_of_zookeeper_s_time_names_its_broker(broker):
     broker.stop()
     (broker.directory / "meta.properties").write_text("version=0\nbroker.id=3\ncluster.id=C\n")
     broker.start()
-    assert (broker.manager.node_id, broker.manager.directory_id) == (3, "")
+    assert (broker.manager.properties.node_id, broker.manager.properties.directory_id) == (3, "")
 
 
 def test_directory_that_names_no_cluster_is_told_so(broker):

@@ -1,0 +1,75 @@
+"""Whose a log directory is: `meta.properties`. shell
+
+Source: `MetaProperties`, `MetaPropertiesEnsemble` of Kafka 4.3.1.
+"""
+
+from logging import getLogger
+from typing import NamedTuple
+
+from ottla.broker.log import checkpoints
+from ottla.broker.log.log_config import LogManagerConfig
+from ottla.broker.ports.disk import Disk
+from ottla.protocol.errors import ProtocolError
+
+_log = getLogger(__name__)
+
+
+class LogDirectoryError(Exception):
+    """The log directory cannot be used; the message is for the operator."""
+
+
+class MetaProperties(NamedTuple):
+    """The node and the cluster of a directory, and its own id; that is "" where an old Kafka gave it none."""
+
+    node_id: int
+    cluster_id: str
+    directory_id: str
+
+
+def read_or_make(disk: Disk, settings: LogManagerConfig) -> MetaProperties:
+    """What the directory says of itself; a new one is marked as ours. Raises LogDirectoryError for another's."""
+    path = f"{settings.directory}/{checkpoints.META_PROPERTIES}"
+    if not disk.exists(path):
+        made = MetaProperties(settings.node_id, settings.cluster_id or _new_id(disk), _new_id(disk))
+        properties = {
+            "version": "1",
+            "cluster.id": made.cluster_id,
+            "node.id": str(made.node_id),
+            "directory.id": made.directory_id,
+        }
+        disk.write_atomically(path, checkpoints.encode_properties(properties))
+        return made
+    try:
+        found = checkpoints.decode_properties(disk.read(path))
+    except ProtocolError as broken:
+        raise LogDirectoryError(f"{path}: {broken}") from None
+    node_id = _node_id(found.get("node.id", found.get("broker.id", "")), path, settings)
+    cluster_id = found.get("cluster.id", "")
+    if not cluster_id:
+        raise LogDirectoryError(
+            f"{path} names no cluster: add the line cluster.id=..., with the id of its other brokers, or any text "
+            "without blanks"
+        )
+    if settings.cluster_id not in (None, "", cluster_id):
+        raise LogDirectoryError(f"{path} belongs to cluster {cluster_id}, not to {settings.cluster_id}")
+    return MetaProperties(node_id, cluster_id, found.get("directory.id", ""))
+
+
+def _node_id(found: str, path: str, settings: LogManagerConfig) -> int:
+    """The node that a directory names; it counts unless somebody has said which node this broker is."""
+    if found == str(settings.node_id):
+        return settings.node_id
+    if settings.node_id_given or not found.isascii() or not found.isdigit():
+        raise LogDirectoryError(
+            f"{path} belongs to node {found or '(none)'}, this broker is {settings.node_id}: serve it without "
+            "node.id, which takes the directory's"
+        )
+    _log.info("This broker is node %d, as %s says", int(found), path)
+    return int(found)
+
+
+def _new_id(disk: Disk) -> str:
+    """An id that does not begin with a dash, which command lines would take for an option (`Uuid.randomUuid`)."""
+    while (text := checkpoints.encode_id(disk.random_id())).startswith("-"):
+        pass
+    return text
