@@ -4,16 +4,23 @@ Source: `OffsetCommitKey.json`, `OffsetCommitValue.json`, `GroupMetadataKey.json
 group coordinator.
 """
 
+from struct import Struct
 from typing import NamedTuple
 
 from ottla.protocol.fields import Reader, UnknownVersion, Writer
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP
-from ottla.protocol.varints import Buffer
+from ottla.protocol.varints import Buffer, write_unsigned_varint
 
 _LEGACY_OFFSET_KEY, _OFFSET_KEY, _GROUP_KEY = 0, 1, 2
 MAX_OFFSET_VALUE_VERSION = 4
 MAX_GROUP_VALUE_VERSION = 4
 _TOPIC_ID = 0
+
+_KEY = Struct(">hh")  # type, length of the group's id
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_HEAD_V4 = Struct(">hqi")  # version, offset, leader epoch
+_TIME_NO_TAGS = Struct(">qB")
 
 
 class OffsetKey(NamedTuple):
@@ -62,19 +69,14 @@ class GroupValue(NamedTuple):
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
-    writer = Writer()
-    writer.int16(_OFFSET_KEY)
-    writer.string(group)
-    writer.string(topic)
-    writer.int32(partition)
-    return bytes(writer.out)
+    of_group, of_topic = group.encode(), topic.encode()
+    head = _KEY.pack(_OFFSET_KEY, len(of_group))
+    return head + of_group + _INT16.pack(len(of_topic)) + of_topic + _INT32.pack(partition)
 
 
 def group_key(group: str) -> bytes:
-    writer = Writer()
-    writer.int16(_GROUP_KEY)
-    writer.string(group)
-    return bytes(writer.out)
+    encoded = group.encode()
+    return _KEY.pack(_GROUP_KEY, len(encoded)) + encoded
 
 
 def read_offsets_key(key: Buffer) -> OffsetKey | GroupKey | None:
@@ -95,6 +97,8 @@ def read_offsets_key(key: Buffer) -> OffsetKey | GroupKey | None:
 def encode_offset_value(value: OffsetValue, version: int | None = None) -> bytes:
     """Kafka 4.3 writes version 1 for a value that expires at a given time, else 4: the default here."""
     if version is None:
+        if value.expire_ms == -1 and value.topic_id is None:
+            return _encode_plain(value)
         version = 4 if value.expire_ms == -1 else 1
     if not 0 <= version <= MAX_OFFSET_VALUE_VERSION:
         raise ValueError(f"no version {version} of an offset value")
@@ -111,6 +115,16 @@ def encode_offset_value(value: OffsetValue, version: int | None = None) -> bytes
         writer.int64(value.expire_ms)
     writer.tags(None if value.topic_id is None else (_TOPIC_ID, value.topic_id))
     return bytes(writer.out)
+
+
+def _encode_plain(value: OffsetValue) -> bytes:
+    """Version 4 without tagged fields, as a commit writes it."""
+    metadata = value.metadata.encode()
+    out = bytearray(_HEAD_V4.pack(4, value.offset, value.leader_epoch))
+    write_unsigned_varint(out, len(metadata) + 1)
+    out += metadata
+    out += _TIME_NO_TAGS.pack(value.commit_ms, 0)
+    return bytes(out)
 
 
 def decode_offset_value(content: Buffer) -> OffsetValue:

@@ -14,6 +14,7 @@ from ottla.broker.api.fetch import READ_COMMITTED, leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
+from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 
@@ -83,9 +84,9 @@ async def _find(broker: Broker, version: int, topic: str, row: Any, isolation: F
     if row.timestamp < 0 and row.timestamp != MAX_TIMESTAMP:
         return _end(partition, row.timestamp, isolation)
     if row.timestamp == MAX_TIMESTAMP:
-        steps = partition.max_timestamp_offset(isolation)
+        steps = max_timestamp_offset(partition, isolation)
     else:
-        steps = partition.offset_for_timestamp(row.timestamp, isolation)
+        steps = offset_for_timestamp(partition, row.timestamp, isolation)
     found = await broker.long_work.drive(steps)
     return Found(ErrorCode.KAFKA_STORAGE_ERROR) if found is None else Found(ErrorCode.NONE, *found)
 

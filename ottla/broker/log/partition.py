@@ -20,7 +20,6 @@ from ottla.broker.log.log_segments import EVERYTHING, Moved
 from ottla.broker.log.log_validator import ValidationResult
 from ottla.broker.log.producer_state_entry import ProducerStateEntry
 from ottla.broker.log.results import AppendResult, FetchDataInfo, FetchIsolation
-from ottla.broker.log.timestamps import TimestampOffset, find_largest_timestamp, find_timestamp
 from ottla.broker.log.unified_log import UnifiedLog
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
@@ -37,7 +36,6 @@ _log = getLogger(__name__)
 OnDurable = Callable[[ErrorCode], None]
 """Told NONE when the log is durable up to where it was asked, or why it never will be."""
 
-_NOWHERE: Final = TimestampOffset(-1, -1, -1)
 _PIECE_BYTES: Final = 1 << 20
 _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 _HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
@@ -285,7 +283,7 @@ class Partition:
             except Moved:
                 continue
             except (ProtocolError, OSError) as error:
-                self._read_failed(error)
+                self.read_failed(error)
             return FetchDataInfo(self._offline_error)
 
     def fetch_at_once(
@@ -298,7 +296,7 @@ class Partition:
             try:
                 return self.log.read_at_once(offset, upper, max_bytes, min_one_batch, most_read, committed)
             except (ProtocolError, OSError) as error:
-                self._read_failed(error)
+                self.read_failed(error)
         return FetchDataInfo(self._offline_error)
 
     def bytes_available(self, offset: int, isolation: FetchIsolation, enough: int) -> int:
@@ -311,7 +309,7 @@ class Partition:
         try:
             return self.log.segments.bytes_between(offset, upper, enough)
         except (ProtocolError, OSError) as error:
-            self._read_failed(error)
+            self.read_failed(error)
         return 0
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -322,7 +320,7 @@ class Partition:
         try:
             yield from self.log.scan(from_offset)
         except (ProtocolError, OSError) as error:
-            self._read_failed(error)
+            self.read_failed(error)
             raise
 
     def batch_header(self, base_offset: int) -> BatchHeader | None:
@@ -331,7 +329,7 @@ class Partition:
             try:
                 return self.log.batch_header(base_offset)
             except (ProtocolError, OSError) as error:
-                self._read_failed(error)
+                self.read_failed(error)
         return None
 
     def batch_bytes(self, header: BatchHeader) -> Steps[bytearray | None]:
@@ -346,46 +344,10 @@ class Partition:
             try:
                 batch += segments.part_of_batch(header.base_offset, len(batch), size_bytes)
             except (ProtocolError, OSError) as error:
-                self._read_failed(error)
+                self.read_failed(error)
                 return None
             yield 2 * size_bytes * BYTE_US
         return batch
-
-    def offset_for_timestamp(self, timestamp_ms: int, isolation: FetchIsolation) -> Steps[TimestampOffset | None]:
-        """(offset, timestamp, leader epoch) of the first record of at least `timestamp_ms`; -1 each if none has.
-
-        None if that cannot be told, because files cannot be read.
-        """
-        log = self.log
-        return self._located(
-            lambda moved: find_timestamp(log.segments, timestamp_ms, log.log_start_offset, moved), isolation
-        )
-
-    def max_timestamp_offset(self, isolation: FetchIsolation) -> Steps[TimestampOffset | None]:
-        """The same of the first record that has the largest timestamp."""
-        return self._located(lambda moved: find_largest_timestamp(self.log.segments, moved), isolation)
-
-    def _located(
-        self, find: Callable[[Callable[[], bool]], Steps[TimestampOffset | None]], isolation: FetchIsolation
-    ) -> Steps[TimestampOffset | None]:
-        """What `find` finds, in the log as it stands then; None if it cannot read, or meets damage."""
-        segments = self.log.segments
-        while self.offline is None:
-            replaced = segments.replaced
-
-            def moved(replaced: int = replaced) -> bool:
-                return self.offline is not None or segments.replaced != replaced
-
-            try:
-                found = yield from find(moved)
-            except Moved:
-                continue
-            except (ProtocolError, OSError) as error:
-                self._read_failed(error)
-            else:
-                return found if found is not None and found.offset < self.last_fetchable_offset(isolation) else _NOWHERE
-            break
-        return None
 
     def epoch_of(self, offset: int) -> int:
         """Leader epoch of the record at `offset`, -1 if unknown."""
@@ -443,8 +405,8 @@ class Partition:
         self.take_offline("the log is closed")
         self.log.close()
 
-    def _read_failed(self, error: ProtocolError | OSError) -> None:
-        """What stands in the log, or in the way of reading it."""
+    def read_failed(self, error: ProtocolError | OSError) -> None:
+        """IO failed, or what stands in the log is damaged: nothing is read any more."""
         if isinstance(error, OSError):
             self._fail(error)
             return

@@ -14,7 +14,10 @@ from ottla.broker.costs import COPY_BYTE_US, ROW_US
 from ottla.broker.log.batches import batch_size, iter_file, pass_older
 from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.log_segments import LogSegments, Moved
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch_header import BatchHeader
+from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_frames import find_record, raw_steps
 from ottla.protocol.steps import Steps
 
@@ -32,6 +35,51 @@ class TimestampOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
+
+
+_NOWHERE: Final = TimestampOffset(-1, -1, -1)
+
+
+def offset_for_timestamp(
+    partition: Partition, timestamp_ms: int, isolation: FetchIsolation
+) -> Steps[TimestampOffset | None]:
+    """The first record of at least `timestamp_ms` that this reader may see; -1 each if there is none.
+
+    None if that cannot be told, because files cannot be read.
+    """
+    log = partition.log
+    return _located(
+        partition, lambda moved: find_timestamp(log.segments, timestamp_ms, log.log_start_offset, moved), isolation
+    )
+
+
+def max_timestamp_offset(partition: Partition, isolation: FetchIsolation) -> Steps[TimestampOffset | None]:
+    """The same of the first record that has the largest timestamp."""
+    return _located(partition, lambda moved: find_largest_timestamp(partition.log.segments, moved), isolation)
+
+
+def _located(
+    partition: Partition, find: Callable[[IsMoved], Steps[TimestampOffset | None]], isolation: FetchIsolation
+) -> Steps[TimestampOffset | None]:
+    """What `find` finds, in the log as it stands then; None if it cannot read, or meets damage."""
+    segments = partition.log.segments
+    while partition.offline is None:
+        replaced = segments.replaced
+
+        def moved(replaced: int = replaced) -> bool:
+            return partition.offline is not None or segments.replaced != replaced
+
+        try:
+            found = yield from find(moved)
+        except Moved:
+            continue
+        except (ProtocolError, OSError) as error:
+            partition.read_failed(error)
+        else:
+            seen = found is not None and found.offset < partition.last_fetchable_offset(isolation)
+            return found if seen else _NOWHERE
+        break
+    return None
 
 
 def find_timestamp(

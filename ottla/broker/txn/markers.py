@@ -10,12 +10,12 @@ Source: `TransactionMarkerChannelManager`, `TransactionMarkerRequestCompletionHa
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final
 
 from ottla.broker.cluster.sinks import MarkerSink
-from ottla.broker.coordinator.shard import KnownTopic
+from ottla.broker.coordinator.shard import ClusterView
 from ottla.broker.costs import MARKER_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
@@ -95,20 +95,20 @@ class Completion:
 class MarkerFanout:
     """Writes markers and reports each transaction that has all of them.
 
-    `topics` is the cluster's live table; `log_complete(completion)` logs the Complete record and returns the error of
-    that append. With a `delay_ms` the first markers of a transaction are put off for so long.
+    `log_complete(completion)` logs the Complete record and returns the error of that append. With a `delay_ms` the
+    first markers of a transaction are put off for so long.
     """
 
     def __init__(
         self,
-        topics: Callable[[], Mapping[str, KnownTopic]],
+        cluster: ClusterView,
         sink: MarkerSink,
         turns: Turns,
         clock: Clock,
         log_complete: Callable[[Completion], ErrorCode],
         delay_ms: float = 0,
     ) -> None:
-        self._topics = topics
+        self._cluster = cluster
         self._sink = sink
         self._turns = turns
         self._clock = clock
@@ -160,7 +160,7 @@ class MarkerFanout:
     def _write(self, completion: Completion) -> bool:
         """Write markers of one transaction; False when the share is spent before its round is over."""
         awaiting, marker, turns = completion.awaiting, completion.marker, self._turns
-        topics, write_marker = self._topics(), self._sink.write_marker
+        topics, write_marker = self._cluster.topics, self._sink.write_marker
         for partition in completion.round:
             name, index = partition
             turns.charged_us += MARKER_US

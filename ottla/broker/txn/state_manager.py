@@ -75,7 +75,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     ) -> None:
         super().__init__(TRANSACTION_STATE_TOPIC, cluster, turns)
         self._clock = clock
-        self._fanout = MarkerFanout(lambda: cluster.topics, sink, turns, clock, self.log_complete, markers_delay_ms)
+        self._fanout = MarkerFanout(cluster, sink, turns, clock, self.log_complete, markers_delay_ms)
 
     def stop(self) -> None:
         """Read nothing and write no marker any more."""

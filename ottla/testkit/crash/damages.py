@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
+from ottla.broker.log.timestamps import offset_for_timestamp
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.steps import to_the_end
 from ottla.testkit.crash.logs import PARTITION, Shape, stopped_log
@@ -259,7 +260,7 @@ class Scene:
 
     def _times_are_right(self, partition: Partition, sound: list[ScannedBatch]) -> None:
         for batch in sound[:: max(1, len(sound) // 4)]:
-            found = to_the_end(partition.offset_for_timestamp(batch.max_timestamp, FetchIsolation.LOG_END))
+            found = to_the_end(offset_for_timestamp(partition, batch.max_timestamp, FetchIsolation.LOG_END))
             if found is None:
                 return
             first = next(

@@ -8,6 +8,7 @@ from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.checkpoints import parse_directory_name
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
+from ottla.broker.log.timestamps import offset_for_timestamp
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.steps import to_the_end
 from ottla.protocol.values import TopicPartition
@@ -113,7 +114,7 @@ def _producer_differences(partition: Partition, scanned: ScannedPartition) -> It
 def _time_differences(partition: Partition, scanned: ScannedPartition) -> Iterator[str]:
     batches = [batch for batch in scanned.batches if batch.record_count]
     for batch in batches[:: max(1, len(batches) // TIMES)]:
-        found = to_the_end(partition.offset_for_timestamp(batch.max_timestamp, FetchIsolation.LOG_END))
+        found = to_the_end(offset_for_timestamp(partition, batch.max_timestamp, FetchIsolation.LOG_END))
         expected = next(
             record.offset
             for each in scanned.batches

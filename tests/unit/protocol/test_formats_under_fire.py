@@ -182,3 +182,4 @@ def test_transaction_values_survive(value):
 )
 def test_offset_values_survive(value):
     assert decode_offset_value(encode_offset_value(value)) == value
+    assert encode_offset_value(value) == encode_offset_value(value, 4)

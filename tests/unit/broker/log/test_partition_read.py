@@ -4,6 +4,7 @@ import pytest
 
 from ottla.broker.log.batches import iter_file, iter_runs
 from ottla.broker.log.results import FetchIsolation
+from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode, ProtocolError
@@ -153,34 +154,34 @@ def test_offsets_are_found_by_timestamp(broker, produce):
         produce(partition, [(b"k", b"v", (), NOW_MS + 20 * n), (b"k", b"v", (), NOW_MS + 20 * n + 10)])
     for target in range(NOW_MS - 5, NOW_MS + 235, 5):
         expected = max(0, -(-(target - NOW_MS) // 10))
-        found = to_the_end(partition.offset_for_timestamp(target, FetchIsolation.HIGH_WATERMARK))
+        found = to_the_end(offset_for_timestamp(partition, target, FetchIsolation.HIGH_WATERMARK))
         assert found == ((expected, NOW_MS + 10 * expected, 0) if expected < 24 else (-1, -1, -1))
-    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.HIGH_WATERMARK)) == (23, NOW_MS + 230, 0)
+    assert to_the_end(max_timestamp_offset(partition, FetchIsolation.HIGH_WATERMARK)) == (23, NOW_MS + 230, 0)
 
 
 def test_timestamps_need_not_ascend(broker, produce):
     partition = broker.partition(index_interval_bytes=0)
     for ms in (50, 10, 90, 20, 90, 70):
         produce(partition, timestamp_ms=NOW_MS + ms)
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 15, FetchIsolation.LOG_END)).offset == 0
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 60, FetchIsolation.LOG_END)).offset == 2
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 91, FetchIsolation.LOG_END)).offset == -1
-    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.LOG_END)) == (2, NOW_MS + 90, 0)
+    assert to_the_end(offset_for_timestamp(partition, NOW_MS + 15, FetchIsolation.LOG_END)).offset == 0
+    assert to_the_end(offset_for_timestamp(partition, NOW_MS + 60, FetchIsolation.LOG_END)).offset == 2
+    assert to_the_end(offset_for_timestamp(partition, NOW_MS + 91, FetchIsolation.LOG_END)).offset == -1
+    assert to_the_end(max_timestamp_offset(partition, FetchIsolation.LOG_END)) == (2, NOW_MS + 90, 0)
 
 
 def test_a_timestamp_behind_the_limit_is_not_found(broker, produce, transactor):
     partition = broker.partition()
     produce(partition)
     transactor(partition, 1).send(timestamp_ms=NOW_MS + 9)
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 5, FetchIsolation.HIGH_WATERMARK)).offset == 1
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 5, FetchIsolation.TXN_COMMITTED)).offset == -1
-    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.TXN_COMMITTED)).offset == -1
+    assert to_the_end(offset_for_timestamp(partition, NOW_MS + 5, FetchIsolation.HIGH_WATERMARK)).offset == 1
+    assert to_the_end(offset_for_timestamp(partition, NOW_MS + 5, FetchIsolation.TXN_COMMITTED)).offset == -1
+    assert to_the_end(max_timestamp_offset(partition, FetchIsolation.TXN_COMMITTED)).offset == -1
 
 
 def test_an_empty_partition_has_no_timestamps(broker):
     partition = broker.partition()
-    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.LOG_END)) == (-1, -1, -1)
-    assert to_the_end(partition.offset_for_timestamp(0, FetchIsolation.LOG_END)) == (-1, -1, -1)
+    assert to_the_end(max_timestamp_offset(partition, FetchIsolation.LOG_END)) == (-1, -1, -1)
+    assert to_the_end(offset_for_timestamp(partition, 0, FetchIsolation.LOG_END)) == (-1, -1, -1)
 
 
 def test_offset_gaps_are_skipped(broker):
@@ -216,9 +217,9 @@ def test_damage_that_a_search_by_time_meets_takes_the_partition_offline(broker, 
     content = bytearray(path.read_bytes())
     content[position] = 0x7F
     path.write_bytes(content)
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS, FetchIsolation.HIGH_WATERMARK)) is None
+    assert to_the_end(offset_for_timestamp(partition, NOW_MS, FetchIsolation.HIGH_WATERMARK)) is None
     assert "is damaged" in partition.offline
-    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.HIGH_WATERMARK)) is None
+    assert to_the_end(max_timestamp_offset(partition, FetchIsolation.HIGH_WATERMARK)) is None
     assert len(caplog.records) == 1 and "--truncate-damaged t-0" in caplog.text
 
 

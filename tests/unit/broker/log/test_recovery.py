@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.broker.log.results import FetchIsolation
+from ottla.broker.log.timestamps import max_timestamp_offset
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.indexes import iter_time_entries
@@ -245,7 +246,7 @@ def test_the_time_of_a_batch_that_compaction_emptied_is_not_found_again(broker, 
             path.unlink()
     broker.start()
     partition = broker.partition(segment_bytes=300)
-    found = to_the_end(partition.max_timestamp_offset(FetchIsolation.LOG_END))
+    found = to_the_end(max_timestamp_offset(partition, FetchIsolation.LOG_END))
     assert (found.timestamp, found.offset) == (2000, 2)
     broker.stop()
     assert list(iter_time_entries(broker.path(f"{0:020d}.timeindex").read_bytes())) == [(2000, 2)]
@@ -278,7 +279,7 @@ def test_preallocated_index_files_are_read_up_to_their_zeros(broker, produce):
     assert partition.log_end_offset == 60
     for offset in range(60):
         assert next(iter_batches(partition.read(offset, 1).records))[1].base_offset == offset
-    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.LOG_END)).offset == 0
+    assert to_the_end(max_timestamp_offset(partition, FetchIsolation.LOG_END)).offset == 0
 
 
 def test_a_corrupt_snapshot_is_passed_over(broker, transactor):

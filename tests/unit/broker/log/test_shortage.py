@@ -10,6 +10,7 @@ from ottla.broker.log.log_cleaner import LogCleaner
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.retention import Retention
+from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import RealDisk, RealFile
 from ottla.protocol.errors import ErrorCode
@@ -77,8 +78,8 @@ def test_a_search_by_time_is_refused_and_not_answered_with_nothing(broker, disk,
     partition = broker.partition()
     produce(partition)
     searches = [
-        lambda: partition.offset_for_timestamp(0, FetchIsolation.LOG_END),
-        lambda: partition.max_timestamp_offset(FetchIsolation.LOG_END),
+        lambda: offset_for_timestamp(partition, 0, FetchIsolation.LOG_END),
+        lambda: max_timestamp_offset(partition, FetchIsolation.LOG_END),
     ]
     with short("pread", number=errno.ENOMEM, places=(RealFile,)):
         assert [to_the_end(search()) for search in searches] == [None, None]

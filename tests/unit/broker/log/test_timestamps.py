@@ -5,6 +5,7 @@ import random
 import pytest
 
 from ottla.broker.log.results import FetchIsolation
+from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import read_header, set_append_time
 from ottla.protocol.compression import NAMES
@@ -65,10 +66,10 @@ def test_what_is_found_is_what_reading_everything_finds(broker, seed):
             set_append_time(batch, NOW_MS + draw.randrange(300))
         written(partition, batch)
     largest = max(all_records(partition), key=lambda record: record.timestamp)
-    assert to_the_end(partition.max_timestamp_offset(FetchIsolation.LOG_END)) == (largest.offset, largest.timestamp, 0)
+    assert to_the_end(max_timestamp_offset(partition, FetchIsolation.LOG_END)) == (largest.offset, largest.timestamp, 0)
     partition.raise_log_start(draw.randrange(partition.log_end_offset))
     for timestamp_ms in range(NOW_MS - 1, NOW_MS + 301, 3):
-        found = to_the_end(partition.offset_for_timestamp(timestamp_ms, FetchIsolation.LOG_END))
+        found = to_the_end(offset_for_timestamp(partition, timestamp_ms, FetchIsolation.LOG_END))
         assert found == naive(partition, timestamp_ms), timestamp_ms
 
 
@@ -78,12 +79,12 @@ def test_a_large_batch_is_searched_in_short_steps(broker, produce, codec, wanted
     partition = broker.partition(max_message_bytes=1 << 22)
     records = [(b"key", bytes(60), (), NOW_MS + n) for n in range(RECORDS)]
     assert produce(partition, records, compression=codec).error is ErrorCode.NONE
-    found, seen = steps_of(partition.offset_for_timestamp(NOW_MS + wanted, FetchIsolation.LOG_END))
+    found, seen = steps_of(offset_for_timestamp(partition, NOW_MS + wanted, FetchIsolation.LOG_END))
     assert found == (wanted, NOW_MS + wanted, 0)
     here = [step for step in seen if not isinstance(step, Work)]
     assert all(step <= SHORT_US for step in here), "what takes longer is for a worker"
     assert sum(here) < 2 * SHORT_US + wanted, "it stops where it finds"
-    found, _ = steps_of(partition.max_timestamp_offset(FetchIsolation.LOG_END))
+    found, _ = steps_of(max_timestamp_offset(partition, FetchIsolation.LOG_END))
     assert found == (RECORDS - 1, NOW_MS + RECORDS - 1, 0)
 
 
@@ -91,7 +92,7 @@ def test_records_of_append_time_are_not_decompressed_to_find_the_first(broker, p
     partition = broker.partition(max_message_bytes=1 << 22, log_append_time=True)
     produce(partition, [(b"key", bytes(60))] * RECORDS, compression=4)
     partition.raise_log_start(17)
-    found, seen = steps_of(partition.offset_for_timestamp(NOW_MS, FetchIsolation.LOG_END))
+    found, seen = steps_of(offset_for_timestamp(partition, NOW_MS, FetchIsolation.LOG_END))
     assert found == (17, NOW_MS, 0)
     assert not any(isinstance(step, Work) for step in seen)
 
@@ -100,7 +101,7 @@ def test_many_batches_whose_times_do_not_ascend_are_passed_in_short_steps(broker
     partition = broker.partition(index_interval_bytes=1 << 30)
     for number in range(3_000):
         produce(partition, timestamp_ms=NOW_MS + (number == 2_999), value=b"")
-    found, seen = steps_of(partition.offset_for_timestamp(NOW_MS + 1, FetchIsolation.LOG_END))
+    found, seen = steps_of(offset_for_timestamp(partition, NOW_MS + 1, FetchIsolation.LOG_END))
     assert found.offset == 2_999
     assert len(seen) > 3 and max(seen) <= SHORT_US
 
@@ -111,8 +112,8 @@ def test_many_segments_are_looked_at_in_steps(broker, produce):
         produce(partition, timestamp_ms=NOW_MS + number)
     assert len(partition.log.segments) == 30
     for steps in (
-        partition.offset_for_timestamp(NOW_MS + 29, FetchIsolation.LOG_END),
-        partition.max_timestamp_offset(FetchIsolation.LOG_END),
+        offset_for_timestamp(partition, NOW_MS + 29, FetchIsolation.LOG_END),
+        max_timestamp_offset(partition, FetchIsolation.LOG_END),
     ):
         found, seen = steps_of(steps)
         assert found.offset == 29 and len(seen) >= 29
@@ -120,7 +121,7 @@ def test_many_segments_are_looked_at_in_steps(broker, produce):
 
 def finish(partition, timestamp_ms, meanwhile, after=1):
     """The search, with something that happens to the log when it has rested so often."""
-    steps = partition.offset_for_timestamp(timestamp_ms, FetchIsolation.LOG_END)
+    steps = offset_for_timestamp(partition, timestamp_ms, FetchIsolation.LOG_END)
     for _ in range(after):
         assert not isinstance(next(steps), Work)
     meanwhile()
@@ -173,4 +174,4 @@ def test_a_batch_of_no_records_is_passed(broker, produce):
     emptied = empty_batch(header._replace(max_timestamp=NOW_MS + 9))
     written(partition, emptied)
     produce(partition, timestamp_ms=NOW_MS + 9)
-    assert to_the_end(partition.offset_for_timestamp(NOW_MS + 9, FetchIsolation.LOG_END)).offset == 1
+    assert to_the_end(offset_for_timestamp(partition, NOW_MS + 9, FetchIsolation.LOG_END)).offset == 1
