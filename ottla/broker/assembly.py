@@ -185,7 +185,7 @@ class Assembly:
         for partition in list(self.broker.cluster.partitions()):
             self._turns.charge(ROW_US)
             for forgotten in partition.log.remove_expired_producers(now_ms):
-                self._turns.charge((min(partition.log.producer_count, EXPIRY_SLICE) + 2 * forgotten) * LOOK_US)
+                self._turns.charge((min(len(partition.log.producer_state), EXPIRY_SLICE) + 2 * forgotten) * LOOK_US)
                 await self._turns.share()
             await self._turns.share()
 

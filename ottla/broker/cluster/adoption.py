@@ -88,7 +88,7 @@ class Adoption:
             if partition.offline is not None:
                 # Its leader epoch and its producers are not known, and both must not be used again.
                 raise LogDirectoryError(f"{partition.name} cannot be taken over: {partition.offline}")
-            epochs[index] = partition.log.latest_epoch + 1
+            epochs[index] = partition.log.epochs.latest_epoch + 1
             partition.lead(epochs[index])
             self._look_for_producers(partition)
         return adopting_records(topic, topic_id, configs, epochs, self._node_id, self._directories)

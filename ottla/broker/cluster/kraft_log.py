@@ -110,7 +110,7 @@ class MetadataLog:
         self.partition = partition
         self.newest_snapshot = snapshot = self._read_newest_snapshot()
         self._read_log(snapshot.end_offset)
-        self._choose_epoch(max(partition.log.latest_epoch, snapshot.epoch))
+        self._choose_epoch(max(partition.log.epochs.latest_epoch, snapshot.epoch))
         self._tell_skipped()
         image = self.image
         # Also after a kill within the bootstrap records: they are begun anew (`ActivationRecordsGenerator`).

@@ -118,7 +118,7 @@ class MetadataSnapshots:
 
     async def _take(self) -> None:
         metadata = self._log
-        snapshot = SnapshotId(metadata.end_offset, metadata.partition.log.latest_epoch)
+        snapshot = SnapshotId(metadata.end_offset, metadata.partition.log.epochs.latest_epoch)
         self._timestamps_ms[snapshot] = metadata.last_timestamp_ms
         self._last_ms, written_bytes = self._clock.monotonic_ms(), metadata.bytes_since_snapshot
         place = metadata.partition.name

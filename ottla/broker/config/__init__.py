@@ -3,7 +3,7 @@
 from ottla.broker.config.broker import BROKER_OPTIONS, Config
 from ottla.broker.config.dynamic import ConfigInForce, describe_broker, describe_cluster
 from ottla.broker.config.entry import ConfigEntry
-from ottla.broker.config.kept import describe_group
+from ottla.broker.config.group import describe_group
 from ottla.broker.config.listeners import Listener
 from ottla.broker.config.load import Loaded, load_config
 from ottla.broker.config.option import ConfigError, Kind, Option, Origin, Setting

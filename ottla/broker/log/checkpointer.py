@@ -256,7 +256,7 @@ class Checkpointer:
         log = partition.log
         self._recovery_points[key] = log.recovery_point
         self._high_watermarks[key] = partition.high_watermark
-        if log.log_start_offset > log.first_offset:
+        if log.log_start_offset > log.segments.first_offset:
             self._log_starts[key] = log.log_start_offset
         else:
             self._log_starts.forget(key)

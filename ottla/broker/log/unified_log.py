@@ -104,24 +104,9 @@ class UnifiedLog:
         )
 
     @property
-    def first_offset(self) -> int:
-        """Base offset of the first segment; the log may start later."""
-        return self.segments.first_offset
-
-    @property
     def size_bytes(self) -> int:
         """Bytes of all `.log` files."""
         return self.segments.size_bytes
-
-    @property
-    def latest_epoch(self) -> int:
-        """The leader epoch that the log was last written or led in; -1 if it never was."""
-        return self.epochs.latest_epoch
-
-    @property
-    def producer_count(self) -> int:
-        """How many producers the log knows."""
-        return len(self.producer_state)
 
     # --- append ---------------------------------------------------------------------------------------------------
 

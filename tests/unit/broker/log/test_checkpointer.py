@@ -58,7 +58,7 @@ def partition(offset, looked_at):
     log = SimpleNamespace(
         recovery_point=offset,
         log_start_offset=0,
-        first_offset=0,
+        segments=SimpleNamespace(first_offset=0),
         unsynced=[],
         rest=lambda: len(looked_at.append(offset) or ()),
     )

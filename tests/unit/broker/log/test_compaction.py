@@ -182,10 +182,10 @@ def test_segments_that_are_deleted_meanwhile_stay_deleted(rig, broker):
     rig.cleaner(held=True).start()
     (removed,) = partition.drop_oldest(1)
     removed.close()
-    first = partition.log.first_offset
+    first = partition.log.segments.first_offset
     while rig.turns_to_come:
         rig.pass_turn()
-    assert partition.offline is None and partition.log.first_offset == first
+    assert partition.offline is None and partition.log.segments.first_offset == first
     assert rig.first_dirty() == first
     assert not [path for path in broker.path().iterdir() if path.suffix in (".cleaned", ".swap")]
 

@@ -53,7 +53,7 @@ def test_what_was_read_ahead_is_not_read_again(crowded):
     crowded.path("partition.metadata")
     for path in crowded.path().glob("*.snapshot"):
         path.unlink()
-    assert crowded.partition().log.producer_count == COUNT
+    assert len(crowded.partition().log.producer_state) == COUNT
 
 
 @pytest.mark.parametrize("taken", [0, 1, 5, 10, 11])
@@ -79,7 +79,7 @@ def test_several_take_the_steps_in_turns(crowded):
     while next(first, None) is not None:
         taken += 1 + (next(second, None) is not None)
     assert taken == alone
-    assert crowded.partition().log.producer_count == COUNT
+    assert len(crowded.partition().log.producer_state) == COUNT
 
 
 def test_a_partition_that_is_deleted_meanwhile_is_not_read_on(crowded):
@@ -88,7 +88,7 @@ def test_a_partition_that_is_deleted_meanwhile_is_not_read_on(crowded):
     (renamed,) = crowded.manager.rename_for_deletion("t", 0)
     assert renamed.endswith("-delete")
     assert list(steps) == []
-    assert crowded.partition().log.producer_count == 0
+    assert len(crowded.partition().log.producer_state) == 0
 
 
 def test_a_damaged_snapshot_is_passed_over_also_when_it_is_read_in_steps(crowded):
@@ -98,7 +98,7 @@ def test_a_damaged_snapshot_is_passed_over_also_when_it_is_read_in_steps(crowded
     path.write_bytes(content)
     for _ in ahead(crowded):
         pass
-    assert crowded.partition().log.producer_count == 1
+    assert len(crowded.partition().log.producer_state) == 1
     assert not path.exists()
 
 
@@ -110,7 +110,7 @@ def test_a_stop_in_between_lets_the_next_start_read_it_all(crowded):
     next(ahead(crowded))
     crowded.stop()
     crowded.start()
-    assert crowded.partition().log.producer_count == COUNT
+    assert len(crowded.partition().log.producer_state) == COUNT
 
 
 @pytest.mark.parametrize("missing", ["topic_id_on_disk", "load"])
