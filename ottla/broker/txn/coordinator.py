@@ -15,6 +15,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.broker.txn import machine
 from ottla.broker.txn.completion_waiters import CompletionWaiters
+from ottla.broker.txn.end_txn_rules import decide_end, decide_end_v2
 from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionCluster, TransactionStateManager
@@ -140,8 +141,8 @@ class TransactionCoordinator:
 
         def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
             if v2:
-                return machine.decide_end_v2(state, transient, producer_id, epoch, commit, now_ms, fresh)
-            return machine.decide_end(state, transient, producer_id, epoch, commit, now_ms)
+                return decide_end_v2(state, transient, producer_id, epoch, commit, now_ms, fresh)
+            return decide_end(state, transient, producer_id, epoch, commit, now_ms)
 
         return await await_durable(self.states.commit(transactional_id, decide))
 

@@ -220,15 +220,3 @@ def _prepare_v2(
         producer_id=fresh_producer_id if rotates else state.producer_id,
         producer_epoch=0 if rotates else bumped,
     )
-
-
-__all__ = [
-    "END_V1",
-    "END_V2",
-    "V2",
-    "End",
-    "completion",
-    "decide_abort",
-    "decide_end",
-    "decide_end_v2",
-]

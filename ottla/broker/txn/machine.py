@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
 
-from ottla.broker.txn.end_txn_rules import completion, decide_abort, decide_end, decide_end_v2
+from ottla.broker.txn.end_txn_rules import completion, decide_abort
 from ottla.broker.txn.states import EMPTY, ONGOING, PREPARED, RESTING, TransactionStatus, check_move
 from ottla.broker.txn.values import (
     ANSWERS,
@@ -308,27 +308,3 @@ def _rotated(
 
 def _all_in(partitions: Iterable[TopicPartition], known: Partitions) -> bool:
     return all(each in known for each in partitions)
-
-
-__all__ = [
-    "Effect",
-    "Impossible",
-    "append_began",
-    "append_failed",
-    "apply",
-    "check_step",
-    "completion",
-    "completion_prepared",
-    "dead",
-    "decide_abort",
-    "decide_add_partitions",
-    "decide_end",
-    "decide_end_v2",
-    "decide_init_producer_id",
-    "effects",
-    "has_expired",
-    "has_timed_out",
-    "is_ending",
-    "record_applied",
-    "verify_partitions",
-]

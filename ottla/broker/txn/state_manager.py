@@ -21,7 +21,7 @@ from ottla.broker.coordinator.shard import ClusterView, StateLog
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
-from ottla.broker.txn.end_txn_rules import V2
+from ottla.broker.txn.end_txn_rules import V2, decide_abort
 from ottla.broker.txn.log import encode_change, encode_tombstones
 from ottla.broker.txn.markers import Completion, MarkerFanout
 from ottla.broker.txn.shard import Shard
@@ -119,7 +119,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
             if state is None or not machine.has_timed_out(state, transient, now_ms):
                 return ANSWERS[NO_ERROR]
-            return machine.decide_abort(state, transient, level, now_ms, fresh, NO_ERROR)
+            return decide_abort(state, transient, level, now_ms, fresh, NO_ERROR)
 
         try:
             outcome = self.commit(transactional_id, decide)

@@ -7,7 +7,7 @@ append takes time: the record is pending until the event `durable`, and a crash 
 from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
-from ottla.broker.txn import machine
+from ottla.broker.txn import end_txn_rules, machine
 from ottla.broker.txn.states import IllegalMove, TransactionStatus
 from ottla.broker.txn.values import (
     NEED_PRODUCER_ID,
@@ -135,9 +135,9 @@ class Coordinators:
         if state is None or not coordinator.watched or not machine.has_timed_out(state, transient, AFTER_TIMEOUT_MS):
             return None
         level, fresh = self.bounds.level, coordinator.fresh
-        decision = machine.decide_abort(state, transient, level, NOW_MS, NO_PRODUCER_ID, ErrorCode.NONE)
+        decision = end_txn_rules.decide_abort(state, transient, level, NOW_MS, NO_PRODUCER_ID, ErrorCode.NONE)
         if decision is NEED_PRODUCER_ID:
-            decision = machine.decide_abort(state, transient, level, NOW_MS, fresh, ErrorCode.NONE)
+            decision = end_txn_rules.decide_abort(state, transient, level, NOW_MS, fresh, ErrorCode.NONE)
             coordinator = coordinator._replace(fresh=fresh + 1)
         return self.number(self._append(coordinator, decision, NOBODY, coordinator.members))
 
@@ -214,8 +214,8 @@ class Coordinators:
         v2 = self.bounds.generations[request.client] == V2
         if request.kind is Kind.END:
             if v2:
-                return machine.decide_end_v2(state, transient, producer_id, epoch, request.commit, NOW_MS, fresh)
-            return machine.decide_end(state, transient, producer_id, epoch, request.commit, NOW_MS)
+                return end_txn_rules.decide_end_v2(state, transient, producer_id, epoch, request.commit, NOW_MS, fresh)
+            return end_txn_rules.decide_end(state, transient, producer_id, epoch, request.commit, NOW_MS)
         places: Sequence[TopicPartition] = PLACES if request.kind is Kind.ADD else [PLACES[request.place]]
         return machine.decide_add_partitions(state, transient, producer_id, epoch, places, NOW_MS, V2 if v2 else 0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.log.results import FetchIsolation
-from ottla.broker.txn import machine
+from ottla.broker.txn import machine, state_manager
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.values import TransactionMarker
@@ -249,7 +249,7 @@ def test_an_abort_that_breaks_does_not_keep_others_from_timing_out(make_rig, mon
         producer = rig.producer(name)
         rig.add(name, producer, ("foo", 1))
     of_b = rig.state("b").producer_id
-    decide = machine.decide_abort
+    decide = state_manager.decide_abort
 
     def decide_abort(state, *rest):
         if state.producer_id == of_b:
@@ -257,7 +257,7 @@ def test_an_abort_that_breaks_does_not_keep_others_from_timing_out(make_rig, mon
         return decide(state, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(machine, "decide_abort", decide_abort)
+        patched.setattr(state_manager, "decide_abort", decide_abort)
         rig.clock.advance(80_000)
         assert [rig.state(name).status for name in names] == [S.COMPLETE_ABORT, S.ONGOING, S.COMPLETE_ABORT]
         assert "Could not abort b" in caplog.text
