@@ -4,7 +4,11 @@
 
 A coordinator has decided on a change when it comes here. It is logged, and then applied: at once where what is in the
 log counts (`write`), or when it is durable where only that counts (`write_durable`). What a change is, and of what,
-transactional ids or groups, is not known here: who asks names a partition.
+transactional ids or groups, is not known here: an id is what hashes to a partition.
+
+There are two moments because Kafka has them. What a group's log holds is replayed at once, so that the next request is
+decided on it, and the reply waits (`CoordinatorRuntime`); the state of a transactional id changes when its record is
+acknowledged, and until then the id is pending (`TransactionStateManager.appendTransactionToLog`).
 
 Source: `CoordinatorRuntime` of Kafka's coordinator-common.
 """

@@ -12,6 +12,7 @@ from ottla.protocol.batch import build_record_batch
 from ottla.protocol.batch_header import assign_offsets, read_header
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.records import iter_records
 
 
@@ -57,12 +58,12 @@ class Keeper(CoordinatorRuntime):
     """A change is (key, value); the answer to it is an error."""
 
     def __init__(self, logs, turns):
-        self.logs, self.is_loaded = logs, []
+        self.logs, self.is_loaded, self.made = logs, [], True
         super().__init__("values", self, turns)
 
     @property
     def topics(self):
-        return {"values": SimpleNamespace(partition_count=len(self.logs))}
+        return {"values": SimpleNamespace(partition_count=len(self.logs))} if self.made else {}
 
     def partition(self, topic, index):
         return self.logs[index] if index < len(self.logs) else None
@@ -201,6 +202,34 @@ def test_a_log_that_is_offline_has_no_coordinator(begin):
     logs[1].offline = "no space left"
     assert keeper.is_loaded == [1]
     assert keeper.shard_at(0) is keeper.shard_at(1) is keeper.shard_at(2) is E.NOT_COORDINATOR
+
+
+def test_an_id_has_the_shard_that_it_hashes_to(begin):
+    keeper = begin([Log(0), Log(1), Log(2)])
+    for key in ("", "ledger", "é", "x" * 10_000):
+        assert keeper.shard_of(key) is keeper.shards[coordinator_partition(key, 3)]
+
+
+def test_there_is_no_coordinator_before_its_topic_is_made(begin):
+    keeper = begin([])
+    keeper.made = False
+    assert keeper.shard_of("ledger") is E.NOT_COORDINATOR
+    keeper.logs.append(Log(0))
+    keeper.made = True
+    assert keeper.shard_of("ledger") is keeper.shards[0]
+
+
+def test_the_empty_id_may_be_none(keeper):
+    keeper.empty_id = E.INVALID_REQUEST
+    assert keeper.shard_of("") is E.INVALID_REQUEST and keeper.shard_of("a") is keeper.shards[0]
+
+
+@pytest.mark.parametrize(("key", "costs_again"), [("ledger", False), ("x" * 10_000, True)])
+def test_hashes_are_kept_but_not_those_of_ids_that_take_much_room(keeper, turns, key, costs_again):
+    keeper.shard_of(key)
+    before_us = turns.charged_us
+    keeper.shard_of(key)
+    assert (turns.charged_us > before_us) is costs_again
 
 
 def test_a_partition_that_is_new_has_an_empty_shard(keeper):
