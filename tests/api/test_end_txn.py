@@ -88,6 +88,22 @@ def test_an_outcome_is_told_when_it_is_on_the_device(version, committed):
     assert producer.described().transaction_state == STATE_OF[committed]
 
 
+@pytest.mark.parametrize("version", range(6))
+def test_an_outcome_that_never_gets_to_the_device_is_not_told(version):
+    sync_ms = 50.0
+    lone = coordinating(sync_ms=sync_ms, log_flush_interval_messages=1)
+    producer = Producer(lone)
+    producer.begin(0)
+    lone.rest(10 * sync_ms)
+    client = lone.client()
+    client.send(K.END_TXN, version, **producer.owner, committed=True)
+    log = lone.assembly.broker.cluster.partition("__transaction_state", 0)
+    lone.turns.event(lambda: log.take_offline("no space"))
+    lone.rest(10 * sync_ms)
+    assert [reply.error_code for reply in client.replies] == [E.NOT_COORDINATOR]
+    assert lone.assembly.broker.cluster.partition(LEDGER, 0).last_stable_offset == 0
+
+
 def test_the_next_transaction_of_the_second_generation_has_the_epoch_that_was_told(lone):
     producer = Producer(lone)
     for epoch in (0, 1, 2):
