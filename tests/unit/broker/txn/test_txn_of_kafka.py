@@ -11,16 +11,9 @@ from pathlib import Path
 import cramjam
 import pytest
 
+from ottla.broker.txn.end_txn_rules import completion, decide_abort, decide_end, decide_end_v2
 from ottla.broker.txn.log import encode_change, read_changes
-from ottla.broker.txn.machine import (
-    check_step,
-    completion,
-    decide_abort,
-    decide_add_partitions,
-    decide_end,
-    decide_end_v2,
-    decide_init_producer_id,
-)
+from ottla.broker.txn.machine import check_step, decide_add_partitions, decide_init_producer_id
 from ottla.broker.txn.states import PREPARED
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import NO_PENDING
