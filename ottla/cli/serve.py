@@ -54,8 +54,9 @@ def serve(
 ) -> None:
     """Run the broker.
 
-    Prints `ready PLAINTEXT://HOST:PORT` when it serves; logs go to stderr. SIGTERM, SIGINT and SIGHUP drain and stop
-    it, a second signal forces. Flags go before the environment (KAFKA_LOG_SEGMENT_BYTES), that before the file.
+    Prints `ready PLAINTEXT://HOST:PORT`, a line for each listener, when it serves; logs go to stderr. SIGTERM, SIGINT
+    and SIGHUP drain and stop it, a second signal forces. Flags go before the environment (KAFKA_LOG_SEGMENT_BYTES),
+    that before the file.
     """
     if ready_file is not None:
         # At once: the imports and the logs take their time, and an earlier run that was killed has left its file.

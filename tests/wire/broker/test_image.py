@@ -19,6 +19,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from tests.patience import PATIENCE_S
 
 DOCKER = Path(__file__).parents[3] / "docker"
 PLACES = {"kafka": "etc/kafka/docker", "confluent": "etc/confluent/docker", "bin": "usr/local/bin"}
@@ -188,7 +189,7 @@ class Image:
 
     def wait_for(self, pattern):
         """Read what is said up to a line like this; the addresses by listener that were said until then."""
-        watch = threading.Timer(90, self.end, [signal.SIGKILL])
+        watch = threading.Timer(PATIENCE_S, self.end, [signal.SIGKILL])
         watch.start()
         try:
             for line in self.process.stdout:
@@ -205,7 +206,7 @@ class Image:
     def end(self, number=signal.SIGTERM):
         """End all that runs here, as an engine does; the exit code."""
         os.killpg(self.process.pid, number)
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -220,21 +221,21 @@ def image(tmp_path):
 
 def told(host, port):
     """(cluster id, [(host, port)]) as clients of that address are told."""
-    with BlockingConnection(host, port, timeout_s=20) as connection:
+    with BlockingConnection(host, port, timeout_s=PATIENCE_S) as connection:
         reply = connection.send(codec.request_class(ApiKey.METADATA)(topics=[]), version=9)
         return reply.cluster_id, [(broker.host, broker.port) for broker in reply.brokers]
 
 
 def produce_and_consume(bootstrap):
     producer = KafkaProducer(bootstrap_servers=bootstrap)
-    producer.send("ledger", b"x").get(20)
+    producer.send("ledger", b"x").get(PATIENCE_S)
     producer.close()
     consumer = KafkaConsumer(
         "ledger",
         bootstrap_servers=bootstrap,
         group_id="readers",
         auto_offset_reset="earliest",
-        consumer_timeout_ms=30_000,
+        consumer_timeout_ms=PATIENCE_S * 1000,
     )
     assert next(consumer).value == b"x"
     consumer.close()
@@ -260,7 +261,7 @@ def test_a_container_without_a_word_serves_localhost_on_kafkas_port(image):
     stand_in = image.root / "usr/local/bin/ottla"
     stand_in.write_text('#!/bin/sh\necho "$KAFKA_LISTENERS $KAFKA_ADVERTISED_LISTENERS $KAFKA_LOG_DIRS"\necho "$@"\n')
     image.start(["/etc/kafka/docker/run"])
-    assert image.process.wait(20) == 0
+    assert image.process.wait(PATIENCE_S) == 0
     listeners, arguments = image.process.stdout.read().splitlines()
     assert listeners == f"PLAINTEXT://0.0.0.0:9092 PLAINTEXT://localhost:9092 {image.root}/data"
     assert arguments == f"serve --kafka-lines --ready-file {image.root}/tmp/ottla.ready"
@@ -288,7 +289,7 @@ def test_what_is_said_goes_before_the_images_own(image, environment, properties,
     if properties:
         mounted.write_text(properties)
     image.start(["/etc/kafka/docker/run", "KAFKA_A=b", "--log-format", "json"], **environment)
-    assert image.process.wait(20) == 0
+    assert image.process.wait(PATIENCE_S) == 0
     options, arguments = image.process.stdout.read().split("\n")[:2]
     assert options.replace(f"{image.root}/data", "/data") == expected
     flags = f"--kafka-lines --ready-file {image.root}/tmp/ottla.ready --log-format json"
