@@ -8,6 +8,7 @@ from tests.api.callers import LEDGER, ORDERS, Producer, batch, coordinating
 
 VERSIONS = range(3, 13)
 SOUND = batch()
+GZIP, SNAPPY, LZ4, ZSTD = range(1, 5)
 
 
 def flipped(at):
@@ -59,11 +60,30 @@ def test_a_batch_may_be_as_large_as_the_topic_says(lone, version, more_bytes, er
     assert (row.error_code, row.base_offset) == (error, -1 if error else 0)
 
 
+def test_size_is_looked_at_before_anything_that_is_in_the_batch(lone):
+    """As in `UnifiedLog.analyzeAndValidateRecords`: the CRC comes behind it."""
+    lone.create_topic("small", max_message_bytes=str(len(SOUND) - 1))
+    (row,) = ask(lone, 9, ("small", 0, flipped(len(SOUND) - 1)))
+    assert row.error_code == E.MESSAGE_TOO_LARGE
+
+
 def test_what_follows_a_sound_batch_is_no_part_of_it(lone):
     """It is not counted where the batch's size is, and is refused as more than one batch."""
     lone.create_topic("small", max_message_bytes=str(len(SOUND)))
     (row,) = ask(lone, 9, ("small", 0, SOUND + SOUND))
     assert row.error_code == E.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize("version", [6, 7])
+def test_every_codec_is_taken_zstd_from_version_7_on_and_only_whole(lone, version, codec):
+    data = bytearray(batch(2, compression=codec))
+    (row,) = ask(lone, version, (LEDGER, 0, bytes(data)))
+    early = codec == ZSTD and version < 7
+    assert (row.error_code, row.base_offset) == ((E.UNSUPPORTED_COMPRESSION_TYPE, -1) if early else (E.NONE, 0))
+    data[-1] ^= 1
+    (row,) = ask(lone, version, (LEDGER, 0, bytes(data)))
+    assert (row.error_code, row.base_offset) == (E.CORRUPT_MESSAGE, -1)
 
 
 @pytest.mark.parametrize("acks", [2, -2, 127])
