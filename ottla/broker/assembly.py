@@ -37,7 +37,7 @@ from ottla.broker.txn.settings import TransactionSettings
 from ottla.protocol.frames import INITIAL_BYTES, SharedMemory
 from ottla.protocol.primitives import NodeEndpoint
 
-log = getLogger("ottla.server")
+log = getLogger(__name__)
 
 IDLE_SWEEPS = 4
 RELIEF_MS = 5_000.0

@@ -28,7 +28,7 @@ from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.frames import ReceiveBuffer, SharedMemory
 
-log = logging.getLogger("ottla.connection")
+log = logging.getLogger(__name__)
 
 LARGE_BYTES = 64 * 1024
 """A request of this size costs enough to be put off when the turn's share is spent, and so much that is received at
@@ -260,7 +260,10 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 frame = inbox.next_frame()
             except ProtocolError as error:
-                self._refuse(str(error))
+                if self._dispatcher.tell_foreign(self.peer, inbox.first_bytes):
+                    self._end_refused()
+                else:
+                    self._refuse(str(error))
                 return
             if frame is None:
                 if self._ended:
@@ -365,6 +368,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._broken:
             return
         log.warning("Closing the connection of %s: %s", self.peer, reason)
+        self._end_refused()
+
+    def _end_refused(self) -> None:
         if self._outbox.parts and not self._sending:
             self._send_out()
         self._end()

@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Any, Final
 
 from ottla.broker.api.context import DEFAULT_LISTENER, Api, Broker, Close, Encoded, NoReply, Reply, Request
+from ottla.broker.api.fenced import FENCED, tell_fenced
 from ottla.broker.costs import (
     COPY_BYTE_US,
     FIRST_USE_US,
@@ -18,6 +19,7 @@ from ottla.broker.costs import (
     REQUEST_ENTRY_US,
     REQUEST_US,
 )
+from ottla.broker.foreign import foreign_protocol
 from ottla.broker.memory import ENTRY_BYTES, Claim, Memory, Room, TooLarge, decoded_bytes
 from ottla.broker.outbox import Part
 from ottla.broker.turns import Activity, Gate, Handler
@@ -29,7 +31,7 @@ from ottla.protocol.produce_wire import ProduceBody, decode_produce_request, pro
 from ottla.protocol.walker import STEP_ENTRIES
 from ottla.protocol.writer import Unwritable
 
-log = logging.getLogger("ottla.dispatch")
+log = logging.getLogger(__name__)
 
 # Plain numbers, as they stand in the header of each request.
 PRODUCE: Final = ApiKey.PRODUCE.value
@@ -40,7 +42,8 @@ SMALL_BODY_BYTES: Final = 4_096
 """A smaller body takes no more than 128 KiB decoded, which is not counted."""
 _KEY_AND_VERSION: Final = Struct(">hh")
 # Whole requests that no sound client sends: worth a line, unlike errors that come and go with the state of things.
-_MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+_MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST,))
+_TOLD: Final = _MISUSE | FENCED
 
 Send = Callable[[Sequence[Part], Room | None], None]
 Refuse = Callable[[str], None]
@@ -66,6 +69,14 @@ class Dispatcher:
     def memory(self) -> Memory:
         """The budget of the broker."""
         return self._broker.memory
+
+    def tell_foreign(self, peer: str, first: bytes) -> bool:
+        """Whether these bytes, which are no request, are another protocol's; then nothing more needs to be told."""
+        told = foreign_protocol(first)
+        broker = self._broker
+        if told is not None and broker.strangers.is_news(peer.rpartition(":")[0], broker.clock.monotonic_ms()):
+            log.warning("Closing the connection of %s: %s", peer, told)
+        return told is not None
 
     def start(
         self,
@@ -230,8 +241,8 @@ def _tell_trailing(request: Request, trailing_bytes: int) -> None:
 
 def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
     if isinstance(reply, Encoded):
-        if reply.error_code in _MISUSE:
-            _warn_of_misuse(reply.error_code, request)
+        if reply.error_code in _TOLD:
+            _tell_refused(reply.error_code, request)
         send(reply.buffers, reply.room)
     elif isinstance(reply, NoReply):
         send((), None)
@@ -239,7 +250,10 @@ def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
         refuse(reply.reason)
 
 
-def _warn_of_misuse(error_code: int, request: Request) -> None:
+def _tell_refused(error_code: int, request: Request) -> None:
+    if error_code in FENCED:
+        tell_fenced(request, error_code)
+        return
     error = ErrorCode(error_code).name
     log.warning("Refused %s v%d of %s: %s", _title(request.api_key), request.api_version, request.peer, error)
 

@@ -31,7 +31,7 @@ from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
 
-log = logging.getLogger("ottla.server")
+log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 1.0
 HALT_SECONDS: Final = 10.0

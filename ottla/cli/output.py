@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 import click
 
+from ottla.cli.printable import printable
+
 Row = Sequence[Any]
 
 
@@ -74,7 +76,7 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = "-" if value is None else str(value)
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
+    return printable(text)
 
 
 def _is_number(value: object) -> bool:

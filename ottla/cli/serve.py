@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.logs import log_to_stderr
+from ottla.cli.logs import log_to_stderr, parse_levels
 from ottla.cli.settings import load_or_exit, takes_settings
 
 _PARTITION = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
@@ -19,6 +19,13 @@ def _partitions(context: click.Context, parameter: click.Parameter, names: tuple
         if not _PARTITION.fullmatch(name):
             raise click.BadParameter(f"{name} is not TOPIC-PARTITION, such as audit-log-0", context, parameter)
     return frozenset(names)
+
+
+def _levels(context: click.Context, parameter: click.Parameter, given: str) -> dict[str, int]:
+    try:
+        return parse_levels(given)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
 
 
 @click.command()
@@ -36,6 +43,15 @@ def _partitions(context: click.Context, parameter: click.Parameter, names: tuple
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
+    "--log-level",
+    metavar="LEVELS",
+    default="INFO",
+    show_default=True,
+    envvar="OTTLA_LOG_LEVEL",
+    callback=_levels,
+    help="DEBUG, INFO, WARN or ERROR; of one logger as in INFO,ottla.broker.group=DEBUG.  [env: OTTLA_LOG_LEVEL]",
+)
+@click.option(
     "--truncate-damaged",
     metavar="TOPIC-PARTITION",
     multiple=True,
@@ -50,6 +66,7 @@ def serve(
     ready_file: str | None,
     kafka_lines: bool,
     log_format: str,
+    log_level: dict[str, int],
     truncate_damaged: frozenset[str],
 ) -> None:
     """Run the broker.
@@ -63,9 +80,9 @@ def serve(
         with suppress(OSError):  # what is wrong with the file is told when it is written
             Path(ready_file).unlink()
     loaded = load_or_exit(properties, data_dir, listen, override)
-    log_to_stderr(log_format)
+    log_to_stderr(log_format, log_level)
     for note in loaded.notes():
-        logging.getLogger("ottla.config").warning("%s", note)
+        logging.getLogger("ottla.broker.config").warning("%s", note)
 
     from ottla.broker.server import run  # the broker and kafka-python's codecs take most of the time to start
 

@@ -331,6 +331,11 @@ class ReceiveBuffer:
         if self._start == self._end and len(self._own) <= INITIAL_BYTES:
             self.trim()
 
+    @property
+    def first_bytes(self) -> bytes:
+        """The first of those that are no frame yet: what a peer says that speaks something else."""
+        return bytes(self._view[self._start : min(self._start + 8, self._end)])
+
     def _read_size(self, available: int) -> int:
         """Size of the next frame with its length field; 0 < payload <= limit."""
         if available >= 6:

@@ -74,7 +74,7 @@ class Ledger:
 @pytest.fixture
 def lines(caplog):
     """What the log says of Produce."""
-    return lambda: [record.getMessage() for record in caplog.records if record.name == "ottla.produce"]
+    return lambda: [record.getMessage() for record in caplog.records if record.name.startswith("ottla.broker.api.")]
 
 
 def test_one_that_differs_is_acknowledged_and_told_of(lines):

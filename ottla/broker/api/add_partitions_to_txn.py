@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.fenced import FENCED, tell_fenced
 from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encoded
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOK_US, ROW_US
@@ -44,6 +45,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
         )
         if version < FIRST_VERSION_WITH_FENCED and default is ErrorCode.PRODUCER_FENCED:
             default = ErrorCode.INVALID_PRODUCER_EPOCH
+        if default in FENCED:
+            tell_fenced(request, default)
     if len(topics) <= FEW_ROWS and len(asked) <= FEW_ROWS:
         rows = [
             (topic.name, [(index, errors.get((topic.name, index), default)) for index in topic.partitions])

@@ -5,6 +5,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.broker.counts import Counts
+from ottla.broker.foreign import Strangers
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.memory import MOST_MEMORY_BYTES, Claim, Memory, Room
 from ottla.broker.ports.workers import LaterWorkers, Workers
@@ -45,6 +46,7 @@ class Broker:
     long_work: LongWork = field(init=False)
     """Batches that are worked on hold a quarter of `memory_bytes` beyond that; without `workers` they take turns."""
     counts: Counts = field(init=False, default_factory=Counts)
+    strangers: Strangers = field(init=False, default_factory=Strangers)
 
     def __post_init__(self, memory_bytes: int, workers: Workers | None) -> None:
         self.memory = Memory(self.turns, memory_bytes)

@@ -23,7 +23,7 @@ from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.contents import differ
 from ottla.protocol.errors import ErrorCode, ProtocolError
 
-log = logging.getLogger("ottla.produce")
+log = logging.getLogger(__name__)
 
 MOST_TOLD = 249
 """Characters of a name in the log."""

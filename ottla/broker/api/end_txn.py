@@ -10,6 +10,7 @@ each transaction, and the answer has the producer id and epoch to go on with.
 """
 
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.fenced import FENCED, tell_fenced
 from ottla.broker.api.reply import encoded
 from ottla.protocol.errors import ErrorCode
 
@@ -27,4 +28,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
     error = answer.error
     if version < FIRST_VERSION_WITH_FENCED and error is ErrorCode.PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
+    if error in FENCED:
+        tell_fenced(request, error)
     return encoded(request, 0, error, answer.producer_id, answer.producer_epoch)

@@ -51,6 +51,7 @@ def _asked(request: Request) -> JoinAsk:
         protocols=((item.name, bytes(item.metadata)) for item in body.protocols),
         known_id_needed=version >= 4,
         can_skip_assignment=version >= 9,
+        reason=body.reason if version >= 8 else None,
     )
 
 

@@ -1,6 +1,7 @@
 """LeaveGroup 0-5: one member (0-2) or several (3+) leave. free
 
-Version notes: 3 takes a batch, static members by their instance id; 4 is flexible; 5 adds a reason, which is ignored.
+Version notes: 3 takes a batch, static members by their instance id; 4 is flexible; 5 adds a reason, which the
+log tells (KIP-800).
 """
 
 from typing import Final
@@ -28,8 +29,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     members = reply.rows("members")
     error = NO_ERROR
     for start in range(0, max(1, len(body.members)), MEMBERS_AT_ONCE):
-        who = [(each.member_id, each.group_instance_id) for each in body.members[start : start + MEMBERS_AT_ONCE]]
-        error, errors = broker.groups.leave(body.group_id, who)
+        some = body.members[start : start + MEMBERS_AT_ONCE]
+        who = [(each.member_id, each.group_instance_id) for each in some]
+        reason = some[0].reason if version >= 5 and some else None
+        error, errors = broker.groups.leave(body.group_id, who, reason)
         if error:
             break
         await members.extend((*member, its_error) for member, its_error in zip(who, errors, strict=True))

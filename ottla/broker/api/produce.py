@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ottla.broker.api import duplicates, durability, verification
 from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
 from ottla.broker.api.duplicates import MOST_TOLD, Duplicate
+from ottla.broker.api.fenced import FENCED
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOK_US, ROW_US
@@ -30,7 +31,7 @@ from ottla.protocol.produced import BatchCheck, Checked, check_at_once, check_st
 from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ZERO_UUID, TopicPartition
 
-log = logging.getLogger("ottla.produce")
+log = logging.getLogger(__name__)
 
 CHECK_US = 6.0
 """One partition's batch that is looked up and checked, its records aside."""
@@ -390,6 +391,9 @@ def _unanswered(broker: Broker, request: Request, failed: list[PartitionResponse
         _tell_reused(broker, request, reused)
     if request.body.acks == 0:
         return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}") if failed else NO_REPLY
+    fenced = [row for row in failed if row.error in FENCED]
+    if fenced:
+        log.info("Fenced client %.100s at %s: Produce answered %s", request.client_id, request.peer, _why(fenced))
     bad = [row for row in failed if row.error in _BAD_INPUT]
     if bad:
         log.warning("Refused Produce v%d of %s: %s", request.api_version, request.peer, _why(bad))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ottla.broker.api import durability, verification
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.fenced import FENCED, tell_fenced
 from ottla.broker.api.offset_commit import commit_rows, or_else
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
@@ -35,6 +36,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
         error = joined or _verify(broker, request)
         if error:
+            if error in FENCED:
+                tell_fenced(request, error)
             return [_told(error, version)] * len(rows)
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
         return [_told(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]

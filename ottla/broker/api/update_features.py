@@ -18,7 +18,7 @@ from ottla.broker.cluster.features import FeatureUpdate, UpgradeType
 from ottla.broker.costs import ROW_US
 from ottla.protocol.errors import ErrorCode
 
-log = logging.getLogger("ottla.features")
+log = logging.getLogger(__name__)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:

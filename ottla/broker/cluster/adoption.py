@@ -23,7 +23,7 @@ from ottla.broker.log.partition import Partition
 from ottla.protocol.metadata_records import Ids, MetadataRecord, ProducerIdsRecord
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
 
-log = logging.getLogger("ottla.cluster")
+log = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK: Final = 1000
 

@@ -26,6 +26,7 @@ from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, Top
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.cluster.names import unify_collision_chars
 from ottla.broker.costs import CONFIGURE_US
+from ottla.broker.log.checkpoints import encode_id
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
@@ -44,7 +45,7 @@ from ottla.protocol.metadata_records import (
 from ottla.protocol.steps import RECORD_US
 from ottla.protocol.values_batch import ValuesBatch
 
-log = logging.getLogger("ottla.cluster")
+log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -195,6 +196,7 @@ class Controller:
             topic = TopicImage(name, topic_id, [0] * partition_count, [place] * partition_count, configs)
             self._image.add_topic(topic)
             self._partitions.make(topic, range(partition_count))
+            log.info("Created topic %s with %d partitions and topic id %s", name, partition_count, encode_id(topic_id))
 
         self._log.append_batch(batch, apply)
         return topic_id

@@ -44,7 +44,7 @@ from ottla.protocol.records import iter_records
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP
 from ottla.protocol.values_batch import ValuesBatch
 
-log = logging.getLogger("ottla.cluster")
+log = logging.getLogger(__name__)
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1).bytes

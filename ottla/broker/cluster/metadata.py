@@ -38,7 +38,7 @@ from ottla.protocol.metadata_records import (
 )
 from ottla.protocol.values import TopicPartition
 
-log = logging.getLogger("ottla.cluster")
+log = logging.getLogger(__name__)
 
 OPEN_REST_PAUSE_MS = 10.0
 

@@ -39,7 +39,7 @@ from ottla.protocol.metadata_records import encode_metadata_record
 from ottla.protocol.steps import RECORD_US
 from ottla.protocol.values_batch import ValuesBatch
 
-log = logging.getLogger("ottla.cluster")
+log = logging.getLogger(__name__)
 
 PART: Final = ".part"
 BATCH_BYTES: Final = 256 * 1024

@@ -13,7 +13,7 @@ from ottla.broker.costs import BATCH_US, STATE_BYTE_US, STATE_RECORD_US
 from ottla.broker.turns import Activity, Handler, Turns
 from ottla.protocol.errors import ProtocolError
 
-log = logging.getLogger("ottla.coordinator")
+log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=CoordinatorShard)
 

@@ -7,7 +7,7 @@ from ottla.broker.deadline import Deadline
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Activity, Handler, Turns
 
-log = logging.getLogger("ottla.coordinator")
+log = logging.getLogger(__name__)
 
 
 class Periodic:

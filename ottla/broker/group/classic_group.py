@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from ottla.broker.group import lines
 from ottla.broker.group.members import Member, Moment, Protocols, Roster, Timeouts
 from ottla.broker.group.replies import Assigned, Emptied, JoinReply, Outcome, Restarted, Step, SyncReply
 from ottla.broker.group.states import ClassicGroupState, check_transition
@@ -144,7 +145,9 @@ class ClassicGroup:
 
         Groups are asked as soon as their partition is loaded, and this may come later: to a rebalance nothing is added.
         """
-        return self._prepare_rebalance(now) if self.state is ClassicGroupState.STABLE else Outcome()
+        if self.state is not ClassicGroupState.STABLE:
+            return Outcome()
+        return self._prepare_rebalance(now, "it was loaded with more members than group.max.size")
 
     # -- members come ---------------------------------------------------------------------------------------------
 
@@ -170,7 +173,7 @@ class ClassicGroup:
             del pending[next(iter(pending))]  # whoever comes back with it is told to ask anew
         pending[member_id] = self._note(now_ms + session_timeout_ms)
 
-    def add(self, member: Member, protocol_type: str, now: Moment) -> Outcome:
+    def add(self, member: Member, protocol_type: str, now: Moment, client_reason: str | None = None) -> Outcome:
         """A new member joins: rebalance."""
         if not self.members:
             self.protocol_type = protocol_type
@@ -178,9 +181,11 @@ class ClassicGroup:
         member.is_new = True
         member.session_deadline_ms = self._note(now.monotonic_ms + NEW_MEMBER_TIMEOUT_MS)
         self.roster.add(member)
-        return self._joining(member, now)
+        return self._joining(member, now, lines.added(member, client_reason))
 
-    def rejoin(self, member: Member, protocols: Protocols, timeouts: Timeouts, now: Moment) -> Outcome:
+    def rejoin(
+        self, member: Member, protocols: Protocols, timeouts: Timeouts, now: Moment, client_reason: str | None = None
+    ) -> Outcome:
         """A member joins again.
 
         Who wants the same as before gets the current generation again, since it may have missed the reply; in a stable
@@ -191,8 +196,9 @@ class ClassicGroup:
         )
         if settled and protocols == member.protocols:
             return Outcome(joined={member.member_id: self._join_reply(member)})
+        leads, changed = member.member_id == self.roster.leader, protocols != member.protocols
         self.roster.update(member, protocols, timeouts)
-        return self._joining(member, now)
+        return self._joining(member, now, lines.joined_again(member, leads, changed, client_reason))
 
     def replace_static(
         self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, can_skip: bool, now: Moment
@@ -204,8 +210,9 @@ class ClassicGroup:
         if self.state is ClassicGroupState.STABLE and self.roster.choose_protocol(member, protocols) == self.protocol:
             return Outcome(step=self._restart_of(member, new_id, protocols, timeouts, can_skip))
         outcome = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
+        old_id = member.member_id
         self._replace(member, new_id, protocols, timeouts, now)
-        return outcome.add(self._joining(member, now))
+        return outcome.add(self._joining(member, now, lines.replaced(member, old_id)))
 
     def _replace(self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, now: Moment) -> None:
         if member.member_id in self._unsynced:
@@ -230,9 +237,11 @@ class ClassicGroup:
 
     # -- members go -----------------------------------------------------------------------------------------------
 
-    def leave(self, who: Sequence[tuple[str, str | None]], now: Moment) -> tuple[list[ErrorCode], Outcome]:
+    def leave(
+        self, who: Sequence[tuple[str, str | None]], now: Moment, client_reason: str | None = None
+    ) -> tuple[list[ErrorCode], Outcome]:
         """Members leave, as (member id, instance id): an error for each. Without a member id the instance id counts."""
-        errors, outcome = [], Outcome()
+        errors, left, outcome = [], [], Outcome()
         for member_id, group_instance_id in who:
             if not member_id:
                 member_id = self.roster.static.get(group_instance_id or "", "")
@@ -243,9 +252,10 @@ class ClassicGroup:
                 error = self.roster.error(member_id, group_instance_id)
             errors.append(error)
             if not error:
+                left.append(member_id)
                 outcome.add(self._drop(member_id))
-        if not all(errors):
-            outcome.add(self._went(now))
+        if left:
+            outcome.add(self._went(now, lines.left(left, client_reason)))
         return errors, outcome
 
     def _drop(self, member_id: str) -> Outcome:
@@ -254,10 +264,10 @@ class ClassicGroup:
         self.roster.remove(member_id)
         return outcome
 
-    def _went(self, now: Moment) -> Outcome:
+    def _went(self, now: Moment, why: str) -> Outcome:
         if self.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
-            return self._prepare_rebalance(now)
-        return self._complete_join_if_all_joined(now)
+            return self._prepare_rebalance(now, why)
+        return Outcome().tell(lines.happened(self, why)).add(self._complete_join_if_all_joined(now))
 
     # -- sync -----------------------------------------------------------------------------------------------------
 
@@ -304,18 +314,18 @@ class ClassicGroup:
                 self._begin_generation(None)
                 self._enter(ClassicGroupState.EMPTY, now)
                 self.due_ms = self.next_deadline_ms()
-                return Outcome()
+                return Outcome().tell(lines.emptied(self))
 
     def _assigned(self, step: Assigned, error: ErrorCode, now: Moment) -> Outcome:
         self._has_synced(step.leader_id)
         self.members[step.leader_id].awaiting_sync = True
         if error:
             outcome = self._tell_assignment(error, now)
-            return outcome.add(self._prepare_rebalance(now))
+            return outcome.add(self._prepare_rebalance(now, f"the assignment was not logged: {error.name}"))
         for member in self.members.values():
             member.assignment = step.assignments.get(member.member_id, b"")
         self._enter(ClassicGroupState.STABLE, now)
-        return self._tell_assignment(ErrorCode.NONE, now)
+        return self._tell_assignment(ErrorCode.NONE, now).tell(lines.assigned(self))
 
     def _restarted(self, step: Restarted, now: Moment) -> Outcome:
         """A leader that cannot be told to skip the assignment (JoinGroup below v9, KIP-814) is told that its old self
@@ -329,7 +339,7 @@ class ClassicGroup:
         else:
             reply = reply._replace(leader=old_leader or "", members=())
         outcome.joined[step.new_id] = reply
-        return outcome
+        return outcome.tell(lines.restarted(self, member, step.old_id))
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -342,19 +352,18 @@ class ClassicGroup:
         """End sessions and rebalances whose time is over."""
         outcome, now_ms = Outcome(), now.monotonic_ms
         lapsed = [member_id for member_id, at_ms in self.roster.pending.items() if at_ms <= now_ms]
-        for member_id in lapsed:
-            self.roster.remove(member_id)
         if lapsed:
+            self.roster.remove_all(lapsed)
             outcome.add(self._complete_join_if_all_joined(now))
         silent = [m for m in self.members.values() if not m.is_excused and m.session_deadline_ms <= now_ms]
         for member in silent:
             outcome.add(self._drop(member.member_id))
         if silent:
-            outcome.add(self._went(now))
+            outcome.add(self._went(now, lines.silent([each.member_id for each in silent])))
         if self._sync_deadline_ms <= now_ms:
-            for member_id in [member_id for member_id in self.members if member_id in self._unsynced]:
-                self.roster.remove(member_id)
-            outcome.add(self._prepare_rebalance(now))
+            late = [member_id for member_id in self.members if member_id in self._unsynced]
+            self.roster.remove_all(late)
+            outcome.add(self._prepare_rebalance(now, lines.late_to_sync(late)))
         if self._join_deadline_ms <= now_ms:
             outcome.add(self._join_time_over(now))
         self.due_ms = self.next_deadline_ms()
@@ -371,19 +380,21 @@ class ClassicGroup:
 
     # -- the rebalance --------------------------------------------------------------------------------------------
 
-    def _joining(self, member: Member, now: Moment) -> Outcome:
+    def _joining(self, member: Member, now: Moment, why: str) -> Outcome:
         self.roster.set_joined(member, True)
-        if self.state is ClassicGroupState.PREPARING_REBALANCE:
-            return self._complete_join_if_all_joined(now)
-        return self._prepare_rebalance(now)
+        if self.state is not ClassicGroupState.PREPARING_REBALANCE:
+            return self._prepare_rebalance(now, why)
+        outcome = Outcome().tell(lines.happened(self, why)) if member.is_new else Outcome()
+        return outcome.add(self._complete_join_if_all_joined(now))
 
-    def _prepare_rebalance(self, now: Moment) -> Outcome:
+    def _prepare_rebalance(self, now: Moment, why: str) -> Outcome:
         """Everybody must join again; who waits for an assignment of the old generation is told so."""
         outcome, now_ms = Outcome(), now.monotonic_ms
         if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member in self.members.values():
                 member.assignment = b""
             outcome = self._tell_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
+        outcome.tell(lines.preparing(self, why))
         self._sync_deadline_ms = NEVER_MS
         timeout_ms = self.roster.rebalance_timeout_ms if self.members else LEAST_PUT_OFF_MS
         self._is_initial = self.state is ClassicGroupState.EMPTY
@@ -414,20 +425,25 @@ class ClassicGroup:
 
     def _complete_join(self, now: Moment) -> Outcome:
         """A new generation of those who joined and of the static members, who may come later."""
-        for member in [m for m in self.members.values() if not m.awaiting_join and m.group_instance_id is None]:
-            self.roster.remove(member.member_id)
+        outcome = Outcome()
+        late = [m.member_id for m in self.members.values() if not m.awaiting_join and m.group_instance_id is None]
+        if late:
+            self.roster.remove_all(late)
+            outcome.tell(lines.happened(self, lines.late_to_join(late)))
         if not self.members:
             self._join_deadline_ms = self._note(now.monotonic_ms + LEAST_PUT_OFF_MS)  # to come back to it
             value = GroupValue(self.protocol_type or "", self._next_generation(), None, None, now.wall_ms, ())
-            return Outcome(step=Emptied(value))
+            outcome.step = Emptied(value)
+            return outcome
         if not self.roster.elect():
             put_off_ms = max(self.roster.rebalance_timeout_ms, LEAST_PUT_OFF_MS)
             self._join_deadline_ms = self._note(now.monotonic_ms + put_off_ms)
-            return Outcome()
+            return outcome
         self._begin_generation(self.roster.choose_protocol())
         self._enter(ClassicGroupState.COMPLETING_REBALANCE, now)
         self._sync_deadline_ms = self._note(now.monotonic_ms + self.roster.rebalance_timeout_ms)
-        return Outcome(joined=self._tell_generation(now.monotonic_ms))
+        outcome.joined = self._tell_generation(now.monotonic_ms)
+        return outcome.tell(lines.stabilized(self))
 
     def _next_generation(self) -> int:
         return (self.generation + 1) & MAX_GENERATION

@@ -30,7 +30,7 @@ from ottla.broker.turns import Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.fields import fits_a_string
 
-log = logging.getLogger("ottla.group")
+log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
 TOLD_US = 20.0
@@ -40,7 +40,8 @@ W = TypeVar("W")
 
 
 class JoinAsk(NamedTuple):
-    """What JoinGroup asks. `known_id_needed`: v4+ (KIP-394); `can_skip_assignment`: v9+ (KIP-814).
+    """What JoinGroup asks. `known_id_needed`: v4+ (KIP-394); `can_skip_assignment`: v9+ (KIP-814); `reason`: v8+
+    (KIP-800).
 
     `protocols` are as the client named them: any number of them, and a name more than once.
     """
@@ -55,6 +56,7 @@ class JoinAsk(NamedTuple):
     protocols: Iterable[tuple[str, bytes]]
     known_id_needed: bool
     can_skip_assignment: bool
+    reason: str | None = None
 
 
 class GroupCoordinator:
@@ -149,7 +151,7 @@ class GroupCoordinator:
         index = self._manager.partition_for(group_id)
         error = self._manager.log_group(index, group_id, ClassicGroup(group_id, 0, self._clock.now_ms()).value())
         if error:
-            log.error("Group %s could not be logged: %s", group_id, error.name)
+            log.error("Group %.100s could not be logged: %s", group_id, error.name)
             return None, error
         return self._manager.find(group_id)
 
@@ -229,7 +231,9 @@ class GroupCoordinator:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def leave(self, group_id: str, who: Sequence[tuple[str, str | None]]) -> tuple[ErrorCode, Sequence[ErrorCode]]:
+    def leave(
+        self, group_id: str, who: Sequence[tuple[str, str | None]], client_reason: str | None = None
+    ) -> tuple[ErrorCode, Sequence[ErrorCode]]:
         """LeaveGroup for (member id, instance id) each: the error of the request, and one per member.
 
         A static member may leave by its instance id alone.
@@ -242,7 +246,7 @@ class GroupCoordinator:
         if metadata is None:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(who)
         self._turns.charge(ROW_US * len(who))
-        errors, outcome = metadata.group.leave(who, self._now())
+        errors, outcome = metadata.group.leave(who, self._now(), client_reason)
         self._follow(metadata, outcome)
         return ErrorCode.NONE, errors
 
@@ -267,6 +271,8 @@ class GroupCoordinator:
         """Log the step, if it came to one, and apply it; wake who waits, set the timer."""
         if outcome.step is not None:
             outcome.add(self._manager.log_step(metadata, outcome.step, self._now()))
+        for text, values in outcome.told:
+            log.info(text, *values)
         joins, syncs = metadata.joins, metadata.syncs
         self._tell(iter([(joins.pop(each), reply) for each, reply in outcome.joined.items() if each in joins]))
         self._tell(iter([(syncs.pop(each), reply) for each, reply in outcome.synced.items() if each in syncs]))
@@ -325,13 +331,13 @@ def _joined(metadata: GroupMetadata, ask: JoinAsk, protocols: Protocols, member_
     group, instance_id = metadata.group, ask.group_instance_id
     known = group.members.get(member_id)
     if known is not None:
-        return group.rejoin(known, protocols, ask.timeouts, now)
+        return group.rejoin(known, protocols, ask.timeouts, now, ask.reason)
     old_id = None if instance_id is None else group.roster.static.get(instance_id)
     if old_id is not None:
         old = group.members[old_id]
         return group.replace_static(old, member_id, protocols, ask.timeouts, ask.can_skip_assignment, now)
     member = Member(member_id, instance_id, ask.client_id, ask.client_host, ask.timeouts, protocols)
-    return group.add(member, ask.protocol_type, now)
+    return group.add(member, ask.protocol_type, now, ask.reason)
 
 
 def _differs(given: str | None, own: str | None) -> bool:

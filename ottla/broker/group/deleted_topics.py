@@ -19,7 +19,7 @@ from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Activity, Turns
 from ottla.protocol.values import TopicPartition
 
-log = logging.getLogger("ottla.group")
+log = logging.getLogger(__name__)
 
 COVERED_MS: Final = 1_000.0
 """How long what waits for open transactions is left before it is looked at again."""

@@ -20,7 +20,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Activity, Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 
-log = logging.getLogger("ottla.group")
+log = logging.getLogger(__name__)
 
 
 class GroupDeletion:

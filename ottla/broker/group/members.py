@@ -147,6 +147,11 @@ class Roster:
             self._leader = None
         return member
 
+    def remove_all(self, member_ids: Iterable[str]) -> None:
+        """Take several out."""
+        for member_id in member_ids:
+            self.remove(member_id)
+
     def set_joined(self, member: Member, joined: bool) -> None:
         """Note that a member waits for the next generation, or that it does not."""
         self.joined_count += joined - member.awaiting_join

@@ -26,7 +26,7 @@ from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
 from ottla.protocol.values import NO_PRODUCER_ID, ProducerIdAndEpoch, TransactionMarker
 
-log = logging.getLogger("ottla.group")
+log = logging.getLogger(__name__)
 
 SETTLE_US: Final = 0.6
 """One offset of a transaction that has ended, put among the committed ones or dropped."""

@@ -21,7 +21,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.values import TopicPartition
 
-log = logging.getLogger("ottla.group")
+log = logging.getLogger(__name__)
 
 UNKNOWN_MS: Final = -1
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla.broker.group.lines import Line
 from ottla.broker.group.members import Protocols, Timeouts
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.offsets_records import GroupValue
@@ -62,15 +63,23 @@ Step = Assigned | Restarted | Emptied
 
 @dataclass(slots=True)
 class Outcome:
-    """What follows from an event: replies by member id, and the step that must be logged, if it came to one."""
+    """What follows from an event: replies by member id, the step that must be logged, if it came to one, and what is
+    told of it."""
 
     joined: dict[str, JoinReply] = field(default_factory=dict)
     synced: dict[str, SyncReply] = field(default_factory=dict)
     step: Step | None = None
+    told: list[Line] = field(default_factory=list, compare=False)
+
+    def tell(self, line: Line) -> "Outcome":
+        """This outcome, with a line about it."""
+        self.told.append(line)
+        return self
 
     def add(self, more: "Outcome") -> "Outcome":
         """This outcome, with what else follows."""
         self.joined |= more.joined
         self.synced |= more.synced
         self.step = more.step or self.step
+        self.told += more.told
         return self

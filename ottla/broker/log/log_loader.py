@@ -105,6 +105,8 @@ class LogLoader:
 
     def load(self) -> Steps[LoadedLog]:
         loaded = yield from self._load()
+        end_offset = loaded.segments.end_offset
+        _log.debug("%s: loaded, offsets %d to %d", self.directory, loaded.log_start_offset, end_offset)
         # These tell a recovery why offsets are missing. It has put what it made of that on the device.
         for name in self.deleted_files:
             self.disk.remove(f"{self.directory}/{name}")
@@ -296,6 +298,10 @@ class LogLoader:
     def _recover(self, sound: int) -> None:
         """Read the segments from `sound` on batch by batch; cut the log where it is torn."""
         self.end_offset = self.segments[sound].base_offset
+        _log.info(
+            "%s: recovering %d of %d segments, from offset %d on",
+            *(self.directory, len(self.segments) - sound, len(self.segments), self.end_offset),
+        )
         for at in range(sound, len(self.segments)):
             segment = self.segments[at]
             if at > sound:

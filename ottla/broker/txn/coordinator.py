@@ -6,6 +6,7 @@ begin something new while the markers of an id's last transaction are written wa
 Source: `TransactionCoordinator` of Kafka 4.3.1.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,11 +20,13 @@ from ottla.broker.txn.end_txn_rules import decide_end, decide_end_v2
 from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionCluster, TransactionStateManager
-from ottla.broker.txn.states import PREPARED
+from ottla.broker.txn.states import PREPARED, TransactionStatus
 from ottla.broker.txn.timers import Housekeeping
 from ottla.broker.txn.values import ANSWERS, NO_PENDING, Decision, TransactionState, TransientState
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import TopicPartition
+
+log = logging.getLogger(__name__)
 
 
 class Description(NamedTuple):
@@ -87,9 +90,20 @@ class TransactionCoordinator:
         expected = expected_producer_id, expected_epoch
 
         def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
-            return machine.decide_init_producer_id(
+            decision = machine.decide_init_producer_id(
                 state, transient, timeout_ms, *expected, self.states.level, self._clock.now_ms(), fresh
             )
+            if (
+                state is not None
+                and decision.record is not None
+                and decision.record.status is TransactionStatus.PREPARE_ABORT
+            ):
+                log.info(
+                    "Aborting the open transaction of transactionalId %.100s: it is initialized anew. ProducerId %d "
+                    "with producer epoch %d is fenced",
+                    *(transactional_id, state.producer_id, state.producer_epoch),
+                )
+            return decision
 
         # Most need none, but a decision cannot wait for one.
         await self._cluster.producer_ids()

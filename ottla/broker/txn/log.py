@@ -24,7 +24,7 @@ from ottla.protocol.transaction_records import (
 )
 from ottla.protocol.values import TopicPartition
 
-log = logging.getLogger("ottla.txn.log")
+log = logging.getLogger(__name__)
 
 _STATUSES = {int(status): status for status in TransactionStatus if status not in PENDING_ONLY}
 

@@ -24,7 +24,7 @@ from ottla.broker.txn.values import Partitions
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import TopicPartition, TransactionMarker
 
-log = logging.getLogger("ottla.txn.markers")
+log = logging.getLogger(__name__)
 
 FIRST_RETRY_MS: Final = 20.0
 LAST_RETRY_MS: Final = 1000.0
@@ -148,7 +148,7 @@ class MarkerFanout:
                 finished = self._write(completion)
             except Exception:
                 # A decided transaction must end whatever broke: say so and come back to it.
-                log.exception("The completion of %s was interrupted, and is tried again", completion.transactional_id)
+                log.exception("Completing %.100s was interrupted, and is tried again", completion.transactional_id)
                 self._later(completion)
                 finished = True
             if not finished:
@@ -166,13 +166,13 @@ class MarkerFanout:
             turns.charged_us += MARKER_US
             topic = topics.get(name)
             if topic is None or index >= topic.partition_count:
-                log.info("%s-%d is gone: %s ends without it", name, index, completion.transactional_id)
+                log.info("%s-%d is gone: %.100s ends without it", name, index, completion.transactional_id)
                 del awaiting[partition]
                 continue
             try:
                 error = write_marker(name, index, marker)
             except Exception:
-                log.exception("%s-%d broke over the marker of %s", name, index, completion.transactional_id)
+                log.exception("%s-%d broke over the marker of %.100s", name, index, completion.transactional_id)
                 continue
             step = _NEXT.get(error)
             if step is _DONE:
@@ -218,7 +218,7 @@ class MarkerFanout:
         if completion.shard.log.offline is None:
             self._later(completion)
         else:
-            log.warning("Complete of %s is left to the next start: %s", completion.transactional_id, error.name)
+            log.warning("Complete of %.100s is left to the next start: %s", completion.transactional_id, error.name)
 
     def _later(self, completion: Completion) -> None:
         """Start another round after the back-off."""

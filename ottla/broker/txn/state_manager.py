@@ -37,7 +37,7 @@ from ottla.broker.txn.values import (
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import NO_PRODUCER_ID, TransactionMarker
 
-log = logging.getLogger("ottla.txn")
+log = logging.getLogger(__name__)
 
 _START_TIMEOUT: Final = machine.Effect.START_TIMEOUT
 _STOP_TIMEOUT: Final = machine.Effect.STOP_TIMEOUT
@@ -125,12 +125,12 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             outcome = self.commit(transactional_id, decide)
         except Exception:
             # The transactions behind this one have timed out too; it is tried again by the next scan.
-            log.exception("Could not abort %s, which timed out", transactional_id)
+            log.exception("Could not abort %.100s, which timed out", transactional_id)
             return
         if isinstance(outcome, Decision) and outcome.record is not None:
-            log.info("Aborted %s: its transaction timed out", transactional_id)
+            log.info("Aborted %.100s: its transaction timed out", transactional_id)
         elif isinstance(outcome, Decision) and outcome.error:
-            log.warning("Could not abort %s, which timed out: %s", transactional_id, outcome.error.name)
+            log.warning("Could not abort %.100s, which timed out: %s", transactional_id, outcome.error.name)
 
     def forget(self, shard: Shard, expired: Sequence[str]) -> None:
         """Log the tombstones of expired ids in one batch; each is Dead, and pending, until that is durable."""
@@ -183,7 +183,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         (first, decision), *others = changes
         assert decision.record is not None
         name, more = decision.record.status.wire_name, f" and {len(others)} others" if others else ""
-        log.warning("%s of %s%s was not logged: %s", name, first, more, error.name)
+        log.warning("%s of %.100s%s was not logged: %s", name, first, more, error.name)
         for transactional_id, decision in changes:
             transient = shard.transient.get(transactional_id, NO_PENDING)
             shard.set_transient(transactional_id, machine.append_failed(transient, decision))

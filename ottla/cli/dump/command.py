@@ -110,8 +110,8 @@ class _Printer:
         return decoder_for(path.absolute().parent.name, self._decoder)
 
     def _print_entries(self, path: Path) -> tuple[str, str | None]:
-        from ottla.cli.dump.log import printable
         from ottla.cli.dump.side_files import reader_of
+        from ottla.cli.printable import printable
         from ottla.protocol.errors import ProtocolError
 
         read = reader_of(path.name)

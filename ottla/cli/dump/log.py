@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 from ottla.broker.log.batches import BadBatch, iter_file
 from ottla.broker.ports.disk import File
 from ottla.cli.dump.decode import Decoder, decode_control
-from ottla.cli.dump.plain import escaped, plain_text
+from ottla.cli.dump.plain import plain_text
+from ottla.cli.printable import printable
 from ottla.protocol.batch import ABORT, COMMIT, LEADER_CHANGE
 from ottla.protocol.batch_header import (
     CONTROL,
@@ -258,19 +259,3 @@ def _compact(value: object) -> str:
 
 def _text(content: bytes | None) -> str | None:
     return None if content is None else printable(content.decode(errors="replace"))
-
-
-class _Escapes(dict[int, str]):
-    """What stands for a code point, worked out when it is first met."""
-
-    def __missing__(self, code: int) -> str:
-        shown = self[code] = escaped(chr(code))
-        return shown
-
-
-_ESCAPES: Final = _Escapes()
-
-
-def printable(text: str) -> str:
-    """Control characters as escapes: a record must not move anybody's cursor."""
-    return text if text.isprintable() else text.translate(_ESCAPES)

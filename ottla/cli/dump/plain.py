@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
+from ottla.cli.printable import escaped
 from ottla.protocol.batch_header import MAX_SEQUENCE, BatchHeader
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_frames import raw_records
@@ -22,11 +23,6 @@ _LINE_END: Final = b"\n", b"\\n"
 _CONTROLS: Final = [
     (bytes([code]), chr(code).encode("unicode_escape")) for code in (*range(0x20), 0x7F) if code != ord("\n")
 ]
-
-
-def escaped(character: str) -> str:
-    """What stands for a character that a terminal may not be sent; itself for any other."""
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 def plain_text(header: BatchHeader, batch: memoryview) -> Iterator[bytes] | None:

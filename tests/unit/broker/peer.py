@@ -1,6 +1,7 @@
 """A client of one connection without a socket, and what it sends."""
 
 import struct
+from types import SimpleNamespace
 
 from ottla.broker.api.context import Api, Broker, Encoded
 from ottla.broker.config import Config
@@ -11,6 +12,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import SharedMemory
 
 HEARTBEAT = ApiKey.HEARTBEAT
+STILL = SimpleNamespace(monotonic_ms=lambda: 0.0)
 
 
 class Transport:
@@ -65,7 +67,7 @@ class Peer:
         self.unsent = b""
         self.turns = Turns(self.later.append, self.bugs.append) if other is None else other.turns
         self.broker = broker = (
-            Broker(Config(), None, self.turns, None, None, None, None, {}, memory_bytes)
+            Broker(Config(), STILL, self.turns, None, None, None, None, {}, memory_bytes)
             if other is None
             else other.broker
         )

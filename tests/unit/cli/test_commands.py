@@ -90,8 +90,8 @@ def test_serve_says_once_what_it_ignores(cli, served):
     )
     lines = result.stderr.splitlines()
     assert [line.split("] ")[1] for line in lines] == [
-        "WARN Known to Kafka, ignored by Ottla: log.cleaner.threads, num.io.threads (ottla.config)",
-        "WARN Unknown options, ignored: num.partition (did you mean num.partitions?) (ottla.config)",
+        "WARN Known to Kafka, ignored by Ottla: log.cleaner.threads, num.io.threads (ottla.broker.config)",
+        "WARN Unknown options, ignored: num.partition (did you mean num.partitions?) (ottla.broker.config)",
     ]
 
 

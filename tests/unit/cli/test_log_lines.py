@@ -1,13 +1,22 @@
-"""What a log line looks like, whatever stands in it."""
+"""What a log line looks like, whatever stands in it, and which lines there are."""
 
+import io
 import json
 import logging
+import sys
 
-from ottla.cli.logs import JsonFormatter, KafkaFormatter
+import pytest
+from click.testing import CliRunner
+
+from ottla.cli import logs
+from ottla.cli.logs import BoundedHandler, JsonFormatter, KafkaFormatter, log_to_stderr, parse_levels
+from ottla.cli.main import main
 
 
-def record(message, *values):
-    return logging.LogRecord("ottla.txn", logging.WARNING, "f", 1, message, values, None)
+def record(message, *values, level=logging.WARNING, at=1_000.0):
+    made = logging.LogRecord("ottla.txn", level, "f", 1, message, values, None)
+    made.created = at
+    return made
 
 
 def test_name_with_a_newline_stays_on_its_line():
@@ -15,6 +24,121 @@ def test_name_with_a_newline_stays_on_its_line():
     assert line.endswith("Aborted a\\x0ab\\x1b[31m (ottla.txn)") and "\n" not in line
 
 
+@pytest.mark.parametrize("sent", ["\x85", "\x9b31m", "\u2028", "\u202e"], ids=ascii)
+def test_no_other_character_moves_a_cursor(sent):
+    line = KafkaFormatter().format(record("Aborted é%s", sent))
+    assert line.isprintable() and "é" in line
+
+
 def test_json_line_is_one_line():
     line = JsonFormatter().format(record("Aborted %s", "a\nb"))
     assert "\n" not in line and json.loads(line)["message"] == "Aborted a\nb"
+
+
+@pytest.mark.parametrize("formatter", [KafkaFormatter(), JsonFormatter()], ids=["text", "json"])
+def test_a_line_is_cut(formatter):
+    line = formatter.format(record("Aborted %s", "x" * 30_000))
+    assert len(line) < logs.MOST_CHARACTERS + 200 and "... (28008 characters more)" in line
+
+
+def test_no_line_of_a_traceback_begins_like_a_line_of_the_log():
+    try:
+        raise RuntimeError("group a\n[2026-11-21 12:00:00,123] ERROR forged\x1b[2J (ottla)")
+    except RuntimeError:
+        failed = logging.LogRecord("ottla", logging.ERROR, "f", 1, "failed", (), sys.exc_info())
+    first, *more = KafkaFormatter().format(failed).split("\n")
+    assert first.endswith("ERROR failed (ottla)")
+    assert len(more) >= 4 and all(line.startswith("  ") and line.isprintable() for line in more)
+
+
+@pytest.fixture
+def bounded():
+    """A handler of bare messages, and what it wrote."""
+    stream = io.StringIO()
+    handler = BoundedHandler(stream)
+    yield handler, lambda: stream.getvalue().splitlines()
+    handler.close()
+
+
+def test_lines_of_one_kind_are_counted_when_there_are_too_many(bounded):
+    handler, lines = bounded
+    for number in range(logs.MOST_LINES + 23):
+        handler.handle(record("Refused %s", number))
+    handler.handle(record("Another"))
+    assert lines() == [*(f"Refused {number}" for number in range(logs.MOST_LINES)), "Another"]
+    handler.handle(record("Refused %s", "later", at=1_000.0 + logs.WINDOW_S))
+    assert lines()[-2:] == ["23 more lines like this one within 10 seconds: Refused %s", "Refused later"]
+
+
+def test_what_was_left_out_is_told_at_the_end(bounded):
+    handler, lines = bounded
+    for number in range(logs.MOST_LINES + 1):
+        handler.handle(record("Refused %s", number))
+    handler.close()
+    assert lines()[-1] == "1 more lines like this one within 10 seconds: Refused %s"
+
+
+def test_a_clock_that_is_set_back_silences_nothing(bounded):
+    handler, lines = bounded
+    for number in range(logs.MOST_LINES + 1):
+        handler.handle(record("Refused %s", number))
+    handler.handle(record("Refused %s", "earlier", at=5.0))
+    assert lines()[-1] == "Refused earlier"
+
+
+def test_debug_is_whole(bounded):
+    handler, lines = bounded
+    for number in range(3 * logs.MOST_LINES):
+        handler.handle(record("Read %s", number, level=logging.DEBUG))
+    assert len(lines()) == 3 * logs.MOST_LINES
+
+
+@pytest.mark.parametrize(
+    ("given", "levels"),
+    [
+        ("INFO", {"": 20}),
+        ("warn", {"": 30}),
+        ("ottla.broker.group=DEBUG", {"": 20, "ottla.broker.group": 10}),
+        (
+            "ERROR, ottla.broker.txn.state_manager = Info,asyncio=debug",
+            {"": 40, "ottla.broker.txn.state_manager": 20, "asyncio": 10},
+        ),
+    ],
+)
+def test_levels_are_those_of_the_named_loggers(given, levels):
+    assert parse_levels(given) == levels
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("LOUD", "'LOUD' is not a level: DEBUG, INFO"),
+        ("", "'' is not a level"),
+        ("=DEBUG", "'=DEBUG' names no logger"),
+        ("ottla.broker.gruop=DEBUG", "no logger ottla.broker.gruop; did you mean ottla.broker.group?"),
+        ("ottla.xyzzy.a=DEBUG", "no logger ottla.xyzzy.a\n"),
+    ],
+)
+def test_levels_that_are_none_are_refused(given, told):
+    result = CliRunner().invoke(main, ["serve", "--log-level", given])
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_a_logger_has_the_level_that_was_asked_for(capsys):
+    root = logging.root
+    handlers, level = root.handlers[:], root.level
+    mine = logging.getLogger("ottla.broker.group")
+    try:
+        log_to_stderr("text", parse_levels("WARN,ottla.broker.group=DEBUG"))
+        logging.getLogger("ottla.broker.group.coordinator").debug("heard")
+        logging.getLogger("ottla.broker.txn.coordinator").info("not heard")
+        logging.getLogger("ottla.broker.txn.coordinator").warning("heard too")
+    finally:
+        root.handlers[:], root.level = handlers, level
+        mine.setLevel(logging.NOTSET)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("] ")[1] for line in lines] == [
+        "DEBUG heard (ottla.broker.group.coordinator)",
+        "WARN heard too (ottla.broker.txn.coordinator)",
+    ]

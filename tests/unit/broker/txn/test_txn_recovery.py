@@ -200,7 +200,7 @@ def test_records_of_unknown_kinds_are_skipped_with_a_warning(rig, caplog):
     log.append_own(build_batch([(None, b"\x00\x01no key")]))
     rig.restart()
     assert rig.state() == known
-    warned = [record.getMessage() for record in caplog.records if record.name == "ottla.txn.log"]
+    warned = [record.getMessage() for record in caplog.records if record.name == "ottla.broker.txn.log"]
     assert [line.split()[2] for line in warned] == ["1", "3", "4"]
     assert rig.add("t", producer, ("foo", 0)) is E.NONE
 

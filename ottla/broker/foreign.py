@@ -1,0 +1,42 @@
+"""Clients of other protocols: they are told apart by their first bytes, and told of once a minute and address. pure"""
+
+from typing import Final
+
+AGAIN_MS: Final = 60_000
+MOST_ADDRESSES: Final = 1_000
+"""So many are remembered; whoever has more of them is told of more often."""
+
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+_HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
+
+
+def foreign_protocol(first: bytes) -> str | None:
+    """What begins like this and is not Kafka's, with what to do about it. No frame of Kafka's has such a size."""
+    if first.startswith(_TLS_HANDSHAKE):
+        return (
+            "a TLS handshake came where PLAINTEXT is spoken: give the client security.protocol=PLAINTEXT, "
+            "as TLS is not served"
+        )
+    if first.startswith(_HTTP):
+        return "an HTTP request came where Kafka's protocol is spoken: this port is for Kafka clients"
+    return None
+
+
+class Strangers:
+    """Who spoke another protocol, and when that was told."""
+
+    __slots__ = ("_told_ms",)
+
+    def __init__(self) -> None:
+        self._told_ms: dict[str, float] = {}
+
+    def is_news(self, address: str, now_ms: float) -> bool:
+        """Whether it is to be told of this address."""
+        told_ms = self._told_ms.pop(address, None)
+        if told_ms is not None and now_ms - told_ms < AGAIN_MS:
+            self._told_ms[address] = told_ms
+            return False
+        if len(self._told_ms) >= MOST_ADDRESSES:
+            del self._told_ms[next(iter(self._told_ms))]
+        self._told_ms[address] = now_ms
+        return True

@@ -1,0 +1,96 @@
+"""What the log says of a group at INFO: who comes, who goes and why, and how its rebalances go. pure
+
+A line is a text and what goes into it. Names are a client's: each is cut, and of many members some are named.
+
+Source of what is told: `GroupMetadataManager` of Kafka 4.3.1 (`log.info`); KIP-800 for the reasons that clients give.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.group.members import Member
+
+if TYPE_CHECKING:
+    from ottla.broker.group.classic_group import ClassicGroup
+
+Line = tuple[str, tuple[object, ...]]
+
+MOST_NAMED: Final = 5
+
+
+def preparing(group: "ClassicGroup", why: str) -> Line:
+    text = "Group %.100s: preparing to rebalance in state %s with old generation %d (reason: %s)"
+    return text, (group.group_id, group.state.value, group.generation, why)
+
+
+def stabilized(group: "ClassicGroup") -> Line:
+    text = "Group %.100s: stabilized generation %d with %d members"
+    return text, (group.group_id, group.generation, len(group.members))
+
+
+def assigned(group: "ClassicGroup") -> Line:
+    text = (
+        "Group %.100s: assignment of generation %d received from leader %.100s for %d members, %d of which are static"
+    )
+    values = group.group_id, group.generation, group.roster.leader, len(group.members), len(group.roster.static)
+    return text, values
+
+
+def emptied(group: "ClassicGroup") -> Line:
+    return "Group %.100s: generation %d is empty", (group.group_id, group.generation)
+
+
+def restarted(group: "ClassicGroup", member: Member, old_id: str) -> Line:
+    text = "Group %.100s: %s in generation %d, without a rebalance"
+    return text, (group.group_id, replaced(member, old_id), group.generation)
+
+
+def happened(group: "ClassicGroup", what: str) -> Line:
+    return "Group %.100s: %s", (group.group_id, what)
+
+
+# -- reasons
+
+
+def added(member: Member, client_reason: str | None) -> str:
+    return f"adding new member {_named(member)}{_said(client_reason)}"
+
+
+def joined_again(member: Member, leads: bool, changed: bool, client_reason: str | None) -> str:
+    what = " with other protocols" if changed else ""
+    return f"{'leader' if leads else 'member'} {_named(member)} joins again{what}{_said(client_reason)}"
+
+
+def replaced(member: Member, old_id: str) -> str:
+    return f"member {_named(member)} takes the place of {old_id:.100}"
+
+
+def left(member_ids: Sequence[str], client_reason: str | None) -> str:
+    return f"{_some(member_ids)} left on LeaveGroup{_said(client_reason)}"
+
+
+def silent(member_ids: Sequence[str]) -> str:
+    return f"{_some(member_ids)} sent no heartbeat in time, and failed"
+
+
+def late_to_join(member_ids: Sequence[str]) -> str:
+    return f"removed {_some(member_ids)}, who did not join again in time"
+
+
+def late_to_sync(member_ids: Sequence[str]) -> str:
+    return f"removed {_some(member_ids)}, who did not ask for the assignment in time"
+
+
+def _some(member_ids: Sequence[str]) -> str:
+    named = ", ".join(f"{each:.100}" for each in member_ids[:MOST_NAMED])
+    more = f" and {len(member_ids) - MOST_NAMED} more" if len(member_ids) > MOST_NAMED else ""
+    return f"{'members' if len(member_ids) > 1 else 'member'} {named}{more}"
+
+
+def _named(member: Member) -> str:
+    instance = "" if member.group_instance_id is None else f" with instance id {member.group_instance_id:.100}"
+    return f"{member.member_id:.100} of {member.client_host}{instance}"
+
+
+def _said(client_reason: str | None) -> str:
+    return f"; client reason: {client_reason:.100}" if client_reason else ""

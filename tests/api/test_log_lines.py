@@ -1,0 +1,250 @@
+"""What the log says at INFO of transactional ids, groups, topics and strangers, and how long a line may be."""
+
+import logging
+import re
+
+import pytest
+
+from ottla.broker.foreign import AGAIN_MS, MOST_ADDRESSES, Strangers
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.furnish import message
+from tests.lone import Lone
+
+E = ErrorCode
+
+
+@pytest.fixture
+def lone():
+    made = Lone(transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
+    for key, key_type in (("orders", 1), ("g", 0)):
+        made.ask(ApiKey.FIND_COORDINATOR, 1, message(ApiKey.FIND_COORDINATOR, 1, key=key, key_type=key_type))
+    made.rest(100.0)
+    return made
+
+
+@pytest.fixture
+def told(caplog):
+    """The lines since the last call, from INFO up."""
+    caplog.set_level(logging.INFO, "ottla")
+
+    def lines():
+        found = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return found
+
+    return lines
+
+
+def init(lone, transactional_id="orders", timeout_ms=60_000, version=4, producer_id=-1, epoch=-1):
+    fields = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+    asked = message(ApiKey.INIT_PRODUCER_ID, version, **fields, producer_id=producer_id, producer_epoch=epoch)
+    return lone.ask(ApiKey.INIT_PRODUCER_ID, version, asked)
+
+
+def add(lone, producer, epoch):
+    topics = [{"name": "ledger", "partitions": [0]}]
+    asked = message(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        v3_and_below_transactional_id="orders",
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=topics,
+    )
+    return lone.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, asked)
+
+
+def test_a_topic_that_is_made_and_deleted(lone, told):
+    told()
+    lone.create_topic("ledger", 3)
+    (line,) = told()
+    assert re.fullmatch(r"Created topic ledger with 3 partitions and topic id [\w-]{22}", line)
+    asked = message(ApiKey.DELETE_TOPICS, 5, topic_names=["ledger"], timeout_ms=1)
+    lone.ask(ApiKey.DELETE_TOPICS, 5, asked)
+    assert told() == ["Deleted topic ledger"]
+
+
+def test_who_has_which_epoch_and_whom_that_fences(lone, told):
+    lone.create_topic("ledger")
+    first = init(lone)
+    told()
+    second = init(lone)
+    assert told() == [
+        f"Initialized transactionalId orders with producerId {first.producer_id} and producer epoch 1 for client "
+        "client at client:0; lower epochs are fenced"
+    ]
+    assert add(lone, second, 0).results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+    assert told() == [
+        "Fenced client client at client:0: AddPartitionsToTxn answered PRODUCER_FENCED, transactional_id orders, "
+        f"producer_id {first.producer_id}, producer_epoch 0"
+    ]
+    fields = {"transactional_id": "orders", "producer_id": first.producer_id, "producer_epoch": 0, "committed": True}
+    assert lone.ask(ApiKey.END_TXN, 3, message(ApiKey.END_TXN, 3, **fields)).error_code == E.PRODUCER_FENCED
+    assert told() == [
+        "Fenced client client at client:0: EndTxn answered PRODUCER_FENCED, transactional_id orders, "
+        f"producer_id {first.producer_id}, producer_epoch 0"
+    ]
+    assert init(lone, producer_id=first.producer_id, epoch=0).error_code == E.PRODUCER_FENCED
+    assert told() == [
+        f"Fenced client client at client:0: producerId {first.producer_id}, producer epoch 0 of transactionalId orders "
+        "is not its last"
+    ]
+
+
+def test_an_open_transaction_that_a_new_instance_ends(lone, told):
+    lone.create_topic("ledger")
+    first = init(lone)
+    add(lone, first, 0)
+    told()
+    init(lone)
+    lines = told()
+    assert lines[0] == (
+        f"Aborting the open transaction of transactionalId orders: it is initialized anew. ProducerId "
+        f"{first.producer_id} with producer epoch 0 is fenced"
+    )
+
+
+def test_a_timeout_that_is_refused_with_the_option_that_says_so(lone, told):
+    told()
+    assert init(lone, timeout_ms=3_600_000).error_code == E.INVALID_TRANSACTION_TIMEOUT
+    assert told() == [
+        "Refused transactionalId orders of client client at client:0: a transaction timeout of 3600000 ms is not from "
+        "1 to 900000 (transaction.max.timeout.ms)"
+    ]
+
+
+def test_a_name_of_any_size_takes_a_hundred_characters(lone, told):
+    told()
+    init(lone, transactional_id="x" * 20_000)
+    init(lone, transactional_id="x" * 20_000, timeout_ms=-1)
+    lines = told()
+    assert len(lines) == 2 and all(len(line) < 400 for line in lines)
+
+
+def join(lone, member_id="", instance=None, protocol=b"", reason="a test", name="client"):
+    client = lone.client(name)
+    client.send(
+        ApiKey.JOIN_GROUP,
+        8,
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=20_000,
+        member_id=member_id,
+        group_instance_id=instance,
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": protocol}],
+        reason=reason,
+    )
+    return client
+
+
+def test_a_group_from_its_first_member_to_its_last(lone, told):
+    told()
+    (known,) = join(lone).replies
+    assert known.error_code == E.MEMBER_ID_REQUIRED and told() == []
+    joining = join(lone, known.member_id)
+    assert told() == [
+        "Group g: preparing to rebalance in state Empty with old generation 0 (reason: adding new member "
+        f"{known.member_id} of /client; client reason: a test)",
+        "Group g: stabilized generation 1 with 1 members",
+    ]
+    assert joining.replies[0].generation_id == 1
+    sync = {"group_id": "g", "generation_id": 1, "member_id": known.member_id, "group_instance_id": None}
+    assignments = [{"member_id": known.member_id, "assignment": b"all"}]
+    lone.ask(ApiKey.SYNC_GROUP, 3, message(ApiKey.SYNC_GROUP, 3, **sync, assignments=assignments))
+    assert told() == [
+        f"Group g: assignment of generation 1 received from leader {known.member_id} for 1 members, 0 of which are "
+        "static"
+    ]
+    member = {"member_id": known.member_id, "group_instance_id": None, "reason": "closed"}
+    lone.ask(ApiKey.LEAVE_GROUP, 5, message(ApiKey.LEAVE_GROUP, 5, group_id="g", members=[member]))
+    lone.rest(1_000.0)
+    assert told() == [
+        "Group g: preparing to rebalance in state Stable with old generation 1 (reason: member "
+        f"{known.member_id} left on LeaveGroup; client reason: closed)",
+        "Group g: generation 2 is empty",
+    ]
+
+
+def test_a_member_that_falls_silent(lone, told):
+    join(lone, instance="i")
+    lone.rest(4_000.0)
+    told()
+    lone.rest(40_000.0)
+    silent, *_ = told()
+    assert re.fullmatch(
+        r"Group g: preparing to rebalance in state CompletingRebalance with old generation 1 \(reason: "
+        r"member i-[-0-9a-f]+ sent no heartbeat in time, and failed\)",
+        silent,
+    )
+
+
+def test_members_that_go_together_are_named_in_one_line(lone, told):
+    for number in range(8):
+        join(lone, instance=f"i{number}", name=f"c{number}")
+    told()
+    members = [{"member_id": "", "group_instance_id": f"i{number}", "reason": None} for number in range(8)]
+    lone.ask(ApiKey.LEAVE_GROUP, 5, message(ApiKey.LEAVE_GROUP, 5, group_id="g", members=members))
+    (left,) = [line for line in told() if "LeaveGroup" in line]
+    assert "members i0-" in left and "i4-" in left and "i5-" not in left
+    assert left.endswith(" and 3 more left on LeaveGroup")
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        (bytes.fromhex("16030100c8010000c40303"), "a TLS handshake came where PLAINTEXT is spoken"),
+        (b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n", "an HTTP request came where Kafka's protocol is spoken"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "an HTTP request came"),
+        (b"\x7f\xff\xff\xff\x00\x00\x00\x00", "frame size"),
+    ],
+    ids=["tls", "http", "http2", "nothing"],
+)
+def test_a_stranger_is_named(lone, told, sent, named):
+    told()
+    client = lone.client("there:5")
+    client._link.send(sent)
+    lone.rest(10.0)
+    assert client.closed
+    (line,) = told()
+    assert line.startswith("Closing the connection of there") and named in line
+
+
+def test_a_stranger_is_told_of_once_a_minute(lone, told):
+    told()
+    for _ in range(5):
+        client = lone.client("there")
+        client._link.send(b"GET / HTTP/1.1\r\n\r\n")
+        lone.rest(10.0)
+        assert client.closed
+    assert len(told()) == 1
+    lone.rest(AGAIN_MS)
+    lone.client("there")._link.send(b"GET / HTTP/1.1\r\n\r\n")
+    lone.rest(10.0)
+    assert len([line for line in told() if "HTTP" in line]) == 1
+
+
+def test_so_many_addresses_are_remembered_and_no_more():
+    strangers = Strangers()
+    assert all(strangers.is_news(str(number), 0.0) for number in range(MOST_ADDRESSES + 1))
+    assert not strangers.is_news("1", 1.0) and not strangers.is_news(str(MOST_ADDRESSES), 1.0)
+    assert strangers.is_news("0", 1.0)  # the one that was dropped
+    assert strangers.is_news("2", AGAIN_MS)
+
+
+def test_what_a_crash_left_is_told_of_and_what_is_sound_is_not(tmp_path, told):
+    from ottla.broker.log.log_config import LogConfig
+    from ottla.broker.log.log_loader import Start, load_log, new_log
+    from ottla.broker.ports.disk import RealDisk
+    from ottla.protocol.batch import build_batch
+
+    disk, directory = RealDisk(10), str(tmp_path)
+    made = new_log(disk, directory, LogConfig(), 0, 0)
+    made.segments.close()
+    (tmp_path / "00000000000000000000.log").write_bytes(build_batch([(b"k", b"v")]))
+    start = Start(0, 0, False, False, 0, 86_400_000)
+    load_log(disk, directory, LogConfig(), start).segments.close()
+    assert told() == [f"{directory}: recovering 1 of 1 segments, from offset 0 on"]
+    load_log(disk, directory, LogConfig(), start._replace(clean=True)).segments.close()
+    assert told() == []
