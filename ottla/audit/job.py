@@ -56,7 +56,7 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
             if report:
                 from ottla.audit.report.html import render
 
-                outputs.write(report, render(found).encode())
+                outputs.write(report, render(found, _everything(arguments)).encode())
     except (BadArgument, UnreadableDirectory, AuditFailed, outputs.OutputFailed) as error:
         return failed(str(error))
     for told in command_line.beyond(request.until_offsets, _ends(found)):
@@ -163,8 +163,12 @@ def _print(found: "Audit", arguments: Arguments) -> None:
         is_terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else None
         colour = is_terminal and "NO_COLOR" not in os.environ
-        everything = arguments.all or bool(arguments.topics)
-        show(text.text_report(found, everything=everything, colour=colour, width=width))
+        show(text.text_report(found, everything=_everything(arguments), colour=colour, width=width))
+
+
+def _everything(arguments: Arguments) -> bool:
+    """Whether internal topics are shown too: who names topics gets those."""
+    return arguments.all or bool(arguments.topics)
 
 
 def _tell(what: str) -> None:

@@ -171,7 +171,12 @@ def write(path: str, content: bytes) -> None:
 
 
 def check_file(path: str, shown: str) -> None:
-    """Whether a file can be written there, before the work that is to be in it. Raises OutputFailed."""
+    """Whether a file can be written there, before the work that is to be in it. Raises OutputFailed.
+
+    A folder that is missing is a misspelt one: none is made.
+    """
+    if not storage.is_remote(path) and not Path(path).parent.exists():
+        raise OutputFailed(f"{shown}: there is no folder {Path(path).parent}")
     if storage.is_remote(path) or not Path(path).exists():
         # Not the file itself: a report of yesterday stays if this run fails.
         probe = storage.join(storage.parent(path), f"_{storage.name_of(path)}.unfinished")

@@ -1,27 +1,88 @@
 """`ottla configs`: every option, from the one place that defines them. shell"""
 
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
 import click
 
-from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, describe_topic
-from ottla.broker.config.option import value_text
+from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Loaded, describe_topic
+from ottla.broker.config.option import DEFAULT, value_text
 from ottla.cli.output import output_for
-from ottla.cli.settings import load_or_exit, takes_settings
+from ottla.cli.settings import load_or_exit, takes_flags
+
+NO_SUCH_OPTION = 2
+
+
+class _Option(NamedTuple):
+    option: str
+    value: str
+    default: str
+    origin: str
+    meaning: str
+
+
+class _TopicConfig(NamedTuple):
+    config: str
+    value: str
+    broker_option: str | None
+    meaning: str
 
 
 @click.command()
-@takes_settings
+@takes_flags
+@click.argument("what", metavar="[server.properties] [GLOB]", nargs=-1)
+@click.option("--changed", is_flag=True, help="Only options that do not have their default.")
 @click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def configs(
-    properties: str | None, data_dir: str | None, listen: str | None, override: tuple[str, ...], format_name: str
+    what: tuple[str, ...],
+    data_dir: str | None,
+    listen: str | None,
+    override: tuple[str, ...],
+    changed: bool,
+    format_name: str,
 ) -> None:
-    """List every option with value, default, origin and meaning.
+    """List options with value, default, origin and meaning.
 
     Takes the same file, flags and environment as `ottla serve`, and says what they come to and which of them decided.
+    GLOB, such as `'log.retention.*'`, picks options by name; without it all are listed.
+
+    Exit codes: 0 listed, 2 usage, an impossible value, or no option of that name.
     """
+    properties, glob = _file_and_glob(what)
     loaded = load_or_exit(properties, data_dir, listen, override)
+    options = [each for each in _options(loaded) if fnmatchcase(each.option, glob)]
+    topic = [each for each in _topic_configs(loaded) if fnmatchcase(each.config, glob)]
+    if not options and not topic:
+        _refuse(glob)
+    if changed:
+        own = {each.option for each in _options(loaded) if each.origin != str(DEFAULT)}
+        options = [each for each in options if each.option in own]
+        topic = [each for each in topic if each.broker_option in own]
+    output = output_for(format_name)
+    output.entries("options", _Option._fields, options, _option_line)
+    output.entries("topic configs", ("config", "value", "from", "meaning"), topic, _topic_line)
+    output.close()
+    for note in loaded.notes():
+        click.echo(note, err=True)
+
+
+def _file_and_glob(what: tuple[str, ...]) -> tuple[str | None, str]:
+    """What is there is the properties file, the other one is the pattern."""
+    files = [each for each in what if Path(each).is_file()]
+    globs = [each for each in what if each not in files]
+    if len(files) > 1 or len(globs) > 1:
+        raise click.UsageError(f"one properties file and one pattern at most, not {' '.join(what)}")
+    return (files[0] if files else None), (globs[0] if globs else "*")
+
+
+def _options(loaded: Loaded) -> list[_Option]:
     config = loaded.config
-    options = [
-        (
+    return [
+        _Option(
             option.key,
             value_text(getattr(config, option.attribute)),
             value_text(option.default),
@@ -30,13 +91,33 @@ def configs(
         )
         for option in BROKER_OPTIONS
     ]
+
+
+def _topic_configs(loaded: Loaded) -> list[_TopicConfig]:
     broker_option = {option.key: option.broker or None for option in TOPIC_OPTIONS}
-    topic = [
-        (entry.name, entry.value, broker_option[entry.name], entry.meaning) for entry in describe_topic(config, {})
+    return [
+        _TopicConfig(entry.name, entry.value or "", broker_option[entry.name], entry.meaning)
+        for entry in describe_topic(loaded.config, {})
     ]
-    output = output_for(format_name)
-    output.table("options", ("option", "value", "default", "origin", "meaning"), options)
-    output.table("topic configs", ("config", "value", "from", "meaning"), topic)
-    output.close()
-    for note in loaded.notes():
-        click.echo(note, err=True)
+
+
+def _option_line(row: Sequence[str]) -> str:
+    _, value, default, origin, _ = row
+    return f"{_shown(value)}  ({origin}{'' if value == default else f'; default {_shown(default)}'})"
+
+
+def _topic_line(row: Sequence[str]) -> str:
+    _, value, broker_option, _ = row
+    return f"{_shown(value)}  (from {broker_option})" if broker_option else _shown(value)
+
+
+def _shown(value: str) -> str:
+    return value or "(empty)"
+
+
+def _refuse(glob: str) -> None:
+    known = [option.key for option in (*BROKER_OPTIONS, *TOPIC_OPTIONS)]
+    near = get_close_matches(glob, known, 1)
+    hint = f"; did you mean {near[0]}?" if near else "" if "*" in glob else f"; try '*{glob}*'"
+    click.echo(f"ottla: no option is named {glob}, and there is no such file{hint}", err=True)
+    sys.exit(NO_SUCH_OPTION)

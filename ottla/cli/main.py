@@ -1,7 +1,9 @@
 """The `ottla` command. Its subcommands are imported when they are called, so that help is instant. shell"""
 
+import os
+import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -10,23 +12,45 @@ from ottla import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# Name of the command: the module that has a function of that name, and the line that help shows for it.
-COMMANDS: Final = {
-    "serve": ("ottla.cli.serve", "Run the broker."),
-    "audit": ("ottla.spark_jobs.command_lines", "Audit data directories, in place."),
-    "alert": ("ottla.spark_jobs.command_lines", "Tell when a transaction begins to hang, while a broker runs."),
-    "export": ("ottla.spark_jobs.command_lines", "Write records to Parquet, by what became of their transactions."),
-    "check-history": ("ottla.cli.check_history", "Judge a client history (JSON lines) against a data directory."),
-    "txn": ("ottla.cli.txn.command", "Say what holds back committed reads, and which transactions nobody will end."),
-    "dump": ("ottla.cli.dump.command", "Print what stands in segment files and beside them."),
-    "inspect": ("ottla.cli.inspect.command", "Say what a data directory holds and in what state."),
-    "graduate": ("ottla.cli.graduate.command", "Turn a data directory into one that Apache Kafka 4 starts on."),
-    "repair": (
-        "ottla.cli.repair.command",
-        "Rebuild indexes and snapshots from the batches; cut damaged logs if asked.",
-    ),
-    "configs": ("ottla.cli.configs", "List every option with value, default, origin and meaning."),
+# By what they are for. Name of the command: the module that has a function of that name, and the line of its help.
+GROUPS: Final = {
+    "Run": {
+        "serve": ("ottla.cli.serve", "Run the broker."),
+        "configs": ("ottla.cli.configs", "List options with value, default, origin and meaning."),
+    },
+    "Look": {
+        "txn": (
+            "ottla.cli.txn.command",
+            "Say what holds back committed reads, and which transactions nobody will end.",
+        ),
+        "audit": ("ottla.spark_jobs.command_lines", "Audit data directories, in place."),
+        "alert": ("ottla.spark_jobs.command_lines", "Tell when a transaction begins to hang, while a broker runs."),
+        "inspect": ("ottla.cli.inspect.command", "Say what a data directory holds and in what state."),
+        "dump": ("ottla.cli.dump.command", "Print what stands in segment files and beside them."),
+    },
+    "Mend": {
+        "repair": (
+            "ottla.cli.repair.command",
+            "Rebuild indexes and snapshots from the batches; cut damaged logs if asked.",
+        ),
+    },
+    "Move": {
+        "export": (
+            "ottla.spark_jobs.command_lines",
+            "Write records to Parquet, by what became of their transactions.",
+        ),
+        "graduate": (
+            "ottla.cli.graduate.command",
+            "Turn a data directory into one that Apache Kafka 4 starts on.",
+        ),
+    },
+    "For tests of Ottla itself": {
+        "check-history": ("ottla.cli.check_history", "Judge a client history (JSON lines) against a data directory."),
+    },
 }
+COMMANDS: Final = {name: command for group in GROUPS.values() for name, command in group.items()}
+PIPE_CLOSED: Final = 141
+"""What a shell says of a program that SIGPIPE ended: nobody reads on, as behind `| head`."""
 
 
 class LateCommands(click.Group):
@@ -43,8 +67,10 @@ class LateCommands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        widest = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), line) for name, (_, line) in group.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem
@@ -53,6 +79,24 @@ class LateCommands(click.Group):
         # Past the group's own, which would import every command for its line of help.
         options = click.Command.shell_complete(self, ctx, incomplete)
         return [item for item in commands if item.value.startswith(incomplete)] + options
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run; a closed pipe ends every command with the same code, which none of them gives a meaning to."""
+        stdout = sys.stdout
+        try:
+            return super().main(*args, **extra)
+        except SystemExit:
+            # Click replaces it when it meets a closed pipe, and exits with 1, which says damage elsewhere.
+            if sys.stdout is not stdout:
+                raise SystemExit(PIPE_CLOSED) from None
+            raise
+        finally:
+            try:
+                stdout.flush()
+            except BrokenPipeError:
+                # What the interpreter flushes at its end goes nowhere.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+                raise SystemExit(PIPE_CLOSED) from None
 
 
 @click.command(cls=LateCommands, context_settings={"help_option_names": ["-h", "--help"]})

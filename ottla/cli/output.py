@@ -1,7 +1,14 @@
-"""What a command has found, as text for people or as JSON for programs: commands say it once. shell"""
+"""What a command has found, as text for people or as JSON for programs: commands say it once. shell
+
+One style for all: a sentence that answers, then tables under their names, aligned, with numbers to the right. Numbers
+stand as other commands take them, without separators; what they count, and in which unit, the head says (`size_bytes`).
+A value that there is none of is "-", a table without rows "NAME: none".
+"""
 
 import json
-from collections.abc import Sequence
+import shutil
+import textwrap
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import click
@@ -20,6 +27,10 @@ class Output(Protocol):
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Rows of plain values under named columns; None is a value that there is none of."""
 
+    def entries(self, name: str, columns: Sequence[str], rows: Sequence[Row], summary: Callable[[Row], str]) -> None:
+        """A table whose last column is prose. Text has the first column and the `summary` of a row in one line, and the
+        prose below it as wide as the terminal."""
+
     def close(self) -> None:
         """Print what was held back."""
 
@@ -35,9 +46,10 @@ class TextOutput:
         click.echo(text)
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        if not self._first:
-            click.echo()
-        self._first = False
+        self._begin_block()
+        if not rows:
+            click.echo(f"{name}: none")
+            return
         cells = [[_cell(value) for value in row] for row in rows]
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         numeric = [all(_is_number(row[index]) for row in rows) for index in range(len(columns))]
@@ -47,8 +59,26 @@ class TextOutput:
             shown = [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in padded]
             click.echo(("  " + "  ".join(shown)).rstrip())
 
+    def entries(self, name: str, columns: Sequence[str], rows: Sequence[Row], summary: Callable[[Row], str]) -> None:
+        if not rows:
+            self.table(name, columns, rows)
+            return
+        self._begin_block()
+        width = shutil.get_terminal_size().columns
+        click.echo(f"{name}:")
+        for row in rows:
+            click.echo(f"  {row[0]}  {printable(summary(row))}")
+            told = {"initial_indent": " " * 6, "subsequent_indent": " " * 6, "break_long_words": False}
+            click.echo(textwrap.fill(printable(str(row[-1])), max(width, 40), **told))  # type: ignore[arg-type]
+
     def close(self) -> None:
         """Nothing was held back."""
+
+    def _begin_block(self) -> None:
+        """A blank line between what is told and the next."""
+        if not self._first:
+            click.echo()
+        self._first = False
 
 
 class JsonOutput:
@@ -62,6 +92,9 @@ class JsonOutput:
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         self._document[name] = [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def entries(self, name: str, columns: Sequence[str], rows: Sequence[Row], summary: Callable[[Row], str]) -> None:
+        self.table(name, columns, rows)
 
     def close(self) -> None:
         click.echo(json.dumps(self._document, indent=2))

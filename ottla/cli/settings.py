@@ -36,6 +36,13 @@ def _directories(context: click.Context, parameter: click.Parameter, incomplete:
 
 def takes_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments that say what the configuration is: a properties file, and flags that go before it."""
+    command = takes_flags(command)
+    file = click.Path(exists=True, dir_okay=False)
+    return click.argument("properties", metavar="[server.properties]", required=False, type=file)(command)
+
+
+def takes_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Of these, the flags."""
     for decorate in (
         click.option(
             "--override", metavar="KEY=VALUE", multiple=True, help="Any option of `ottla configs`; may repeat."
@@ -46,9 +53,6 @@ def takes_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="DIR",
             help="Where the log lives.  [default: ottla-data]",
             shell_complete=_directories,
-        ),
-        click.argument(
-            "properties", metavar="[server.properties]", required=False, type=click.Path(exists=True, dir_okay=False)
         ),
     ):
         command = decorate(command)

@@ -10,7 +10,7 @@ from ottla.audit.checks.finding import CHECKS, Finding
 from ottla.audit.checks.words import count, duration
 from ottla.audit.report import charts, timeline
 from ottla.audit.report.page import anchor, element, page, table
-from ottla.audit.report.text import size_words, verdict
+from ottla.audit.report.text import internal_words, parted, size_words, verdict
 from ottla.protocol.batch import COMMIT
 from ottla.scan import events
 from ottla.scan.storage import shown
@@ -37,15 +37,16 @@ _HEADS = [
 ]
 
 
-def render(audit: Audit) -> str:
-    """The whole document."""
-    report = _Report(audit)
+def render(audit: Audit, everything: bool = True) -> str:
+    """The whole document; without `everything` internal topics with nothing to tell are one line."""
+    report = _Report(audit, everything)
     return page(audit.title, report.parts())
 
 
 class _Report:
-    def __init__(self, audit: Audit) -> None:
+    def __init__(self, audit: Audit, everything: bool) -> None:
         self._audit = audit
+        self._everything = everything
         worth = [one for one in audit.findings if one.is_at_least("warning")]
         self._findings = worth[:MOST_FINDINGS]
         self._left_out = len(worth) - len(self._findings)
@@ -174,6 +175,10 @@ class _Report:
         for held in one.open_transactions:
             who = held.transactional_id or f"producer {held.producer_id}"
             facts += f"; {who} open since offset {held.first_offset:,} ({duration(held.age_ms)}, {held.verdict})"
+        if one.plain_records:
+            facts += f"; {count(one.plain_records, 'record')} outside of transactions, where no bar is"
+            begin = timeline.drawn_from(one, spans)
+            facts += f"; drawn from offset {begin:,} on" if begin > one.log_start else ""
         by_time = timeline.over_time(one, spans, self._audit.now_ms)
         head = element("h3", escape(one.name), id=anchor(one.name)) + element("p", escape(facts), class_="soft")
         drawn = (
@@ -217,8 +222,10 @@ class _Report:
         return sorted(rows, key=lambda row: (-row[2], row[0]))[:MOST_PRODUCERS]
 
     def _table(self) -> str:
-        rows = [self._row(one) for one in sorted(self._audit.partitions, key=lambda one: one.log.is_internal)]
-        return element("h2", "Partitions") + table(_HEADS, rows)
+        shown, hidden = parted(self._audit, self._everything)
+        rows = [self._row(one) for one in sorted(shown, key=lambda one: one.log.is_internal)]
+        told = internal_words(hidden)
+        return element("h2", "Partitions") + table(_HEADS, rows) + (element("p", told, class_="soft") if told else "")
 
     def _row(self, one: PartitionAudit) -> Sequence[str]:
         fates = one.committed.transactions, one.aborted.transactions, one.opened.transactions

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from ottla.audit.audited import Audit, names_with_findings
+from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
 from ottla.audit.checks.finding import CHECKS, Finding, Severity
 from ottla.audit.checks.hanging import OpenFinding, Verdict
 from ottla.audit.checks.shape import Model
@@ -125,16 +125,26 @@ def _verdict(audit: Audit, style: Style, width: int) -> str:
 
 
 def _partitions(audit: Audit, everything: bool, style: Style, width: int | None) -> str:
+    shown, hidden = parted(audit, everything)
+    text = partition_table(shown, audit.replicated, style, width) if shown else "No user topics."
+    return text + (style(DIM, f"\n{internal_words(hidden)}") if hidden else "")
+
+
+def parted(audit: Audit, everything: bool) -> tuple[list[PartitionAudit], list[PartitionAudit]]:
+    """The partitions to show, and those of internal topics with nothing to tell, unless everything is shown."""
     named = names_with_findings(audit.findings)
-    shown = [
+    hidden = [
         one
         for one in audit.partitions
-        if everything or not one.log.is_internal or one.open_transactions or one.name in named
+        if not everything and one.log.is_internal and not one.open_transactions and one.name not in named
     ]
-    text = partition_table(shown, audit.replicated, style, width) if shown else "No user topics."
-    if hidden := len(audit.partitions) - len(shown):
-        text += style(DIM, f"\nInternal topics were audited too ({count(hidden, 'partition')}); --all shows them")
-    return text
+    out = {id(one) for one in hidden}
+    return [one for one in audit.partitions if id(one) not in out], hidden
+
+
+def internal_words(hidden: Sequence[PartitionAudit]) -> str:
+    """What stands for the partitions that are not shown; empty without any."""
+    return f"Internal topics were audited too ({count(len(hidden), 'partition')}); --all shows them" if hidden else ""
 
 
 def _open_transactions(found: Sequence[OpenFinding], style: Style, width: int | None) -> str:

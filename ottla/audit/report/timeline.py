@@ -18,6 +18,7 @@ MOST_LANES = 32
 _NARROWEST = 1.8
 _GAP = 0.6
 _TOUCHING = 0.05
+_LEAST_SHARE = 0.1
 
 
 class Span(NamedTuple):
@@ -65,9 +66,17 @@ def spans_of(one: PartitionAudit, names: "Callable[[int], str]", now_ms: int) ->
     return sorted(spans, key=lambda span: (span.first, span.end))
 
 
+def drawn_from(one: PartitionAudit, spans: Sequence[Span]) -> int:
+    """Where the axis of offsets begins: with the log, unless transactions that are not drawn, or so many plain records
+    stand before the first span that the spans would be hard to see."""
+    first, end = min(span.first for span in spans), max(one.log_end, *(span.end + 1 for span in spans))
+    all_drawn = sum(span.fate != "open" for span in spans) >= one.committed.transactions + one.aborted.transactions
+    return one.log_start if all_drawn and end - first >= (end - one.log_start) * _LEAST_SHARE else first
+
+
 def over_offsets(one: PartitionAudit, spans: Sequence[Span], marks: Sequence[tuple[int, str, str]]) -> str:
     """`marks`: (offset, id of the finding, its message) to point at."""
-    axis = Axis(min(span.first for span in spans), max(one.log_end, *(span.end + 1 for span in spans)))
+    axis = Axis(drawn_from(one, spans), max(one.log_end, *(span.end + 1 for span in spans)))
     picture = _Picture(axis, spans, lambda span: (span.first, span.end + 1))
     ticks = [(value, f"{value:,.0f}") for value in _round_steps(axis.low, axis.high)]
     stable = None

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from ottla.cli.dump.decode import Decoder
 
 SOUND, DAMAGED, UNREADABLE = 0, 1, 2
+# The format's version, in every batch and every message of the formats before; a text file has a letter there.
+_MAGIC_AT, _LAST_MAGIC = 16, 2
 REPORT_EVERY_BYTES = 64 << 20
 
 
@@ -36,7 +39,13 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
     """
     code = SOUND
     printer = _Printer(records, format_name == "json", decoder)
-    for file in _files(path):
+    files = _files(path)
+    first = next(files, None)
+    if first is None or (path.is_file() and _is_foreign(path)):
+        what = "no file that this command reads is in it" if first is None else "not a file that this command reads"
+        click.echo(f"ottla: {path}: {what}", err=True)
+        sys.exit(UNREADABLE)
+    for file in chain((first,), files):
         try:
             sound = printer.print_file(file)
         except BrokenPipeError:
@@ -61,6 +70,17 @@ def _is_known(name: str) -> bool:
     from ottla.cli.dump.side_files import reader_of
 
     return name.endswith((".log", ".checkpoint")) or reader_of(name) is not None
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file is none of Kafka's: by its name, or a `.log` of another name than a segment's, without batches."""
+    if not _is_known(path.name):
+        return True
+    if path.suffix != ".log" or (path.stem.isascii() and path.stem.isdigit()):
+        return False
+    with path.open("rb") as file:
+        begin = file.read(_MAGIC_AT + 1)
+    return len(begin) > 0 and (len(begin) <= _MAGIC_AT or begin[_MAGIC_AT] > _LAST_MAGIC)
 
 
 class _Printer:
@@ -116,8 +136,7 @@ class _Printer:
 
         read = reader_of(path.name)
         content = path.read_bytes()
-        if read is None:
-            return f"{len(content)} bytes", "not a file that this command reads"
+        assert read is not None
         count, damage = 0, None
         try:
             for text, fields in read(content):

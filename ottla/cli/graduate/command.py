@@ -41,6 +41,8 @@ def graduate(directory: Path, node_id: int, properties: str, release: str, dry_r
     """
     try:
         _graduate(directory, node_id, properties, release, dry_run)
+    except BrokenPipeError:
+        raise  # nobody reads on: `| head`
     except (CannotGraduate, OSError) as problem:
         click.echo(f"ottla: {problem}", err=True)
         sys.exit(REFUSED)

@@ -17,13 +17,16 @@ SOUND, DAMAGED, NOT_LOOKED = 0, 1, 2
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--verify", is_flag=True, help="Check the CRC of every batch; without it, the headers alone.")
+@click.option("--all", "everything", is_flag=True, help="The partitions of internal topics too, one by one.")
 @click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def inspect(directory: Path, verify: bool, format_name: str) -> None:
+def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -> None:
     """Say what a data directory holds and in what state.
 
     Of Ottla or of Apache Kafka: whose it is, features, partitions with their offsets as a start would find them, open
     transactions (by the partitions, and by their coordinators), groups, damage, and what is left of deletions and
     compactions. Nothing is changed or locked. `scan_bytes` is what a start would read of a log.
+
+    Internal topics are one line, but for partitions where something is wrong or open; JSON has all.
 
     A directory that a broker is using is inspected as well; its figures are those of a moment.
 
@@ -37,14 +40,16 @@ def inspect(directory: Path, verify: bool, format_name: str) -> None:
         if not found.is_data_directory:
             click.echo(f"ottla: {directory} holds neither meta.properties nor partitions", err=True)
             sys.exit(NOT_LOOKED)
-        code = _inspect(found, verify, output_for(format_name))
+        code = _inspect(found, verify, everything or format_name == "json", output_for(format_name))
+    except BrokenPipeError:
+        raise  # nobody reads on: `| head`
     except OSError as error:
         click.echo(f"ottla: {error.filename or directory}: {error.strerror or error}", err=True)
         code = NOT_LOOKED
     sys.exit(code)
 
 
-def _inspect(found: "Directory", verify: bool, output: "Output") -> int:
+def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output") -> int:
     import time
 
     now_ms = round(time.time() * 1000)
@@ -53,9 +58,11 @@ def _inspect(found: "Directory", verify: bool, output: "Output") -> int:
     ids, coordinated = found.transactions(now_ms)
     groups = found.groups(now_ms)
     damaged = [each for each in states if each.verdict in ("damaged", "unreadable")]
-    output.line("state", _sentence(found, states, ids, len(damaged)))
+    output.line("state", _sentence(found, states, ids, len(damaged), verify))
     output.table("identity", ("what", "value"), _identity(found))
-    _show_partitions(found, states, output)
+    _show_partitions(found, [each for each in states if everything or not _is_mere_internal(each)], output)
+    if not everything:
+        _tell_internal([each for each in states if _is_mere_internal(each)], output)
     _show_transactions(states, coordinated, output)
     if groups:
         _show_groups(groups, output)
@@ -85,7 +92,26 @@ def _look_at_all(found: "Directory", verify: bool, now_ms: int) -> list["Partiti
     return states
 
 
-def _sentence(found: "Directory", states: list["PartitionState"], ids: int, damaged: int) -> str:
+def _is_mere_internal(each: "PartitionState") -> bool:
+    """One of an internal topic, with nothing to tell."""
+    from ottla.broker.cluster.image import INTERNAL_TOPICS
+    from ottla.broker.cluster.kraft_log import METADATA_TOPIC
+
+    internal = each.name.rpartition("-")[0] in (METADATA_TOPIC, *INTERNAL_TOPICS)
+    return internal and each.problem is None and not each.open_transactions
+
+
+def _tell_internal(hidden: list["PartitionState"], output: "Output") -> None:
+    if hidden:
+        size_bytes, scan_bytes = sum(each.size_bytes for each in hidden), sum(each.scan_bytes for each in hidden)
+        output.line(
+            "internal topics",
+            f"  and {len(hidden)} of internal topics, {size_bytes} bytes, a start reads {scan_bytes} of them; "
+            "--all shows each",
+        )
+
+
+def _sentence(found: "Directory", states: list["PartitionState"], ids: int, damaged: int, verified: bool) -> str:
     if found.holder is not None:
         use = f"in use by process {found.holder}" if found.holder else "in use by another process"
     else:
@@ -96,7 +122,8 @@ def _sentence(found: "Directory", states: list["PartitionState"], ids: int, dama
     state = f"{damaged} damaged" if damaged else "none damaged"
     return (
         f"{found.path}: {use}; {topics} topics, {len(states)} partitions ({state}), {size} bytes; "
-        f"a start reads {scan} of them; {ids} transactional ids."
+        f"a start reads {scan} of them; {ids} transactional ids. "
+        + ("Every batch was checked." if verified else "Only headers were read: --verify checks every batch.")
     )
 
 

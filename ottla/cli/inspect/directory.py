@@ -56,8 +56,10 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         names = sorted(each.name for each in self.path.iterdir() if each.is_dir())
-        self.partitions = [each for each in names if checkpoints.parse_directory_name(each) is not None]
-        self.others = [each for each in names if each not in self.partitions]
+        # By number, not by the digits: 10 stands behind 9.
+        keys = {each: key for each in names if (key := checkpoints.parse_directory_name(each)) is not None}
+        self.partitions = sorted(keys, key=lambda name: keys[name])
+        self.others = [each for each in names if each not in keys]
         self.problems: list[str] = []
         # Checkpoints that no start needs: written without a sync, so a power loss may tear them.
         self.torn: list[str] = []

@@ -57,6 +57,8 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
     except _Refused as refusal:
         click.echo(f"ottla: {refusal}", err=True)
         code = NOT_REPAIRED
+    except BrokenPipeError:
+        raise  # nobody reads on: `| head`
     except OSError as error:
         click.echo(f"ottla: {error.filename or directory}: {error.strerror or error}", err=True)
         code = NOT_REPAIRED

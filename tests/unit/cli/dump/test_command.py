@@ -188,6 +188,6 @@ def test_a_file_that_cannot_be_read_is_told_on_stderr(tmp_path):
     (tmp_path / "00000000000000000000.log").symlink_to("nowhere")
     (tmp_path / "notes.txt").write_text("x")
     result = CliRunner().invoke(main, ["dump", str(tmp_path / "notes.txt")])
-    assert result.exit_code == 1
-    assert "not a file that this command reads" in result.stdout
+    assert result.exit_code == 2
+    assert "not a file that this command reads" in result.stderr
     assert CliRunner().invoke(main, ["dump", str(tmp_path / "00000000000000000000.log")]).exit_code == 2
