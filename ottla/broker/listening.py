@@ -18,7 +18,7 @@ from ottla.broker.ports.network import LoopNetwork, Sockets
 from ottla.broker.turns import Turns
 from ottla.protocol.primitives import NodeEndpoint
 
-log = logging.getLogger("ottla.server")
+log = logging.getLogger(__name__)
 
 
 class Listening:

@@ -34,7 +34,7 @@ class _TopicConfig(NamedTuple):
 
 @click.command()
 @takes_flags
-@click.argument("what", metavar="[server.properties] [GLOB]", nargs=-1)
+@click.argument("what", metavar="[server.properties] [GLOB]", nargs=-1, type=click.Path())
 @click.option("--changed", is_flag=True, help="Only options that do not have their default.")
 @click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def configs(

@@ -54,8 +54,11 @@ class TransactionalProducer:
         manager = getattr(producer, "_transaction_manager", None)
         transactional_id = getattr(manager, "transactional_id", None)
         if transactional_id is None:
+            name = type(producer).__name__
+            is_one = name == "KafkaProducer" and type(producer).__module__.partition(".")[0] == "kafka"
+            problem = "this KafkaProducer has no transactional_id" if is_one else f"this is a {name}"
             raise TypeError(
-                f"transaction() needs a kafka.KafkaProducer with a transactional_id, not {type(producer).__name__}; "
+                f"transaction() needs a kafka.KafkaProducer with a transactional_id, and {problem}; "
                 "make it with KafkaProducer(transactional_id='...') and call init_transactions() once"
             )
         self._producer = producer

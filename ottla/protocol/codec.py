@@ -64,6 +64,7 @@ _PRODUCER: Final = frozenset(
     )
 )
 _METADATA: Final = frozenset((ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS))
+_OURS: Final = frozenset((ApiKey.CONSUMER_GROUP_HEARTBEAT,))
 _SASL: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
 
 _UNSUPPORTED: Final = Struct(">hihhh")
@@ -86,7 +87,8 @@ def _title(api_key: int) -> str:
 @cache
 def _message_class(api_key: int, suffix: str) -> Any:
     title = _title(api_key)
-    return getattr(import_module(f"kafka.protocol.{_module(api_key)}"), title + suffix)
+    module = "ottla.protocol.messages" if api_key in _OURS else f"kafka.protocol.{_module(api_key)}"
+    return getattr(import_module(module), title + suffix)
 
 
 def request_class(api_key: int) -> Any:

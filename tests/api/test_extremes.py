@@ -46,6 +46,14 @@ BODIES = {
     K.SYNC_GROUP: {**OF_MEMBER, "protocol_type": "consumer", "protocol_name": "range"}
     | {"assignments": [{"member_id": "m", "assignment": b"a"}]},
     K.HEARTBEAT: OF_MEMBER,
+    K.CONSUMER_GROUP_HEARTBEAT: {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 0,
+        "instance_id": "i",
+        "rack_id": "r",
+    }
+    | {"subscribed_topic_names": ["t"], "server_assignor": "uniform", "topic_partitions": []},
     K.LEAVE_GROUP: {"group_id": "g", "member_id": "m", "members": [{"member_id": "m", "group_instance_id": "i"}]},
     K.OFFSET_COMMIT: {"group_id": "g", "generation_id_or_member_epoch": -1, "retention_time_ms": 5, "topics": [PLACE]},
     K.OFFSET_FETCH: {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}

@@ -120,6 +120,35 @@ def test_names_are_text_and_never_markup(write_log):
     assert "<script>" not in drawn
 
 
+def test_the_axis_begins_with_the_log_where_plain_records_are(report, write_log):
+    log = write_log()
+    log.data(5)
+    log.data(3, producer=7, transactional=True)
+    log.marker(7)
+    page = Page(report(write_log.root).read_text())
+    (bar,) = page.shapes("committed")[:1]
+    assert float(bar["x"]) > 300
+    assert "5 records outside of transactions, where no bar is" in page.words
+
+
+def test_a_report_is_not_written_into_a_folder_that_is_not_there(write_log, tmp_path, capsys):
+    log = write_log()
+    log.data(1)
+    report = tmp_path / "reprots" / "report.html"
+    assert audit.main([str(write_log.root), "--report", str(report)]) == 2
+    told = f"ottla audit: --report {report}: there is no folder {report.parent}\n"
+    assert (capsys.readouterr().err, report.parent.exists()) == (told, False)
+
+
+def test_internal_topics_are_one_line_unless_all_are_asked_for(report, reference):
+    page = Page(report(reference("clean")).read_text())
+    table = page.words.rpartition("Partitions")[2]
+    assert "__transaction_state" not in table and "ledger-tv2" in table
+    assert "Internal topics were audited too (8 partitions); --all shows them" in table
+    table = Page(report(reference("clean"), "--all").read_text()).words.rpartition("Partitions")[2]
+    assert "__transaction_state" in table and "--all" not in table
+
+
 def test_a_report_that_cannot_be_written_is_told(write_log, capsys):
     log = write_log()
     log.data(1)

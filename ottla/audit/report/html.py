@@ -175,15 +175,15 @@ class _Report:
         for held in one.open_transactions:
             who = held.transactional_id or f"producer {held.producer_id}"
             facts += f"; {who} open since offset {held.first_offset:,} ({duration(held.age_ms)}, {held.verdict})"
+        begin = timeline.drawn_from(one, spans)
         if one.plain_records:
             facts += f"; {count(one.plain_records, 'record')} outside of transactions, where no bar is"
-            begin = timeline.drawn_from(one, spans)
             facts += f"; drawn from offset {begin:,} on" if begin > one.log_start else ""
         by_time = timeline.over_time(one, spans, self._audit.now_ms)
         head = element("h3", escape(one.name), id=anchor(one.name)) + element("p", escape(facts), class_="soft")
         drawn = (
             element("div", head, class_="line")
-            + element("div", timeline.over_offsets(one, spans, marks), class_="by-offset")
+            + element("div", timeline.over_offsets(one, spans, marks, begin), class_="by-offset")
             + element("div", by_time or "<p class='soft'>Start times are not known.</p>", class_="by-time")
         )
         return element("div", drawn, class_="drawn")

@@ -74,9 +74,12 @@ def drawn_from(one: PartitionAudit, spans: Sequence[Span]) -> int:
     return one.log_start if all_drawn and end - first >= (end - one.log_start) * _LEAST_SHARE else first
 
 
-def over_offsets(one: PartitionAudit, spans: Sequence[Span], marks: Sequence[tuple[int, str, str]]) -> str:
-    """`marks`: (offset, id of the finding, its message) to point at."""
-    axis = Axis(drawn_from(one, spans), max(one.log_end, *(span.end + 1 for span in spans)))
+def over_offsets(
+    one: PartitionAudit, spans: Sequence[Span], marks: Sequence[tuple[int, str, str]], begin: int | None = None
+) -> str:
+    """From `begin` on, or the first span. `marks`: (offset, id of the finding, its message) to point at."""
+    first = min(span.first for span in spans) if begin is None else begin
+    axis = Axis(first, max(one.log_end, *(span.end + 1 for span in spans)))
     picture = _Picture(axis, spans, lambda span: (span.first, span.end + 1))
     ticks = [(value, f"{value:,.0f}") for value in _round_steps(axis.low, axis.high)]
     stable = None

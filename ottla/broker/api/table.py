@@ -11,6 +11,7 @@ from ottla.broker.api import (
     add_partitions_to_txn,
     alter_configs,
     api_versions,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -84,6 +85,7 @@ _APIS: Final = (
     Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, describe_producers.handle),
     Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, describe_transactions.handle),
     Api(ApiKey.LIST_TRANSACTIONS, 0, list_transactions.LAST_VERSION, list_transactions.handle),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, consumer_group_heartbeat.handle),
 )
 _ADVERTISED_FROM: Final = {ApiKey.PRODUCE: 0}
 

@@ -75,6 +75,8 @@ def ask_offsets(key, request, version, topic, group, row):
 
 def ask_group(key, request, version, topic, group, row):
     match ApiKey(key):
+        case ApiKey.CONSUMER_GROUP_HEARTBEAT:
+            return request(group_id=group, member_id="", member_epoch=0, subscribed_topic_names=[topic])
         case ApiKey.JOIN_GROUP:
             protocols = [request.JoinGroupRequestProtocol(name="range", metadata=b"")]
             return request(

@@ -1,0 +1,34 @@
+"""ConsumerGroupHeartbeat 0-1: not here, and the client is told so. free
+
+The consumer protocol (KIP-848) is not served. Kafka lists this API also where it is switched off (`group.version` 0, or
+`group.coordinator.rebalance.protocols` without it), and answers UNSUPPORTED_VERSION (`KafkaApis`): Java's consumer
+throws and librdkafka has a fatal error then. Where the API is not listed librdkafka waits for it, without a word.
+"""
+
+import logging
+from typing import Final
+
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import encoded
+from ottla.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+REMEDY: Final = "the consumer protocol (KIP-848) is not served: set group.protocol=classic"
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """UNSUPPORTED_VERSION, whatever is asked."""
+    log.warning(
+        "Refused ConsumerGroupHeartbeat of group %.100s from client %.100s at %s: %s",
+        *(request.body.group_id, request.client_id, request.peer, REMEDY),
+    )
+    return encoded(
+        request,
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        error_message=REMEDY,
+        member_id=None,
+        member_epoch=0,
+        heartbeat_interval_ms=0,
+        assignment=None,
+    )

@@ -1,0 +1,27 @@
+"""The consumer protocol of KIP-848 is refused with its remedy, instead of letting its clients wait."""
+
+import pytest
+
+from ottla.broker.api.table import advertised
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.furnish import message
+from tests.lone import Lone
+
+HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_it_is_listed_and_answered_with_the_remedy(version, caplog):
+    assert (HEARTBEAT, 0, 1) in advertised()
+    lone = Lone()
+    asked = message(
+        HEARTBEAT, version, group_id="g" * 1000, member_id="m", member_epoch=0, subscribed_topic_names=["t"]
+    )
+    answer = lone.ask(HEARTBEAT, version, asked)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert answer.error_message == "the consumer protocol (KIP-848) is not served: set group.protocol=classic"
+    assert (answer.member_id, answer.assignment) == (None, None)
+    (line,) = [record.getMessage() for record in caplog.records if "KIP-848" in record.getMessage()]
+    assert line.startswith(f"Refused ConsumerGroupHeartbeat of group {'g' * 100} from client client at client:0: ")
+    assert line.endswith("set group.protocol=classic")
