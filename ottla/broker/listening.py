@@ -4,7 +4,7 @@ All of them count connections together (`docs/decisions/connection-limits.md`).
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ottla.broker.admission import Admission, Limits, Seldom
 from ottla.broker.assembly import Assembly
@@ -19,6 +19,19 @@ from ottla.broker.turns import Turns
 from ottla.protocol.primitives import NodeEndpoint
 
 log = logging.getLogger(__name__)
+
+
+async def try_ports(network: LoopNetwork, listeners: Sequence[Listener]) -> None:
+    """Bind each and let go again. Raises the OSError of a port that is taken, before anything is written."""
+    for listener in listeners:
+        network.close(await _bind(network, listener))
+
+
+async def _bind(network: LoopNetwork, listener: Listener) -> Sockets:
+    try:
+        return await network.bind(listener.host, listener.port)
+    except OSError as error:
+        raise OSError(f"Cannot listen on {listener}: {error.strerror}") from error
 
 
 class Listening:
@@ -42,7 +55,7 @@ class Listening:
         bound: list[Sockets] = []
         try:
             for listener in self._config.listeners:
-                bound.append(await self._bind(listener))
+                bound.append(await _bind(self._network, listener))
         except OSError:
             for sockets in bound:
                 self._network.close(sockets)
@@ -76,12 +89,6 @@ class Listening:
             else:
                 described.append(str(where))
         return "; ".join(described)
-
-    async def _bind(self, listener: Listener) -> Sockets:
-        try:
-            return await self._network.bind(listener.host, listener.port)
-        except OSError as error:
-            raise OSError(f"Cannot listen on {listener}: {error.strerror}") from error
 
     def _endpoint(self, told: Listener, sockets: Sockets) -> NodeEndpoint:
         host, port = told.host or self._network.host_name(), told.port or self._network.port_of(sockets)

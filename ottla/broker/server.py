@@ -19,7 +19,7 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly, log_bug
 from ottla.broker.collector import Collector
 from ottla.broker.config import Config, Listener
-from ottla.broker.listening import Listening
+from ottla.broker.listening import Listening, try_ports
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
 from ottla.broker.ports.allocator import give_back_what_is_freed
@@ -68,13 +68,16 @@ class Server:
         turns = Turns(clock.next_turn, log_bug)
         clock.enter = turns.event
         self._workers = ThreadWorkers(clock.from_thread)
+        network = LoopNetwork(loop)
+        if not Path(self.config.log_dirs).exists():
+            await try_ports(network, self.config.listeners)  # it would be left behind, with nothing in it
         disk = RealDisk(self.config.max_open_log_files)
         memory_bytes = max(LEAST_MEMORY_BYTES, min(MOST_MEMORY_BYTES, machine_bytes() // 8))
         self._assembly = Assembly(self.config, clock, disk, turns, self._truncate_damaged, self._workers, memory_bytes)
         self.broker = self._assembly.broker
         _load_codecs()
         try:
-            self._listening = Listening(self._assembly, turns, LoopNetwork(loop))
+            self._listening = Listening(self._assembly, turns, network)
             addresses = await self._listening.open()
         except OSError:
             await self.stop()
@@ -158,6 +161,10 @@ async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> i
         await server.stop()
         watch.cancel()
         log.info("Stopped")
+        # All is done: who asks once more must not make it look like a failure while the process ends.
+        for number in heard:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
     return 0 if server.broker.logs.offline is None else 1
 
 

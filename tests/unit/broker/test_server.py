@@ -57,6 +57,17 @@ def test_start_without_a_port_leaves_the_directory_as_clean_as_it_was(config, tm
     started_and_stopped(config())
 
 
+def test_start_without_a_port_leaves_no_directory_behind(config, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+
+        async def fail():
+            with pytest.raises(OSError, match=r"^Cannot listen on PLAINTEXT://127\.0\.0\.1:\d+: .* in use$"):
+                await Server(config(taken.getsockname()[1])).start()
+
+        asyncio.run(fail())
+    assert not (tmp_path / "data").exists()
+
+
 def test_start_that_fails_in_the_metadata_lets_go_of_the_directory(config, tmp_path):
     started_and_stopped(config())
     log_starts = tmp_path / "data" / "log-start-offset-checkpoint"
@@ -142,6 +153,36 @@ class Slow(server.Server):
 server.Server = Slow
 sys.exit(server.run(Config(log_dirs={directory!r}, listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),))))
 """
+
+
+SLOW_END = """
+import atexit, os, signal, sys, threading
+from ottla.broker import server
+from ottla.broker.config import Config, Listener
+
+class Ready(server.Server):
+    async def start(self):
+        addresses = await super().start()
+        os.kill(os.getpid(), signal.{signal})
+        return addresses
+
+def end():  # behind the stop, when nothing is left but to exit
+    os.kill(os.getpid(), signal.{signal})
+    print("heard and went on", flush=True)
+
+atexit.register(end)
+server.Server = Ready
+sys.exit(server.run(Config(log_dirs={directory!r}, listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),))))
+"""
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_second_signal_behind_the_stop_changes_nothing(tmp_path, signal):
+    script = SLOW_END.format(signal=signal, directory=str(tmp_path / "data"))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["heard and went on"])
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGHUP"])
