@@ -123,8 +123,8 @@ def test_names_are_text_and_never_markup(write_log):
 def test_the_axis_begins_with_the_log_where_plain_records_are(report, write_log):
     log = write_log()
     log.data(5)
-    log.data(3, producer=7, transactional=True)
-    log.marker(7)
+    log.data(3, producer_id=7)
+    log.marker(7, True)
     page = Page(report(write_log.root).read_text())
     (bar,) = page.shapes("committed")[:1]
     assert float(bar["x"]) > 300

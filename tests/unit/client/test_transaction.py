@@ -234,6 +234,12 @@ def test_a_producer_without_a_transactional_id_is_refused():
         transaction(producer)
 
 
+def test_a_producer_of_the_right_library_is_told_what_it_lacks():
+    of_kafka_python = type("KafkaProducer", (), {"__module__": "kafka.producer.kafka", "_transaction_manager": None})
+    with pytest.raises(TypeError, match="and this KafkaProducer has no transactional_id; make it with"):
+        transaction(of_kafka_python())
+
+
 def test_importing_the_package_does_not_load_the_client_library():
     code = "import sys, ottla.client; assert 'kafka' not in sys.modules; assert callable(ottla.client.transaction)"
     subprocess.run([sys.executable, "-c", code], check=True)
