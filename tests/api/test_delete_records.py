@@ -7,6 +7,7 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.furnish import message
 from ottla.testkit.simulation.schedule import START_MS
+from tests.lone import Lone
 
 HIGH_WATERMARK = -1
 
@@ -46,3 +47,38 @@ def test_the_start_of_a_log_only_rises_and_stays_in_the_log(flushed, offset, exp
         flushed.ask(ApiKey.PRODUCE, 9, **produced())
     assert delete(lone, 2) == (E.NONE, 2)
     assert delete(lone, offset) == (expected or (E.OFFSET_OUT_OF_RANGE, -1))
+
+
+@pytest.mark.parametrize(
+    ("policy", "error"),
+    [("delete", E.NONE), ("compact,delete", E.NONE), ("compact", E.POLICY_VIOLATION)],
+)
+@pytest.mark.parametrize("version", range(3))
+def test_what_is_only_compacted_is_not_deleted(version, policy, error):
+    lone = Lone()
+    (partition,) = lone.create_topic("ledger", cleanup_policy=policy)
+    lone.call(ApiKey.PRODUCE, 9, **produced())
+    topics = [{"name": "ledger", "partitions": [{"partition_index": 0, "offset": 1}]}]
+    (row,) = lone.call(ApiKey.DELETE_RECORDS, version, topics=topics, timeout_ms=1_000).topics[0].partitions
+    assert (row.error_code, row.low_watermark) == (error, -1 if error else 1)
+    assert partition.log.log_start_offset == (0 if error else 1)
+
+
+def test_each_partition_has_its_error_and_the_others_are_deleted(lone):
+    lone.call(ApiKey.PRODUCE, 9, **produced())
+    lone.turns.event(lambda: lone.assembly.broker.cluster.partition("orders", 0).take_offline("gone"))
+    places = [("none", 0), ("ledger", 9), ("__consumer_offsets", 0), ("orders", 0), ("ledger", 0)]
+    topics = [{"name": name, "partitions": [{"partition_index": index, "offset": -1}]} for name, index in places]
+    reply = lone.call(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1_000)
+    told = {
+        (topic.name, row.partition_index): (E(row.error_code), row.low_watermark)
+        for topic in reply.topics
+        for row in topic.partitions
+    }
+    assert told == {
+        ("none", 0): (E.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        ("ledger", 9): (E.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        ("__consumer_offsets", 0): (E.INVALID_TOPIC_EXCEPTION, -1),
+        ("orders", 0): (E.KAFKA_STORAGE_ERROR, -1),
+        ("ledger", 0): (E.NONE, 2),
+    }
