@@ -213,14 +213,22 @@ def ddl(view: str) -> str:
     return ", ".join(f"`{name}` {kind}" for name, kind in VIEWS[view].items())
 
 
-def check_schema(view: str, fields: list[tuple[str, str]]) -> None:
-    """`fields`: (name, simpleString of the type) as given to `.schema(...)`, any subset of the view's in any order."""
+def check_schema(view: str, fields: list[tuple[str, str]]) -> list[str]:
+    """The view's names of the columns that a schema names, which may be written in any case.
+
+    `fields`: (name, simpleString of the type) as given to `.schema(...)`, any subset of the view's in any order.
+    """
     columns = VIEWS[view]
-    for name, kind in fields:
-        if name not in columns:
-            raise SchemaError(f"the {view} have no column {name!r}; they have {', '.join(columns)}")
+    names = {name.lower(): name for name in columns}
+    found = []
+    for given, kind in fields:
+        name = names.get(given.lower())
+        if name is None:
+            raise SchemaError(f"the {view} have no column {given!r}; they have {', '.join(columns)}")
         if kind != columns[name]:
             raise SchemaError(f"column {name} of the {view} is {columns[name]}, not {kind}")
+        found.append(name)
+    return found
 
 
 def arrow_schema(view: str, fields: list[tuple[str, bool]]) -> Any:

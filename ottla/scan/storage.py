@@ -23,6 +23,8 @@ T = TypeVar("T")
 # What a store lists at once.
 NAMES_PER_REQUEST = 1_000
 
+# What Hadoop calls the same store -> what Arrow calls it.
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SECRET = re.compile(r"(?<=://)[^/@]*:[^/]*@")
 _URI = re.compile(r"[a-z][a-z0-9+.-]+://")
 _AWS_ERROR = re.compile(r"(?:AWS Error |HTTP status )([A-Z_]+|\d+)")
@@ -294,7 +296,8 @@ def located(path: str) -> tuple[Any, str]:
     if parts.password is not None:
         raise PermissionError(errno.EPERM, "leave the secret out of the URI, which findings show", shown(path))
     query = f"?{parts.query}" if parts.query else ""
-    filesystem, base = _connected(f"{parts.scheme}://{parts.netloc}{query}")
+    scheme = _SCHEMES.get(parts.scheme, parts.scheme)
+    filesystem, base = _connected(f"{scheme}://{parts.netloc}{query}")
     return filesystem, base.rstrip("/") + unquote(parts.path).rstrip("/")
 
 
@@ -327,6 +330,8 @@ def _reason(error: Exception) -> tuple[int, str]:
     for code in _AWS_ERROR.findall(text):
         if code in _AWS_REASONS:
             return _AWS_REASONS[code]
+    if text.startswith("Unrecognized filesystem type"):
+        return errno.EPROTONOSUPPORT, "not a scheme that Arrow reads: s3 (s3a, s3n), gs, abfss, hdfs, or a local path"
     if isinstance(error, FileNotFoundError):
         return errno.ENOENT, os.strerror(errno.ENOENT)
     if isinstance(error, OSError) and error.errno is not None:

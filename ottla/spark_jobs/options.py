@@ -45,6 +45,10 @@ _BOUNDED = {
     "history": (schemas.TRANSACTION_STATE, schemas.GROUP_OFFSETS),
 }
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
+_NO_PATH = (
+    "the ottla source needs a log directory: .load(DIR), or OPTIONS (path 'DIR') in SQL, where CREATE TABLE names no "
+    "columns (Spark forgets the options of a table that names them)"
+)
 
 OffsetsByPartition = dict[TopicPartition, int]
 
@@ -89,7 +93,7 @@ def read_options(given: dict[str, str]) -> Options:
         if allowed and value not in allowed:
             raise OptionError(f"option {key} is one of {', '.join(allowed)}, not {value!r}")
     if not values.get("path"):
-        raise OptionError("the ottla source needs a log directory: .load(DIR)")
+        raise OptionError(_NO_PATH)
     for name, views in _BOUNDED.items():
         if values[name] != OPTIONS[name][0] and values["view"] not in views:
             raise OptionError(f"option {name} is for the views {' and '.join(views)}, not {values['view']}")

@@ -3,6 +3,7 @@
 Light on purpose: Spark imports this in every first lookup of a data source, so numba, numpy and Arrow come later.
 """
 
+from importlib.util import find_spec
 from typing import NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -10,12 +11,17 @@ from pyspark.sql.types import StructType
 
 from ottla.scan import schemas
 from ottla.spark_jobs.options import OptionError, Options, read_options
+from ottla.spark_jobs.table_options import kept_options, options_of_table, table_schema
 
 # A log has one writer, the broker that leads it.
 _READ_ONLY = (
     "the ottla source only reads: the broker writes the log directory. To send records to it, write with format kafka "
     "and kafka.bootstrap.servers (the package spark-sql-kafka-0-10); to keep what was read, write with format parquet "
     "or delta"
+)
+_OLD_STREAMS = (
+    "streams of the ottla source need Spark 4.2 or later: an older one asks a stream in Python how far to read, and "
+    "does not say where it stands"
 )
 
 
@@ -36,35 +42,43 @@ class OttlaSource(DataSource):
     | pushdown | false | true: take Spark's filters; then a load() is good for one query (docs/decisions/filters.md) |
 
     Views: records, batches, transactions, producers, partitions, transaction_state, group_offsets, segments, damage,
-    hanging. `.schema("offset bigint, key binary")` reads these columns only: what is not named is not decoded.
+    hanging. `.schema("offset bigint, key binary")` reads these columns only: what is not named is not decoded. Names
+    of columns are written in any case.
     """
 
     @classmethod
     def name(cls) -> str:
         return "ottla"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
+        options = options_of_table(self.options)
+        if options is not None:
+            return table_schema(read_options(options).view, options)
         return schemas.ddl(self._options().view)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = read_options(self.options)
-        schemas.check_schema(options.view, [(field.name, field.dataType.simpleString()) for field in schema.fields])
+        options = read_options(kept_options(schema) | dict(self.options))
+        fields = _fields(options.view, schema)
         from ottla.spark_jobs.views.base import PushedReader
         from ottla.spark_jobs.views.registry import view_reader
 
-        reader = view_reader(options, [(field.name, field.nullable) for field in schema.fields])
+        reader = view_reader(options, fields)
+        reader.written = _written(fields, schema)
         return PushedReader(reader) if options.pushdown else reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if find_spec("pyspark.sql.streaming.datasource") is None:
+            raise OptionError(_OLD_STREAMS)
         from ottla.spark_jobs.stream.alert_stream import AlertStream
         from ottla.spark_jobs.stream.record_stream import RecordStream
         from ottla.spark_jobs.stream.stream_options import stream_options
 
         options = stream_options(dict(self.options))
         view = options.read.view
-        schemas.check_schema(view, [(field.name, field.dataType.simpleString()) for field in schema.fields])
-        stream = AlertStream if view == schemas.HANGING else RecordStream
-        return stream(options, [(field.name, field.nullable) for field in schema.fields])
+        fields = _fields(view, schema)
+        stream = (AlertStream if view == schemas.HANGING else RecordStream)(options, fields)
+        stream.written = _written(fields, schema)
+        return stream
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise OptionError(_READ_ONLY)
@@ -78,3 +92,15 @@ class OttlaSource(DataSource):
 
         given = dict(self.options)
         return stream_options(given).read if named_for_streams(given) else read_options(given)
+
+
+def _fields(view: str, schema: StructType) -> list[tuple[str, bool]]:
+    """The columns that are asked for: the view's names of them, and whether they may be null."""
+    names = schemas.check_schema(view, [(field.name, field.dataType.simpleString()) for field in schema.fields])
+    return [(name, field.nullable) for name, field in zip(names, schema.fields, strict=True)]
+
+
+def _written(fields: list[tuple[str, bool]], schema: StructType) -> list[str] | None:
+    """The names of columns as the schema has them; None if they are those of the view."""
+    names = [field.name for field in schema.fields]
+    return None if names == [name for name, _ in fields] else names

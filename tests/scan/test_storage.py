@@ -312,3 +312,18 @@ def test_ottla_audit_reads_s3(reference, s3):
         [*run, f"s3://no-such/kafka{query}"], capture_output=True, text=True, cwd=ROOT, check=False, timeout=PATIENCE_S
     )
     assert (done.returncode, done.stderr) == (2, "ottla audit: s3://no-such/kafka: no such bucket\n")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_hadoops_names_of_s3_are_read_as_arrows(monkeypatch, scheme):
+    asked = []
+    monkeypatch.setattr(storage, "connect", lambda root: asked.append(root) or ("filesystem", ""))
+    storage._connected.cache_clear()
+    assert storage.located(f"{scheme}://lake/kafka?region=x") == ("filesystem", "/kafka")
+    assert asked == ["s3://lake?region=x"]
+    storage._connected.cache_clear()
+
+
+def test_a_scheme_that_arrow_does_not_read_is_told_in_one_line():
+    with pytest.raises(UnreadableDirectory, match=r"wasbs://lake/x: not a scheme that Arrow reads: s3"):
+        list_partitions("wasbs://lake/x")

@@ -84,6 +84,30 @@ def test_schema_prunes_and_orders_columns(read, reference):
     )
 
 
+def test_columns_are_named_in_any_case(read, write_log):
+    write_log().data(2)
+    frame = read(write_log.root, schema="OFFSET long, timestamptype int")
+    assert frame.columns == ["OFFSET", "timestamptype"]
+    assert [tuple(row) for row in frame.orderBy("offset").collect()] == [(0, 0), (1, 0)]
+
+
+def read_all_segments(root):
+    return {path: path.read_bytes() for path in root.rglob("*.log")}
+
+
+def test_a_table_of_the_catalog_keeps_its_options(spark, write_log):
+    write_log().data(3)
+    write_log("audit").data(1)
+    before = read_all_segments(write_log.root)
+    spark.sql(f"CREATE TABLE kept USING ottla OPTIONS (path '{write_log.root}', topics 'ledger')")
+    try:
+        assert [row.offset for row in spark.sql("SELECT offset FROM kept ORDER BY offset").collect()] == [0, 1, 2]
+        assert spark.sql("SELECT * FROM kept WITH (topics 'audit')").count() == 1
+    finally:
+        spark.sql("DROP TABLE kept")
+    assert read_all_segments(write_log.root) == before
+
+
 def test_producer_columns_are_those_of_the_batch_and_sequences_count_on(read, write_log):
     log = write_log()
     log.data(3, producer_id=9, epoch=2, base_sequence=2**31 - 2)

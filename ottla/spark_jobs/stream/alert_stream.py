@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from ottla.scan import schemas
 from ottla.scan.needs import check_worker
 from ottla.spark_jobs.stream.stream_options import StreamOptions
+from ottla.spark_jobs.views.base import renamed
 
 if TYPE_CHECKING:
     from ottla.audit.checks.hanging import OpenFinding
@@ -42,6 +43,7 @@ class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._fields = fields
         self._watch: Watch | None = None
         self._only_one: list[Alert] | None = None
+        self.written: list[str] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Nothing was told yet: what hangs already is told first."""
@@ -69,7 +71,8 @@ class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         if isinstance(partition, Alerts):
             schema = schemas.arrow_schema(schemas.HANGING, self._fields)
-            yield record_batch(schema, {name: [row[name] for row in partition.rows] for name in schema.names})
+            batch = record_batch(schema, {name: [row[name] for row in partition.rows] for name in schema.names})
+            yield from renamed(iter((batch,)), self.written)
 
     def _look(self) -> list[Alert]:
         check_worker()

@@ -19,6 +19,7 @@ from ottla.scan.needs import check_worker
 from ottla.spark_jobs.options import EARLIEST_OFFSET, LATEST_OFFSET, READ_COMMITTED, check_named
 from ottla.spark_jobs.stream.offsets import Positions, from_json, limited, starting, to_json
 from ottla.spark_jobs.stream.stream_options import EARLIEST, LATEST, StreamOptions
+from ottla.spark_jobs.views.base import renamed
 from ottla.spark_jobs.views.bounds import UNBOUNDED
 from ottla.spark_jobs.views.planned_range import PlannedRange
 from ottla.spark_jobs.views.planning import LARGEST_TASK_BYTES, narrowed_log
@@ -42,6 +43,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._fields = fields
         self._directory: GrowingDirectory | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self.written: list[str] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins. A query that goes on from a checkpoint does not ask."""
@@ -138,7 +140,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for part, wanted, visible, _ in partition.ranges if isinstance(partition, RangeTask) else ():
             assert visible is not None
             try:
-                yield from scan.read(part, visible, wanted)
+                yield from renamed(scan.read(part, visible, wanted), self.written)
             except FileNotFoundError as error:
                 lost = f"{error.filename} was deleted while it was read"
                 if self._options.fail_on_data_loss:

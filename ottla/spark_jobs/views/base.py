@@ -30,6 +30,8 @@ class ViewReader(DataSourceReader):
         self.options = options
         self.fields = fields
         self.bounds: Bounds = UNBOUNDED
+        # Of the columns as whoever asked wrote them, where that differs from the view's names.
+        self.written: list[str] | None = None
 
     def wants(self, *columns: str) -> bool:
         """Whether any of the columns is asked for."""
@@ -55,7 +57,7 @@ class ViewReader(DataSourceReader):
 
         check_worker()
         # Spark makes an empty task where there are none.
-        return self.rows_or_batches(partition) if isinstance(partition, Task) else iter(())
+        return renamed(self.rows_or_batches(partition), self.written) if isinstance(partition, Task) else iter(())
 
     def to_arrow(self, rows: Iterable[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
         """Rows as dicts by column name, with at least the columns asked for; times as int microseconds."""
@@ -71,6 +73,11 @@ class ViewReader(DataSourceReader):
                 columns = {name: [] for name in schema.names}
         if count % ROWS_PER_BATCH:
             yield record_batch(schema, columns)
+
+
+def renamed(batches: Iterator[Any], written: Sequence[str] | None) -> Iterator[Any]:
+    """Record batches with the names of columns as they were `written`; as they are if that is None."""
+    return batches if written is None else (batch.rename_columns(list(written)) for batch in batches)
 
 
 class PushedReader(DataSourceReader):

@@ -1,0 +1,62 @@
+"""Workers of the same Python as whoever asks for them, unless somebody said otherwise. shell
+
+Spark runs its Python workers, and looks for data sources, in what PYSPARK_PYTHON names, else in the `python3` of the
+path (`PythonUtils.defaultPythonExec`, `SparkContext.pythonExec`). A script that an environment's own interpreter runs,
+without the environment being activated, gets workers without any of the environment's packages that way.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WORKERS = "PYSPARK_PYTHON"
+# Of those that look for data sources and plan them, where it is set.
+_DRIVER = "PYSPARK_DRIVER_PYTHON"
+
+
+def use_this_python() -> None:
+    """Let Spark's local workers be of this interpreter, and let the session that runs already know the data source.
+
+    Of a Spark that is still to be started an environment variable tells; on a cluster the executors' own `python3`, and
+    what is said by anybody, stay.
+    """
+    session = _running_session()
+    if session is None:
+        if not _is_said() and "PYSPARK_GATEWAY_PORT" not in os.environ:
+            os.environ[WORKERS] = sys.executable
+        return
+    context: Any = session.sparkContext
+    is_ours = not _is_said() and context.getConf().get("spark.pyspark.python") is None and _is_local(context.master)
+    if is_ours:
+        context.pythonExec = sys.executable
+    _register(session, again=is_ours)
+
+
+def _is_said() -> bool:
+    """Whether a Python is named, or the one of the path is this one anyway."""
+    found = shutil.which("python3")
+    is_this = found is not None and Path(found).parent == Path(sys.executable).parent
+    return is_this or not sys.executable or any(os.environ.get(name) for name in (WORKERS, _DRIVER))
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def _running_session() -> "SparkSession | None":
+    """That of this process, without loading Spark to look for it: executors import this."""
+    loaded = sys.modules.get("pyspark.sql")
+    return None if loaded is None else getattr(loaded, "SparkSession").getActiveSession()  # noqa: B009
+
+
+def _register(session: Any, *, again: bool) -> None:
+    """Make the source known; not `again` where Spark has found it by itself, which it would log as a replacement."""
+    from ottla.spark_jobs.source import OttlaSource
+
+    if again or not session._jsparkSession.sessionState().dataSourceManager().dataSourceExists("ottla"):
+        session.dataSource.register(OttlaSource)

@@ -1,0 +1,68 @@
+"""Spark from whatever Python runs the script: its workers are of the same one, and the format is found."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.spark_jobs import interpreter
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import json, sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+import ottla.spark_jobs
+where = spark.sparkContext.parallelize([1], 1).map(lambda _: __import__("sys").prefix).first()
+print(json.dumps([spark.read.format("ottla").load(sys.argv[1]).count(), where == sys.prefix]))
+"""
+
+
+@pytest.fixture
+def said_nothing(monkeypatch, tmp_path):
+    """An environment that was not activated: `python3` is another Python, which has nothing that a worker needs."""
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "python3").symlink_to(os.path.realpath(sys.executable))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(interpreter, "_running_session", lambda: None)
+
+
+def test_spark_that_is_still_to_start_is_told_this_python(said_nothing):
+    interpreter.use_this_python()
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PYSPARK_PYTHON", "/elsewhere/python"),
+        ("PYSPARK_DRIVER_PYTHON", "jupyter"),
+        ("PYSPARK_GATEWAY_PORT", "1"),
+        ("PATH", str(Path(sys.executable).parent)),
+    ],
+)
+def test_what_somebody_said_stays(said_nothing, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    interpreter.use_this_python()
+    assert os.environ.get("PYSPARK_PYTHON") == (value if name == "PYSPARK_PYTHON" else None)
+
+
+@pytest.mark.spark
+def test_a_script_of_an_environment_that_is_not_activated(said_nothing, write_log):
+    """The session is made before anything of ours is imported, which is the harder order."""
+    write_log().data(5)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(write_log.root)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TZ": "UTC"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == [5, True]
