@@ -37,11 +37,19 @@ class LogRange(NamedTuple):
         return sum(piece.end - piece.start + FILE_COST_BYTES for piece in self.pieces)
 
 
-def plan_tasks(logs: Sequence[PartitionLog], parallelism: int, largest_bytes: int) -> list[tuple[LogRange, ...]]:
-    """Tasks of about equal size, some per core, none above `largest_bytes` by much. Ranges keep their order."""
-    total = sum(log.size_bytes + FILE_COST_BYTES * len(log.segments) for log in logs)
+def plan_tasks(
+    logs: Sequence[PartitionLog], parallelism: int, largest_bytes: int, least_tasks: int = 1
+) -> list[tuple[LogRange, ...]]:
+    """Tasks of about equal size, some per core, none above `largest_bytes` by much. Ranges keep their order.
+
+    `least_tasks`: so many at least, about, as far as the indexes offer places to cut.
+    """
+    size = sum(log.size_bytes for log in logs)
+    total = size + FILE_COST_BYTES * sum(len(log.segments) for log in logs)
     target = min(max(total // (2 * parallelism), SMALLEST_TASK_BYTES), largest_bytes)
-    return pack(cut_partitions(logs, target), target)
+    if least_tasks == 1 or total >= target * least_tasks:
+        return pack(cut_partitions(logs, target), target)
+    return pack(cut_partitions(logs, max(size // least_tasks, 1)), max(total // least_tasks, 1))
 
 
 def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[LogRange]:

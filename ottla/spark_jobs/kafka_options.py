@@ -13,17 +13,17 @@ _INSTEAD = {
     "startingoffsetsbytimestamp": "option startingTimestamp is one time for all partitions, in ms since 1970",
     "endingoffsetsbytimestamp": "option endingTimestamp is one time for all partitions, in ms since 1970",
     "startingoffsetsbytimestampstrategy": "a partition with nothing as late is read from its end",
-    "minpartitions": "tasks are cut by size: .repartition(N) makes more of them",
-    "maxrecordsperpartition": "tasks are cut by size: .repartition(N) makes more of them",
+    "maxrecordsperpartition": "tasks are cut by size: option minPartitions makes more of them",
     "minoffsetspertrigger": "option maxOffsetsPerTrigger and the trigger's interval shape micro-batches",
     "maxtriggerdelay": "option maxOffsetsPerTrigger and the trigger's interval shape micro-batches",
     "kafkaconsumer.polltimeoutms": "nothing is polled, files are read",
     "fetchoffset.numretries": "nothing is fetched, files are read",
     "fetchoffset.retryintervalms": "nothing is fetched, files are read",
 }
-_STREAM = "spark.readStream has it; spark.read takes what is in the files"
 # Options that a stream has and a batch read has not.
-_STREAM_ONLY = {"failondataloss": _STREAM, "maxoffsetspertrigger": f"{_STREAM}, .limit(N) takes a part"}
+_STREAM_ONLY = {
+    "maxoffsetspertrigger": "spark.readStream has it; spark.read takes what is in the files, .limit(N) takes a part"
+}
 
 
 def instead_of(name: str) -> str | None:

@@ -30,6 +30,8 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "history": ("false", _FLAGS),
     "verify": ("false", _FLAGS),
     "pushdown": ("false", _FLAGS),
+    "failOnDataLoss": ("true", ()),
+    "minPartitions": ("", ()),
 }
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 # What Spark itself adds.
@@ -43,6 +45,8 @@ _BOUNDED = {
     "endingTimestamp": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
     "producerIds": (schemas.RECORDS, schemas.BATCHES),
     "history": (schemas.TRANSACTION_STATE, schemas.GROUP_OFFSETS),
+    "failOnDataLoss": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
+    "minPartitions": (schemas.RECORDS, schemas.BATCHES, schemas.DAMAGE),
 }
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
 _NO_PATH = (
@@ -51,6 +55,13 @@ _NO_PATH = (
 )
 
 OffsetsByPartition = dict[TopicPartition, int]
+
+
+LOSS_HINT = 'option("failOnDataLoss", "false") goes on with what is there'
+
+
+class DataLost(Exception):
+    """Offsets that were asked for are gone; the text says which and what to do."""
 
 
 class OptionError(ValueError):
@@ -74,6 +85,8 @@ class Options(NamedTuple):
     history: bool = False
     verify: bool = False
     pushdown: bool = False
+    fail_on_data_loss: bool = True
+    min_partitions: int = 1
 
 
 def read_options(given: dict[str, str]) -> Options:
@@ -112,6 +125,8 @@ def read_options(given: dict[str, str]) -> Options:
         history=values["history"] == "true",
         verify=values["verify"] == "true",
         pushdown=values["pushdown"] == "true",
+        fail_on_data_loss=_is_true("failOnDataLoss", values["failOnDataLoss"]),
+        min_partitions=_above_zero("minPartitions", values["minPartitions"]) or 1,
     )
 
 
@@ -122,6 +137,18 @@ def _integers(name: str, text: str) -> tuple[int, ...] | None:
         return tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
         raise OptionError(f"option {name} is a comma-separated list of numbers, not {text!r}") from None
+
+
+def _is_true(name: str, text: str) -> bool:
+    if text.lower() not in _FLAGS:
+        raise OptionError(f"option {name} is true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _above_zero(name: str, text: str) -> int | None:
+    if text and not (text.isdecimal() and int(text) > 0):
+        raise OptionError(f"option {name} is a number above 0, not {text!r}")
+    return int(text) if text else None
 
 
 def _milliseconds(name: str, text: str) -> int | None:

@@ -35,6 +35,8 @@ class OttlaSource(DataSource):
     | topics, partitions | every user topic | comma-separated globs: `ledger,audit-*`; numbers: `0,2` |
     | startingOffsets, endingOffsets | earliest, latest | JSON by topic and partition, as in Spark's Kafka source |
     | startingTimestamp, endingTimestamp | | ms since 1970: from and up to the first offset that is as late |
+    | failOnDataLoss | true | false: begin at the log start where offsets to begin at are gone |
+    | minPartitions | by size | about as many tasks at least |
     | producerIds | all | comma-separated numbers |
     | history | false | of transaction_state and group_offsets: true for all records instead of the last of each key |
     | verify | false | true: fates from every batch header, not from the indexes |

@@ -13,7 +13,7 @@ from pyspark.sql import datasource as ds
 
 from ottla.protocol.indexes import OffsetEntry, TimeEntry, pack_offset_entry, pack_time_entry
 from ottla.scan import schemas
-from ottla.spark_jobs.options import OptionError, read_options
+from ottla.spark_jobs.options import DataLost, OptionError, read_options
 from ottla.spark_jobs.views.bounds import UNBOUNDED, narrow
 from tests.spark.views import read_all, read_view, reader_of
 
@@ -225,9 +225,30 @@ def test_producers_are_bounded_by_an_option(rolled):
     assert {row["producerId"] for row in read_view(rolled, "records", producerIds="2")} == {2}
 
 
+@pytest.mark.parametrize("view", ["records", "batches", "segments"])
+def test_offsets_below_the_log_start_fail_the_read_or_are_told(rolled, caplog, view):
+    (rolled / "log-start-offset-checkpoint").write_text("0\n1\nledger 0 150\n")
+    given = {"startingOffsets": '{"ledger": {"0": 149}}', "partitions": "0", **UNCOMMITTED}
+    with pytest.raises(DataLost, match="ledger-0 begins at 150, startingOffsets says 149; option"):
+        read_view(rolled, view, **given)
+    at_the_start = read_view(rolled, view, **{**given, "startingOffsets": '{"ledger": {"0": 150}}'})
+    assert read_view(rolled, view, failOnDataLoss="False", **given) == at_the_start != []
+    assert "ledger-0 begins at 150, startingOffsets says 149" in caplog.text
+
+
+def test_more_tasks_are_made_where_they_are_asked_for(rolled):
+    everything = reader_of(rolled, "batches")
+    assert len(everything.partitions()) == 1
+    cut = reader_of(rolled, "batches", minPartitions="10")
+    assert 8 <= len(cut.partitions()) <= 12
+    assert read_all(cut) == read_all(everything)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"minPartitions": "0"}, "minPartitions is a number above 0, not '0'"),
+        ({"view": "producers", "minPartitions": "2"}, "minPartitions is for the views records and batches and damage"),
         ({"startingOffsets": "latest"}, "earliest or JSON"),
         ({"startingOffsets": '{"ledger": 3}'}, "earliest or JSON"),
         ({"startingOffsets": '{"ledger": {"0": -1}}'}, "earliest or JSON"),

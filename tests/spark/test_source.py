@@ -153,14 +153,15 @@ def test_filter_and_limit_work_though_nothing_is_pushed_down(read, reference):
         ({"isolation_level": "committed"}, "isolation.level is one of read_committed, read_uncommitted"),
         ({"isolation_levle": "read_committed"}, "no option"),
         ({"subscribePattern": "ledger.*"}, "option topics takes globs"),
-        ({"failOnDataLoss": "false"}, "spark.readStream has it"),
+        ({"maxOffsetsPerTrigger": "5"}, "spark.readStream has it"),
+        ({"failOnDataLoss": "perhaps"}, "failOnDataLoss is true or false"),
         (
             {"startingOffsets": '{"ledger": {"0": -1}}', "endingOffsets": "latest"},
             "endingOffsets is for spark.read and -1 in startingOffsets for spark.readStream",
         ),
         (
-            {"failOnDataLoss": "true", "endingOffsets": "latest"},
-            "endingOffsets is for spark.read and failOnDataLoss for spark.readStream",
+            {"maxOffsetsPerTrigger": "5", "endingOffsets": "latest"},
+            "endingOffsets is for spark.read and maxOffsetsPerTrigger for spark.readStream",
         ),
         ({"startingOffsets": '{"ledgre": {"0": 1}}'}, "startingOffsets names ledgre-0, not among"),
         ({"endingOffsets": '{"ledger": {"99": 1}}'}, "endingOffsets names ledger-99, not among"),

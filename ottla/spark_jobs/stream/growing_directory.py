@@ -10,10 +10,6 @@ from ottla.scan.listing import PartitionLog
 _TOPIC_ID = "topic_id:"
 
 
-class DataLost(Exception):
-    """Offsets that the query was to read are gone; the text says which and what to do."""
-
-
 class GrowingDirectory:
     """The partitions of a directory, updated together."""
 

@@ -16,7 +16,14 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
 from ottla.scan.narrowing import NO_OFFSET, narrowed_range, offset_for_time
 from ottla.scan.needs import check_worker
-from ottla.spark_jobs.options import EARLIEST_OFFSET, LATEST_OFFSET, READ_COMMITTED, check_named
+from ottla.spark_jobs.options import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    LOSS_HINT,
+    READ_COMMITTED,
+    DataLost,
+    check_named,
+)
 from ottla.spark_jobs.stream.offsets import Positions, from_json, limited, starting, to_json
 from ottla.spark_jobs.stream.stream_options import EARLIEST, LATEST, StreamOptions
 from ottla.spark_jobs.views.base import renamed
@@ -31,8 +38,6 @@ if TYPE_CHECKING:
     from ottla.spark_jobs.stream.growing_directory import GrowingDirectory
 
 _log = logging.getLogger("ottla.spark_jobs")
-
-_LOSS_HINT = 'option("failOnDataLoss", "false") goes on with what is there'
 
 
 class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -68,6 +73,8 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Where nothing is as late as a time, Spark's source fails or takes the end, as its strategy option says.
             words = {EARLIEST_OFFSET: log.log_start, LATEST_OFFSET: ends.get(place, 0)}
             found[place] = self._log_end(place) if offset == NO_OFFSET else words.get(offset, offset)
+            if found[place] < log.log_start:
+                self._lost(f"{_name(place)} begins at {log.log_start}, startingOffsets says {offset}")
         return found
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -119,7 +126,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         asked = [wanted[log.topic, log.partition] for log in logs]
         narrowed = [narrowed_log(log, one, UNBOUNDED) for log, one in zip(logs, asked, strict=True)]
         tasks: list[InputPartition] = []
-        for parts in plan_tasks(narrowed, os.cpu_count() or 1, LARGEST_TASK_BYTES):
+        for parts in plan_tasks(narrowed, os.cpu_count() or 1, LARGEST_TASK_BYTES, self._options.read.min_partitions):
             planned = []
             for part in parts:
                 log, one = logs[part.partition], asked[part.partition]
@@ -133,7 +140,6 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_worker()
         from ottla.scan.damage_log import DamageLog
         from ottla.scan.records import RecordScan
-        from ottla.spark_jobs.stream.growing_directory import DataLost
 
         damage = DamageLog(self._options.read.on_damage)
         scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, self._fields), damage)
@@ -143,8 +149,8 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from renamed(scan.read(part, visible, wanted), self.written)
             except FileNotFoundError as error:
                 lost = f"{error.filename} was deleted while it was read"
-                if self._options.fail_on_data_loss:
-                    raise DataLost(f"{lost}; {_LOSS_HINT}") from error
+                if self._options.read.fail_on_data_loss:
+                    raise DataLost(f"{lost}; {LOSS_HINT}") from error
                 _log.warning("%s", lost)
         for one in damage.found:
             _log.warning("damaged segment, not read: %s", one)
@@ -220,10 +226,8 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lost(f"{_name(place)} begins at {there[place].log_start}, offset {first[place]} was to come next")
 
     def _lost(self, text: str) -> None:
-        from ottla.spark_jobs.stream.growing_directory import DataLost
-
-        if self._options.fail_on_data_loss:
-            raise DataLost(f"{self._options.read.path}: {text}; {_LOSS_HINT}")
+        if self._options.read.fail_on_data_loss:
+            raise DataLost(f"{self._options.read.path}: {text}; {LOSS_HINT}")
         _log.warning("%s", text)
 
 

@@ -17,12 +17,11 @@ EARLIEST, LATEST = "earliest", "latest"
 
 _STARTING = "startingoffsets"
 _TIME = "startingtimestamp"
-_LOSS = "failondataloss"
 _MOST = "maxoffsetspertrigger"
 _BATCH_ONLY = {
     name.lower(): name for name in ("endingOffsets", "endingTimestamp", "producerIds", "history", "pushdown", "verify")
 }
-_OF_RECORDS = (_STARTING, _TIME, _LOSS, _MOST)
+_OF_RECORDS = (_STARTING, _TIME, "failondataloss", "minpartitions", _MOST)
 _FORM = 'earliest, latest or JSON such as {"ledger": {"0": 23, "1": -2, "2": -1}} (-2 is earliest, -1 latest)'
 
 
@@ -33,15 +32,12 @@ class StreamOptions(NamedTuple):
 
     read: Options
     starting: str | int | OffsetsByPartition
-    fail_on_data_loss: bool
     max_offsets: int | None
 
 
 def named_for_streams(given: dict[str, str]) -> str:
     """The option, with its value if that is why, which only a stream has; empty if there is none."""
     lower = {name.lower(): value for name, value in given.items()}
-    if _LOSS in lower:
-        return "failOnDataLoss"
     if _MOST in lower:
         return "maxOffsetsPerTrigger"
     starting = lower.get(_STARTING, EARLIEST).strip()
@@ -66,10 +62,7 @@ def stream_options(given: dict[str, str]) -> StreamOptions:
         if key in _OF_RECORDS and view == schemas.HANGING:
             raise OptionError(f"option {name} is for the view {schemas.RECORDS}; {view} tells what hangs now")
     starting = lower.get(_STARTING, ("", LATEST))[1].strip()
-    loss = lower.get(_LOSS, ("", "true"))[1].strip().lower()
-    if loss not in ("true", "false"):
-        raise OptionError(f"option failOnDataLoss is true or false, not {loss!r}")
-    read = read_options({name: value for key, (name, value) in lower.items() if key not in (_STARTING, _LOSS, _MOST)})
+    read = read_options({name: value for key, (name, value) in lower.items() if key not in (_STARTING, _MOST)})
     if read.view not in (schemas.RECORDS, schemas.HANGING):
         raise OptionError(f"the {read.view} are no stream; the views {schemas.RECORDS} and {schemas.HANGING} are")
     most = lower.get(_MOST, ("", ""))[1].strip()
@@ -79,7 +72,7 @@ def stream_options(given: dict[str, str]) -> StreamOptions:
     if read.starting_ms is not None:
         # As in Spark's Kafka source, the time comes before the offsets.
         begin = read.starting_ms
-    return StreamOptions(read, begin, loss == "true", int(most) if most else None)
+    return StreamOptions(read, begin, int(most) if most else None)
 
 
 def _offsets(text: str) -> OffsetsByPartition:

@@ -26,7 +26,7 @@ from ottla.scan.listing import (
 )
 from ottla.scan.narrowing import narrowed_range, not_before, offset_for_time, with_ends
 from ottla.scan.needs import check_worker
-from ottla.spark_jobs.options import Options, check_places
+from ottla.spark_jobs.options import LOSS_HINT, DataLost, Options, check_places
 from ottla.spark_jobs.views.bounds import Bounds
 from ottla.spark_jobs.views.deferred_fates import (
     TASKS_OF_A_WALK,
@@ -59,7 +59,19 @@ def selected_logs(options: Options, bounds: Bounds, topic: str = "") -> list[Par
     logs = select_topics(list_partitions(options.path), (topic,) if topic else topic_patterns(options.topics))
     logs = [log for log in logs if options.partitions is None or log.partition in options.partitions]
     check_places(options, {(log.topic, log.partition) for log in logs})
+    _check_starts(options, logs)
     return [log for log in logs if bounds.allows(log.topic, log.partition)]
+
+
+def _check_starts(options: Options, logs: Sequence[PartitionLog]) -> None:
+    """Offsets below the log start are gone, as in Spark's Kafka source. Raises DataLost, or logs it."""
+    for log in logs:
+        first = (options.starting_offsets or {}).get((log.topic, log.partition), log.log_start)
+        if first < log.log_start:
+            told = f"{options.path}: {log.name} begins at {log.log_start}, startingOffsets says {first}"
+            if options.fail_on_data_loss:
+                raise DataLost(f"{told}; {LOSS_HINT}")
+            _log.warning("%s", told)
 
 
 def wanted_of(log: PartitionLog, options: Options, bounds: Bounds) -> "ReadFilter":
@@ -112,7 +124,8 @@ def plan_ranges(
         fates = dict(zip(needed, fates_of([logs[index] for index in needed], options), strict=True))
     tasks: list[InputPartition] = []
     query = uuid.uuid4().hex
-    cut = _cut(narrowed, [log for log in logs if by_tasks and is_walked_whole(log, options)])
+    walked = [log for log in logs if by_tasks and is_walked_whole(log, options)]
+    cut = _cut(narrowed, walked, options.min_partitions)
     ranges = iter(_narrowed_ranges([part for parts in cut for part in parts], wanted))
     for parts in cut:
         planned = []
@@ -141,13 +154,15 @@ def _wanted(
     return [wanted for wanted, _ in found], [log for _, log in found]
 
 
-def _cut(logs: Sequence[PartitionLog], walked: Sequence[PartitionLog]) -> "list[tuple[LogRange, ...]]":
+def _cut(
+    logs: Sequence[PartitionLog], walked: Sequence[PartitionLog], least_tasks: int
+) -> "list[tuple[LogRange, ...]]":
     """Ranges in tasks of about equal size; those that are `walked` by each of their tasks in few tasks."""
     from ottla.scan.ranges import cut_partition, pack, plan_tasks
 
     whole = {(log.topic, log.partition) for log in walked}
     some = [log._replace(segments=()) if (log.topic, log.partition) in whole else log for log in logs]
-    tasks = plan_tasks(some, os.cpu_count() or 1, LARGEST_TASK_BYTES)
+    tasks = plan_tasks(some, os.cpu_count() or 1, LARGEST_TASK_BYTES, least_tasks)
     for index, log in enumerate(logs):
         if (log.topic, log.partition) in whole:
             target = max(LARGEST_TASK_BYTES, -(-log.size_bytes // TASKS_OF_A_WALK))
