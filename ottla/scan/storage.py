@@ -330,8 +330,6 @@ def _reason(error: Exception) -> tuple[int, str]:
     for code in _AWS_ERROR.findall(text):
         if code in _AWS_REASONS:
             return _AWS_REASONS[code]
-    if text.startswith("Unrecognized filesystem type"):
-        return errno.EPROTONOSUPPORT, "not a scheme that Arrow reads: s3 (s3a, s3n), gs, abfss, hdfs, or a local path"
     if isinstance(error, FileNotFoundError):
         return errno.ENOENT, os.strerror(errno.ENOENT)
     if isinstance(error, OSError) and error.errno is not None:

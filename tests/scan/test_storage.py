@@ -322,8 +322,3 @@ def test_hadoops_names_of_s3_are_read_as_arrows(monkeypatch, scheme):
     assert storage.located(f"{scheme}://lake/kafka?region=x") == ("filesystem", "/kafka")
     assert asked == ["s3://lake?region=x"]
     storage._connected.cache_clear()
-
-
-def test_a_scheme_that_arrow_does_not_read_is_told_in_one_line():
-    with pytest.raises(UnreadableDirectory, match=r"wasbs://lake/x: not a scheme that Arrow reads: s3"):
-        list_partitions("wasbs://lake/x")
