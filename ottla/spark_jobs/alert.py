@@ -1,7 +1,8 @@
 """Alerts on hanging transactions while a broker runs: `spark-submit alert.py DIR`. free
 
 A line on stdout when a transaction begins to hang and one when it hangs no more, each once, also across restarts where
-`--checkpoint` names a folder. Exit codes: 0 ended by a signal or `--once`, 2 could not run.
+`--checkpoint` names a folder. A single look, `--once`, is taken in this process, without a JVM; the stream needs Spark.
+Exit codes: 0 ended by a signal or `--once`, 2 could not run.
 """
 
 import sys
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.audit.command_line import BadArgument
 from ottla.audit.program import COULD_NOT_RUN, run_command, show
-from ottla.spark_jobs.session import NoSpark, cannot_run, session
+from ottla.spark_jobs.session import NoSpark, cannot_run, lacks_pyspark, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +41,9 @@ ENDED = 0
 ANSWER_SECONDS = 1
 # The last line of a Python traceback of ours.
 _RAISED = re.compile(r"ottla[\w.]*: ")
+# In the folder of `--checkpoint`: what single looks told, and what Spark keeps of a stream.
+_TOLD = "told.json"
+_SPARKS = "offsets"
 
 
 class NobodyReads(Exception):
@@ -55,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(arguments: "AlertArguments") -> int:
     """Watch until interrupted; the exit code."""
-    if missing := cannot_run("the alert", on_spark=True):
+    if missing := lacks_pyspark("the alert") or cannot_run("the alert", on_spark=not arguments.once):
         sys.stderr.write(f"ottla alert: {missing}\n")
         return COULD_NOT_RUN
     from pyspark.errors import StreamingQueryException
@@ -68,11 +72,13 @@ def run(arguments: "AlertArguments") -> int:
         stream_options(_options(arguments))
         list_partitions(arguments.directory)
         _prepare(arguments.checkpoint)
+        if arguments.once:
+            return _look(arguments)
         with session("ottla alert") as spark, tempfile.TemporaryDirectory(prefix="ottla-alert-") as scratch:
             _watch(spark, arguments, arguments.checkpoint or scratch)
     except KeyboardInterrupt:
         return ENDED
-    except (BadArgument, OptionError, UnreadableDirectory, NoSpark) as error:
+    except (BadArgument, OptionError, UnreadableDirectory, NoSpark, NobodyReads, OSError) as error:
         sys.stderr.write(f"ottla alert: {error}\n")
         return COULD_NOT_RUN
     except StreamingQueryException as error:
@@ -102,6 +108,45 @@ def _cause(text: str) -> str:
     return next((_RAISED.sub("", line) for line in reversed(lines) if _RAISED.match(line)), lines[0])
 
 
+def _look(arguments: "AlertArguments") -> int:
+    """A single look: a micro-batch of the stream of alerts, from what was told before; the exit code."""
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from ottla.scan import schemas
+    from ottla.spark_jobs.stream.alert_stream import Alerts, AlertStream
+    from ottla.spark_jobs.stream.stream_options import stream_options
+
+    told = _told(arguments.checkpoint)
+    stream = AlertStream(stream_options(_options(arguments)), [])
+    before = stream.initialOffset() if told is None or not told.exists() else json.loads(told.read_text("utf-8"))
+    now = stream.latestOffset(before, ReadAllAvailable())
+    rows = [row for part in stream.partitions(before, now) if isinstance(part, Alerts) for row in part.rows]
+    _print(
+        [
+            {name: row[name] for name in schemas.VIEWS[schemas.HANGING]}
+            | {"seen": datetime.fromtimestamp(row["seen"] / 1_000_000)}
+            for row in sorted(rows, key=lambda row: (row["topic"], row["partition"], row["firstOffset"]))
+        ],
+        arguments.format,
+    )
+    if told is not None:
+        new = told.with_suffix(".new")
+        new.write_text(json.dumps(now), encoding="utf-8")
+        new.replace(told)
+    return ENDED
+
+
+def _told(checkpoint: str | None) -> Path | None:
+    """Where single looks keep what they told; None without a checkpoint. Raises BadArgument."""
+    if checkpoint is None:
+        return None
+    if "://" in checkpoint:
+        raise BadArgument(f"--checkpoint {checkpoint}: a local folder, with --once")
+    if (Path(checkpoint) / _SPARKS).exists():
+        raise BadArgument(f"--checkpoint {checkpoint}: is that of an alert without --once; name another folder")
+    return Path(checkpoint) / _TOLD
+
+
 def _options(arguments: "AlertArguments") -> dict[str, str]:
     return {"view": "hanging", "topics": arguments.topics, "path": arguments.directory}
 
@@ -110,16 +155,11 @@ def _watch(spark: "SparkSession", arguments: "AlertArguments", checkpoint: str) 
     reader = spark.readStream.format("ottla")
     for name, value in _options(arguments).items():
         reader = reader.option(name, value)
-    trigger: dict[str, Any] = (
-        {"availableNow": True}
-        if arguments.once
-        else {"processingTime": f"{int(arguments.interval * 1000)} milliseconds"}
-    )
     query = (
         reader.load()
         .writeStream.foreachBatch(_printer(arguments.format))
         .option("checkpointLocation", checkpoint)
-        .trigger(**trigger)
+        .trigger(processingTime=f"{int(arguments.interval * 1000)} milliseconds")
         .start()
     )
     with _interrupted() as is_interrupted:
@@ -147,11 +187,15 @@ def _interrupted() -> "Iterator[threading.Event]":
 def _printer(style: str) -> "Callable[[DataFrame, int], None]":
     def print_batch(alerts: "DataFrame", _: int) -> None:
         rows = alerts.orderBy("topic", "partition", "firstOffset").collect()
-        if not show("".join(_json(row.asDict()) if style == "json" else _text(row.asDict()) for row in rows)):
-            # What was not told must not count as told: the checkpoint stays behind it.
-            raise NobodyReads("stdout is closed: nobody reads the alerts")
+        _print([row.asDict() for row in rows], style)
 
     return print_batch
+
+
+def _print(rows: list[dict[str, Any]], style: str) -> None:
+    if not show("".join(_json(row) if style == "json" else _text(row) for row in rows)):
+        # What was not told must not count as told: the checkpoint stays behind it.
+        raise NobodyReads("stdout is closed: nobody reads the alerts")
 
 
 def _json(row: dict[str, Any]) -> str:

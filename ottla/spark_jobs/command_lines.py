@@ -90,7 +90,7 @@ def _seconds(context: click.Context, option: click.Parameter, given: str) -> flo
 @click.option(
     "--checkpoint", metavar="FOLDER", shell_complete=complete_folder, help="What was told already, for the next start."
 )
-@click.option("--once", is_flag=True, help="Look once, then end.")
+@click.option("--once", is_flag=True, help="Look once, then end: needs no Java.")
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def alert(**given: Any) -> None:
     """Tell when a transaction begins to hang, while a broker runs.

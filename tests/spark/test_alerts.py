@@ -122,6 +122,22 @@ def test_the_job_prints_a_line_for_each(spark, reference, capsys):
     assert {row["seen"][-6:] for row in rows} == {"+00:00"}
 
 
+def test_a_single_look_needs_no_java(reference, tmp_path, capsys, monkeypatch):
+    """And tells each once, where it keeps what it told."""
+    from ottla.spark_jobs import alert
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    run = [str(reference("unclean")), "--once", "--checkpoint", str(tmp_path / "told")]
+    assert alert.main(run) == 0
+    assert capsys.readouterr().out.count("HANGING") == 2
+    assert alert.main(run) == 0
+    assert capsys.readouterr().out == ""
+    (tmp_path / "told" / "offsets").mkdir()
+    assert alert.main(run) == 2
+    assert "that of an alert without --once" in capsys.readouterr().err
+
+
 def test_a_query_that_fails_is_told_in_one_line(spark, reference, tmp_path, capsys, monkeypatch):
     from ottla.spark_jobs import alert
 
