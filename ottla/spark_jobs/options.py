@@ -13,6 +13,8 @@ from ottla.spark_jobs.kafka_options import instead_of, is_met
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
+# How far a replica is read, in the words of Kafka's FetchIsolation; its third is read_committed.
+LOG_END, HIGH_WATERMARK = "log_end", "high_watermark"
 _FLAGS = ("false", "true")
 
 # Option -> (default, values; none means any).
@@ -32,6 +34,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "pushdown": ("false", _FLAGS),
     "failOnDataLoss": ("true", ()),
     "minPartitions": ("", ()),
+    "fetchIsolation": (LOG_END, (LOG_END, HIGH_WATERMARK)),
 }
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 # What Spark itself adds.
@@ -47,6 +50,7 @@ _BOUNDED = {
     "history": (schemas.TRANSACTION_STATE, schemas.GROUP_OFFSETS),
     "failOnDataLoss": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
     "minPartitions": (schemas.RECORDS, schemas.BATCHES, schemas.DAMAGE),
+    "fetchIsolation": (schemas.RECORDS, schemas.BATCHES),
 }
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
 _NO_PATH = (
@@ -87,6 +91,7 @@ class Options(NamedTuple):
     pushdown: bool = False
     fail_on_data_loss: bool = True
     min_partitions: int = 1
+    fetch_isolation: str = LOG_END
 
 
 def read_options(given: dict[str, str]) -> Options:
@@ -126,6 +131,7 @@ def read_options(given: dict[str, str]) -> Options:
         verify=values["verify"] == "true",
         pushdown=values["pushdown"] == "true",
         fail_on_data_loss=_is_true("failOnDataLoss", values["failOnDataLoss"]),
+        fetch_isolation=values["fetchIsolation"],
         min_partitions=_above_zero("minPartitions", values["minPartitions"]) or 1,
     )
 

@@ -36,6 +36,7 @@ class OttlaSource(DataSource):
     | startingOffsets, endingOffsets | earliest, latest | JSON by topic and partition, as in Spark's Kafka source |
     | startingTimestamp, endingTimestamp | | ms since 1970: from and up to the first offset that is as late |
     | failOnDataLoss | true | false: begin at the log start where offsets to begin at are gone |
+    | fetchIsolation | log_end | high_watermark: nothing at or above that of the last checkpoint |
     | minPartitions | by size | about as many tasks at least |
     | producerIds | all | comma-separated numbers |
     | history | false | of transaction_state and group_offsets: true for all records instead of the last of each key |

@@ -26,7 +26,8 @@ from ottla.scan.listing import (
 )
 from ottla.scan.narrowing import narrowed_range, not_before, offset_for_time, with_ends
 from ottla.scan.needs import check_worker
-from ottla.spark_jobs.options import LOSS_HINT, DataLost, Options, check_places
+from ottla.scan.watermark import below_high_watermark
+from ottla.spark_jobs.options import HIGH_WATERMARK, LOSS_HINT, DataLost, Options, check_places
 from ottla.spark_jobs.views.bounds import Bounds
 from ottla.spark_jobs.views.deferred_fates import (
     TASKS_OF_A_WALK,
@@ -60,7 +61,11 @@ def selected_logs(options: Options, bounds: Bounds, topic: str = "") -> list[Par
     logs = [log for log in logs if options.partitions is None or log.partition in options.partitions]
     check_places(options, {(log.topic, log.partition) for log in logs})
     _check_starts(options, logs)
-    return [log for log in logs if bounds.allows(log.topic, log.partition)]
+    logs = [log for log in logs if bounds.allows(log.topic, log.partition)]
+    if options.fetch_isolation == HIGH_WATERMARK:
+        check_worker()
+        return below_high_watermark(options.path, logs, options.on_damage)
+    return logs
 
 
 def _check_starts(options: Options, logs: Sequence[PartitionLog]) -> None:
