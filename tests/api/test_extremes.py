@@ -53,7 +53,7 @@ BODIES = {
         "instance_id": "i",
         "rack_id": "r",
     }
-    | {"subscribed_topic_names": ["t"], "server_assignor": "uniform", "topic_partitions": []},
+    | {"subscribed_topic_names": ["t"], "server_assignor": "uniform"},
     K.LEAVE_GROUP: {"group_id": "g", "member_id": "m", "members": [{"member_id": "m", "group_instance_id": "i"}]},
     K.OFFSET_COMMIT: {"group_id": "g", "generation_id_or_member_epoch": -1, "retention_time_ms": 5, "topics": [PLACE]},
     K.OFFSET_FETCH: {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
