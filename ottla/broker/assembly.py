@@ -105,7 +105,7 @@ class Assembly:
         sink = LocalMarkerWriter(cluster, logs.flusher)
         transactions = TransactionCoordinator(cluster, sink, turns, clock, _transaction_settings(config))
         groups = GroupCoordinator(cluster, turns, clock, config, new_uuid)
-        sink.completes[CONSUMER_OFFSETS_TOPIC] = groups.complete_transaction
+        sink.completed_by[CONSUMER_OFFSETS_TOPIC] = groups.complete_transaction
         budget = config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else memory_bytes
         nowhere = {DEFAULT_LISTENER: NodeEndpoint(cluster.node_id, "", 0)}  # until it listens
         self.broker = Broker(config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers)

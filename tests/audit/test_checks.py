@@ -1,5 +1,7 @@
 """Checks that need no directory: shape and its model, what is idle, copies, the arguments."""
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
@@ -10,6 +12,7 @@ from ottla.audit import command_line
 from ottla.audit.checks import copies, shape, stale
 from ottla.audit.checks.finding import CHECKS
 from ottla.audit.command_line import BadArgument
+from ottla.audit.report import text
 from ottla.protocol.transaction_records import TransactionValue
 from ottla.scan import events, headers, states
 
@@ -129,3 +132,11 @@ def test_checks_are_named_in_the_order_of_reports():
     assert command_line.checks("", has_copies=False) == tuple(one for one in CHECKS if one != "copies")
     with pytest.raises(BadArgument, match="no check tron"):
         command_line.checks("tron", has_copies=False)
+
+
+@pytest.mark.parametrize("page", ["audits.md", "audit-a-kafka.md"])
+def test_every_check_has_its_words_in_a_verdict_and_its_row_in_the_docs(page):
+    assert set(text._NOUNS) == set(CHECKS)
+    told = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in told.splitlines() if line.startswith("| ")]
+    assert [check for check in CHECKS if not any(f"`{check}`" in row for row in rows)] == []

@@ -1,1 +1,1 @@
-"""Checks of an audit, one a module: what the scan knows to findings. No Spark, no files in here. free"""
+"""The checks of an audit, what the scan knows to findings, and what several of them share. No Spark in here. free"""

@@ -1,9 +1,10 @@
 """Duplicates that say something else than the batch in the log for which they are taken. free
 
-A batch with the sequences of one of its producer's last five is a duplicate, and is acknowledged without being written.
-That is right for a retry. But a client may give the sequences of a batch whose answer it lost, or still waits for, to
-other records; these would be acknowledged, and be nowhere (`docs/in-the-log.md`). So keys, values and headers are
-compared. That changes nothing: a duplicate does not touch the state of its producer.
+A batch with the sequences of one of its producer's last five is a duplicate, and is acknowledged without being written:
+`log/producer_state_manager.py` recognizes it. That is right for a retry. But a client may give the sequences of a batch
+whose answer it lost, or still waits for, to other records; these would be acknowledged, and be nowhere
+(`docs/in-the-log.md`). So keys, values and headers are compared. That changes nothing: a duplicate does not touch the
+state of its producer.
 
 Where the bytes are the same, as in the retries of most clients, this takes a look at a header. Where they are not, the
 batch is read, and both are decompressed, one after the other, as the check of a produced batch does it (`long_work`).

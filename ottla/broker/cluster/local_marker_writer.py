@@ -2,7 +2,7 @@
 
 One broker leads everything, so a marker is appended where it stands: there is no channel to other brokers, as there is
 in Kafka (`TransactionMarkerChannelManager`). Topics whose leader does more than append (the
-group coordinator applies pending offsets) have one who completes the transaction in `completes`.
+group coordinator applies pending offsets) have one who completes the transaction in `completed_by`.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class LocalMarkerWriter:
     def __init__(self, cluster: Cluster, flusher: Flusher) -> None:
         self._cluster = cluster
         self._flusher = flusher
-        self.completes: dict[str, Callable[[Partition, TransactionMarker], ErrorCode]] = {}
+        self.completed_by: dict[str, Callable[[Partition, TransactionMarker], ErrorCode]] = {}
 
     @property
     def flushing(self) -> bool:
@@ -40,7 +40,7 @@ class LocalMarkerWriter:
         partition = self._cluster.partition(topic, index)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        complete = self.completes.get(topic)
+        complete = self.completed_by.get(topic)
         if complete is not None:
             return complete(partition, marker)
         return partition.append_marker(marker).error

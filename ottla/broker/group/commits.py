@@ -1,7 +1,8 @@
 """Committed offsets: plain commits, commits in transactions, fetches. shell
 
 A transactional commit is a transactional batch of the producer in `__consumer_offsets`; it stays pending until the
-producer's marker arrives in that partition (KIP-447).
+producer's marker arrives in that partition (KIP-447). An offset counts when its record is logged:
+`GroupMetadataManager.log_offsets` applies it to `GroupOffsets`, and the answer waits until the log is durable.
 
 Source: `org.apache.kafka.coordinator.group.OffsetMetadataManager` of Kafka 4.3.1.
 """

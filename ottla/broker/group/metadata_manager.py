@@ -1,4 +1,4 @@
-"""Which groups this broker has: loading them, finding them. shell
+"""The groups of this broker: loading them, finding them, logging what changes and applying it. shell
 
 A group's partition of `__consumer_offsets` is loaded before its groups answer; until then they answer
 COORDINATOR_LOAD_IN_PROGRESS. A partition that cannot be loaded to its end answers NOT_COORDINATOR: half of its offsets

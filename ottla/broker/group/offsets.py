@@ -17,8 +17,6 @@ from typing import NamedTuple
 from ottla.protocol.offsets_records import OffsetValue
 from ottla.protocol.values import TopicPartition
 
-"""(topic, partition)."""
-
 
 class OffsetAndMetadata(NamedTuple):
     """A committed offset and the offset of its record in `__consumer_offsets`."""

@@ -91,7 +91,7 @@ class Partition:
         self._parked: dict[Wait[None], None] = {}
         self._pending: deque[tuple[int, OnDurable]] = deque()
         self.lead(leader_epoch)
-        self._move_stable_offset()
+        self._move_last_stable_offset()
 
     @property
     def name(self) -> str:
@@ -187,14 +187,14 @@ class Partition:
     def _advance(self, end_offset: int) -> None:
         """What was appended below `end_offset` is as durable as it was promised: readers may see it."""
         self.high_watermark = end_offset
-        self._move_stable_offset()
+        self._move_last_stable_offset()
         pending = self._pending
         while pending and pending[0][0] < self.high_watermark:
             pending.popleft()[1](NO_ERROR)
         if self._parked:
             self._wake_parked()
 
-    def _move_stable_offset(self) -> None:
+    def _move_last_stable_offset(self) -> None:
         """The last stable offset is the first one of the earliest transaction that is open, or whose marker is not yet
         below the high watermark; where there is none, it is the high watermark."""
         log = self.log
@@ -223,7 +223,7 @@ class Partition:
         return removed
 
     def _log_start_moved(self) -> None:
-        self._move_stable_offset()
+        self._move_last_stable_offset()
         self._wake_parked()
 
     # --- who waits ------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Kafka cuts a log at the first bad batch and deletes all that follows, which is right for a write that a crash tore and
 wrong for a sector that rotted. Here a log is cut only if nothing sound stands behind the bad batch, or if the bad
-batch shows pages that never reached the device.
+batch shows pages that never reached the device. Who cuts is `log_loader.LogLoader`.
 """
 
 from enum import Enum

@@ -10,18 +10,18 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.broker.cluster.sinks import MarkerSink
+from ottla.broker.cluster.marker_sink import MarkerSink
 from ottla.broker.coordinator.runtime import await_durable
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.broker.txn import machine
 from ottla.broker.txn.completion_waiters import CompletionWaiters
 from ottla.broker.txn.end_txn_rules import decide_end, decide_end_v2
+from ottla.broker.txn.housekeeping import Housekeeping
 from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionCluster, TransactionStateManager
 from ottla.broker.txn.states import PREPARED, TransactionStatus
-from ottla.broker.txn.timers import Housekeeping
 from ottla.broker.txn.values import ANSWERS, NO_PENDING, Decision, TransactionState, TransientState
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import TopicPartition

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final
 
-from ottla.broker.cluster.sinks import MarkerSink
+from ottla.broker.cluster.marker_sink import MarkerSink
 from ottla.broker.coordinator.shard import ClusterView
 from ottla.broker.costs import MARKER_US
 from ottla.broker.ports.clock import Clock

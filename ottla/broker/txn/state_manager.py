@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
-from ottla.broker.cluster.sinks import MarkerSink
+from ottla.broker.cluster.marker_sink import MarkerSink
 from ottla.broker.coordinator.errors import client_error
 from ottla.broker.coordinator.runtime import CoordinatorRuntime
 from ottla.broker.coordinator.shard import ClusterView, StateLog

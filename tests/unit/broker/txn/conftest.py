@@ -397,7 +397,7 @@ class LogsBroker:
         self.coordinator = TransactionCoordinator(self.cluster, self.sink, turns, self.clock, settings)
         leaders = self.sink.leaders
         self.groups = GroupCoordinator(self.cluster, turns, self.clock, self.config)
-        leaders.completes["__consumer_offsets"] = self.groups.complete_transaction
+        leaders.completed_by["__consumer_offsets"] = self.groups.complete_transaction
         self.context = Broker(
             self.config, self.clock, turns, self.logs, self.cluster, self.coordinator, self.groups, {}
         )

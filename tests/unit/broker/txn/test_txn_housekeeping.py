@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.broker.turns import SHARE_US
-from ottla.broker.txn import timers
+from ottla.broker.txn import housekeeping
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.records import iter_records
@@ -89,7 +89,7 @@ def test_many_timeouts_are_spread_over_turns(rig, monkeypatch):
     for name in names:
         rig.add(name, rig.producer(name, timeout_ms=1000), FOO)
     rig.clock.advance(9_990)
-    monkeypatch.setattr(timers, "LOOK_US", SHARE_US / 8)
+    monkeypatch.setattr(housekeeping, "LOOK_US", SHARE_US / 8)
     # The scan begins behind one look at the sockets; nothing else is run yet.
     timer = min(rig.clock._timers)[2]
     rig.turns.event(timer.callback)
@@ -172,7 +172,7 @@ def test_an_id_that_is_used_while_the_scan_rests_does_not_expire(rig, monkeypatc
     producers = {name: rig.producer(name) for name in of_one_shard}
     rig.clock.advance(7 * DAY_MS - 1)
     assert len(rig.durable()) == len(producers)
-    monkeypatch.setattr(timers, "LOOK_US", SHARE_US / 8)
+    monkeypatch.setattr(housekeeping, "LOOK_US", SHARE_US / 8)
     rig.clock.pass_timers(HOUR_MS)
     before_us = rig.turns.charged_us
     while rig.turns.charged_us == before_us:
