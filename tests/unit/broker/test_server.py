@@ -171,6 +171,7 @@ def end():  # behind the stop, when nothing is left but to exit
     print("heard and went on", flush=True)
 
 atexit.register(end)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in a shell's background is born deaf to it
 server.Server = Ready
 sys.exit(server.run(Config(log_dirs={directory!r}, listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),))))
 """
