@@ -78,7 +78,11 @@ class ConfluentDriver(Driver):
         return {"client": "confluent-kafka", "version": version, "missing": {}}
 
     def describe(self, error):
-        inner = error.args[0] if isinstance(error, KafkaException) and error.args else None
+        if isinstance(error, SystemError) and error.__cause__ is not None:
+            error = error.__cause__  # it calls back about deliveries with its exception for a fatal error set already
+        inner = error if isinstance(error, KafkaError) else None
+        if isinstance(error, KafkaException) and error.args:
+            inner = error.args[0]
         if not isinstance(inner, KafkaError):
             return super().describe(error)
         return {"type": inner.name(), "code": inner.code(), "message": inner.str()}
