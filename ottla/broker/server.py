@@ -161,10 +161,11 @@ async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> i
         await server.stop()
         watch.cancel()
         log.info("Stopped")
-        # All is done: who asks once more must not make it look like a failure while the process ends.
+        # All is done: who asks once more must not make it look like a failure while the process ends. A handler that
+        # does nothing, as what is ignored would be ignored by every process that this one starts.
         for number in heard:
             loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, lambda _number, _frame: None)
     return 0 if server.broker.logs.offline is None else 1
 
 
