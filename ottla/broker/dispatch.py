@@ -74,7 +74,7 @@ class Dispatcher:
         """Whether these bytes, which are no request, are another protocol's; then nothing more needs to be told."""
         told = foreign_protocol(first)
         broker = self._broker
-        if told is not None and broker.strangers.is_news(peer.rpartition(":")[0], broker.clock.monotonic_ms()):
+        if told is not None and broker.strangers.is_news(peer.rpartition(":")[0], told, broker.clock.monotonic_ms()):
             log.warning("Closing the connection of %s: %s", peer, told)
         return told is not None
 

@@ -28,15 +28,16 @@ class Strangers:
     __slots__ = ("_told_ms",)
 
     def __init__(self) -> None:
-        self._told_ms: dict[str, float] = {}
+        self._told_ms: dict[tuple[str, str], float] = {}
 
-    def is_news(self, address: str, now_ms: float) -> bool:
-        """Whether it is to be told of this address."""
-        told_ms = self._told_ms.pop(address, None)
+    def is_news(self, address: str, told: str, now_ms: float) -> bool:
+        """Whether this is to be told of this address."""
+        news = address, told
+        told_ms = self._told_ms.pop(news, None)
         if told_ms is not None and now_ms - told_ms < AGAIN_MS:
-            self._told_ms[address] = told_ms
+            self._told_ms[news] = told_ms
             return False
         if len(self._told_ms) >= MOST_ADDRESSES:
             del self._told_ms[next(iter(self._told_ms))]
-        self._told_ms[address] = now_ms
+        self._told_ms[news] = now_ms
         return True

@@ -2,7 +2,7 @@
 
 What clients send stands in the lines. So a line is cut at `MOST_CHARACTERS`, none of its characters moves a cursor or
 begins a line, and of one kind of line there are `MOST_LINES` in `WINDOW_S` seconds; those left out are counted. Kinds
-are told apart by their text without the names in it. DEBUG is for who asks for it, and whole.
+are told apart by their text without the names in it. Whoever asks for DEBUG of a logger gets all of its lines.
 """
 
 import json
@@ -81,7 +81,7 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         if not 0 <= record.created - self._since < WINDOW_S:  # the clock may be set back
             self._end_window(record.created)
-        if record.levelno >= logging.INFO:
+        if record.levelno >= logging.INFO and not logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
             kind = record.name, record.levelno, str(record.msg)
             self._counts[kind] += 1
             if self._counts[kind] > MOST_LINES:

@@ -227,10 +227,11 @@ def test_a_stranger_is_told_of_once_a_minute(lone, told):
 
 def test_so_many_addresses_are_remembered_and_no_more():
     strangers = Strangers()
-    assert all(strangers.is_news(str(number), 0.0) for number in range(MOST_ADDRESSES + 1))
-    assert not strangers.is_news("1", 1.0) and not strangers.is_news(str(MOST_ADDRESSES), 1.0)
-    assert strangers.is_news("0", 1.0)  # the one that was dropped
-    assert strangers.is_news("2", AGAIN_MS)
+    assert all(strangers.is_news(str(number), "TLS", 0.0) for number in range(MOST_ADDRESSES + 1))
+    assert not strangers.is_news("1", "TLS", 1.0) and not strangers.is_news(str(MOST_ADDRESSES), "TLS", 1.0)
+    assert strangers.is_news("0", "TLS", 1.0)  # the one that was dropped
+    assert strangers.is_news("2", "TLS", AGAIN_MS)
+    assert strangers.is_news("3", "HTTP", 1.0)
 
 
 def test_what_a_crash_left_is_told_of_and_what_is_sound_is_not(tmp_path, told):

@@ -93,6 +93,14 @@ def test_debug_is_whole(bounded):
     assert len(lines()) == 3 * logs.MOST_LINES
 
 
+def test_a_logger_at_debug_leaves_nothing_out(bounded, caplog):
+    handler, lines = bounded
+    caplog.set_level(logging.DEBUG, logger="ottla.txn")
+    for number in range(3 * logs.MOST_LINES):
+        handler.handle(record("Refused %s", number))
+    assert len(lines()) == 3 * logs.MOST_LINES
+
+
 @pytest.mark.parametrize(
     ("given", "levels"),
     [

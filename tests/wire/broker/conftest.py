@@ -27,7 +27,10 @@ def rigs(tmp_path_factory):
 
     def get(name):
         if name not in started:
-            started[name] = Rig(TARGETS[name](tmp_path_factory.mktemp(name), OVERRIDES).start())
+            with pytest.MonkeyPatch.context() as patch:
+                # At DEBUG a logger leaves nothing out, however many clients are sent away in a few seconds.
+                patch.setenv("OTTLA_LOG_LEVEL", "INFO,ottla.broker.connection=DEBUG,ottla.broker.api=DEBUG")
+                started[name] = Rig(TARGETS[name](tmp_path_factory.mktemp(name), OVERRIDES).start())
         return started[name]
 
     yield get
