@@ -157,7 +157,7 @@ def test_who_stops_reading_is_told_nothing(log):
         assert process.stdout.readline().startswith(b"Dumping")
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == 1
+    assert process.returncode == 141
 
 
 def test_an_interrupt_leaves_no_process(large_log):
