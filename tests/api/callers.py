@@ -66,6 +66,16 @@ def fetched(lone, *places, group_id=GROUP, version=7, stable=False):
     }
 
 
+def not_the_producer(version):
+    """What a request of the second producer of an id, in epoch 1, says in another's name, and the error."""
+    fenced = E.INVALID_PRODUCER_EPOCH if version < 2 else E.PRODUCER_FENCED
+    yield {"transactional_id": ""}, E.INVALID_REQUEST
+    yield {"transactional_id": "nobody"}, E.INVALID_PRODUCER_ID_MAPPING
+    yield {"producer_id": 77}, E.INVALID_PRODUCER_ID_MAPPING
+    yield {"producer_epoch": 0}, fenced
+    yield {"producer_epoch": 2}, fenced
+
+
 class Producer:
     """A transactional producer; its generation is that of the versions that it is told to use."""
 

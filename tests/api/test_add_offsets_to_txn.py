@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import LEDGER, Producer, coordinating
+from tests.api.callers import LEDGER, Producer, coordinating, not_the_producer
 
 VERSIONS = range(5)
 # abs(javaHash(id)) % 50, as in Kafka's own test vectors.
@@ -32,17 +32,9 @@ def test_it_may_begin_the_transaction(lone):
     assert producer.described().transaction_state == "CompleteCommit"
 
 
-def refusals(version):
-    fenced = E.INVALID_PRODUCER_EPOCH if version < 2 else E.PRODUCER_FENCED
-    yield {"transactional_id": ""}, E.INVALID_REQUEST
-    yield {"transactional_id": "nobody"}, E.INVALID_PRODUCER_ID_MAPPING
-    yield {"producer_id": 77}, E.INVALID_PRODUCER_ID_MAPPING
-    yield {"producer_epoch": 0}, fenced
-    yield {"producer_epoch": 2}, fenced
-
-
 @pytest.mark.parametrize(
-    ("version", "other", "error"), [(version, *row) for version in VERSIONS for row in refusals(version)]
+    ("version", "other", "error"),
+    [(version, *row) for version in VERSIONS for row in not_the_producer(version)],
 )
 def test_who_is_not_the_producer_of_the_id_adds_nothing(lone, version, other, error):
     Producer(lone)

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import LEDGER, ORDERS, TXN, Producer
+from tests.api.callers import LEDGER, ORDERS, TXN, Producer, not_the_producer
 
 OF_CLIENTS, OF_BROKERS = range(4), (4, 5)
 OFFSETS = "__consumer_offsets"
@@ -49,12 +49,7 @@ def test_one_partition_that_cannot_be_added_keeps_all_others_out(lone, version, 
 
 
 def refusals(version):
-    fenced = E.INVALID_PRODUCER_EPOCH if version < 2 else E.PRODUCER_FENCED
-    yield {"transactional_id": ""}, E.INVALID_REQUEST
-    yield {"transactional_id": "nobody"}, E.INVALID_PRODUCER_ID_MAPPING
-    yield {"producer_id": 77}, E.INVALID_PRODUCER_ID_MAPPING
-    yield {"producer_epoch": 0}, fenced
-    yield {"producer_epoch": 2}, fenced
+    yield from not_the_producer(version)
     yield {"producer_id": 77, "producer_epoch": 0}, E.INVALID_PRODUCER_ID_MAPPING
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import LEDGER, Producer, coordinating
+from tests.api.callers import LEDGER, Producer, coordinating, not_the_producer
 
 V1, V2 = range(5), 5
 STATE_OF = {True: "CompleteCommit", False: "CompleteAbort"}
@@ -48,17 +48,9 @@ def test_where_nothing_began_only_the_second_generation_aborts(lone, version, co
     assert producer.end(version, committed) == expected
 
 
-def refusals(version):
-    fenced = E.INVALID_PRODUCER_EPOCH if version < 2 else E.PRODUCER_FENCED
-    yield {"transactional_id": ""}, E.INVALID_REQUEST
-    yield {"transactional_id": "nobody"}, E.INVALID_PRODUCER_ID_MAPPING
-    yield {"producer_id": 77}, E.INVALID_PRODUCER_ID_MAPPING
-    yield {"producer_epoch": 0}, fenced
-    yield {"producer_epoch": 2}, fenced
-
-
 @pytest.mark.parametrize(
-    ("version", "other", "error"), [(version, *row) for version in range(6) for row in refusals(version)]
+    ("version", "other", "error"),
+    [(version, *row) for version in range(6) for row in not_the_producer(version)],
 )
 def test_who_is_not_the_producer_of_the_id_ends_nothing(lone, version, other, error):
     Producer(lone)
