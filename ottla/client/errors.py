@@ -5,9 +5,11 @@ KIP-360, KIP-588 and KIP-890: what fences or breaks the producer is fatal, every
 """
 
 import re
+from typing import Any, Final
 
 from ottla.protocol.errors import ErrorCode
 
+_LIBRDKAFKA_FENCED: Final = -144  # RD_KAFKA_RESP_ERR__FENCED
 _FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 # Running the same records again would fail the same way: somebody has to change a permission, a record or a setting.
@@ -49,7 +51,8 @@ _REASONS = {
 }
 
 _ANEW = (
-    "The producer is closed. Make a new one and call init_transactions(), which aborts or finishes what is left; "
+    "The producer is closed. Make a new one and call init_transactions() (start() of aiokafka), which aborts or "
+    "finishes what is left; "
     "then go on from what is committed"
 )
 
@@ -92,23 +95,41 @@ class CommitUnknown(TransactionError):
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """kafka-python wraps errors as `KafkaError(error)` and `KafkaError("...", error)`; return the innermost."""
+    """The innermost exception: kafka-python wraps as `KafkaError(error)` and `KafkaError("...", error)`, aiokafka by
+    `raise KafkaError("Unexpected error ...") from error`."""
     for argument in error.args:
         if isinstance(argument, BaseException):
             return root_cause(argument)
+    if error.__cause__ is not None and _library(error) == "aiokafka":
+        return root_cause(error.__cause__)
     return error
 
 
+def _library(error: BaseException) -> str:
+    return type(error).__module__.partition(".")[0]
+
+
+def _number(error: BaseException) -> int | None:
+    """The number of an error, where each library keeps it; kafka-python keeps some only as text `[Error 49] ...`."""
+    library = _library(error)
+    number: Any = None
+    if library in ("cimpl", "confluent_kafka") and error.args and hasattr(error.args[0], "code"):
+        number = error.args[0].code()
+        if number == _LIBRDKAFKA_FENCED:
+            number = ErrorCode.PRODUCER_FENCED.value
+    elif library == "aiokafka" and type(error).__name__ == "ProducerFenced":
+        number = ErrorCode.PRODUCER_FENCED.value
+    elif library in ("aiokafka", "kafka"):  # others have an errno too, as an OSError has
+        number = getattr(error, "errno", None)
+        if number is None and (found := re.search(r"\[Error (-?\d+)\]", str(error))):
+            number = int(found[1])
+    return number if isinstance(number, int) else None
+
+
 def code_of(error: BaseException) -> ErrorCode | None:
-    """The broker's error code behind an exception of kafka-python, which keeps some only as text `[Error 49] ...`."""
-    innermost = root_cause(error)
-    if not type(innermost).__module__.startswith("kafka."):
-        return None  # an OSError has an errno too
-    number = getattr(innermost, "errno", None)
+    """The broker's error code behind an exception of a client library."""
+    number = _number(root_cause(error))
     if number is None:
-        found = re.search(r"\[Error (-?\d+)\]", str(innermost))
-        number = int(found[1]) if found else None
-    if not isinstance(number, int):
         return None
     try:
         return ErrorCode(number)
@@ -116,9 +137,16 @@ def code_of(error: BaseException) -> ErrorCode | None:
         return None
 
 
+def _text(error: BaseException) -> str:
+    told = error.args[0] if error.args else None
+    if _library(error) in ("cimpl", "confluent_kafka") and hasattr(told, "str"):
+        return str(told.str())
+    return str(error) or type(error).__name__
+
+
 def _why(error: BaseException, code: ErrorCode | None) -> str:
     if code is None:
-        return str(root_cause(error))
+        return _text(root_cause(error))
     reason = _REASONS.get(code)
     return f"{reason} ({code.name})" if reason else code.name
 

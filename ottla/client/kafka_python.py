@@ -1,4 +1,4 @@
-"""The inside of a kafka-python producer, as far as transactions need it. shell
+"""The inside of a kafka-python producer and consumer, as far as transactions need it. shell
 
 The one file that reads kafka-python's private parts (3.0.x, pinned in pyproject.toml). Its public methods are not
 enough: `commit_transaction` and `abort_transaction` wait for ever, the reason of a failure is only in the transaction
@@ -11,26 +11,14 @@ manager, and three of its ways would break the promise of a transaction:
 """
 
 import time
-from collections.abc import Callable
-from enum import Enum, auto
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from ottla.client.libraries import State, needs_one
+from ottla.protocol.errors import ErrorCode
 
 _POLL_S = 0.002
 _FLUSH_SLICE_S = 0.5
-
-
-class State(Enum):
-    """Where a producer stands: kafka-python's `TransactionState`, as far as it matters here."""
-
-    UNINITIALIZED = auto()  # init_transactions() was not called, or has not finished
-    READY = auto()
-    OPEN = auto()
-    ENDING = auto()  # a commit or an abort is under way
-    MUST_ABORT = auto()
-    BUMPING = auto()  # asks for the next epoch, which aborts what was open
-    FATAL = auto()
-    CLOSED = auto()
-
 
 _STATES = {
     "UNINITIALIZED": State.UNINITIALIZED,
@@ -45,8 +33,10 @@ _STATES = {
 }
 
 
-class TransactionalProducer:
-    """A view on one `kafka.KafkaProducer` with a transactional id."""
+class KafkaPythonProducer:
+    """A view on one `kafka.KafkaProducer` with a transactional id. Its methods block and never suspend."""
+
+    asynchronous = False
 
     __slots__ = ("_manager", "_producer", "transactional_id")
 
@@ -54,13 +44,9 @@ class TransactionalProducer:
         manager = getattr(producer, "_transaction_manager", None)
         transactional_id = getattr(manager, "transactional_id", None)
         if transactional_id is None:
-            name = type(producer).__name__
-            is_one = name == "KafkaProducer" and type(producer).__module__.partition(".")[0] == "kafka"
-            problem = "this KafkaProducer has no transactional_id" if is_one else f"this is a {name}"
-            raise TypeError(
-                f"transaction() needs a kafka.KafkaProducer with a transactional_id, and {problem}; "
-                "make it with KafkaProducer(transactional_id='...') and call init_transactions() once"
-            )
+            is_one = type(producer).__name__ == "KafkaProducer" and type(producer).__module__.startswith("kafka.")
+            problem = "this KafkaProducer has no transactional_id" if is_one else f"this is a {type(producer).__name__}"
+            raise needs_one(problem, "KafkaProducer(transactional_id='...')", "init_transactions()")
         self._producer = producer
         self._manager: Any = manager
         self.transactional_id: str = transactional_id
@@ -88,7 +74,7 @@ class TransactionalProducer:
         current = self._manager.producer_id_and_epoch
         return current.producer_id, current.epoch
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         self._producer.begin_transaction()
 
     def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
@@ -105,7 +91,7 @@ class TransactionalProducer:
     def forget_sends(self) -> None:
         del self._producer.send  # the instance's own attribute: the class's method shows again
 
-    def flush(self) -> None:
+    async def flush(self, timeout_ms: int) -> None:
         """Wait until every record is acknowledged or failed, or until the transaction is lost anyway.
 
         Raises kafka.errors.KafkaTimeoutError when records are still under way after delivery_timeout_ms.
@@ -123,33 +109,33 @@ class TransactionalProducer:
                 if self.state is not State.OPEN:
                     return
 
-    def send_offsets(self, offsets: dict[Any, Any], group_metadata: Any, timeout_ms: int) -> bool:
+    async def send_offsets(self, offsets: dict[Any, Any], group_metadata: Any, timeout_ms: int) -> bool:
         """Add offsets to the transaction; False when no answer came in time."""
         return self._answered(self._manager.send_offsets_to_transaction(offsets, group_metadata), timeout_ms)
 
-    def commit(self, timeout_ms: int) -> bool:
+    async def commit(self, timeout_ms: int) -> bool:
         """Commit; False when no answer came in time. Call `flush` first: a failure found later is lost."""
         return self._answered(self._manager.begin_commit(), timeout_ms)
 
-    def abort(self, timeout_ms: int) -> bool:
+    async def abort(self, timeout_ms: int) -> bool:
         """Abort; False when no answer came in time."""
         answered = self._answered(self._manager.begin_abort(), timeout_ms)
         self._manager._pending_txn_offset_commits.clear()
         return answered
 
-    def bump_epoch(self, timeout_ms: int) -> None:
+    async def bump_epoch(self, timeout_ms: int) -> None:
         """Start the next epoch with fresh sequence numbers; the state is READY afterwards, or tells what went wrong."""
         self._manager.bump_producer_id_and_epoch()
         self._producer._sender.wakeup()
-        self.wait_for_epoch(timeout_ms)
+        await self.wait_for_epoch(timeout_ms)
 
-    def wait_for_epoch(self, timeout_ms: int) -> None:
+    async def wait_for_epoch(self, timeout_ms: int) -> None:
         """Wait while the client asks for a new epoch (which it also does by itself, after some errors)."""
         deadline = time.monotonic() + timeout_ms / 1000
         while self.state is State.BUMPING and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close without waiting for what can no longer succeed."""
         from kafka.errors import KafkaTimeoutError
 
@@ -163,3 +149,89 @@ class TransactionalProducer:
         self._producer._sender.wakeup()
         answered: bool = result.wait(timeout_ms=timeout_ms)
         return answered
+
+    def raised(self, error: BaseException | None) -> BaseException | None:
+        return error
+
+    def own(self, error: BaseException) -> bool:
+        """Whether an exception is kafka-python's."""
+        from kafka.errors import KafkaError
+
+        return isinstance(error, KafkaError)
+
+    def consumer(self, consumer: Any, config: Mapping[str, Any] | None) -> "KafkaPythonConsumer":
+        """The consumer whose positions go into the transaction."""
+        if config is not None:
+            raise TypeError("consumer_config= is for a confluent_kafka.Consumer: a KafkaConsumer tells its own")
+        return KafkaPythonConsumer(consumer)
+
+
+class KafkaPythonConsumer:
+    """A view on one `kafka.KafkaConsumer`."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+
+    @property
+    def key(self) -> Any:
+        return self._consumer
+
+    @property
+    def group_id(self) -> str | None:
+        group_id: str | None = self._consumer.config["group_id"]
+        return group_id
+
+    @property
+    def commits_by_itself(self) -> bool:
+        return bool(self._consumer.config["enable_auto_commit"])
+
+    @property
+    def from_the_beginning(self) -> bool:
+        return bool(self._consumer.config["auto_offset_reset"] == "earliest")
+
+    @property
+    def subscribed(self) -> bool:
+        return self._consumer.subscription() is not None
+
+    def assignment(self) -> list[Any]:
+        return list(self._consumer.assignment())
+
+    def known(self) -> dict[Any, int]:
+        positions = {tp: self._consumer.position(tp, timeout_ms=0) for tp in self._consumer.assignment()}
+        return {tp: offset for tp, offset in positions.items() if offset is not None}
+
+    def generation(self) -> Any:
+        metadata = self.group_metadata()
+        return getattr(metadata, "generation_id", None), getattr(metadata, "member_id", None)
+
+    def is_member(self) -> bool:
+        generation_id, _ = self.generation()
+        return generation_id is None or generation_id >= 0
+
+    def group_metadata(self) -> Any:
+        """The membership that the broker checks (KIP-447), or the group's id where the client has no such thing."""
+        metadata = getattr(self._consumer, "group_metadata", None)
+        return metadata() if metadata is not None else self.group_id
+
+    def offsets(self, offsets: dict[Any, int]) -> Any:
+        from kafka.structs import OffsetAndMetadata
+
+        return {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
+
+    def refused(self, code: ErrorCode) -> Exception:
+        from kafka.errors import IllegalGenerationError, UnknownMemberIdError
+
+        error: Exception = (IllegalGenerationError if code is ErrorCode.ILLEGAL_GENERATION else UnknownMemberIdError)()
+        return error
+
+    async def committed(self, tp: Any, timeout_ms: int) -> int | None:
+        offset: int | None = self._consumer.committed(tp, timeout_ms=timeout_ms)
+        return offset
+
+    async def seek(self, tp: Any, offset: int | None) -> None:
+        if offset is None:
+            self._consumer.seek_to_beginning(tp)
+        else:
+            self._consumer.seek(tp, offset)
