@@ -1,0 +1,261 @@
+"""The inside of an aiokafka producer and consumer, as far as transactions need it. shell
+
+The one file that reads aiokafka's private parts (0.12 to 0.14). Its public methods are not enough, since they wait for
+ever and tell no state, and these of its ways would break the promise of a transaction:
+
+- a batch that fails changes no state: the commit would succeed without it;
+- it has used up its sequence numbers, so that the next batch of its partition would be out of order, in this transaction
+  or the next. aiokafka cannot renew its epoch (KIP-360), so `bump_epoch` asks for one as a new producer does;
+- a fatal error ends the sender task; what is asked of the producer afterwards waits for ever;
+- `stop` waits for what cannot be sent.
+
+Offsets are sent with the group's id alone (no KIP-447), so the broker takes them from a consumer that has lost its
+partitions too. `Positions` looks before the commit; what happens after that look is seen by nobody.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ottla.client.libraries import State, comes_from, needs_one
+from ottla.protocol.errors import ErrorCode
+
+_POLL_S: Final = 0.002
+_CLOSE_S: Final = 1.0
+
+_STATES = {
+    "UNINITIALIZED": State.UNINITIALIZED,
+    "READY": State.READY,
+    "IN_TRANSACTION": State.OPEN,
+    "COMMITTING_TRANSACTION": State.ENDING,
+    "ABORTING_TRANSACTION": State.ENDING,
+    "ABORTABLE_ERROR": State.MUST_ABORT,
+    "FATAL_ERROR": State.FATAL,
+}
+
+
+class AiokafkaProducer:
+    """A view on one `aiokafka.AIOKafkaProducer` with a transactional id."""
+
+    __slots__ = ("_accumulator", "_manager", "_producer", "transactional_id")
+
+    asynchronous = True
+
+    def __init__(self, producer: Any) -> None:
+        manager = producer._txn_manager
+        transactional_id = getattr(manager, "transactional_id", None)
+        if transactional_id is None:
+            raise needs_one(
+                "this AIOKafkaProducer has no transactional_id", "AIOKafkaProducer(transactional_id='...')", "start()"
+            )
+        self._producer = producer
+        self._manager: Any = manager
+        self._accumulator: Any = producer._message_accumulator
+        self.transactional_id: str = transactional_id
+
+    @property
+    def state(self) -> State:
+        if self._producer._closed:
+            return State.CLOSED
+        if self._sender_failure() is not None:
+            return State.FATAL  # whatever the manager says: an abortable error may come behind a fatal one there
+        return _STATES[self._manager.state.name]
+
+    @property
+    def last_error(self) -> BaseException | None:
+        waiter = self._manager.wait_for_transaction_end()
+        failed = waiter.exception() if waiter is not None and waiter.done() and not waiter.cancelled() else None
+        return self._sender_failure() or failed
+
+    @property
+    def answer_timeout_ms(self) -> int:
+        return int(self._producer._request_timeout_ms)
+
+    @property
+    def epoch(self) -> tuple[int, int]:
+        return self._manager.producer_id, self._manager.producer_epoch
+
+    async def begin(self) -> None:
+        await self._producer.begin_transaction()
+
+    def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
+        """Watch every batch until `forget_sends`: a future that `send` gave out may have been cancelled."""
+        append = self._accumulator._append_batch
+
+        def watch(future: "asyncio.Future[Any]") -> None:
+            if not future.cancelled() and (error := future.exception()) is not None:
+                on_failure(error)
+
+        def watched_append(*args: Any, **kwargs: Any) -> Any:
+            batch = append(*args, **kwargs)
+            batch.future.add_done_callback(watch)
+            return batch
+
+        self._accumulator._append_batch = watched_append
+
+    def forget_sends(self) -> None:
+        del self._accumulator._append_batch  # the instance's own attribute: the class's method shows again
+
+    async def flush(self, timeout_ms: int) -> None:
+        """aiokafka tries again for ever, so that `timeout_ms` is the end."""
+        if not await _done(self._producer.flush(), timeout_ms):
+            raise TimeoutError(f"records were not acknowledged within {timeout_ms} ms")
+        await asyncio.sleep(0)  # callbacks of the futures run before this goes on
+
+    async def send_offsets(self, offsets: Any, group_metadata: Any, timeout_ms: int) -> bool:
+        return await _done(self._producer.send_offsets_to_transaction(offsets, group_metadata), timeout_ms)
+
+    async def commit(self, timeout_ms: int) -> bool:
+        return await _done(self._producer.commit_transaction(), timeout_ms)
+
+    async def abort(self, timeout_ms: int) -> bool:
+        """Abort; False when no answer came in time. aiokafka first waits for the answers to what was sent."""
+        return await _done(self._producer.abort_transaction(), timeout_ms)
+
+    async def bump_epoch(self, timeout_ms: int) -> None:
+        """Ask for the next epoch, where sequences begin anew. The abort was confirmed, so nobody has the id but us."""
+        manager = self._manager
+        manager.state = type(manager.state).UNINITIALIZED
+        manager._pid_and_epoch = type(manager._pid_and_epoch)(-1, -1)
+        manager._pid_waiter = asyncio.get_running_loop().create_future()
+        manager._sequence_numbers.clear()
+        manager.notify_task_waiter()
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        while self.state is State.UNINITIALIZED:
+            if asyncio.get_running_loop().time() > deadline:
+                raise TimeoutError(f"no answer to the request for a new epoch within {timeout_ms} ms")
+            await asyncio.sleep(_POLL_S)
+
+    async def wait_for_epoch(self, timeout_ms: int) -> None:
+        """Nothing to do: aiokafka asks for none by itself."""
+
+    async def close(self) -> None:
+        """Close without waiting for what can no longer succeed."""
+        from aiokafka.errors import ProducerClosed
+
+        producer, task = self._producer, self._producer._sender.sender_task
+        if producer._closed:
+            return
+        producer._closed = True
+        self._accumulator._closed = True
+        self._accumulator.fail_all(ProducerClosed())
+        if task is not None:
+            task.cancel()
+        await producer.client.close()  # what is under way ends with its connection, and the sender after that
+        if task is not None:
+            await asyncio.wait({task}, timeout=_CLOSE_S)
+            task.cancel()  # once more: it may look for a coordinator for ever
+
+    def raised(self, error: BaseException | None) -> BaseException | None:
+        return error
+
+    def own(self, error: BaseException) -> bool:
+        from aiokafka.errors import KafkaError
+
+        return isinstance(error, KafkaError)
+
+    def consumer(self, consumer: Any, config: Mapping[str, Any] | None) -> "AiokafkaConsumer":
+        if config is not None:
+            raise TypeError("consumer_config= is for a confluent_kafka.Consumer: an AIOKafkaConsumer tells its own")
+        return AiokafkaConsumer(consumer)
+
+    def _sender_failure(self) -> BaseException | None:
+        task = self._producer._sender.sender_task
+        if task is None or not task.done():
+            return None
+        if task.cancelled():
+            return RuntimeError("the producer's sender task was cancelled")
+        failure: BaseException | None = task.exception()
+        return failure or RuntimeError("the producer's sender task has ended")
+
+
+class AiokafkaConsumer:
+    """A view on one `aiokafka.AIOKafkaConsumer`."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: Any) -> None:
+        if not comes_from(consumer, "aiokafka.AIOKafkaConsumer"):
+            raise TypeError(
+                f"the positions of a {type(consumer).__name__} cannot go into a transaction of aiokafka: "
+                "that takes an aiokafka.AIOKafkaConsumer"
+            )
+        self._consumer = consumer
+
+    @property
+    def key(self) -> Any:
+        return self._consumer
+
+    @property
+    def group_id(self) -> str | None:
+        group_id: str | None = self._consumer._group_id
+        return group_id
+
+    @property
+    def commits_by_itself(self) -> bool:
+        return bool(self._consumer._enable_auto_commit)
+
+    @property
+    def from_the_beginning(self) -> bool:
+        return bool(self._consumer._auto_offset_reset == "earliest")
+
+    @property
+    def subscribed(self) -> bool:
+        return bool(self._consumer._subscription.partitions_auto_assigned())
+
+    def assignment(self) -> list[Any]:
+        return list(self._consumer.assignment())
+
+    def known(self) -> dict[Any, int]:
+        # `position()` would wait for one.
+        subscription = self._consumer._subscription.subscription
+        if subscription is None or subscription.assignment is None:
+            return {}
+        states = {tp: subscription.assignment.state_value(tp) for tp in subscription.assignment.tps}
+        return {tp: state.position for tp, state in states.items() if state.has_valid_position}
+
+    def generation(self) -> Any:
+        coordinator = self._consumer._coordinator
+        return getattr(coordinator, "generation", None), getattr(coordinator, "member_id", None)
+
+    def is_member(self) -> bool:
+        generation_id, _ = self.generation()
+        return generation_id is not None and generation_id >= 0
+
+    def group_metadata(self) -> Any:
+        """The group's id: aiokafka sends no more."""
+        return self._consumer._group_id
+
+    def offsets(self, offsets: dict[Any, int]) -> Any:
+        return dict(offsets)
+
+    def refused(self, code: ErrorCode) -> Exception:
+        from aiokafka.errors import IllegalGenerationError, UnknownMemberIdError
+
+        error: Exception = (IllegalGenerationError if code is ErrorCode.ILLEGAL_GENERATION else UnknownMemberIdError)()
+        return error
+
+    async def committed(self, tp: Any, timeout_ms: int) -> int | None:
+        async with asyncio.timeout(timeout_ms / 1000):
+            offset: int | None = await self._consumer.committed(tp)
+        return offset
+
+    async def seek(self, tp: Any, offset: int | None) -> None:
+        if offset is None:
+            await self._consumer.seek_to_beginning(tp)
+        else:
+            self._consumer.seek(tp, offset)
+
+
+async def _done(step: Any, timeout_ms: int) -> bool:
+    """Whether a step of the library ended in time; raises what it raises. It is cancelled otherwise, which the library
+    does not see: it shields what it waits for."""
+    task = asyncio.ensure_future(step)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=timeout_ms / 1000)
+    finally:
+        task.cancel()
+    if not done:
+        return False
+    task.result()
+    return True

@@ -1,0 +1,331 @@
+"""A confluent-kafka producer and consumer (librdkafka), as far as transactions need them. shell
+
+librdkafka fails a commit by itself when a record was not delivered, and begins a new epoch after sequences that were
+lost. Its ways that would break the promise of a transaction:
+
+- an abort takes back the sequences of every message that is not acknowledged, also of those that are in the log. The
+  next transaction of the epoch uses them again, and Kafka acknowledges its records and drops them (docs/in-the-log.md).
+  So `abort` first waits until everything is answered. If it is not, the producer is not used again;
+- its state is not told. `begin_transaction` tells it, which changes nothing unless the producer is ready for one;
+- a fatal error is raised by whatever is called next, from inside a callback as a `KafkaError`, which is no exception:
+  nothing but a bare `except:` catches it;
+- `close` aborts what is open, and waits for the answer as long as its sockets do.
+"""
+
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ottla.client.libraries import State, comes_from, needs_one
+from ottla.protocol.errors import ErrorCode
+
+_ANSWER_TIMEOUT_MS: Final = 60_000  # the producer does not tell its transaction.timeout.ms, whose default this is
+_FLUSH_SLICE_S: Final = 0.1  # signals are seen between slices
+_PAUSE_S: Final = 0.02
+_CLOSE_S: Final = 1.0
+_NOT_CONFIGURED, _TIMED_OUT = -145, -185  # RD_KAFKA_RESP_ERR__*
+# librdkafka renews the epoch at the abort after a failed batch, and says so in no other way than by this beginning.
+_NEW_EPOCH_FOLLOWS: Final = "ProduceRequest for "
+
+# That the abort of a producer with a fatal error fails is known.
+warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
+
+
+class ConfluentProducer:
+    """A view on one `confluent_kafka.Producer`. Its methods block and never suspend.
+
+    The library gives out neither the transactional id nor producer id and epoch.
+    """
+
+    __slots__ = ("_last_error", "_producer", "_state", "transactional_id")
+
+    asynchronous = False
+
+    def __init__(self, producer: Any) -> None:
+        if not hasattr(producer, "close"):
+            raise TypeError("transaction() needs a confluent-kafka whose Producer has close(): install a newer one")
+        self._producer = producer
+        self._state = State.READY
+        self._last_error: BaseException | None = None
+        self.transactional_id = type(producer).__name__
+
+    @property
+    def state(self) -> State:
+        if self._state in (State.OPEN, State.MUST_ABORT):
+            self._look()
+        return self._state
+
+    @property
+    def last_error(self) -> BaseException | None:
+        return self._last_error
+
+    @property
+    def answer_timeout_ms(self) -> int:
+        return _ANSWER_TIMEOUT_MS
+
+    @property
+    def epoch(self) -> tuple[int, int]:
+        return -1, -1
+
+    async def begin(self) -> None:
+        try:
+            self._call(self._producer.begin_transaction)
+        except Exception as error:
+            told = _told(error)
+            if told is not None and told.code() == _NOT_CONFIGURED:
+                raise needs_one(
+                    "this Producer has no transactional.id", "Producer({'transactional.id': ...})", "init_transactions()"
+                ) from error
+            if self._state is State.READY:
+                raise RuntimeError(
+                    f"the producer cannot begin a transaction ({told.str() if told else error}): "
+                    "call init_transactions() once, and leave begin, commit and abort to transaction()"
+                ) from error
+            raise
+        self._state = State.OPEN
+
+    def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
+        """Nothing to do: librdkafka counts deliveries that failed, and refuses the commit."""
+
+    def forget_sends(self) -> None:
+        """Nothing to do."""
+
+    async def flush(self, timeout_ms: int) -> None:
+        left = self._flush(timeout_ms / 1000)
+        if left and self.state is State.OPEN:
+            raise TimeoutError(f"{left} records were not acknowledged within {timeout_ms} ms")
+
+    async def send_offsets(self, offsets: Any, group_metadata: Any, timeout_ms: int) -> bool:
+        return self._resumed(
+            lambda left_s: self._producer.send_offsets_to_transaction(offsets, group_metadata, left_s), timeout_ms
+        )
+
+    async def commit(self, timeout_ms: int) -> bool:
+        answered = self._resumed(lambda left_s: self._producer.commit_transaction(left_s), timeout_ms)
+        self._state = State.READY if answered else State.ENDING
+        return answered
+
+    async def abort(self, timeout_ms: int) -> bool:
+        """Abort; False when no answer came in time. FATAL afterwards if sequences may be used again."""
+        # Half of the time for the answers to records, so that the other half is there for the abort.
+        unanswered = 0 if self._new_epoch_follows() else self._flush(timeout_ms / 2000)
+        answered = self._resumed(lambda left_s: self._producer.abort_transaction(left_s), timeout_ms // 2)
+        if not answered:
+            self._state = State.ENDING
+        elif unanswered:
+            self._state = State.FATAL
+            self._last_error = TimeoutError(
+                f"{unanswered} records were not answered when their transaction was aborted, and librdkafka would use "
+                "their sequence numbers again"
+            )
+        else:
+            self._state, self._last_error = State.READY, None
+        return answered
+
+    async def bump_epoch(self, timeout_ms: int) -> None:
+        """Nothing to do: the abort did."""
+
+    async def wait_for_epoch(self, timeout_ms: int) -> None:
+        """Nothing to do: the abort does."""
+
+    async def close(self) -> None:
+        """Close without waiting for what can no longer succeed: a thread does, when that takes longer."""
+        self._state = State.CLOSED
+        thread = threading.Thread(target=_close, args=(self._producer,), name="producer-close", daemon=True)
+        thread.start()
+        thread.join(_CLOSE_S)
+
+    def raised(self, error: Any) -> BaseException | None:
+        """What the block raised, as an exception."""
+        if error is None or isinstance(error, BaseException):
+            known: BaseException | None = error
+            return known
+        return _exception(error)
+
+    def own(self, error: BaseException) -> bool:
+        return _told(error) is not None
+
+    def consumer(self, consumer: Any, config: Mapping[str, Any] | None) -> "ConfluentConsumer":
+        return ConfluentConsumer(consumer, config)
+
+    def _call(self, function: Callable[[], Any]) -> Any:
+        """Call the library; what it raises is an exception, and is remembered if it ends transaction or producer."""
+        try:
+            return function()
+        except Exception as error:
+            failure: BaseException = error
+        except:  # noqa: E722 -- a KafkaError that librdkafka raises is no BaseException
+            thrown: Any = sys.exc_info()[1]
+            if isinstance(thrown, BaseException):
+                raise
+            failure = _exception(thrown)
+        self._note(failure)
+        raise failure
+
+    def _note(self, failure: BaseException) -> None:
+        told = _told(failure)
+        if told is not None and told.fatal():
+            self._state, self._last_error = State.FATAL, failure
+        elif told is not None and told.txn_requires_abort():
+            self._state, self._last_error = State.MUST_ABORT, failure
+        elif isinstance(failure, RuntimeError) and "closed" in str(failure):
+            self._state = State.CLOSED
+
+    def _look(self) -> None:
+        """Ask for a second transaction: the refusal says what has become of the first."""
+        try:
+            self._call(self._producer.begin_transaction)
+        except Exception as error:
+            told = _told(error)
+            if told is None and self._state is not State.CLOSED:
+                raise
+            return
+        self._call(lambda: self._producer.abort_transaction(_CLOSE_S))  # empty, so it asks nobody
+        self._state = State.READY
+
+    def _new_epoch_follows(self) -> bool:
+        told = _told(self._last_error) if self._state is State.MUST_ABORT and self._last_error else None
+        return told is not None and str(told.str()).startswith(_NEW_EPOCH_FOLLOWS)
+
+    def _flush(self, timeout_s: float) -> int:
+        """Wait for the answers to what was sent; how many did not come."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left: int = self._call(lambda: self._producer.flush(_FLUSH_SLICE_S))
+            if not left or time.monotonic() > deadline:
+                return left
+
+    def _resumed(self, step: Callable[[float], Any], timeout_ms: int) -> bool:
+        """Call a step that may be called again when its time is over; False when it never ended."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            left_s = max(deadline - time.monotonic(), 0.001)
+            try:
+                self._call(lambda left_s=left_s: step(left_s))
+                return True
+            except Exception as error:
+                told = _told(error)
+                if told is None or not told.retriable():
+                    raise
+                if time.monotonic() >= deadline:
+                    return False
+                if told.code() != _TIMED_OUT:
+                    time.sleep(_PAUSE_S)
+
+
+class ConfluentConsumer:
+    """A view on one `confluent_kafka.Consumer`, and on the configuration that it was made from, which it does not tell.
+
+    Partitions are (topic, partition).
+    """
+
+    __slots__ = ("_config", "_consumer")
+
+    def __init__(self, consumer: Any, config: Mapping[str, Any] | None) -> None:
+        if not comes_from(consumer, "cimpl.Consumer", "confluent_kafka.Consumer"):
+            raise TypeError(
+                f"the positions of a {type(consumer).__name__} cannot go into a transaction of confluent-kafka: "
+                "that takes a confluent_kafka.Consumer"
+            )
+        if config is None:
+            raise TypeError(
+                "a confluent_kafka.Consumer does not tell its configuration, and without enable.auto.commit=False it "
+                "would commit its positions outside the transaction: pass what it was made from as consumer_config="
+            )
+        self._consumer = consumer
+        topic_config = config.get("default.topic.config") or {}
+        self._config = {**topic_config, **config}
+
+    @property
+    def key(self) -> None:
+        """None: a consumer of this library cannot be referenced weakly, so each transaction sends all positions."""
+        return
+
+    @property
+    def group_id(self) -> str | None:
+        group_id: str | None = self._config.get("group.id")
+        return group_id
+
+    @property
+    def commits_by_itself(self) -> bool:
+        return str(self._config.get("enable.auto.commit", True)).lower() not in ("false", "0", "f")
+
+    @property
+    def from_the_beginning(self) -> bool:
+        return self._config.get("auto.offset.reset") in ("smallest", "earliest", "beginning")
+
+    @property
+    def subscribed(self) -> bool:
+        """Unknown. A member that was thrown out has no assignment left, so that nothing is sent for it."""
+        return False
+
+    def assignment(self) -> list[Any]:
+        return [(tp.topic, tp.partition) for tp in self._consumer.assignment()]
+
+    def known(self) -> dict[Any, int]:
+        # Nothing has been consumed yet where the position is OFFSET_INVALID, a negative number.
+        positions = self._consumer.position(self._consumer.assignment())
+        return {(tp.topic, tp.partition): tp.offset for tp in positions if tp.offset >= 0}
+
+    def generation(self) -> Any:
+        return self._consumer.consumer_group_metadata()
+
+    def is_member(self) -> bool:
+        return bool(self._consumer.memberid())
+
+    def group_metadata(self) -> Any:
+        return self._consumer.consumer_group_metadata()
+
+    def offsets(self, offsets: dict[Any, int]) -> Any:
+        from confluent_kafka import TopicPartition
+
+        return [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+
+    def refused(self, code: ErrorCode) -> Exception:
+        from confluent_kafka import KafkaError
+
+        return _exception(KafkaError(code.value))
+
+    async def committed(self, tp: Any, timeout_ms: int) -> int | None:
+        from confluent_kafka import TopicPartition
+
+        (answer,) = self._consumer.committed([TopicPartition(*tp)], timeout=timeout_ms / 1000)
+        if answer.error is not None:
+            raise _exception(answer.error)
+        return int(answer.offset) if answer.offset >= 0 else None
+
+    async def seek(self, tp: Any, offset: int | None) -> None:
+        from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+        self._consumer.seek(TopicPartition(*tp, OFFSET_BEGINNING if offset is None else offset))
+
+
+def _told(error: BaseException | None) -> Any:
+    """The KafkaError in an exception, or None. From a callback it comes as the cause of a SystemError."""
+    seen = 0
+    while error is not None and seen < 5:
+        if error.args and hasattr(error.args[0], "txn_requires_abort"):
+            return error.args[0]
+        cause: Any = error.__cause__
+        if cause is not None and hasattr(cause, "txn_requires_abort"):
+            return cause
+        error, seen = cause, seen + 1
+    return None
+
+
+def _exception(told: Any) -> Exception:
+    from confluent_kafka import KafkaException
+
+    exception: Exception = KafkaException(told)
+    return exception
+
+
+def _close(producer: Any) -> None:
+    try:
+        producer.purge()
+        producer.close()
+    except:  # noqa: E722 -- a fatal error may come once more, as an object that is no exception
+        return
