@@ -15,6 +15,7 @@ partitions too. `Positions` looks before the commit; what happens after that loo
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ottla.client.libraries import State, comes_from, needs_one
@@ -82,13 +83,9 @@ class AiokafkaProducer:
         """Watch every batch until `forget_sends`: a future that `send` gave out may have been cancelled."""
         append = self._accumulator._append_batch
 
-        def watch(future: "asyncio.Future[Any]") -> None:
-            if not future.cancelled() and (error := future.exception()) is not None:
-                on_failure(error)
-
         def watched_append(*args: Any, **kwargs: Any) -> Any:
             batch = append(*args, **kwargs)
-            batch.future.add_done_callback(watch)
+            batch.future.add_done_callback(partial(_watch, batch, on_failure))
             return batch
 
         self._accumulator._append_batch = watched_append
@@ -245,6 +242,15 @@ class AiokafkaConsumer:
             await self._consumer.seek_to_beginning(tp)
         else:
             self._consumer.seek(tp, offset)
+
+
+def _watch(batch: Any, on_failure: Callable[[BaseException], None], future: "asyncio.Future[Any]") -> None:
+    error = None if future.cancelled() else future.exception()
+    if error is not None:
+        on_failure(error)
+        for record, _ in batch._msg_futures:  # the transaction raises it: nobody has to look at each record's future
+            if record.done() and not record.cancelled():
+                record.exception()
 
 
 async def _done(step: Any, timeout_ms: int) -> bool:

@@ -1,7 +1,8 @@
 """A confluent-kafka producer and consumer (librdkafka), as far as transactions need them. shell
 
-librdkafka fails a commit by itself when a record was not delivered, and begins a new epoch after sequences that were
-lost. Its ways that would break the promise of a transaction:
+librdkafka fails a commit by itself when a record was not delivered. After a batch that the broker refused it goes on in
+the same epoch, with sequences that the broker takes for a gap: then the next transaction is aborted too, as one to run
+again, and after that one the epoch is new. Its ways that would break the promise of a transaction:
 
 - an abort takes back the sequences of every message that is not acknowledged, also of those that are in the log. The
   next transaction of the epoch uses them again, and Kafka acknowledges its records and drops them (docs/in-the-log.md).
@@ -27,8 +28,6 @@ _FLUSH_SLICE_S: Final = 0.1  # signals are seen between slices
 _PAUSE_S: Final = 0.02
 _CLOSE_S: Final = 1.0
 _NOT_CONFIGURED, _TIMED_OUT = -145, -185  # RD_KAFKA_RESP_ERR__*
-# librdkafka renews the epoch at the abort after a failed batch, and says so in no other way than by this beginning.
-_NEW_EPOCH_FOLLOWS: Final = "ProduceRequest for "
 
 # That the abort of a producer with a fatal error fails is known.
 warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
@@ -77,7 +76,9 @@ class ConfluentProducer:
             told = _told(error)
             if told is not None and told.code() == _NOT_CONFIGURED:
                 raise needs_one(
-                    "this Producer has no transactional.id", "Producer({'transactional.id': ...})", "init_transactions()"
+                    "this Producer has no transactional.id",
+                    "Producer({'transactional.id': ...})",
+                    "init_transactions()",
                 ) from error
             if self._state is State.READY:
                 raise RuntimeError(
@@ -111,7 +112,7 @@ class ConfluentProducer:
     async def abort(self, timeout_ms: int) -> bool:
         """Abort; False when no answer came in time. FATAL afterwards if sequences may be used again."""
         # Half of the time for the answers to records, so that the other half is there for the abort.
-        unanswered = 0 if self._new_epoch_follows() else self._flush(timeout_ms / 2000)
+        unanswered = self._flush(timeout_ms / 2000)
         answered = self._resumed(lambda left_s: self._producer.abort_transaction(left_s), timeout_ms // 2)
         if not answered:
             self._state = State.ENDING
@@ -126,10 +127,10 @@ class ConfluentProducer:
         return answered
 
     async def bump_epoch(self, timeout_ms: int) -> None:
-        """Nothing to do: the abort did."""
+        """Nothing to do: librdkafka asks for an epoch by itself, when the broker finds a gap."""
 
     async def wait_for_epoch(self, timeout_ms: int) -> None:
-        """Nothing to do: the abort does."""
+        """Nothing to do: the abort waits for it."""
 
     async def close(self) -> None:
         """Close without waiting for what can no longer succeed: a thread does, when that takes longer."""
@@ -185,10 +186,6 @@ class ConfluentProducer:
             return
         self._call(lambda: self._producer.abort_transaction(_CLOSE_S))  # empty, so it asks nobody
         self._state = State.READY
-
-    def _new_epoch_follows(self) -> bool:
-        told = _told(self._last_error) if self._state is State.MUST_ABORT and self._last_error else None
-        return told is not None and str(told.str()).startswith(_NEW_EPOCH_FOLLOWS)
 
     def _flush(self, timeout_s: float) -> int:
         """Wait for the answers to what was sent; how many did not come."""

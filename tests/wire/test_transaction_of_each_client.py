@@ -1,0 +1,246 @@
+"""transaction() over every client library: the same failures, the same errors, and the same records in the log."""
+
+import time
+import uuid
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+
+from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, TransactionFatal
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.demo.screen import Screen
+from ottla.testkit.demo.stage import Stage, own_broker
+from ottla.testkit.proxy import Proxy
+from tests.patience import PATIENCE_S
+from tests.wire.transaction_clients import LIBRARIES, client
+
+END_TXN, PRODUCE, TXN_OFFSET_COMMIT = 26, 0, 28
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with own_broker(keep=False) as broker:
+        yield broker
+
+
+@pytest.fixture
+def proxy(broker):
+    host, _, port = broker.bootstrap.rpartition(":")
+    with Proxy(host, int(port)) as proxy:
+        yield proxy
+
+
+@pytest.fixture(params=LIBRARIES)
+def kafka(request, proxy):  # the proxy stays until the clients behind it are closed
+    face = client(request.param)
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def topic(broker):
+    return make_topic(broker)
+
+
+@pytest.fixture
+def name():
+    return f"order-processor-{uuid.uuid4().hex[:8]}"
+
+
+def make_topic(broker, partitions=1, **configs):
+    topic = f"ledger-{uuid.uuid4().hex[:8]}"
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    settings = {"num_partitions": partitions, "replication_factor": 1, "configs": configs}
+    admin.create_topics({topic: settings}, wait_for_metadata=True)
+    admin.close()
+    return topic
+
+
+def values(broker, topic, isolation_level="read_committed"):
+    return [record.value for record in Stage(broker, Screen()).read(topic, isolation_level)]
+
+
+def test_what_is_committed_is_there_and_what_raises_is_not(kafka, broker, topic, name):
+    producer = kafka.producer(broker.bootstrap, name)
+    kafka.run(producer, [("send", topic, "1"), ("send", topic, "2")])
+    with pytest.raises(ZeroDivisionError):
+        kafka.run(producer, [("send", topic, "3"), "settle", ZeroDivisionError()])
+    kafka.run(producer, [("send", topic, "4")])
+    assert values(broker, topic) == ["1", "2", "4"]
+    assert values(broker, topic, "read_uncommitted") == ["1", "2", "3", "4"]
+
+
+def test_a_record_too_large_aborts_and_the_producer_goes_on(kafka, broker, name):
+    topic = make_topic(broker, **{"max.message.bytes": "2000"})
+    producer = kafka.producer(broker.bootstrap, name)
+    with pytest.raises(TransactionAborted) as caught:
+        kafka.run(producer, [("send", topic, "small"), "settle", ("send", topic, "x" * 5000)])
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert not caught.value.retriable
+    run_again(kafka, producer, [("send", topic, "after")])
+    assert values(broker, topic) == ["after"]
+
+
+def run_again(kafka, producer, steps):
+    """As the errors ask for: librdkafka needs a transaction to find that the sequences of a refused batch are gone."""
+    try:
+        kafka.run(producer, steps)
+    except TransactionAborted as error:
+        assert error.retriable
+        kafka.run(producer, steps)
+
+
+def test_a_second_instance_fences_the_first_at_its_commit(kafka, broker, topic, name):
+    first = kafka.producer(broker.bootstrap, name)
+
+    def succeed():
+        kafka.run(kafka.producer(broker.bootstrap, name), [("send", topic, "successor")])
+
+    with pytest.raises(ProducerFenced):
+        kafka.run(first, [("send", topic, "zombie"), "settle", succeed])
+    assert kafka.is_closed(first)
+    assert values(broker, topic) == ["successor"]
+
+
+def test_a_zombie_that_writes_is_fenced_too(kafka, broker, topic, name):
+    first = kafka.producer(broker.bootstrap, name)
+    succeed = [("send", topic, "zombie"), "settle", lambda: kafka.producer(broker.bootstrap, name)]
+    with pytest.raises(ProducerFenced):
+        kafka.run(first, [*succeed, ("send", topic, "zombie again")])
+    assert kafka.is_closed(first)
+    assert values(broker, topic) == []
+
+
+@pytest.mark.parametrize("api", [END_TXN, PRODUCE], ids=["commit", "produce"])
+def test_a_lost_answer_is_asked_for_again(kafka, broker, proxy, topic, name, api):
+    producer = kafka.producer(proxy.address, name)
+    kafka.run(producer, [("send", topic, "first")])
+    fault = proxy.lose_response(api)
+    kafka.run(producer, [("send", topic, "second")])
+    assert fault.happened.is_set()
+    assert values(broker, topic, "read_uncommitted") == values(broker, topic) == ["first", "second"]
+
+
+def test_a_commit_that_is_never_answered_is_unknown(kafka, broker, proxy, topic, name):
+    producer = kafka.producer(proxy.address, name)
+    fault = proxy.lose_response(END_TXN, disconnect=False)
+    with pytest.raises(CommitUnknown):
+        kafka.run(producer, [("send", topic, "committed after all"), "settle"], timeout_ms=1500)
+    assert fault.happened.is_set()
+    kafka.producer(broker.bootstrap, name)  # settles what was left
+    assert values(broker, topic) == ["committed after all"]
+
+
+def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(kafka, broker, proxy, topic, name):
+    producer = kafka.producer(proxy.address, name)
+    fault = proxy.lose_response(END_TXN, disconnect=False)
+    with pytest.raises(TransactionFatal, match="did not confirm the abort"):
+        kafka.run(producer, [("send", topic, "aborted"), "settle", ZeroDivisionError()], timeout_ms=1500)
+    assert fault.happened.is_set()
+    kafka.producer(broker.bootstrap, name)
+    assert values(broker, topic) == []
+
+
+def test_an_abort_with_records_unanswered_never_ends_in_records_that_are_acknowledged_and_lost(
+    kafka, broker, proxy, topic, name
+):
+    producer = kafka.producer(proxy.address, name)
+    kafka.run(producer, [("send", topic, "first")])
+    fault = proxy.lose_response(PRODUCE, disconnect=False)
+    steps = [("send", topic, "given up"), lambda: fault.happened.wait(PATIENCE_S), ZeroDivisionError()]
+    try:
+        kafka.run(producer, steps, timeout_ms=1500)
+    except TransactionFatal:
+        assert kafka.is_closed(producer)
+        producer = kafka.producer(broker.bootstrap, name)
+    except ZeroDivisionError:
+        pass
+    kafka.run(producer, [("send", topic, "next")])
+    assert fault.happened.is_set()
+    assert values(broker, topic) == ["first", "next"]
+
+
+def test_a_broker_that_is_away_for_a_while_is_waited_for(kafka, broker, proxy, topic, name):
+    producer = kafka.producer(proxy.address, name)
+    away = [("send", topic, "before"), "settle", lambda: proxy.hang_up(0.5), ("send", topic, "behind")]
+    kafka.run(producer, away)
+    assert values(broker, topic) == ["before", "behind"]
+
+
+def test_a_block_must_not_end_its_transaction_by_itself(kafka, broker, topic, name):
+    producer = kafka.producer(broker.bootstrap, name)
+    with pytest.raises(RuntimeError, match="leave the commit"):
+        kafka.run(producer, [("send", topic, "by hand"), "commit"])
+    kafka.run(producer, [("send", topic, "by transaction()")])
+    assert values(broker, topic) == ["by hand", "by transaction()"]
+
+
+def test_a_transaction_that_outlives_its_timeout_is_fenced(kafka, broker, topic, name):
+    producer = kafka.producer(broker.bootstrap, name, timeout_ms=1000)
+
+    def wait_for_the_end():
+        deadline = time.monotonic() + PATIENCE_S
+        reader = KafkaProducer(bootstrap_servers=broker.bootstrap)
+        reader.send(topic, b"behind").get(timeout=PATIENCE_S)
+        reader.close()
+        while values_before_the_marker(broker, topic) != ["behind"]:
+            assert time.monotonic() < deadline, "the broker did not abort the transaction"
+
+    with pytest.raises(ProducerFenced):
+        kafka.run(producer, [("send", topic, "too slow"), "settle", wait_for_the_end])
+    assert values(broker, topic) == ["behind"]
+
+
+def values_before_the_marker(broker, topic):
+    """What a read_committed reader gets now: nothing behind an open transaction."""
+    from kafka import KafkaConsumer
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap, group_id=None, isolation_level="read_committed", enable_auto_commit=False
+    )
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    consumer.seek(partition, 0)
+    found = [r.value.decode() for records in consumer.poll(timeout_ms=300).values() for r in records]
+    consumer.close()
+    return found
+
+
+def copied(kafka, consumer, options, producer, target, count, fail_at=None):
+    done, deadline = 0, time.monotonic() + PATIENCE_S
+    while done < count and time.monotonic() < deadline:
+        polled = kafka.poll(consumer)
+        steps = [("send", target, value) for value in polled]
+        if fail_at is not None and done + len(polled) >= fail_at:
+            steps += ["settle", ZeroDivisionError()]
+        kafka.run(producer, steps, **options)
+        done += len(polled)
+    return done
+
+
+def test_positions_are_committed_with_the_records_or_not_at_all(kafka, broker, name):
+    source, target = make_topic(broker, 2), make_topic(broker)
+    feeder = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for number in range(8):
+        feeder.send(source, b"%d" % number, partition=number % 2)
+    feeder.close()
+    producer = kafka.producer(broker.bootstrap, name)
+    consumer, options = kafka.consumer(broker.bootstrap, source, f"group-of-{name}")
+    with pytest.raises(ZeroDivisionError):
+        copied(kafka, consumer, options, producer, target, 8, fail_at=5)
+    before = len(values(broker, target))
+    assert before < 5
+    assert copied(kafka, consumer, options, producer, target, 8 - before) == 8 - before
+    assert sorted(values(broker, target)) == [str(number) for number in range(8)]
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    offsets = admin.list_group_offsets(f"group-of-{name}")
+    admin.close()
+    assert [value.offset for value in _flat(offsets)] == [4, 4]
+
+
+def _flat(offsets):
+    for value in offsets.values():
+        if isinstance(value, dict):
+            yield from _flat(value)
+        else:
+            yield value

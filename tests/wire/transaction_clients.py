@@ -1,0 +1,210 @@
+"""The three client libraries under one face, so that a test of transaction() is written once.
+
+A block is a list of steps: ("send", topic, value), "settle" (wait until all of it is acknowledged), "commit" by hand, an
+exception to raise, or a function to call, which may use other producers of the same face.
+"""
+
+import asyncio
+import threading
+
+import pytest
+
+from ottla.client import transaction
+from tests.patience import PATIENCE_S
+
+LIBRARIES = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka", "aiokafka": "aiokafka"}
+
+
+def client(name):
+    """The face of a library; skips the test where it is not installed."""
+    pytest.importorskip(LIBRARIES[name], reason=f"{name} is not installed")
+    return {"kafka-python": KafkaPython, "confluent-kafka": Confluent, "aiokafka": Aiokafka}[name]()
+
+
+class Client:
+    """What they share: clients that are closed at the end."""
+
+    def __init__(self):
+        self.opened = []
+
+    def run(self, producer, steps, **options):
+        with transaction(producer, **options):
+            for step in steps:
+                self.take(producer, step)
+
+    def take(self, producer, step):
+        if isinstance(step, BaseException):
+            raise step
+        if step == "settle":
+            self.settle(producer)
+        elif step == "commit":
+            producer.commit_transaction()
+        elif callable(step):
+            step()
+        else:
+            self.send(producer, *step[1:])
+
+
+class KafkaPython(Client):
+    def producer(self, bootstrap, name, *, timeout_ms=60_000):
+        from kafka import KafkaProducer
+
+        producer = KafkaProducer(
+            bootstrap_servers=bootstrap, transactional_id=name, transaction_timeout_ms=timeout_ms, retry_backoff_ms=20
+        )
+        self.opened.append(producer)
+        producer.init_transactions()
+        return producer
+
+    def send(self, producer, topic, value):
+        producer.send(topic, value.encode())
+
+    def settle(self, producer):
+        producer.flush(timeout=PATIENCE_S)
+
+    def consumer(self, bootstrap, topic, group):
+        from kafka import KafkaConsumer
+
+        consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        )
+        self.opened.append(consumer)
+        return consumer, {"consumer": consumer}
+
+    def poll(self, consumer):
+        return [r.value.decode() for batch in consumer.poll(timeout_ms=300, max_records=3).values() for r in batch]
+
+    def is_closed(self, producer):
+        return producer._closed
+
+    def close(self):
+        for opened in self.opened:
+            opened.close()
+
+
+class Confluent(Client):
+    def producer(self, bootstrap, name, *, timeout_ms=60_000):
+        from confluent_kafka import Producer
+
+        config = {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": timeout_ms}
+        producer = Producer({**config, "log_level": 0, "reconnect.backoff.max.ms": 500})
+        self.opened.append(producer)
+        producer.init_transactions(PATIENCE_S)
+        return producer
+
+    def send(self, producer, topic, value):
+        producer.produce(topic, value)
+
+    def settle(self, producer):
+        producer.flush(PATIENCE_S)
+
+    def consumer(self, bootstrap, topic, group):
+        from confluent_kafka import Consumer
+
+        config = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+        consumer = Consumer(config)
+        consumer.subscribe([topic])
+        self.opened.append(consumer)
+        return consumer, {"consumer": consumer, "consumer_config": config}
+
+    def poll(self, consumer):
+        return [message.value().decode() for message in consumer.consume(3, 0.3) if message.error() is None]
+
+    def is_closed(self, producer):
+        with pytest.raises(RuntimeError, match="closed"):
+            producer.begin_transaction()
+        return True
+
+    def close(self):
+        for opened in self.opened:
+            opened.close()
+
+
+class Aiokafka(Client):
+    """On an event loop in a thread, so that a step may wait for what another producer does."""
+
+    def __init__(self):
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    def within(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE_S)
+
+    def producer(self, bootstrap, name, *, timeout_ms=60_000):
+        from aiokafka import AIOKafkaProducer
+
+        async def start():
+            producer = AIOKafkaProducer(
+                bootstrap_servers=bootstrap,
+                transactional_id=name,
+                transaction_timeout_ms=timeout_ms,
+                retry_backoff_ms=20,
+            )
+            self.opened.append(producer)
+            await producer.start()
+            return producer
+
+        return self.within(start())
+
+    def run(self, producer, steps, **options):
+        async def block():
+            async with transaction(producer, **options):
+                for step in steps:
+                    if callable(step):
+                        await asyncio.to_thread(step)
+                    elif isinstance(step, tuple):
+                        await producer.send(step[1], step[2].encode())
+                    elif step == "settle":
+                        await producer.flush()
+                    elif step == "commit":
+                        await producer.commit_transaction()
+                    else:
+                        raise step
+
+        self.within(block())
+
+    def consumer(self, bootstrap, topic, group):
+        from aiokafka import AIOKafkaConsumer
+
+        async def start():
+            consumer = AIOKafkaConsumer(
+                topic,
+                bootstrap_servers=bootstrap,
+                group_id=group,
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+            )
+            self.opened.append(consumer)
+            await consumer.start()
+            return consumer
+
+        consumer = self.within(start())
+        return consumer, {"consumer": consumer}
+
+    def poll(self, consumer):
+        polled = self.within(consumer.getmany(timeout_ms=300, max_records=3))
+        return [record.value.decode() for records in polled.values() for record in records]
+
+    def is_closed(self, producer):
+        return producer._closed
+
+    def close(self):
+        for opened in self.opened:
+            self.within(opened.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(PATIENCE_S)
+        self.loop.close()
