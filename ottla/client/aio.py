@@ -4,8 +4,9 @@ The one file that reads aiokafka's private parts (0.12 to 0.14). Its public meth
 ever and tell no state, and these of its ways would break the promise of a transaction:
 
 - a batch that fails changes no state: the commit would succeed without it;
-- it has used up its sequence numbers, so that the next batch of its partition would be out of order, in this transaction
-  or the next. aiokafka cannot renew its epoch (KIP-360), so `bump_epoch` asks for one as a new producer does;
+- it has used up its sequence numbers, so that the next batch of its partition would be out of order, in this
+  transaction or the next. aiokafka cannot renew its epoch (KIP-360), so `bump_epoch` asks for one as a new producer
+  does;
 - a fatal error ends the sender task; what is asked of the producer afterwards waits for ever;
 - `stop` waits for what cannot be sent.
 
@@ -135,13 +136,13 @@ class AiokafkaProducer:
             return
         producer._closed = True
         self._accumulator._closed = True
-        self._accumulator.fail_all(ProducerClosed())
         if task is not None:
             task.cancel()
         await producer.client.close()  # what is under way ends with its connection, and the sender after that
-        if task is not None:
-            await asyncio.wait({task}, timeout=_CLOSE_S)
+        if task is not None and not (await asyncio.wait({task}, timeout=_CLOSE_S))[0]:
             task.cancel()  # once more: it may look for a coordinator for ever
+            await asyncio.wait({task}, timeout=_CLOSE_S)
+        self._accumulator.fail_all(ProducerClosed())  # last: the sender would stumble over a batch that is done
 
     def raised(self, error: BaseException | None) -> BaseException | None:
         return error

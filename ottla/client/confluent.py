@@ -18,6 +18,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ottla.client.libraries import State, comes_from, needs_one
@@ -75,11 +76,8 @@ class ConfluentProducer:
         except Exception as error:
             told = _told(error)
             if told is not None and told.code() == _NOT_CONFIGURED:
-                raise needs_one(
-                    "this Producer has no transactional.id",
-                    "Producer({'transactional.id': ...})",
-                    "init_transactions()",
-                ) from error
+                lacks, make = "this Producer has no transactional.id", "Producer({'transactional.id': ...})"
+                raise needs_one(lacks, make, "init_transactions()") from error
             if self._state is State.READY:
                 raise RuntimeError(
                     f"the producer cannot begin a transaction ({told.str() if told else error}): "
@@ -201,7 +199,7 @@ class ConfluentProducer:
         while True:
             left_s = max(deadline - time.monotonic(), 0.001)
             try:
-                self._call(lambda left_s=left_s: step(left_s))
+                self._call(partial(step, left_s))
                 return True
             except Exception as error:
                 told = _told(error)
@@ -289,7 +287,7 @@ class ConfluentConsumer:
     async def committed(self, tp: Any, timeout_ms: int) -> int | None:
         from confluent_kafka import TopicPartition
 
-        (answer,) = self._consumer.committed([TopicPartition(*tp)], timeout=timeout_ms / 1000)
+        (answer,) = self._consumer.committed([TopicPartition(tp[0], tp[1])], timeout=timeout_ms / 1000)
         if answer.error is not None:
             raise _exception(answer.error)
         return int(answer.offset) if answer.offset >= 0 else None
@@ -297,7 +295,7 @@ class ConfluentConsumer:
     async def seek(self, tp: Any, offset: int | None) -> None:
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-        self._consumer.seek(TopicPartition(*tp, OFFSET_BEGINNING if offset is None else offset))
+        self._consumer.seek(TopicPartition(tp[0], tp[1], OFFSET_BEGINNING if offset is None else offset))
 
 
 def _told(error: BaseException | None) -> Any:

@@ -138,7 +138,7 @@ def code_of(error: BaseException) -> ErrorCode | None:
 
 
 def _text(error: BaseException) -> str:
-    told = error.args[0] if error.args else None
+    told: Any = error.args[0] if error.args else None
     if _library(error) in ("cimpl", "confluent_kafka") and hasattr(told, "str"):
         return str(told.str())
     return str(error) or type(error).__name__

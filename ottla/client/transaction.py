@@ -45,13 +45,13 @@ def transaction(
                     producer.send("financial-ledger", transform(record))
 
     `producer` is a kafka.KafkaProducer or a confluent_kafka.Producer with a transactional id, after
-    init_transactions(), or an aiokafka.AIOKafkaProducer after start(): over that one it is `async with transaction(...)`.
+    init_transactions(), or an aiokafka.AIOKafkaProducer after start(), with `async with transaction(...)`.
     With `consumer` (of the same library, with a group id and without auto commit) its positions are committed in the
     transaction; when that does not happen, the consumer goes back to the last committed positions, so that the records
     are processed again. A confluent_kafka.Consumer does not tell its configuration: pass the mapping that it was made
     from as `consumer_config`.
-    `timeout_ms` is how long to wait for the coordinator's answer, by default the producer's max_block_ms (kafka-python),
-    its request_timeout_ms (aiokafka), or a minute (confluent-kafka).
+    `timeout_ms` is how long to wait for the coordinator's answer, by default the producer's max_block_ms
+    (kafka-python), its request_timeout_ms (aiokafka), or a minute (confluent-kafka).
 
     The block's own exception is raised again after the abort. Otherwise the block ends in one of:
     TransactionAborted (nothing is visible, the producer is usable; `retriable` says whether to run the block again),

@@ -1,7 +1,7 @@
 """The three client libraries under one face, so that a test of transaction() is written once.
 
-A block is a list of steps: ("send", topic, value), "settle" (wait until all of it is acknowledged), "commit" by hand, an
-exception to raise, or a function to call, which may use other producers of the same face.
+A block is a list of steps: ("send", topic, value), "settle" (wait until all of it is acknowledged), "commit" by hand,
+an exception to raise, or a function to call, which may use other producers of the same face.
 """
 
 import asyncio
