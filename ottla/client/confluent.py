@@ -155,7 +155,8 @@ class ConfluentProducer:
         try:
             return function()
         except Exception as error:
-            failure: BaseException = error
+            told = _told(error)
+            failure = error if told is None or isinstance(error, _kafka_exception()) else _exception(told)
         except:  # noqa: E722 -- a KafkaError that librdkafka raises is no BaseException
             thrown: Any = sys.exc_info()[1]
             if isinstance(thrown, BaseException):
@@ -311,11 +312,15 @@ def _told(error: BaseException | None) -> Any:
     return None
 
 
-def _exception(told: Any) -> Exception:
+def _kafka_exception() -> type[Exception]:
     from confluent_kafka import KafkaException
 
-    exception: Exception = KafkaException(told)
-    return exception
+    kind: type[Exception] = KafkaException
+    return kind
+
+
+def _exception(told: Any) -> Exception:
+    return _kafka_exception()(told)
 
 
 def _close(producer: Any) -> None:
