@@ -1,6 +1,10 @@
 """transaction() over every client library: the same failures, the same errors, and the same records in the log."""
 
+import contextlib
+import subprocess
+import sys
 import time
+import traceback
 import uuid
 
 import pytest
@@ -9,7 +13,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, TransactionFatal
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.demo.screen import Screen
-from ottla.testkit.demo.stage import Stage, own_broker
+from ottla.testkit.demo.stage import Broker, Stage, own_broker
 from ottla.testkit.proxy import Proxy
 from tests.patience import PATIENCE_S
 from tests.wire.transaction_clients import LIBRARIES, client
@@ -102,11 +106,13 @@ def test_a_second_instance_fences_the_first_at_its_commit(kafka, broker, topic, 
     assert values(broker, topic) == ["successor"]
 
 
-def test_a_zombie_that_writes_is_fenced_too(kafka, broker, topic, name):
+@pytest.mark.parametrize("behind", [[], ["settle"]], ids=["at the commit", "in the block"])
+def test_a_zombie_that_writes_is_fenced_too(kafka, broker, topic, name, behind):
     first = kafka.producer(broker.bootstrap, name)
     succeed = [("send", topic, "zombie"), "settle", lambda: kafka.producer(broker.bootstrap, name)]
-    with pytest.raises(ProducerFenced):
-        kafka.run(first, [*succeed, ("send", topic, "zombie again")])
+    with pytest.raises(ProducerFenced) as caught:  # out of the block too, where librdkafka raises what is no exception
+        kafka.run(first, [*succeed, ("send", topic, "zombie again"), *behind])
+    assert "fenced" in "".join(traceback.format_exception(caught.value))
     assert kafka.is_closed(first)
     assert values(broker, topic) == []
 
@@ -165,6 +171,48 @@ def test_a_broker_that_is_away_for_a_while_is_waited_for(kafka, broker, proxy, t
     away = [("send", topic, "before"), "settle", lambda: proxy.hang_up(0.5), ("send", topic, "behind")]
     kafka.run(producer, away)
     assert values(broker, topic) == ["before", "behind"]
+
+
+@contextlib.contextmanager
+def served(directory, port=0):
+    """A broker on a data directory that outlives it."""
+    ready = directory / "ready"
+    ready.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", f"127.0.0.1:{port}"]
+    command += ["--data-dir", str(directory / "data"), "--ready-file", str(ready)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    broker = Broker("", directory / "data", process)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not ready.exists() or not ready.read_text().endswith("\n"):
+            assert process.poll() is None and time.monotonic() < deadline, "the broker did not start"
+            time.sleep(0.01)
+        broker.bootstrap = ready.read_text().split()[1].rpartition("//")[2]
+        yield broker
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_broker_that_is_killed_inside_a_transaction_goes_on_with_it(library, tmp_path, name):
+    kafka = client(library)
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(served(tmp_path))
+        topic = make_topic(broker)
+        producer = kafka.producer(broker.bootstrap, name)
+
+        def restart():
+            broker.process.kill()
+            broker.process.wait()
+            stack.enter_context(served(tmp_path, int(broker.bootstrap.rpartition(":")[2])))
+
+        try:
+            kafka.run(producer, [("send", topic, "before"), "settle", restart, ("send", topic, "behind")])
+            assert values(broker, topic) == ["before", "behind"]
+        finally:
+            kafka.close()
 
 
 def test_a_block_must_not_end_its_transaction_by_itself(kafka, broker, topic, name):

@@ -1,4 +1,4 @@
-"""The decisions of transaction() over aiokafka, with its own transaction manager and accumulator and a scripted sender."""
+"""The decisions of transaction() over aiokafka: its own manager and accumulator, and a scripted sender."""
 
 import asyncio
 from types import SimpleNamespace
