@@ -255,7 +255,7 @@ class ConfluentConsumer:
 
     @property
     def subscribed(self) -> bool:
-        """Unknown. A member that was thrown out has no assignment left, so that nothing is sent for it."""
+        """Unknown. The broker refuses a member that was thrown out: it has a generation, and no id (KIP-447)."""
         return False
 
     def assignment(self) -> list[Any]:

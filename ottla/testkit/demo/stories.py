@@ -3,7 +3,7 @@
 from collections import Counter
 
 from ottla.client import ProducerFenced, transaction
-from ottla.client.producer import TransactionalProducer
+from ottla.client.libraries import view_of
 from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.demo.stage import Stage
 from ottla.testkit.proxy import Proxy
@@ -31,7 +31,7 @@ class InsufficientFunds(Exception):
 
 
 def _epoch(producer: object) -> str:
-    producer_id, epoch = TransactionalProducer(producer).epoch
+    producer_id, epoch = view_of(producer).epoch
     return f"producer id {producer_id}, epoch {epoch}"
 
 
