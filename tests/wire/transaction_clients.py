@@ -92,7 +92,9 @@ class Confluent(Client):
         from confluent_kafka import Producer
 
         config = {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": timeout_ms}
-        producer = Producer({**config, "log_level": 0, "reconnect.backoff.max.ms": 500})
+        # What its close() waits for, when an abort was given up.
+        patience = {"socket.timeout.ms": 5000, "reconnect.backoff.max.ms": 500}
+        producer = Producer({**config, **patience, "log_level": 0})
         self.opened.append(producer)
         producer.init_transactions(PATIENCE_S)
         return producer
