@@ -93,7 +93,7 @@ class Confluent(Client):
 
         config = {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": timeout_ms}
         # What its close() waits for, when an abort was given up.
-        patience = {"socket.timeout.ms": 5000, "reconnect.backoff.max.ms": 500}
+        patience = {"socket.timeout.ms": min(5000, timeout_ms), "reconnect.backoff.max.ms": 500}
         producer = Producer({**config, **patience, "log_level": 0})
         self.opened.append(producer)
         producer.init_transactions(PATIENCE_S)
