@@ -162,6 +162,20 @@ def test_in_the_broker_files_and_timers_are_called_by_the_ports_alone():
     faults(called())
 
 
+def test_a_handler_of_the_broker_does_no_work_in_a_finally():
+    """It would do it when it is discarded as well: see the rules of `turns.py`."""
+
+    def working():
+        for path in core_files():
+            for node in ast.walk(tree_of(path)):
+                if isinstance(node, ast.AsyncFunctionDef):
+                    for part in ast.walk(node):
+                        if isinstance(part, ast.Try) and part.finalbody:
+                            yield f"{relative(path)}:{part.finalbody[0].lineno}: {node.name} works in a finally"
+
+    faults(working())
+
+
 def test_the_library_does_not_print():
     library = python_files("ottla/protocol", "ottla/broker", "ottla/client")
     faults(

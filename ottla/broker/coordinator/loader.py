@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from ottla.broker.coordinator.shard import ClusterView, CoordinatorShard, StateLog
 from ottla.broker.costs import BATCH_US, STATE_BYTE_US, STATE_RECORD_US
-from ottla.broker.turns import Activity, Handler, Turns
+from ottla.broker.turns import Handler, OneAtATime, Turns
 from ottla.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -48,26 +48,23 @@ class CoordinatorLoader(Generic[S]):
         self._loaded = loaded
         self._settle = settle
         self._queue: deque[int] = deque()
-        self._running = False
+        self._work = OneAtATime(turns, self._broke)
         self._stopped = False
-        self._activity: Activity[None] | None = None
 
     def load(self, indexes: Iterable[int]) -> None:
         """Begin at once with these partitions; what a share cannot hold goes on in later turns."""
         wanted = [*indexes]
         self.loading.update(wanted)
         self._queue.extend(wanted)
-        if not self._running and not self._stopped:
-            self._running = True
-            self._activity = self._turns.start(self._work(), self._ended, self._failed)
+        if not self._stopped:
+            self._work.start(self._load_queued)
 
     def stop(self) -> None:
         """What is not loaded by now never will be."""
         self._stopped = True
-        if self._activity is not None:
-            self._activity.discard()
+        self._work.discard()
 
-    async def _work(self) -> None:
+    async def _load_queued(self) -> None:
         while self._queue:
             index = self._queue.popleft()
             shard = None
@@ -102,9 +99,5 @@ class CoordinatorLoader(Generic[S]):
             "%s-%d cannot be loaded and has no coordinator. Loading stopped: %s", self._topic, index, why, exc_info=bug
         )
 
-    def _ended(self, _none: None) -> None:
-        self._running = False
-
-    def _failed(self, error: Exception) -> None:
-        self._running = False
+    def _broke(self, error: Exception) -> None:
         log.error("Loading of %s failed: what is not loaded stays unavailable", self._topic, exc_info=error)

@@ -16,7 +16,7 @@ from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.tombstones import NAMES_AT_ONCE, PLACE_US, Tombstones, chunks
 from ottla.broker.ports.clock import Clock, Timer
-from ottla.broker.turns import Activity, Turns
+from ottla.broker.turns import OneAtATime, Turns
 from ottla.protocol.values import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -38,26 +38,19 @@ class DeletedTopics:
         self._gone: dict[str, Mapping[int, int]] = {}
         # Their offsets that wait for open transactions: of each group, with those ends by topic.
         self._covered: list[tuple[GroupMetadata, list[TopicPartition], Mapping[str, int]]] = []
-        self._forgetting = False
-        self._walk: Activity[None] | None = None
+        self._walk = OneAtATime(turns, self._broke)
         self._again: Timer | None = None
 
     def stop(self) -> None:
         """End what is under way on its own account."""
-        if self._walk is not None:
-            self._walk.discard()
+        self._walk.discard()
         if self._again is not None:
             self._again.cancel()
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted: the end of its offsets in every group, pending ones too, by and by."""
         self._gone[topic] = self._manager.ends()
-        self._forget()
-
-    def _forget(self) -> None:
-        if not self._forgetting:
-            self._forgetting = True
-            self._walk = self._turns.start(self._forget_topics(), self._forgot, self._forget_failed)
+        self._walk.start(self._forget_topics)
 
     async def _forget_topics(self) -> None:
         """One walk over the groups for all topics that are gone by now; those that go meanwhile get another."""
@@ -73,6 +66,12 @@ class DeletedTopics:
                 if metadata.index not in refused and not await self._forget_keys(metadata, keys, ends):
                     refused.add(metadata.index)
                 await self._turns.share()
+        if self._covered and self._again is None:
+            self._again = self._clock.call_later(COVERED_MS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._again = None
+        self._walk.start(self._forget_topics)
 
     async def _keys_of_topics(self, metadata: GroupMetadata, topics: Container[str]) -> list[TopicPartition]:
         self._turns.charge(ROW_US)
@@ -103,15 +102,5 @@ class DeletedTopics:
             self._covered.append((metadata, covered, ends))
         return True
 
-    def _forgot(self, _result: None) -> None:
-        self._forgetting = False
-        if self._covered and self._again is None:
-            self._again = self._clock.call_later(COVERED_MS, self._look_again)
-
-    def _look_again(self) -> None:
-        self._again = None
-        self._forget()
-
-    def _forget_failed(self, error: Exception) -> None:
-        self._forgetting = False
+    def _broke(self, error: Exception) -> None:
         log.error("Offsets of deleted topics stay", exc_info=error)

@@ -17,7 +17,7 @@ from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.group.tombstones import Tombstones, keys_at_once
 from ottla.broker.ports.clock import Clock
-from ottla.broker.turns import Activity, Handler, Turns, Wait
+from ottla.broker.turns import Activity, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -54,37 +54,27 @@ class GroupDeletion:
         if offsets.at_most <= keys_at_once(group_id):
             error = self._tombstones.bury(metadata, {key: None for key in offsets.places() if key in offsets})
             return error or self._manager.log_group(metadata.index, group_id, None)
-        return await self._apart(group_id, self._delete_in_portions(metadata))
+        return await self._delete_apart(metadata)
 
-    async def _delete_in_portions(self, metadata: GroupMetadata) -> ErrorCode:
-        group_id = metadata.group.group_id
-        metadata.ending = True
-        try:
-            while True:
-                await self._manager.settle(self._manager.shards[metadata.index])
-                if not metadata.offsets.at_most:
-                    break
-                for some in self._tombstones.portions(group_id, metadata.offsets.places()):
-                    error = self._tombstones.bury(metadata, [key for key in some if key in metadata.offsets])
-                    if error:
-                        return error
-                    await self._turns.share()
-            return self._manager.log_group(metadata.index, group_id, None)
-        finally:  # it is gone, or it is not deleted after all
-            metadata.ending = False
+    async def _delete_apart(self, metadata: GroupMetadata) -> ErrorCode:
+        """Delete a group by work that does not end with whoever waits for it; nobody finds the group meanwhile.
 
-    async def _apart(self, group_id: str, work: Handler[ErrorCode]) -> ErrorCode:
-        """Wait for work that does not end with whoever waits for it."""
+        It is found again if it is not deleted after all. When a stop discards the work it is not: a part of its offsets
+        is gone.
+        """
         wait: Wait[tuple[ErrorCode, Exception | None]] = Wait(self._turns)
         activity: Activity[ErrorCode] | None = None
 
         def ended(error: ErrorCode, bug: Exception | None = None) -> None:
+            metadata.ending = False
             if activity is not None:
                 self._deletions.discard(activity)
             if bug is not None and wait.done:
-                log.error("Group %.100s was not deleted to its end", group_id, exc_info=bug)
+                log.error("Group %.100s was not deleted to its end", metadata.group.group_id, exc_info=bug)
             wait.wake((error, bug))
 
+        metadata.ending = True
+        work = self._delete_in_portions(metadata)
         activity = self._turns.start(work, ended, lambda bug: ended(ErrorCode.UNKNOWN_SERVER_ERROR, bug))
         if activity is not None:
             self._deletions.add(activity)
@@ -92,6 +82,18 @@ class GroupDeletion:
         if bug is not None:
             raise bug
         return error
+
+    async def _delete_in_portions(self, metadata: GroupMetadata) -> ErrorCode:
+        group_id = metadata.group.group_id
+        while True:
+            await self._manager.settle(self._manager.shards[metadata.index])
+            if not metadata.offsets.at_most:
+                return self._manager.log_group(metadata.index, group_id, None)
+            for some in self._tombstones.portions(group_id, metadata.offsets.places()):
+                error = self._tombstones.bury(metadata, [key for key in some if key in metadata.offsets])
+                if error:
+                    return error
+                await self._turns.share()
 
     async def delete_offsets(
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]]

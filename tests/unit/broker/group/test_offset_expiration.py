@@ -336,6 +336,16 @@ def test_a_bug_in_a_deletion_is_told_and_leaves_the_group_to_others(rig, monkeyp
     commit(rig)
 
 
+def test_a_group_whose_deletion_a_stop_ends_is_not_shown_with_half_of_its_offsets(rig, monkeypatch):
+    slow(monkeypatch)
+    commit(rig, *(ROW._replace(partition=index) for index in range(5)))
+    deleted = rig.begin(rig.groups.deletion.delete_group("g"))
+    rig.turns.event(rig.groups.stop)
+    assert not deleted and len(offsets_of(rig)) == 4
+    assert rig.groups.describe("g") == (None, E.COORDINATOR_NOT_AVAILABLE)
+    assert rig.restart().delete_group("g") is E.NONE
+
+
 def test_a_marker_that_comes_while_a_group_is_deleted_brings_nothing_back(rig, monkeypatch):
     slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
