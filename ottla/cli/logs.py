@@ -29,6 +29,10 @@ LEVELS: Final[Mapping[str, int]] = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
     "CRITICAL": logging.CRITICAL,
+    # What else log4j has.
+    "TRACE": logging.DEBUG,
+    "ALL": logging.DEBUG,
+    "OFF": logging.CRITICAL + 1,
 }
 _LINE_ENDS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 

@@ -106,6 +106,7 @@ def test_a_logger_at_debug_leaves_nothing_out(bounded, caplog):
     [
         ("INFO", {"": 20}),
         ("warn", {"": 30}),
+        ("off,ottla=TRACE,asyncio=all", {"": 51, "ottla": 10, "asyncio": 10}),
         ("ottla.broker.group=DEBUG", {"": 20, "ottla.broker.group": 10}),
         (
             "ERROR, ottla.broker.txn.state_manager = Info,asyncio=debug",

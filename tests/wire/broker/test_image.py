@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
+from ottla.cli.logs import parse_levels
 from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -166,7 +167,7 @@ class Image:
 
     def start(self, command, **environment):
         """Run a command in the folder, with the image's environment and this."""
-        kept = {key: text for key, text in os.environ.items() if not key.startswith(("KAFKA_", "CLUSTER_ID"))}
+        kept = {key: text for key, text in os.environ.items() if not key.startswith(("KAFKA_", "CLUSTER_ID", "OTTLA_"))}
         path = f"{self.root / PLACES['bin']}:{kept['PATH']}"
         self.process = subprocess.Popen(
             [self.inside(word) for word in command],
@@ -294,6 +295,48 @@ def test_what_is_said_goes_before_the_images_own(image, environment, properties,
     assert options.replace(f"{image.root}/data", "/data") == expected
     flags = f"--kafka-lines --ready-file {image.root}/tmp/ottla.ready --log-format json"
     assert arguments == (f"serve {mounted} {flags}" if properties else f"serve {flags}")
+
+
+@pytest.mark.parametrize(
+    ("environment", "levels"),
+    [
+        ({}, "INFO"),
+        ({"KAFKA_LOG4J_ROOT_LOGLEVEL": "", "KAFKA_LOG4J_LOGGERS": ""}, "INFO"),
+        ({"KAFKA_LOG4J_ROOT_LOGLEVEL": "WARN"}, "WARN"),
+        # The value of Kafka's own KafkaDockerWrapperTest, with the comma at its end.
+        (
+            {"KAFKA_LOG4J_LOGGERS": "kafka=INFO,kafka.network.RequestChannel$=WARN,kafka.producer=DEBUG,"},
+            "INFO,ottla=INFO,kafka.network.RequestChannel$=WARN,kafka.producer=DEBUG",
+        ),
+        (
+            {
+                "KAFKA_LOG4J_ROOT_LOGLEVEL": "ERROR",
+                "KAFKA_LOG4J_LOGGERS": "state.change.logger=OFF, org.apache.kafka =TRACE,ottla.broker.group=DEBUG",
+            },
+            "ERROR,state.change.logger=OFF,ottla=TRACE,ottla.broker.group=DEBUG",
+        ),
+        ({"KAFKA_LOG4J_ROOT_LOGLEVEL": "ERROR", "OTTLA_LOG_LEVEL": "DEBUG"}, "DEBUG"),
+    ],
+)
+def test_levels_of_the_log_are_given_as_to_kafkas_image(image, environment, levels):
+    stand_in = image.root / "usr/local/bin/ottla"
+    stand_in.write_text('#!/bin/sh\necho "$OTTLA_LOG_LEVEL"\n')
+    image.start(["/etc/kafka/docker/run"], **environment)
+    assert image.process.wait(PATIENCE_S) == 0
+    assert image.process.stdout.read() == f"{levels}\n"
+    assert parse_levels(levels)
+
+
+def test_a_quiet_log_still_has_the_lines_that_are_waited_for(image):
+    image.start(
+        ["/etc/kafka/docker/run"],
+        KAFKA_LISTENERS="PLAINTEXT://127.0.0.1:0",
+        KAFKA_LOG4J_ROOT_LOGLEVEL="WARN",
+        KAFKA_LOG4J_LOGGERS="kafka=ERROR,state.change.logger=TRACE",
+    )
+    image.wait_for(r".*Kafka Server started.*")
+    assert image.end() == 0
+    assert not [line for line in image.said + image.process.stdout.readlines() if " INFO " in line and "(ottla" in line]
 
 
 def test_a_mounted_file_and_the_environment_make_one_broker_for_the_host_and_other_containers(image):
