@@ -1,6 +1,10 @@
-"""What an audit says beside its answer: offsets that have not come, and that there was nothing."""
+"""What an audit says beside its answer: offsets that have not come, and that there was nothing; and what it says as JSON."""
+
+import shutil
 
 import pytest
+
+from tests.documented import all_seen, check_lines
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
@@ -30,3 +34,17 @@ def test_logs_without_a_batch_are_not_called_clean(run_audit, write_log):
     assert "Clean: every transaction is decided" in run_audit(write_log.root)[1]
     out = run_audit(write_log.root, "--as-of", "ledger:0:0")[1]
     assert "Nothing was there to check: no batch in 1 partition as of ledger:0:0." in out
+
+
+def test_lines_of_json_are_as_documented(run_audit, reference, tmp_path):
+    root = shutil.copytree(reference("unclean"), tmp_path / "unclean")
+    (root / "ledger-0" / "00000000000000000000.index").unlink()
+    segment = root / "ledger-1" / "00000000000000000000.log"
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.write_bytes(content)
+    code, out, _ = run_audit(root, "--all", "--format", "json")
+    assert code == 1
+    lines = check_lines("ottla audit", out)
+    assert {line["check"] for line in lines} >= {"damage", "hanging", "index", "gaps", "stale", "shape"}
+    all_seen("ottla audit", lines)

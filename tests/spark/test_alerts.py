@@ -1,11 +1,12 @@
 """The stream of alerts and its job: each transaction that hangs is told once, and once when it hangs no more."""
 
-import json
 import os
 import shutil
 import signal
 
 import pytest
+
+from tests.documented import all_seen, check_lines
 
 pytestmark = pytest.mark.spark
 
@@ -116,10 +117,26 @@ def test_the_job_prints_a_line_for_each(spark, reference, capsys):
     from ottla.spark_jobs import alert
 
     assert alert.main([str(reference("unclean")), "--once", "--format", "json"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = check_lines("ottla alert", capsys.readouterr().out)
     assert {row["transactionalId"] for row in rows} == {"hanging-01", "tv2-01"}
     assert {row["event"] for row in rows} == {"hanging"}
     assert {row["seen"][-6:] for row in rows} == {"+00:00"}
+
+
+def test_lines_of_json_are_as_documented(reference, write_log, tmp_path, capsys):
+    from ottla.spark_jobs import alert
+
+    ledger = write_log()
+    ledger.data(1, producer_id=7, timestamp_ms=-1)
+    ledger.data(1, producer_id=8, timestamp_ms=HOUR_MS)
+    run = [str(write_log.root), "--once", "--format", "json", "--checkpoint", str(tmp_path / "told")]
+    assert alert.main(run) == 0
+    ledger.marker(8, commit=False)
+    assert alert.main(run) == 0
+    assert alert.main([str(reference("unclean")), "--once", "--format", "json"]) == 0
+    lines = check_lines("ottla alert", capsys.readouterr().out)
+    assert {line["event"] for line in lines} == {"hanging", "ended"}
+    all_seen("ottla alert", lines)
 
 
 def test_a_single_look_needs_no_java(reference, tmp_path, capsys, monkeypatch):
