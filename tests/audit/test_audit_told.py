@@ -1,4 +1,4 @@
-"""What an audit says beside its answer: offsets that have not come, and that there was nothing; and what it says as JSON."""
+"""What an audit says beside its answer: that there was nothing, offsets that have not come; its lines of JSON."""
 
 import shutil
 

@@ -82,8 +82,8 @@ def told_by_kafka(files):
     return dump(files[0].parents[1], files, "--cluster-metadata-decoder", compacted=("__cluster_metadata",))
 
 
-def graduate(data_dir, properties, *options):
-    command = [sys.executable, "-m", "ottla.cli.main", "graduate", str(data_dir), "--node-id", "1"]
+def graduate(data_dir, properties, *options, node_id=1):
+    command = [sys.executable, "-m", "ottla.cli.main", "graduate", str(data_dir), "--node-id", str(node_id)]
     return subprocess.run(
         [*command, "--config", str(properties), *options],
         capture_output=True,
