@@ -16,6 +16,7 @@ FILES_OF_JVM = (
     "tests/wire/broker/",
     "tests/wire/test_kafka_reads_ours.py",
 )
+CASES_OF_JVM = "[apache-"  # of a file whose other cases are for Ottla
 FOLDERS_OF_KERNELS = ("tests/audit/", "tests/scan/", "tests/spark/")
 LONG_FOLDERS = ("tests/conformance/", "tests/crash/", "tests/sim/")
 SEEDS = "tests/sim/test_seeds.py::test_no_seed_"
@@ -23,7 +24,7 @@ SEEDS = "tests/sim/test_seeds.py::test_no_seed_"
 
 def group_of(nodeid):
     """The group of a test, by the name that pytest gives it."""
-    if nodeid.startswith(FILES_OF_JVM + FOLDERS_OF_KERNELS):
+    if nodeid.startswith(FILES_OF_JVM + FOLDERS_OF_KERNELS) or CASES_OF_JVM in nodeid:
         return JVM
     return nodeid if nodeid.startswith("tests/sim/") else nodeid.partition("::")[0]
 

@@ -1,67 +1,18 @@
 """transaction() over every client library: the same failures, the same errors, and the same records in the log."""
 
-import contextlib
-import subprocess
-import sys
 import time
 import traceback
-import uuid
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka import KafkaProducer, TopicPartition
 
 from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, TransactionFatal
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.demo.screen import Screen
-from ottla.testkit.demo.stage import Broker, Stage, own_broker
-from ottla.testkit.proxy import Proxy
 from tests.patience import PATIENCE_S
-from tests.wire.transaction_clients import LIBRARIES, client
+from tests.wire.client.libraries import LIBRARIES, client
+from tests.wire.client.topics import committed_offsets, make_topic, values
 
-END_TXN, PRODUCE, TXN_OFFSET_COMMIT = 26, 0, 28
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with own_broker(keep=False) as broker:
-        yield broker
-
-
-@pytest.fixture
-def proxy(broker):
-    host, _, port = broker.bootstrap.rpartition(":")
-    with Proxy(host, int(port)) as proxy:
-        yield proxy
-
-
-@pytest.fixture(params=LIBRARIES)
-def kafka(request, proxy):  # the proxy stays until the clients behind it are closed
-    face = client(request.param)
-    yield face
-    face.close()
-
-
-@pytest.fixture
-def topic(broker):
-    return make_topic(broker)
-
-
-@pytest.fixture
-def name():
-    return f"order-processor-{uuid.uuid4().hex[:8]}"
-
-
-def make_topic(broker, partitions=1, **configs):
-    topic = f"ledger-{uuid.uuid4().hex[:8]}"
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    settings = {"num_partitions": partitions, "replication_factor": 1, "configs": configs}
-    admin.create_topics({topic: settings}, wait_for_metadata=True)
-    admin.close()
-    return topic
-
-
-def values(broker, topic, isolation_level="read_committed"):
-    return [record.value for record in Stage(broker, Screen()).read(topic, isolation_level)]
+END_TXN, PRODUCE = 26, 0
 
 
 def test_what_is_committed_is_there_and_what_raises_is_not(kafka, broker, topic, name):
@@ -173,46 +124,23 @@ def test_a_broker_that_is_away_for_a_while_is_waited_for(kafka, broker, proxy, t
     assert values(broker, topic) == ["before", "behind"]
 
 
-@contextlib.contextmanager
-def served(directory, port=0):
-    """A broker on a data directory that outlives it."""
-    ready = directory / "ready"
-    ready.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", f"127.0.0.1:{port}"]
-    command += ["--data-dir", str(directory / "data"), "--ready-file", str(ready)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    broker = Broker("", directory / "data", process)
-    try:
-        deadline = time.monotonic() + PATIENCE_S
-        while not ready.exists() or not ready.read_text().endswith("\n"):
-            assert process.poll() is None and time.monotonic() < deadline, "the broker did not start"
-            time.sleep(0.01)
-        broker.bootstrap = ready.read_text().split()[1].rpartition("//")[2]
-        yield broker
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_broker_that_is_killed_inside_a_transaction_goes_on_with_it(library, tmp_path, name):
+def test_a_broker_that_is_killed_inside_a_transaction_goes_on_with_it(library, own_broker, name):
+    broker = own_broker()
     kafka = client(library)
-    with contextlib.ExitStack() as stack:
-        broker = stack.enter_context(served(tmp_path))
-        topic = make_topic(broker)
-        producer = kafka.producer(broker.bootstrap, name)
+    topic = make_topic(broker)
+    producer = kafka.producer(broker.bootstrap, name)
 
-        def restart():
-            broker.process.kill()
-            broker.process.wait()
-            stack.enter_context(served(tmp_path, int(broker.bootstrap.rpartition(":")[2])))
+    def restart():
+        broker.kill()
+        broker.start()
 
-        try:
-            kafka.run(producer, [("send", topic, "before"), "settle", restart, ("send", topic, "behind")])
-            assert values(broker, topic) == ["before", "behind"]
-        finally:
-            kafka.close()
+    try:
+        kafka.run(producer, [("send", topic, "before"), "settle", restart, ("send", topic, "behind")])
+        assert values(broker, topic) == ["before", "behind"]
+    finally:
+        kafka.close()
 
 
 def test_a_block_must_not_end_its_transaction_by_itself(kafka, broker, topic, name):
@@ -280,15 +208,4 @@ def test_positions_are_committed_with_the_records_or_not_at_all(kafka, broker, n
     assert before < 5
     assert copied(kafka, consumer, options, producer, target, 8 - before) == 8 - before
     assert sorted(values(broker, target)) == [str(number) for number in range(8)]
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    offsets = admin.list_group_offsets(f"group-of-{name}")
-    admin.close()
-    assert [value.offset for value in _flat(offsets)] == [4, 4]
-
-
-def _flat(offsets):
-    for value in offsets.values():
-        if isinstance(value, dict):
-            yield from _flat(value)
-        else:
-            yield value
+    assert committed_offsets(broker, f"group-of-{name}") == [4, 4]

@@ -1,0 +1,71 @@
+"""Where transaction() is tried: Ottla, Apache Kafka, or any Kafka at OTTLA_TEST_BOOTSTRAP, over every client library."""
+
+import os
+import uuid
+
+import pytest
+
+from ottla.testkit.demo.stage import Broker
+from ottla.testkit.proxy import Proxy
+from tests.conformance.targets import TARGETS
+from tests.wire.client.libraries import LIBRARIES, client
+from tests.wire.client.topics import make_topic
+
+APACHE = pytest.param("apache", marks=(pytest.mark.maven, pytest.mark.conformance))
+BROKERS = ["given"] if "OTTLA_TEST_BOOTSTRAP" in os.environ else ["ottla", APACHE]
+
+
+@pytest.fixture(scope="session", params=BROKERS)
+def target(request):
+    """The name of the broker that a test is played against."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def broker(target, tmp_path_factory):
+    if target == "given":
+        yield Broker(os.environ["OTTLA_TEST_BOOTSTRAP"], None)
+        return
+    broker = TARGETS[target](tmp_path_factory.mktemp(target)).start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def own_broker(target, tmp_path):
+    """Makes a broker for one test alone, which may kill it and start it again."""
+    if target == "given":
+        pytest.skip("OTTLA_TEST_BOOTSTRAP names a broker that is not this test's to kill or to configure")
+    started = []
+
+    def start(**overrides):
+        started.append(TARGETS[target](tmp_path / "broker", overrides).start())
+        return started[-1]
+
+    yield start
+    for broker in started:
+        broker.kill()
+
+
+@pytest.fixture
+def proxy(broker):
+    host, _, port = broker.bootstrap.rpartition(":")
+    with Proxy(host, int(port)) as proxy:
+        yield proxy
+
+
+@pytest.fixture(params=LIBRARIES)
+def kafka(request, proxy):  # the proxy stays until the clients behind it are closed
+    face = client(request.param)
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def topic(broker):
+    return make_topic(broker)
+
+
+@pytest.fixture
+def name():
+    return f"order-processor-{uuid.uuid4().hex[:8]}"
