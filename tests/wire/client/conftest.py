@@ -1,4 +1,4 @@
-"""Where transaction() is tried: Ottla, Apache Kafka, or any Kafka at OTTLA_TEST_BOOTSTRAP, over every client library."""
+"""The brokers under transaction(): Ottla, Apache Kafka, or any Kafka at OTTLA_TEST_BOOTSTRAP; and each library."""
 
 import os
 import uuid
