@@ -46,7 +46,8 @@ def start_spark(cores):
 def best_of(rounds, run):
     """(least wall, largest CPU) seconds of `rounds`, after one round that loads what is loaded once.
 
-    The largest CPU: a worker that ends without its parent's notice takes its share out of the sum.
+    The largest CPU: a worker that ends without its parent's notice takes its share out of the sum. None where /proc is
+    missing, and of what takes less than a tick of its clock.
     """
     run()
     walls, cpus = [], []
@@ -56,7 +57,8 @@ def best_of(rounds, run):
         walls.append(time.perf_counter() - start)
         if before is not None:
             cpus.append(cpu_of_tree() - before)
-    return min(walls), max(cpus, default=None)
+    most = max(cpus, default=0)
+    return min(walls), most if most > 0 else None
 
 
 class Case(NamedTuple):
@@ -145,7 +147,7 @@ def row_of(case, rounds):
         "amount": round(case.amount, 3),
         "unit": case.unit,
         "per_second": round(case.amount / wall, 2),
-        "per_cpu_second": None if not cpu else round(case.amount / cpu, 2),
+        "per_cpu_second": None if cpu is None else round(case.amount / cpu, 2),
         "goal": case.goal,
         "of_goal": None if case.goal is None else round(case.amount / wall / case.goal, 2),
     }
