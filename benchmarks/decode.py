@@ -4,7 +4,7 @@
 
 CPU time of this process, the best of rounds that take turns, so that what else runs on the machine disturbs every case
 alike. A read of read_committed begins with the fates of the partitions, as a query does. `ratio` is its rate by that of
-read_uncommitted, per record returned; `whole` the CPU time of the whole read by that of the other.
+read_uncommitted, per record returned; `wall` the CPU time of the whole read by that of the other.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def rows_of(found):
             "read_uncommitted": round(all_ / slow / 1e6, 2),
             "read_committed": round(some / fast / 1e6, 2),
             "ratio": round(some / fast / (all_ / slow), 3),
-            "whole": round(fast / slow, 3),
+            "wall": round(fast / slow, 3),
             "faults_per_1000": round(faults / all_ * 1000, 1),
         }
 
@@ -96,7 +96,7 @@ def main():
             make_log(root, arguments.size_mib * 2**20)
         found = measured(cases, root, arguments.rounds)
     if arguments.format == "text":
-        print(f"{'M records/s of CPU':18} {'uncommitted':>12} {'committed':>10} {'ratio':>6} {'whole':>6}  faults/1000")
+        print(f"{'M records/s of CPU':18} {'uncommitted':>12} {'committed':>10} {'ratio':>6} {'wall':>6}  faults/1000")
     for row in rows_of(found):
         columns, *numbers = row.values()
         text = (

@@ -46,8 +46,7 @@ def start_spark(cores):
 def best_of(rounds, run):
     """(least wall, largest CPU) seconds of `rounds`, after one round that loads what is loaded once.
 
-    The largest CPU: a worker that ends without its parent's notice takes its share out of the sum. None where /proc is
-    missing, and of what takes less than a tick of its clock.
+    The largest CPU: a worker that ends without its parent's notice takes its share out of the sum.
     """
     run()
     walls, cpus = [], []
@@ -57,8 +56,7 @@ def best_of(rounds, run):
         walls.append(time.perf_counter() - start)
         if before is not None:
             cpus.append(cpu_of_tree() - before)
-    most = max(cpus, default=0)
-    return min(walls), most if most > 0 else None
+    return min(walls), max(cpus, default=None)
 
 
 class Case(NamedTuple):
@@ -147,7 +145,7 @@ def row_of(case, rounds):
         "amount": round(case.amount, 3),
         "unit": case.unit,
         "per_second": round(case.amount / wall, 2),
-        "per_cpu_second": None if cpu is None else round(case.amount / cpu, 2),
+        "per_cpu_second": None if not cpu else round(case.amount / cpu, 2),
         "goal": case.goal,
         "of_goal": None if case.goal is None else round(case.amount / wall / case.goal, 2),
     }

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 
@@ -31,6 +31,10 @@ from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
 
+if TYPE_CHECKING:
+    from ottla.broker.admin.port import AdminPort
+    from ottla.broker.admin.settings import AdminSettings
+
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 1.0
@@ -49,9 +53,13 @@ _KAFKA_LINES: Final = """\
 class Server:
     """One broker on one event loop."""
 
-    def __init__(self, config: Config, truncate_damaged: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, config: Config, truncate_damaged: frozenset[str] = frozenset(), admin: "AdminSettings | None" = None
+    ) -> None:
         self.config = config
         self._truncate_damaged = truncate_damaged
+        self._admin_settings = admin
+        self._admin: AdminPort | None = None
         self._listening: Listening | None = None
         self._collector = Collector()
         self._assembly: Assembly
@@ -71,12 +79,23 @@ class Server:
         network = LoopNetwork(loop)
         if not Path(self.config.log_dirs).exists():
             await try_ports(network, self.config.listeners)  # it would be left behind, with nothing in it
+        if self._admin_settings is not None:
+            self._admin = await _bind_admin(self._admin_settings, network, clock)
         disk = RealDisk(self.config.max_open_log_files)
         memory_bytes = max(LEAST_MEMORY_BYTES, min(MOST_MEMORY_BYTES, machine_bytes() // 8))
-        self._assembly = Assembly(self.config, clock, disk, turns, self._truncate_damaged, self._workers, memory_bytes)
+        try:
+            self._assembly = Assembly(
+                self.config, clock, disk, turns, self._truncate_damaged, self._workers, memory_bytes
+            )
+        except (LogDirectoryError, OSError):
+            if self._admin is not None:
+                self._admin.close()
+            raise
         self.broker = self._assembly.broker
         _load_codecs()
         try:
+            if self._admin is not None:
+                self._admin.open(self.broker, str(Path(self.config.log_dirs).absolute()))
             self._listening = Listening(self._assembly, turns, network)
             addresses = await self._listening.open()
         except OSError:
@@ -100,9 +119,24 @@ class Server:
             await asyncio.sleep(0.02)
         for connection in list(connections):
             connection.close()
+        if self._admin is not None:
+            self._admin.close()
         self._assembly.close()
         self._workers.stop()
         self._collector.stop()
+
+    @property
+    def admin_address(self) -> str | None:
+        """Where the admin port is, if there is one."""
+        return None if self._admin is None else self._admin.address
+
+
+async def _bind_admin(settings: "AdminSettings", network: LoopNetwork, clock: LoopClock) -> "AdminPort":
+    from ottla.broker.admin.port import AdminPort  # and HTTP, which most brokers do without
+
+    admin = AdminPort(settings, network, clock)
+    await admin.bind()
+    return admin
 
 
 def run(
@@ -111,19 +145,21 @@ def run(
     ready_file: str | None = None,
     kafka_lines: bool = False,
     truncate_damaged: frozenset[str] = frozenset(),
+    admin: "AdminSettings | None" = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
     Prints `ready PLAINTEXT://host:port`, a line for each listener by its name, to stdout (and into `ready_file`, which
-    is removed when they can no more, and before anything else at a start) when clients can connect, and with
-    `kafka_lines` what Kafka says then. 0 after a clean stop; 1 when the directory or a port cannot be had, or the
-    storage failed, which ends the broker unless `log.dir.failure.exit` says otherwise.
+    is removed when they can no more, and before anything else at a start) when clients can connect, behind them
+    `admin http://host:port` if there is such a port, and with `kafka_lines` what Kafka says then. 0 after a clean stop;
+    1 when the directory or a port cannot be had, or the storage failed, which ends the broker unless
+    `log.dir.failure.exit` says otherwise.
     """
     _raise_file_limit()
     give_back_what_is_freed()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(Server(config, truncate_damaged), ready_file, kafka_lines))
+            return runner.run(_serve(Server(config, truncate_damaged, admin), ready_file, kafka_lines))
     except (LogDirectoryError, OSError) as error:
         log.error("%s", error)
         return 1
@@ -153,7 +189,7 @@ async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> i
     try:
         if not stopping.is_set():
             more = _KAFKA_LINES.format(node_id=server.broker.cluster.node_id) if kafka_lines else ""
-            _say_ready(addresses, ready_file, more)
+            _say_ready(addresses, server.admin_address, ready_file, more)
         await stopping.wait()
     finally:
         log.info("Stopping")
@@ -187,8 +223,10 @@ def _stop_with_storage(server: Server, stopping: asyncio.Event) -> threading.Tim
     return watch
 
 
-def _say_ready(addresses: Sequence[Listener], ready_file: str | None, more: str) -> None:
+def _say_ready(addresses: Sequence[Listener], admin_address: str | None, ready_file: str | None, more: str) -> None:
     lines = "".join(f"ready {address}\n" for address in addresses)
+    if admin_address is not None:
+        lines += f"admin {admin_address}\n"
     if ready_file is not None:
         Path(ready_file).write_text(lines)
     sys.stdout.write(lines + more)

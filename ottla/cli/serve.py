@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ottla.cli.admin import admin_or_exit, warn_of_readers
 from ottla.cli.logs import log_to_stderr, parse_levels
 from ottla.cli.settings import load_or_exit, takes_settings
 
@@ -41,6 +42,19 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
     is_flag=True,
     help="Say also in Kafka's words that the broker has started: testcontainers waits for that.",
 )
+@click.option(
+    "--admin-listen",
+    metavar="HOST:PORT",
+    envvar="OTTLA_ADMIN_LISTEN",
+    help="Open the admin port, an HTTP server for tools and tests, such as 127.0.0.1:9644.  [env: OTTLA_ADMIN_LISTEN]",
+)
+@click.option(
+    "--admin-token-file",
+    metavar="FILE",
+    type=click.Path(),
+    envvar="OTTLA_ADMIN_TOKEN_FILE",
+    help="Who asks the admin port must know the token in this file.  [env: OTTLA_ADMIN_TOKEN_FILE]",
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--log-level",
@@ -65,13 +79,16 @@ def serve(
     override: tuple[str, ...],
     ready_file: str | None,
     kafka_lines: bool,
+    admin_listen: str | None,
+    admin_token_file: str | None,
     log_format: str,
     log_level: dict[str, int],
     truncate_damaged: frozenset[str],
 ) -> None:
     """Run the broker.
 
-    Prints `ready PLAINTEXT://HOST:PORT`, a line for each listener, when it serves; logs go to stderr. SIGTERM, SIGINT
+    Prints `ready PLAINTEXT://HOST:PORT`, a line for each listener, when it serves, and `admin http://HOST:PORT` if it
+    has that port; logs go to stderr. SIGTERM, SIGINT
     and SIGHUP drain and stop it, a second signal forces. Flags go before the environment (KAFKA_LOG_SEGMENT_BYTES),
     that before the file.
     """
@@ -80,10 +97,21 @@ def serve(
         with suppress(OSError):  # what is wrong with the file is told when it is written
             Path(ready_file).unlink()
     loaded = load_or_exit(properties, data_dir, listen, override)
+    admin = admin_or_exit(admin_listen, admin_token_file)
     log_to_stderr(log_format, log_level)
+    if admin_token_file is not None:
+        warn_of_readers(admin_token_file)
     for note in loaded.notes():
         logging.getLogger("ottla.broker.config").warning("%s", note)
 
     from ottla.broker.server import run  # the broker and kafka-python's codecs take most of the time to start
 
-    sys.exit(run(loaded.config, ready_file=ready_file, kafka_lines=kafka_lines, truncate_damaged=truncate_damaged))
+    sys.exit(
+        run(
+            loaded.config,
+            ready_file=ready_file,
+            kafka_lines=kafka_lines,
+            truncate_damaged=truncate_damaged,
+            admin=admin,
+        )
+    )

@@ -31,11 +31,6 @@ def test_the_coordinator_of_a_key_is_this_broker(lone, version, key_type):
     assert place(lone.call(K.FIND_COORDINATOR, version, key="k", key_type=key_type)) == here(lone)
 
 
-@pytest.mark.parametrize("version", range(1, 4))
-def test_the_message_beside_no_error_is_none_in_letters_as_kafkas(lone, version):
-    assert lone.call(K.FIND_COORDINATOR, version, key="k", key_type=FOR_GROUPS).error_message == "NONE"
-
-
 @pytest.mark.parametrize("key_type", [FOR_GROUPS, FOR_TRANSACTIONS])
 @pytest.mark.parametrize("version", BATCH)
 def test_several_keys_are_answered_once_each_in_order(lone, version, key_type):
@@ -79,15 +74,3 @@ def test_without_a_topic_behind_it_there_is_no_coordinator(version):
     reply = lone.call(K.FIND_COORDINATOR, version, key="k", key_type=0, coordinator_keys=["k"])
     (row,) = reply.coordinators if version in BATCH else (reply,)
     assert place(row) == (E.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
-
-
-@pytest.mark.parametrize("version", [3, 4])
-@pytest.mark.parametrize(
-    ("key_type", "error"), [(FOR_GROUPS, E.COORDINATOR_NOT_AVAILABLE), (SHARE_GROUPS, E.INVALID_REQUEST)]
-)
-def test_where_the_listener_is_not_advertised_nobody_can_be_named(version, key_type, error):
-    lone = Lone(**FEW)
-    lone.assembly.broker.endpoints = {}
-    reply = lone.call(K.FIND_COORDINATOR, version, key="k", key_type=key_type, coordinator_keys=["k"])
-    (row,) = reply.coordinators if version in BATCH else (reply,)
-    assert place(row) == (error, -1, "", -1) and row.error_message not in ("", "NONE", None)

@@ -14,6 +14,8 @@ import click
 import pytest
 import yaml
 
+from ottla.broker.admin.about import own_routes, with_description
+from ottla.broker.admin.routes import Router
 from ottla.broker.config import from_environment, from_flags, load_config
 from ottla.cli.main import main
 
@@ -109,7 +111,15 @@ def check_python(arguments):
         assert (ROOT / arguments[0]).is_file(), f"{arguments[0]} does not exist"
 
 
+def check_curl(arguments):
+    """Asks the admin port for what it has."""
+    router = Router(with_description(own_routes(None, 0, ""), has_token=False))
+    (url,) = (word for word in arguments if word.startswith("http://"))
+    router.find("GET", url.removeprefix("http://127.0.0.1:9644"))
+
+
 CHECKS = {
+    "curl": check_curl,
     "docker": check_docker,
     "kafka-python": check_kafka_python,
     "make": check_make,

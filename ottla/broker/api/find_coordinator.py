@@ -3,8 +3,6 @@
 Version notes: 1 adds the key type; 3 is flexible; 4 asks for several keys; 6 adds share groups (key type 2), which are
 not served: INVALID_REQUEST, as for every unknown type. The internal topic behind a coordinator is created when
 somebody asks for it first.
-
-The message beside no error is Kafka's: NONE before version 4 (`Errors.message`), and nothing from then on.
 """
 
 from ottla.broker.api.context import Broker, Reply, Request
@@ -19,7 +17,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Name the coordinator of each key."""
     version, body = request.api_version, request.body
     topic = _TOPIC_OF_TYPE.get(body.key_type if version >= 1 else 0)
-    error, message = ErrorCode.NONE, ErrorCode.NONE.name if version < 4 else ""
+    error, message = ErrorCode.NONE, None
     if topic is None:
         error, message = ErrorCode.INVALID_REQUEST, f"Key type {body.key_type} is not served"
     else:
@@ -36,7 +34,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         "host": host,
         "port": port,
         "error_code": error,
-        "error_message": message,
+        "error_message": message if error or version < 4 else "",
     }
     if version < 4:
         return encoded(request, **place)

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
+StreamProtocol = asyncio.Protocol
+Transport = asyncio.Transport
+
 BACKLOG: Final = 1024
 _PAUSE_MS: Final = 200.0
 _GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EPERM))
@@ -24,7 +27,7 @@ class Door(Protocol):
     def wait_ms(self) -> float:
         """0 if a connection may come in, the time until one may, or infinity until `Listener.resume`."""
 
-    def accept(self, ip: str) -> asyncio.BufferedProtocol | None:
+    def accept(self, ip: str) -> asyncio.BaseProtocol | None:
         """What serves a connection from this address; None to refuse it."""
 
     def failed(self, error: OSError) -> None:
@@ -153,7 +156,7 @@ class Listener:
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    async def _connect(self, protocol: asyncio.BufferedProtocol, accepted: socket.socket) -> None:
+    async def _connect(self, protocol: asyncio.BaseProtocol, accepted: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, accepted)
         except OSError as error:

@@ -1,0 +1,96 @@
+"""Who may ask something of the admin port: no web page of another site, and who has the token if there is one. pure
+
+A browser sends its user's requests wherever a page tells it to. So the port asks of each request under which name it
+was reached (else a page could point its own name at this machine: DNS rebinding), and which site it comes from.
+Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`.
+"""
+
+import secrets
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final, NamedTuple
+
+from ottla.broker.admin.routes import AdminError
+
+LOCALHOST: Final = "localhost"
+_FROM_HERE: Final = frozenset(("same-origin", "none"))
+_ONCE: Final = (b"host", b"origin", b"authorization", b"content-type", b"sec-fetch-site")
+
+
+class Access(NamedTuple):
+    """Where the port is bound (an empty host or a wildcard address is every interface), and the token if it has one."""
+
+    host: str
+    token: str | None
+
+    def check(self, headers: Mapping[bytes, bytes]) -> None:
+        """AdminError 400, 401 or 403 unless who sends these headers (`single`) may ask."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        if b"host" in headers and not self._is_ours(_host_of(host)):
+            raise AdminError(403, f"This port is not known as {host}: ask for {self._names()}")
+        origin = headers.get(b"origin")
+        site = headers.get(b"sec-fetch-site")
+        if origin is not None and origin.decode("latin-1").lower() != f"http://{host.lower()}":
+            raise AdminError(403, f"A page of {origin.decode('latin-1')} may not ask this port")
+        if site is not None and site.decode("latin-1").lower() not in _FROM_HERE:
+            raise AdminError(403, "A page of another site may not ask this port")
+        if self.token is not None and not _is_token(headers.get(b"authorization", b""), self.token):
+            challenge = (("WWW-Authenticate", 'Bearer realm="ottla"'),)
+            raise AdminError(401, "This port wants its token: Authorization: Bearer TOKEN", challenge)
+
+    def _is_ours(self, host: str) -> bool:
+        # Every name may lead here then, and a token is asked for: no page that borrows a name has it.
+        return is_every_interface(self.host) or is_loopback(host) or _same(host, self.host)
+
+    def _names(self) -> str:
+        return LOCALHOST if is_loopback(self.host) else f"{LOCALHOST} or {self.host}"
+
+
+def single(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers by their names in lower case. AdminError 400 if one that decides something is there twice."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in found and name in _ONCE:
+            raise AdminError(400, f"The header {name.decode('latin-1')} is there twice")
+        found[name] = value
+    return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches this host; of names, only `localhost` is known to be such."""
+    address = _address(host)
+    return host.lower().rstrip(".") == LOCALHOST if address is None else address.is_loopback
+
+
+def is_every_interface(host: str) -> bool:
+    """Whether listening on this host is listening on every address of the machine."""
+    address = _address(host)
+    return not host if address is None else address.is_unspecified
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    """An IP address as it is meant; None for a name."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _host_of(authority: str) -> str:
+    """The host of `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`."""
+    if authority.startswith("["):
+        return authority[1:].partition("]")[0]
+    return authority.partition(":")[0]
+
+
+def _same(host: str, other: str) -> bool:
+    address = _address(host)
+    if address is None:
+        return host.lower().rstrip(".") == other.lower().rstrip(".")
+    return address == _address(other)
+
+
+def _is_token(authorization: bytes, token: str) -> bool:
+    scheme, _, given = authorization.partition(b" ")
+    return scheme.lower() == b"bearer" and secrets.compare_digest(given.strip(), token.encode())

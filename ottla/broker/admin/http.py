@@ -1,0 +1,394 @@
+"""One connection of the admin port: HTTP/1.1 by h11, limits, and the handlers of its requests. shell
+
+A connection is one conversation, a coroutine that `Turns` drives: each arrival of bytes and each step of a handler is
+an event of the broker's. Bytes are given to h11 in small pieces: what it does with a piece is done in one step.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import h11
+
+from ottla.broker.admin.access import Access, single
+from ottla.broker.admin.fields import checked
+from ottla.broker.admin.json_steps import BadJson, read_json, write_json
+from ottla.broker.admin.routes import JSON, AdminError, AdminRequest, AdminResponse, Route, Router
+from ottla.broker.costs import COPY_BYTE_US
+from ottla.broker.deadline import Deadline
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.listener import StreamProtocol, Transport
+from ottla.broker.turns import Activity, Turns, Wait
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES: Final = 16 * 1024
+HEAD_LINES: Final = 100
+BODY_BYTES: Final = 1024 * 1024
+REQUEST_MS: Final = 10_000.0
+"""A request must be whole so long after its first byte, and a reader must take some of what is sent."""
+IDLE_MS: Final = 60_000.0
+LINGER_MS: Final = 2_000.0
+"""Whoever is still sending when he is refused may read why."""
+UNSENT_BYTES: Final = 64 * 1024
+AHEAD_BYTES: Final = 64 * 1024
+"""So much of what comes behind a request in progress is read; the rest stays in the socket."""
+
+REQUEST_US: Final = 400.0
+"""One request and its reply, beside their bodies: h11 is plain Python."""
+EVENT_US: Final = 30.0
+"""One piece of a body, as h11 finds it."""
+PIECE_BYTES: Final = 64 * 1024
+CHUNK_BYTES: Final = 2 * 1024
+"""A piece of a chunked body: it may hold hundreds of lines of a trailer, which are parsed in one step."""
+
+TOKENS: Final = 256
+TOKEN_US: Final = 1.0
+"""One piece of JSON that is written."""
+
+_BODILESS: Final = frozenset((204, 304))
+_UNREAD: Final = (h11.IDLE, h11.SEND_BODY, h11.ERROR)
+"""States of a client of whose request something was not read."""
+_REFUSALS: Final = frozenset((400, 413, 431, 501, 505))
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+_ALWAYS: Final = (
+    ("Server", "ottla"),
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+
+
+class HttpConnection(StreamProtocol):
+    """The protocol object of one accepted socket."""
+
+    def __init__(
+        self, router: Router, access: Access, turns: Turns, clock: Clock, on_lost: Callable[["HttpConnection"], None]
+    ) -> None:
+        """`clock` is the real one, whatever clock the broker has: who waits here is outside."""
+        self._router = router
+        self._access = access
+        self._turns = turns
+        self._clock = clock
+        self._on_lost = on_lost
+        self._transport: Transport | None = None
+        self._activity: Activity[None] | None = None
+        self._deadline: Deadline | None = None
+        self._received = bytearray()
+        self._http = _new_http()
+        # What the conversation waits for, if it is bytes or room for them.
+        self._arrival: Wait[None] | None = None
+        self._departure: Wait[None] | None = None
+        self._is_late = self._ended = self._closed = self._answering = False
+        self._reading_paused = self._writing_paused = False
+        self.peer = "?"
+        self.arrived_ms = clock.monotonic_ms()
+        """When it came, or sent something last."""
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether it may be closed for another: no whole request has come that is not answered."""
+        return self._arrival is not None
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(0)  # so that what is behind `_all_sent` has been taken by the socket
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if name else "?"
+        self._turns.event(self._begin)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        self.arrived_ms = self._clock.monotonic_ms()
+        if len(self._received) > AHEAD_BYTES and not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        self._turns.event(self._arrived)
+
+    def eof_received(self) -> bool:
+        self._ended = True
+        if self._answering:  # whoever waits has given up
+            return False
+        self._turns.event(self._arrived)
+        return not self._closed
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._turns.event(self._departed)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self._limit(None)
+        activity, self._activity = self._activity, None
+        if activity is not None:
+            activity.discard()
+        self._on_lost(self)
+
+    def close(self) -> None:
+        """Close now: what is in progress is discarded."""
+        self._closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _begin(self) -> None:
+        if self._closed:
+            self.close()
+        else:
+            self._activity = self._turns.start(self._converse(), self._leave, self._broke)
+
+    def _leave(self, result: None) -> None:
+        self._activity = None
+        self._limit(None)
+        self._closed = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def _broke(self, error: Exception) -> None:
+        log.error("The connection of %s to the admin port failed", self.peer, exc_info=error)
+        self._activity = None
+        self.close()
+
+    def _arrived(self) -> None:
+        wait, self._arrival = self._arrival, None
+        if wait is not None:
+            wait.wake(None)
+
+    def _departed(self) -> None:
+        wait, self._departure = self._departure, None
+        if wait is not None:
+            wait.wake(None)
+
+    def _limit(self, delay_ms: float | None, work: Callable[[], None] | None = None) -> None:
+        """Let what follows take so long, and call `work` if it does not end; None for no limit."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None
+        if delay_ms is not None:
+            self._deadline = Deadline(self._clock, self._turns, delay_ms, work or self._late)
+
+    def _late(self) -> None:
+        self._is_late = True
+        self._arrived()
+
+    async def _converse(self) -> None:
+        """One request after the other, until nobody goes on."""
+        while await self._comes():
+            method = ""
+            try:
+                head = await self._head()
+                method = head.method.decode("latin-1")
+                request, route = await self._request(head, method)
+            except AdminError as refused:
+                response = refused.response()
+            else:
+                response = await self._answer(request, route)
+            self._limit(None)
+            may_go_on = self._http.their_state not in _UNREAD
+            await self._respond(method, response, may_go_on)
+            if not may_go_on:
+                await self._linger()
+                return
+            if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+                return
+            behind, _ = self._http.trailing_data
+            self._received[:0] = behind
+            self._http = _new_http()
+            await self._turns.share()
+
+    async def _comes(self) -> bool:
+        """Wait for the first byte of a request; whether there is one."""
+        self._limit(IDLE_MS)
+        while True:
+            while self._received.startswith((b"\r", b"\n")):  # behind a body, from clients of old
+                del self._received[:1]
+            if self._received or self._ended or self._is_late:
+                self._limit(REQUEST_MS)
+                return bool(self._received)
+            await self._arrive()
+
+    async def _arrive(self) -> None:
+        """Wait for bytes, the end, or the limit."""
+        if self._reading_paused and self._transport is not None:
+            self._reading_paused = False
+            self._transport.resume_reading()
+        self._arrival = wait = Wait[None](self._turns)
+        await wait
+
+    async def _more(self) -> None:
+        """Wait for bytes of a request that is not whole. AdminError 408 or 400 if they do not come."""
+        if not self._ended and not self._is_late:
+            await self._arrive()
+        if self._is_late:
+            raise AdminError(408, f"A request must be whole in {REQUEST_MS / 1000:.0f} s")
+        if self._ended:
+            raise AdminError(400, "The request ended before it was whole")
+
+    async def _head(self) -> h11.Request:
+        self._turns.charge(REQUEST_US)
+        searched = 0
+        while (end := _HEAD_END.search(self._received, searched, HEAD_BYTES)) is None:
+            if len(self._received) >= HEAD_BYTES:
+                raise AdminError(431, f"The head of a request may have {HEAD_BYTES} bytes")
+            if self._received[0] <= 0x20:
+                raise AdminError(400, "This is no HTTP: the admin port is for HTTP/1.1, and for nothing else")
+            searched = max(0, len(self._received) - 2)
+            await self._more()
+        if self._received.count(b"\n", 0, end.end()) > HEAD_LINES:
+            raise AdminError(431, f"The head of a request may have {HEAD_LINES} lines")
+        self._feed(end.end())
+        head = self._next_event()
+        assert isinstance(head, h11.Request)
+        return head
+
+    async def _request(self, head: h11.Request, method: str) -> tuple[AdminRequest, Route]:
+        headers = single(head.headers)
+        has_body = b"transfer-encoding" in headers or int(headers.get(b"content-length", 0)) > 0
+        if not has_body:
+            self._next_event()  # so that the connection can be used on whatever the answer is
+        self._access.check(headers)
+        found = self._router.find(method, head.target.decode("latin-1"))
+        body = None
+        if has_body:
+            if not _is_json(headers.get(b"content-type", b"")):
+                raise AdminError(415, f"A body must be JSON: Content-Type: {JSON}")
+            body = await self._read(headers)
+        schema = found.route.request_schema
+        if schema is not None:
+            body = checked(body, schema)
+        elif body is not None:
+            raise AdminError(400, f"{method} {found.path} takes no body")
+        return AdminRequest(method, found.path, found.parameters, found.query, body), found.route
+
+    async def _read(self, headers: Mapping[bytes, bytes]) -> Any:
+        """The body as a value. AdminError 400 or 413."""
+        if int(headers.get(b"content-length", 0)) > BODY_BYTES:
+            raise AdminError(413, f"A body may have {BODY_BYTES} bytes")
+        most_bytes = CHUNK_BYTES if b"transfer-encoding" in headers else PIECE_BYTES
+        data = bytearray()
+        while True:
+            self._turns.charge(EVENT_US)
+            await self._turns.share()
+            event = self._next_event()
+            if event is h11.NEED_DATA:
+                if self._http.they_are_waiting_for_100_continue:
+                    self._write(h11.InformationalResponse(status_code=100, headers=[]))
+                if not self._received:
+                    await self._more()
+                self._feed(most_bytes)
+            elif isinstance(event, h11.Data):
+                data += event.data
+                if len(data) > BODY_BYTES:
+                    raise AdminError(413, f"A body may have {BODY_BYTES} bytes")
+            else:
+                break
+        return await self._parse(data)
+
+    async def _parse(self, data: bytearray) -> Any:
+        try:
+            steps = read_json(data.decode())
+            while True:
+                self._turns.charge(next(steps))
+                await self._turns.share()
+        except StopIteration as end:
+            return end.value
+        except UnicodeDecodeError:
+            raise AdminError(400, "The body is not UTF-8") from None
+        except BadJson as error:
+            raise AdminError(400, f"The body is no JSON: {error}") from None
+
+    async def _answer(self, request: AdminRequest, route: Route) -> AdminResponse:
+        self._limit(None)
+        self._answering = True
+        try:
+            response = await route.handler(request)
+        except AdminError as refused:
+            response = refused.response()
+        except Exception as error:
+            log.error("%s %s on the admin port failed", route.method, route.pattern, exc_info=error)
+            response = AdminResponse(500, {"error": f"This failed, and the log of the broker says more: {error!r}"})
+        self._answering = False
+        return response
+
+    async def _respond(self, method: str, response: AdminResponse, may_go_on: bool) -> None:
+        headers = [*_ALWAYS, *response.headers]
+        pieces: list[bytes] = []
+        if response.body is not None or response.status not in _BODILESS:
+            body = response.body
+            pieces = [body] if isinstance(body, bytes) else await self._write_json(body)
+            headers += [("Content-Type", response.content_type), ("Content-Length", str(sum(map(len, pieces))))]
+        if not may_go_on:
+            headers.append(("Connection", "close"))
+        reason = HTTPStatus(response.status).phrase.encode()
+        self._write(h11.Response(status_code=response.status, headers=headers, reason=reason))
+        for piece in pieces if method != "HEAD" else ():
+            for start in range(0, len(piece), PIECE_BYTES):
+                self._write(h11.Data(data=piece[start : start + PIECE_BYTES]))
+                await self._all_sent()
+        self._write(h11.EndOfMessage())
+        await self._all_sent()
+
+    async def _write_json(self, value: Any) -> list[bytes]:
+        pieces: list[bytes] = []
+        tokens: list[str] = []
+        for token in write_json(value):
+            tokens.append(token)
+            if len(tokens) == TOKENS:
+                pieces.append("".join(tokens).encode())
+                tokens.clear()
+                self._turns.charge(TOKENS * TOKEN_US)
+                await self._turns.share()
+        tokens.append("\n")
+        pieces.append("".join(tokens).encode())
+        return pieces
+
+    async def _all_sent(self) -> None:
+        """Wait until the socket has taken what was written. Who does not take it in time is cut off."""
+        while self._writing_paused:
+            self._limit(REQUEST_MS, self.close)
+            self._departure = wait = Wait[None](self._turns)
+            await wait
+            self._limit(None)
+        await self._turns.share()
+
+    async def _linger(self) -> None:
+        """Read on for a while without a look at it: to close at once would take back what was sent."""
+        if self._transport is None or self._closed:
+            return
+        self._transport.write_eof()
+        self._is_late = False
+        self._limit(LINGER_MS)
+        while not self._ended and not self._is_late:
+            self._received.clear()
+            await self._arrive()
+
+    def _feed(self, most_bytes: int) -> None:
+        """Give h11 the first of what has been received."""
+        self._http.receive_data(bytes(self._received[:most_bytes]))
+        del self._received[:most_bytes]
+
+    def _next_event(self) -> Any:
+        try:
+            return self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            status = error.error_status_hint
+            raise AdminError(status if status in _REFUSALS else 400, f"This is no HTTP/1.1: {error}") from None
+
+    def _write(self, event: h11.Event) -> None:
+        data = self._http.send(event)
+        if data and self._transport is not None and not self._closed:
+            self._turns.charge(len(data) * COPY_BYTE_US)
+            self._transport.write(data)
+
+
+def _new_http() -> h11.Connection:
+    return h11.Connection(h11.SERVER, max_incomplete_event_size=CHUNK_BYTES)
+
+
+def _is_json(content_type: bytes) -> bool:
+    kind, _, more = content_type.decode("latin-1").lower().partition(";")
+    return kind.strip() == JSON and more.strip().replace('"', "") in ("", "charset=utf-8")

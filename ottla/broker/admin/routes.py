@@ -1,0 +1,171 @@
+"""Requests to the admin port as values, and which handler answers which. pure
+
+A handler is `async def handler(request: AdminRequest) -> AdminResponse`, driven by hand as those of Kafka's APIs are:
+it suspends on a `turns.Wait` and on nothing else, awaits `turns.share()` in what may be long, and is discarded when its
+client has gone. What is wrong with a request it raises as an `AdminError`.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+from ottla.broker.turns import Wait
+
+JSON: Final = "application/json"
+MOST_QUERY_FIELDS: Final = 50
+
+Headers = tuple[tuple[str, str], ...]
+
+_ANY: Final = "{}"
+
+
+class AdminRequest(NamedTuple):
+    """One request: what stands in its path for the names of the route's pattern, its query, and its JSON body.
+
+    A name stands once in `query`, and the route has it in its own.
+    """
+
+    method: str
+    path: str
+    parameters: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any
+
+
+class AdminResponse(NamedTuple):
+    """An answer: bytes as they are, anything else written as JSON. None with status 204 is no body at all."""
+
+    status: int = 200
+    body: Any = None
+    content_type: str = JSON
+    headers: Headers = ()
+
+
+class AdminError(Exception):
+    """Why a request is refused: a status from 400 on, and a sentence that its sender can act on."""
+
+    def __init__(self, status: int, message: str, headers: Headers = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = headers
+
+    def response(self) -> AdminResponse:
+        """What the client is told."""
+        return AdminResponse(self.status, {"error": self.message}, headers=self.headers)
+
+
+AdminHandler = Callable[[AdminRequest], Coroutine[Wait[Any], None, AdminResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One thing that can be asked for: `Route("DELETE", "/v1/faults/{id}", remove, "Remove a fault")`.
+
+    The schemas are of objects in JSON (`fields.py` has how much of JSON Schema that is), and stand in the description
+    at `/openapi.json`. A handler gets a body that is as `request_schema` says, and none if there is none. `query` has
+    the names that the query may have, each with its meaning; others are refused. `status` is that of success.
+    """
+
+    method: str
+    pattern: str
+    handler: AdminHandler
+    summary: str
+    request_schema: Mapping[str, Any] | None = None
+    response_schema: Mapping[str, Any] | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    status: int = 200
+
+    @property
+    def names(self) -> list[str]:
+        """The names in the pattern, in order."""
+        return [segment[1:-1] for segment in _segments_of(self.pattern) if _unnamed(segment) == _ANY]
+
+
+class Found(NamedTuple):
+    """The route of a request, and what its target says for it."""
+
+    route: Route
+    path: str
+    parameters: Mapping[str, str]
+    query: Mapping[str, str]
+
+
+class Router:
+    """The routes of one port. What is written out in a pattern goes before what is named there."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        """ValueError for two routes of one method that match the same paths."""
+        self.routes = tuple(routes)
+        # By the pattern without its names.
+        self._methods: dict[tuple[str, ...], dict[str, Route]] = {}
+        for route in routes:
+            methods = self._methods.setdefault(tuple(map(_unnamed, _segments_of(route.pattern))), {})
+            if route.method in methods:
+                raise ValueError(f"{route.method} {route.pattern} is there twice")
+            methods[route.method] = route
+        self._patterns = sorted(self._methods, key=lambda pattern: [segment == _ANY for segment in pattern])
+
+    def find(self, method: str, target: str) -> Found:
+        """The route for a request line; HEAD is asked of GET's. AdminError: 400, 404 or 405."""
+        path, _, query = target.partition("?")
+        if not path.startswith("/"):
+            raise AdminError(400, "Ask for a path that begins with /")
+        segments = [_decoded(segment) for segment in _segments_of(path)]
+        pattern = next((pattern for pattern in self._patterns if _matches(pattern, segments)), None)
+        if pattern is None:
+            raise AdminError(404, f"There is nothing at {path}; GET /openapi.json says what there is")
+        methods = self._methods[pattern]
+        route = methods.get("GET" if method == "HEAD" else method)
+        if route is None:
+            allowed = ", ".join(sorted({*methods, *({"HEAD"} if "GET" in methods else ())}))
+            raise AdminError(405, f"{path} takes {allowed}, not {method}", (("Allow", allowed),))
+        named = zip(_segments_of(route.pattern), segments, strict=True)
+        parameters = {name[1:-1]: segment for name, segment in named if _unnamed(name) == _ANY}
+        return Found(route, path, parameters, _read_query(query, route))
+
+
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """How a sentence ends that refuses a name: with the one that was meant, else with all that there are."""
+    near = get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"there is {', '.join(names)}" if names else "there is none"
+
+
+def _segments_of(path: str) -> list[str]:
+    return path[1:].split("/")
+
+
+def _unnamed(segment: str) -> str:
+    return _ANY if segment.startswith("{") else segment
+
+
+def _matches(pattern: Sequence[str], segments: Sequence[str]) -> bool:
+    return len(pattern) == len(segments) and all(
+        given == wanted or (wanted == _ANY and given != "") for wanted, given in zip(pattern, segments, strict=True)
+    )
+
+
+def _decoded(segment: str) -> str:
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        raise AdminError(400, "The path has %-escapes that are not UTF-8") from None
+
+
+def _read_query(query: str, route: Route) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MOST_QUERY_FIELDS)
+    except ValueError as error:  # of which not being UTF-8 is one
+        raise AdminError(400, f"The query cannot be read: {error}") from None
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in route.query:
+            raise AdminError(400, f"The query has {name!r}: {did_you_mean(name, list(route.query))}")
+        if name in found:
+            raise AdminError(400, f"The query has {name!r} twice")
+        found[name] = value
+    return found

@@ -1,0 +1,47 @@
+"""Where the admin port listens, who may ask there, and what routes it has beside the broker's own. pure"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ottla.broker.admin.access import is_loopback
+from ottla.broker.admin.routes import Route
+from ottla.broker.api.context import Broker
+from ottla.broker.config.listeners import parse_listeners
+
+
+def no_routes(broker: Broker) -> Sequence[Route]:
+    """None beside the broker's own."""
+    return ()
+
+
+class AdminSettings(NamedTuple):
+    """An address to listen on (port 0 takes a free one), the token that is asked for, and more routes.
+
+    `routes` is called once, with the broker that is open, before anybody can ask.
+    """
+
+    host: str
+    port: int
+    token: str | None = None
+    routes: Callable[[Broker], Sequence[Route]] = no_routes
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT` or `[ADDRESS]:PORT`; ValueError."""
+    try:
+        (listener,) = parse_listeners(f"ADMIN://{text}")
+    except ValueError:
+        raise ValueError("must be HOST:PORT, such as 127.0.0.1:9644 or [::1]:0") from None
+    return listener.host, listener.port
+
+
+def address_problem(host: str, token: str | None) -> str | None:
+    """Why a port on this host may not be opened; None if it may."""
+    if token is None and not is_loopback(host):
+        return "others than this machine can reach that, so it needs --admin-token-file"
+    return None
+
+
+def address_text(host: str, port: int) -> str:
+    """How it is written in an address of HTTP."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

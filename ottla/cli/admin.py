@@ -1,0 +1,66 @@
+"""From flags to the admin port's address and token, for `ottla serve` and for who asks that port. shell"""
+
+import logging
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import click
+
+from ottla.cli.settings import IMPOSSIBLE_VALUE
+
+if TYPE_CHECKING:
+    from ottla.broker.admin.settings import AdminSettings
+
+LEAST_TOKEN_CHARS: Final = 16
+MOST_TOKEN_BYTES: Final = 4096
+
+_log = logging.getLogger("ottla.broker.admin")
+
+
+def admin_or_exit(listen: str | None, token_file: str | None) -> "AdminSettings | None":
+    """The settings of the admin port, None for no port; what cannot be is one line on stderr and exit code 2."""
+    if listen is None:
+        if token_file is not None:
+            _refuse("--admin-token-file: there is no admin port without --admin-listen")
+        return None
+    from ottla.broker.admin.settings import AdminSettings, address_problem, parse_address
+
+    try:
+        host, port = parse_address(listen)
+    except ValueError as error:
+        _refuse(f"--admin-listen {listen}: {error}")
+    token = None if token_file is None else token_or_exit("--admin-token-file", token_file)
+    problem = address_problem(host, token)
+    if problem is not None:
+        _refuse(f"--admin-listen {listen}: {problem}")
+    return AdminSettings(host, port, token)
+
+
+def token_or_exit(flag: str, path: str) -> str:
+    """The token that a file holds; a file that cannot be one is one line on stderr and exit code 2."""
+    try:
+        with Path(path).open("rb") as file:
+            token = file.read(MOST_TOKEN_BYTES).decode("ascii").strip()
+    except OSError as error:
+        _refuse(f"{flag} {path}: {error.strerror}")
+    except UnicodeDecodeError:
+        token = ""
+    if len(token) < LEAST_TOKEN_CHARS or not all("!" <= character <= "~" for character in token):
+        _refuse(
+            f"{flag} {path}: must hold {LEAST_TOKEN_CHARS} characters of ASCII or more, without blanks, as "
+            "`openssl rand -hex 16` makes them"
+        )
+    return token
+
+
+def warn_of_readers(path: str) -> None:
+    """Say so in the log when others than the file's owner may read the token."""
+    if Path(path).stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        _log.warning("--admin-token-file %s: others than its owner may read it; chmod 600 keeps the token", path)
+
+
+def _refuse(problem: str) -> NoReturn:
+    click.echo(f"ottla: {problem}", err=True)
+    sys.exit(IMPOSSIBLE_VALUE)

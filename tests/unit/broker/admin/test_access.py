@@ -1,0 +1,117 @@
+import pytest
+
+from ottla.broker.admin.access import Access, is_every_interface, is_loopback, single
+from ottla.broker.admin.routes import AdminError
+
+HERE = Access("127.0.0.1", None)
+TOKEN = "correct-horse-battery"
+
+
+def ask(access, **headers):
+    return access.check({name.replace("_", "-").encode(): value.encode() for name, value in headers.items()})
+
+
+def refusal(access, **headers):
+    with pytest.raises(AdminError) as raised:
+        ask(access, **headers)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:9644", "127.0.0.1", "127.9.9.9", "localhost:1", "LOCALHOST", "localhost.", "[::1]:9644", "[::1]"],
+)
+def test_this_machine_is_known_by_all_its_names_whatever_the_port(host):
+    ask(HERE, host=host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example:9644",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "10.0.0.1",
+        "0.0.0.0:9644",
+        "[::2]:9644",
+        "",
+        "[",
+        "evil.example@127.0.0.1",
+        "2130706433",
+    ],
+)
+def test_a_name_that_somebody_points_here_is_refused(host):
+    assert refusal(HERE, host=host).status == 403
+
+
+def test_a_port_on_an_address_is_known_by_it_and_by_this_machines_names():
+    access = Access("192.168.1.5", TOKEN)
+    for host in ("192.168.1.5:9644", "localhost:9644", "[::ffff:192.168.1.5]:9644"):
+        ask(access, host=host, authorization=f"Bearer {TOKEN}")
+    assert refusal(access, host="192.168.1.6", authorization=f"Bearer {TOKEN}").status == 403
+    named = Access("Broker.example", TOKEN)
+    ask(named, host="broker.example:9644", authorization=f"Bearer {TOKEN}")
+    assert refusal(named, host="other.example").message == (
+        "This port is not known as other.example: ask for localhost or Broker.example"
+    )
+
+
+@pytest.mark.parametrize("bound", ["", "0.0.0.0", "::"])
+def test_a_port_on_every_interface_is_known_by_any_name_to_who_has_the_token(bound):
+    access = Access(bound, TOKEN)
+    ask(access, host="broker.example", authorization=f"Bearer {TOKEN}")
+    assert refusal(access, host="broker.example").status == 401
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "https://localhost:9644", "http://localhost:3000", "http://localhost", ""]
+)
+def test_a_page_from_elsewhere_is_refused(origin):
+    assert refusal(HERE, host="localhost:9644", origin=origin).status == 403
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "", "Same-Originish"])
+def test_what_a_browser_says_comes_from_elsewhere_is_refused(site):
+    assert refusal(HERE, host="localhost:9644", sec_fetch_site=site).status == 403
+
+
+def test_our_own_page_and_a_typed_address_are_let_in():
+    ask(HERE, host="localhost:9644", origin="http://localhost:9644", sec_fetch_site="same-origin")
+    ask(HERE, host="LocalHost:9644", origin="http://localhost:9644", sec_fetch_site="none")
+
+
+def test_a_program_that_speaks_http_1_0_need_not_name_a_host():
+    ask(HERE)
+    assert refusal(HERE, origin="http://evil.example").status == 403
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer", "Bearer ", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer é"]
+)
+def test_without_the_token_nothing_is_told_but_that_there_is_one(given):
+    error = refusal(Access("127.0.0.1", TOKEN), host="localhost", authorization=given)
+    assert (error.status, error.headers) == (401, (("WWW-Authenticate", 'Bearer realm="ottla"'),))
+    assert TOKEN not in error.message
+
+
+def test_the_token_lets_in_but_no_page_from_elsewhere():
+    access = Access("127.0.0.1", TOKEN)
+    ask(access, host="localhost", authorization=f"bearer {TOKEN}")
+    for other in ({"origin": "http://evil.example"}, {"sec_fetch_site": "cross-site"}):
+        assert refusal(access, host="localhost", authorization=f"Bearer {TOKEN}", **other).status == 403
+
+
+@pytest.mark.parametrize("name", [b"host", b"origin", b"authorization", b"content-type", b"sec-fetch-site"])
+def test_a_header_that_decides_something_stands_once(name):
+    with pytest.raises(AdminError) as raised:
+        single([(name, b"a"), (b"accept", b"*/*"), (b"accept", b"*/*"), (name, b"a")])
+    assert (raised.value.status, raised.value.message) == (400, f"The header {name.decode()} is there twice")
+
+
+def test_loopback_is_told_from_what_others_can_reach():
+    assert all(map(is_loopback, ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "localhost", "Localhost."]))
+    assert not any(
+        map(is_loopback, ["0.0.0.0", "::", "", "10.0.0.1", "broker", "localhost.example", "::ffff:10.0.0.1"])
+    )
+    assert all(map(is_every_interface, ["", "0.0.0.0", "::"]))
+    assert not any(map(is_every_interface, ["127.0.0.1", "localhost", "::1"]))

@@ -1,0 +1,70 @@
+import pytest
+
+from ottla.broker.admin.fields import checked
+from ottla.broker.admin.routes import AdminError
+
+FAULT = {
+    "type": "object",
+    "required": ["on"],
+    "properties": {
+        "on": {"type": "string", "enum": ["EndTxn", "Produce"]},
+        "nth": {"type": "integer", "minimum": 1, "maximum": 10},
+        "topic": {"type": ["string", "null"], "minLength": 1, "maxLength": 5},
+        "delay_ms": {"type": "number", "minimum": 0},
+        "once": {"type": "boolean"},
+        "partitions": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        "reply": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
+        "labels": {"type": "object"},
+        "few": {"type": "array", "maxItems": 2},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"on": "EndTxn"},
+        {"on": "Produce", "nth": 1, "topic": None, "delay_ms": 0.5, "once": True, "partitions": [0, 1]},
+        {"on": "Produce", "nth": 2.0, "delay_ms": 7, "reply": {"error": "FENCED"}, "labels": {"any": [1, "thing"]}},
+    ],
+)
+def test_what_the_schema_says_is_handed_over(body):
+    assert checked(body, FAULT) is body
+
+
+def test_where_nothing_is_required_no_body_is_an_empty_one():
+    assert checked(None, {"type": "object", "properties": {"days": {"type": "number"}}}) == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (None, "The request needs a body: a JSON object"),
+        (dict.fromkeys(map(str, range(1001))), "The body must have at most 1000 names"),
+        ({"on": "EndTxn", "partitions": [0] * 1001}, "partitions must have at most 1000 items"),
+        ({"on": "EndTxn", "few": [0] * 3}, "few must have at most 2 items"),
+        ([], "The body must be an object"),
+        ({}, "on is missing"),
+        ({"on": "EndTxn", "nht": 1}, "nht is not known: did you mean nth?"),
+        ({"on": "EndTx"}, "on must be one of EndTxn, Produce"),
+        ({"on": "EndTxn", "nth": "1"}, "nth must be a whole number"),
+        ({"on": "EndTxn", "nth": 1.5}, "nth must be a whole number"),
+        ({"on": "EndTxn", "nth": True}, "nth must be a whole number"),
+        ({"on": "EndTxn", "nth": 0}, "nth must be at least 1"),
+        ({"on": "EndTxn", "nth": 11}, "nth must be at most 10"),
+        ({"on": "EndTxn", "topic": 1}, "topic must be a string or null"),
+        ({"on": "EndTxn", "topic": ""}, "topic must not be empty"),
+        ({"on": "EndTxn", "topic": "ledger"}, "topic must have at most 5 characters"),
+        ({"on": "EndTxn", "delay_ms": False}, "delay_ms must be a number"),
+        ({"on": "EndTxn", "once": 1}, "once must be true or false"),
+        ({"on": "EndTxn", "partitions": {}}, "partitions must be an array"),
+        ({"on": "EndTxn", "partitions": [0, -1]}, "partitions[1] must be at least 0"),
+        ({"on": "EndTxn", "reply": {}}, "reply.error is missing"),
+        ({"on": "EndTxn", "reply": {"error": 1}}, "reply.error must be a string"),
+        ({"on": "EndTxn", "reply": {"error": "X", "eror": "X"}}, "reply.eror is not known: did you mean error?"),
+    ],
+)
+def test_the_first_thing_that_is_wrong_is_told(body, message):
+    with pytest.raises(AdminError) as raised:
+        checked(body, FAULT)
+    assert (raised.value.status, raised.value.message) == (422, message)

@@ -1,0 +1,100 @@
+import pytest
+
+from ottla.broker.admin.routes import AdminError, Route, Router
+
+
+async def nothing(request):
+    raise AssertionError("nobody asks")
+
+
+def route(method, pattern, **more):
+    return Route(method, pattern, nothing, "Does something", **more)
+
+
+ROUTER = Router(
+    [
+        route("GET", "/v1/faults"),
+        route("POST", "/v1/faults"),
+        route("GET", "/v1/faults/{id}", query={"wait_ms": "How long to wait.", "verbose": "Say more."}),
+        route("DELETE", "/v1/faults/{fault}"),
+        route("GET", "/v1/faults/points"),
+        route("PUT", "/v1/topics/{topic}/partitions/{partition}"),
+        route("GET", "/"),
+    ]
+)
+
+
+def refused(method, target):
+    with pytest.raises(AdminError) as raised:
+        ROUTER.find(method, target)
+    return raised.value
+
+
+def test_names_of_a_pattern_are_found_in_the_path():
+    found = ROUTER.find("PUT", "/v1/topics/audit-log/partitions/3")
+    assert found.parameters == {"topic": "audit-log", "partition": "3"}
+    assert found.path == "/v1/topics/audit-log/partitions/3"
+
+
+def test_methods_of_one_path_may_name_its_parts_differently():
+    assert ROUTER.find("GET", "/v1/faults/7").parameters == {"id": "7"}
+    assert ROUTER.find("DELETE", "/v1/faults/7").parameters == {"fault": "7"}
+
+
+def test_what_is_written_out_goes_before_what_is_named():
+    assert ROUTER.find("GET", "/v1/faults/points").route.pattern == "/v1/faults/points"
+
+
+def test_a_name_in_a_path_may_have_any_character_escaped():
+    assert ROUTER.find("GET", "/v1/faults/a%2Fb%20%C3%A9").parameters == {"id": "a/b é"}
+
+
+def test_head_is_asked_of_what_get_is_asked_of():
+    assert ROUTER.find("HEAD", "/v1/faults").route.method == "GET"
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/v1", "/v1/", "/v1/faults/", "//v1/faults", "/v1/faults/7/", "/v1/../faults", "/../../etc/passwd", "/V1"],
+)
+def test_a_path_that_is_not_there_says_where_to_look(target):
+    error = refused("GET", target)
+    assert (error.status, error.message) == (
+        404,
+        f"There is nothing at {target}; GET /openapi.json says what there is",
+    )
+
+
+def test_dots_in_a_path_are_a_name_like_any_other():
+    assert ROUTER.find("GET", "/v1/faults/%2e%2e%2f%2e%2e").parameters == {"id": "../.."}
+
+
+def test_a_method_that_is_not_there_says_which_are():
+    error = refused("PATCH", "/v1/faults")
+    assert (error.status, error.headers) == (405, (("Allow", "GET, HEAD, POST"),))
+    assert error.message == "/v1/faults takes GET, HEAD, POST, not PATCH"
+    assert refused("HEAD", "/v1/topics/a/partitions/0").headers == (("Allow", "PUT"),)
+
+
+@pytest.mark.parametrize("target", ["*", "v1/faults", "http://127.0.0.1:9644/v1/faults", ""])
+def test_a_target_that_is_no_path_is_refused(target):
+    assert refused("GET", target).status == 400
+
+
+@pytest.mark.parametrize("target", ["/v1/faults/%ff", "/v1/faults/7?wait_ms=%ff"])
+def test_escapes_that_are_not_utf_8_are_refused(target):
+    assert refused("GET", target).status == 400
+
+
+def test_a_query_has_the_names_of_its_route_once():
+    assert ROUTER.find("GET", "/v1/faults/7?wait_ms=5&verbose=").query == {"wait_ms": "5", "verbose": ""}
+    assert refused("GET", "/v1/faults/7?wait_ms=5&wait_ms=6").message == "The query has 'wait_ms' twice"
+    assert refused("GET", "/v1/faults/7?wait=5").message == "The query has 'wait': did you mean wait_ms?"
+    assert refused("GET", "/v1/faults/7?x=5").message == "The query has 'x': there is wait_ms, verbose"
+    assert refused("GET", "/v1/faults?x=5").message == "The query has 'x': there is none"
+    assert refused("GET", "/v1/faults/7?" + "&".join("abcdefghijklmnopqrstuvwxyz" * 2)).status == 400
+
+
+def test_two_routes_that_match_the_same_are_a_mistake():
+    with pytest.raises(ValueError, match=r"^GET /v1/\{other\} is there twice$"):
+        Router([route("GET", "/v1/{name}"), route("GET", "/v1/{other}")])

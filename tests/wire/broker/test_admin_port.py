@@ -1,0 +1,111 @@
+"""The admin port of `ottla serve`: how it is opened, and who is told."""
+
+import http.client
+import json
+import subprocess
+import sys
+
+import pytest
+from served import SERVE
+
+from tests.patience import PATIENCE_S
+
+TOKEN = "correct-horse-battery-staple"
+
+
+def admin_of(served):
+    """Host and port of the line behind the `ready` lines."""
+    line = served.process.stdout.readline()
+    assert line.startswith("admin http://"), line
+    return line.removeprefix("admin http://").strip().strip("[]").replace("]", "").rsplit(":", 1)
+
+
+def get(address, path, **headers):
+    connection = http.client.HTTPConnection(address[0], int(address[1]), timeout=PATIENCE_S)
+    connection.request("GET", path, headers=headers)
+    reply = connection.getresponse()
+    return reply.status, json.loads(reply.read())
+
+
+def test_the_port_says_which_broker_it_is_of(serve):
+    served = serve("--admin-listen", "127.0.0.1:0").ready()
+    address = admin_of(served)
+    lines = served.ready_file.read_text().splitlines()
+    assert lines == [f"ready PLAINTEXT://127.0.0.1:{served.port}", "admin http://" + ":".join(address)]
+    status, broker = get(address, "/v1/broker")
+    assert status == 200
+    assert broker["listeners"] == [{"name": "PLAINTEXT", "host": "127.0.0.1", "port": served.port}]
+    assert broker["features"]["transaction.version"] == 2
+    assert broker["data_dir"] == str(served.data_dir)
+    assert served.end() == 0
+
+
+def test_it_is_closed_unless_somebody_asks_for_it(serve):
+    served = serve().ready()
+    assert served.ready_file.read_text().splitlines() == [served.line.strip()]
+    assert served.end() == 0
+    assert served.process.stdout.read() == ""
+
+
+def test_variables_open_it_too(serve, tmp_path):
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    (tmp_path / "token").chmod(0o600)
+    served = serve(OTTLA_ADMIN_LISTEN="0.0.0.0:0", OTTLA_ADMIN_TOKEN_FILE=str(tmp_path / "token")).ready()
+    address = admin_of(served)
+    assert get(address, "/v1/broker")[0] == 401
+    assert get(address, "/v1/broker", Authorization=f"Bearer {TOKEN}")[0] == 200
+    assert served.end() == 0
+    assert "token" not in served.process.stderr.read()
+
+
+def test_a_token_that_others_can_read_is_told(serve, tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o644)
+    served = serve("--admin-listen", "127.0.0.1:0", "--admin-token-file", str(tmp_path / "token")).ready()
+    assert served.end() == 0
+    log = served.process.stderr.read()
+    assert f"--admin-token-file {tmp_path / 'token'}: others than its owner may read it" in log
+    assert TOKEN not in log
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--admin-listen 0.0.0.0:0", "--admin-listen 0.0.0.0:0: others than this machine can reach that"),
+        ("--admin-listen :0", "--admin-listen :0: others than this machine can reach that"),
+        ("--admin-listen 9644", "--admin-listen 9644: must be HOST:PORT, such as 127.0.0.1:9644 or [::1]:0"),
+        ("--admin-token-file token", "--admin-token-file: there is no admin port without --admin-listen"),
+        ("--admin-listen [::1]:0 --admin-token-file nowhere", "--admin-token-file nowhere: No such file or directory"),
+        ("--admin-listen [::1]:0 --admin-token-file short", "--admin-token-file short: must hold 16 characters"),
+        ("--admin-listen [::1]:0 --admin-token-file blank", "--admin-token-file blank: must hold 16 characters"),
+        ("--admin-listen [::1]:0 --admin-token-file .", "--admin-token-file .: Is a directory"),
+    ],
+)
+def test_a_port_that_may_not_be_is_one_line_and_exit_code_2(tmp_path, flags, told):
+    (tmp_path / "short").write_text("secret")
+    (tmp_path / "blank").write_text("correct horse battery staple")
+    command = [*SERVE, *flags.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"ottla: {told}")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "ottla-data").exists()
+
+
+def test_a_port_that_is_taken_leaves_no_directory_behind(serve, tmp_path):
+    served = serve("--admin-listen", "127.0.0.1:0").ready()
+    port = admin_of(served)[1]
+    command = [*SERVE, "--admin-listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "other")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 1
+    assert f"Cannot listen on http://127.0.0.1:{port}: " in done.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def test_without_the_port_nothing_of_http_is_loaded():
+    script = (
+        "import sys; import ottla.broker.server, ottla.cli.serve; "
+        "print([name for name in sys.modules if name.startswith(('h11', 'http', 'ottla.broker.admin.'))])"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert told == "[]\n"
