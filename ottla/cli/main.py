@@ -44,6 +44,9 @@ GROUPS: Final = {
             "Turn a data directory into one that Apache Kafka 4 starts on.",
         ),
     },
+    "Test": {
+        "corpus": ("ottla.cli.corpus", "Write log directories with what their readers must make of them."),
+    },
     "For tests of Ottla itself": {
         "check-history": ("ottla.cli.check_history", "Judge a client history (JSON lines) against a data directory."),
     },

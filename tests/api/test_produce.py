@@ -14,7 +14,7 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produce_wire import ProduceBody
 from ottla.testkit.crash.life import Life
-from ottla.testkit.crash.script import Script, error_codes
+from ottla.testkit.crash.script import Script
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.disk_errors import FOR_EVER, BadDisk
 from ottla.testkit.simulation.schedule import START_MS
@@ -90,7 +90,7 @@ def life(begin_life):
 
 def errors_of(life, ask, meanwhile):
     errors = []
-    life.call_all([ask], lambda _at, reply: errors.extend(error_codes(reply)), meanwhile)
+    life.call_all([ask], lambda _at, reply: errors.extend(wire.error_codes(reply)), meanwhile)
     return errors
 
 

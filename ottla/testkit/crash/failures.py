@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.ports.disk import Buffer
-from ottla.testkit.crash.life import Complaints, Life, NoAnswer
+from ottla.testkit.crash.life import Complaints, Life
 from ottla.testkit.crash.script import DONE, OPEN, Ledger, Refused, Script
 from ottla.testkit.crash.stage import DIRECTORY
 from ottla.testkit.crash.verdicts import SYNC_MS, Crash, State, judge
+from ottla.testkit.in_memory import NoAnswer
 from ottla.testkit.simulation.disk import MemoryDisk, MemoryFile, MemorySyncJob
 from ottla.testkit.simulation.disk_errors import DiskErrors
 from ottla.testkit.simulation.ports import PortCalls

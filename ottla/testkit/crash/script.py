@@ -5,7 +5,7 @@ generations over three partitions, several transactions open at once, records se
 one before, positions of a group, clean restarts and kills.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -15,7 +15,8 @@ from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
-from ottla.testkit.crash.life import Life, NoAnswer
+from ottla.testkit.crash.life import Life
+from ottla.testkit.in_memory import NoAnswer
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.wire import Ask, Generation
 
@@ -219,7 +220,7 @@ class Script:
         refused: list[int] = []
 
         def told(at: int, reply: Any) -> None:
-            errors = [error for error in error_codes(reply) if error != wire.NONE]
+            errors = [error for error in wire.error_codes(reply) if error != wire.NONE]
             refused.extend(errors)
             if not errors:
                 self.ledger.plain.add(sent[at][0])
@@ -241,24 +242,13 @@ class Script:
         """The answer to a request that is sent again while a retry may help."""
         for _ in range(_TRIES):
             reply = self.life.call(ask())
-            errors = [*error_codes(reply)]
+            errors = [*wire.error_codes(reply)]
             if all(error == wire.NONE for error in errors):
                 return reply
             if not all(error == wire.NONE or error in wire.RETRIABLE for error in errors):
                 raise Refused(f"{type(reply).__name__} {errors}")
             self.life.rest(_WAIT_MS)
         raise NoAnswer("retries do not help")
-
-
-def error_codes(reply: Any) -> Iterator[int]:
-    """Every error code of a reply, wherever it stands."""
-    if hasattr(reply, "error_code"):
-        yield reply.error_code
-    for name in ("topics", "responses", "partitions", "partition_responses", "results_by_topic_v3_and_below"):
-        for row in getattr(reply, name, None) or ():
-            yield from error_codes(row)
-    for row in getattr(reply, "results_by_partition", None) or ():
-        yield row.partition_error_code
 
 
 def _expect(error: int, what: str) -> None:

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from ottla.broker.log.meta_properties import LogDirectoryError
-from ottla.testkit.crash.life import NARROW, Complaints, Life, NoAnswer, Style
+from ottla.testkit.crash.life import NARROW, Complaints, Life, Style
 from ottla.testkit.crash.looking import differences, scan, seen
 from ottla.testkit.crash.script import ASKED, DONE, GROUP, SCRATCH, Client, Ledger, Refused, Script, Told
+from ottla.testkit.in_memory import NoAnswer
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls

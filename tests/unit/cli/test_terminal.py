@@ -231,6 +231,12 @@ def test_the_json_of_txn_is_as_documented(cli, monkeypatch):
     check_document("ottla txn orphans", json.loads(orphans.stdout))
 
 
+def test_the_json_of_corpus_is_as_documented(cli, tmp_path):
+    check_document("ottla corpus list", json.loads(cli("corpus", "list", "--format", "json").stdout))
+    written = cli("corpus", "write", tmp_path, "--only", "one-*", "--format", "json")
+    check_document("ottla corpus write", json.loads(written.stdout))
+
+
 def test_the_json_of_dump_is_as_documented(cli, directory):
     fields = documented()["ottla dump"]
     kinds = set()

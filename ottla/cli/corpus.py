@@ -1,0 +1,82 @@
+"""`ottla corpus`: log directories with what their readers must make of them, for tests of other programs. shell"""
+
+import sys
+from pathlib import Path
+
+import click
+
+from ottla.cli.output import output_for
+
+REFUSED, NO_SUCH_CASE = 1, 2
+
+_only = click.option("--only", "glob", metavar="GLOB", default="*", help="Only the cases with such a name.")
+_format = click.option(
+    "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+
+
+@click.group()
+def corpus() -> None:
+    """Write log directories with what their readers must make of them.
+
+    For authors of clients, connectors and tools. Each case is a small log directory in Kafka's format that is hard to
+    read, such as one that ends with an abort marker; its case.json says which records a consumer gets at either
+    isolation level, which transactions were aborted, and where the last stable offset is. `ottla serve` and Apache
+    Kafka 4 start on it with the server.properties that stands beside it.
+    """
+
+
+@corpus.command("list")
+@_only
+@_format
+def list_(glob: str, format_name: str) -> None:
+    """List the cases: what is in each, and why it is hard to read.
+
+    Exit codes: 0 listed, 2 usage, or no case of that name.
+    """
+    from ottla.testkit.corpus.catalogue import cases  # brings a broker: not for help
+
+    found = cases(glob)
+    _refuse_none(glob, bool(found))
+    out = output_for(format_name)
+    rows = [(case.name, case.what, [*case.reported], case.hard) for case in found]
+    out.entries("cases", ["case", "what", "reported", "hard"], rows, lambda row: str(row[1]))
+    out.close()
+
+
+@corpus.command()
+@click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@_only
+@_format
+def write(directory: Path, glob: str, format_name: str) -> None:
+    """Write the cases into DIR, one directory each.
+
+    The same version writes the same bytes. What is there already is left alone: then nothing is written.
+
+    Exit codes: 0 written, 1 there is such a directory already, 2 usage, or no case of that name.
+    """
+    from ottla.testkit.corpus.catalogue import cases  # brings a broker: not for help
+    from ottla.testkit.corpus.write import write_case
+
+    found = cases(glob)
+    _refuse_none(glob, bool(found))
+    there = [case.name for case in found if (directory / case.name).exists()]
+    if there:
+        click.echo(f"ottla: {directory / there[0]} is there already: remove it, or write elsewhere", err=True)
+        sys.exit(REFUSED)
+    try:
+        rows = [write_case(case, directory) for case in found]
+    except OSError as problem:
+        click.echo(f"ottla: {problem}", err=True)
+        sys.exit(REFUSED)
+    out = output_for(format_name)
+    size_kb = sum(row.size_bytes for row in rows) / 1000
+    out.line("result", f"{len(rows)} {'case' if len(rows) == 1 else 'cases'} in {directory}, {size_kb:.0f} KB.")
+    out.table("cases", ["case", "files", "size_bytes"], rows)
+    out.close()
+
+
+def _refuse_none(glob: str, any_found: bool) -> None:
+    if not any_found:
+        click.echo(f"ottla: no case is named {glob}: `ottla corpus list` has them", err=True)
+        sys.exit(NO_SUCH_CASE)

@@ -1,0 +1,166 @@
+"""The producers of the cases: each step goes to the broker, and into the books. free"""
+
+from typing import Any, Final
+
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import increment_sequence
+from ottla.protocol.offsets_records import OffsetValue, encode_offset_value, offset_key
+from ottla.protocol.records import NewRecord
+from ottla.protocol.values import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch, TopicPartition
+from ottla.testkit.corpus.book import Book
+from ottla.testkit.corpus.stage import TIMEOUT_MS, Line, Refused, Stage, new_record
+from ottla.testkit.simulation import wire
+from ottla.testkit.simulation.wire import V1, V2, Generation
+
+__all__ = ["V1", "V2", "Producer"]
+
+OFFSETS: Final[TopicPartition] = (CONSUMER_OFFSETS_TOPIC, 0)
+# A coordinator fences with the highest epoch, so a producer never has it.
+LAST_EPOCH: Final = MAX_PRODUCER_EPOCH - 1
+_EMPTY, _ONGOING = "Empty", "Ongoing"
+_COMPLETE = {True: "CompleteCommit", False: "CompleteAbort"}
+
+
+class Producer:
+    """A producer, in the versions of its generation; without a transactional id it is only idempotent."""
+
+    def __init__(self, stage: Stage, transactional_id: str | None, generation: Generation = V2) -> None:
+        self.stage = stage
+        self.transactional_id = transactional_id
+        self.generation = generation
+        self.places: list[TopicPartition] = []
+        self._sent = 0
+        if transactional_id is not None:
+            stage.find_coordinator(transactional_id, for_groups=False)
+        reply = stage.send_on(wire.init_producer_id(transactional_id, TIMEOUT_MS))
+        self.become(ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch))
+
+    def become(self, identity: ProducerIdAndEpoch) -> None:
+        """Go on as this one, with nothing sent yet."""
+        self.identity = identity
+        self.sequences: dict[TopicPartition, int] = {}
+        self._forget(_EMPTY)
+
+    def restart(self) -> None:
+        """Begin anew as after a crash: what is open is aborted in the name of the next epoch, and the one behind that
+        is ours."""
+        began_ms = self.stage.now_ms
+        reply = self.stage.send_on(wire.init_producer_id(self.transactional_id, TIMEOUT_MS))
+        producer_id, epoch = self.identity
+        if self.places:
+            epoch += 1
+            self._close(ProducerIdAndEpoch(producer_id, epoch), False, began_ms)
+        expected = ProducerIdAndEpoch(producer_id, epoch + 1)
+        _hold(expected == (reply.producer_id, reply.producer_epoch), f"{self.transactional_id} is {reply}")
+        self.become(expected)
+        self.stage.tick()
+
+    def send(self, *lines: Line, partition: int = 0, topic: str | None = None, **batch: Any) -> None:
+        """One batch, in the transaction if there can be one."""
+        place = (topic or self.stage.name, partition)
+        self.join(place)
+        records = []
+        for line in lines:
+            records.append(new_record(line, self.transactional_id or "idempotent", self._sent))
+            self._sent += 1
+        self._append(place, records, **batch)
+        self.stage.tick()
+
+    def join(self, *places: TopicPartition) -> None:
+        """Make partitions part of the transaction, whether anything is sent there or not: the first generation only."""
+        new = [place for place in places if place not in self.places]
+        if self.transactional_id is None or not new:
+            return
+        if self.generation.adds_by_itself:
+            self.stage.send_on(wire.add_partitions(self.transactional_id, self.identity, new))
+        self.places += new
+        self._tell(_ONGOING)
+
+    def commit(self) -> None:
+        self.end(commit=True)
+
+    def abort(self) -> None:
+        self.end(commit=False)
+
+    def end(self, commit: bool) -> None:
+        """End the transaction, and wait for its markers."""
+        assert self.transactional_id is not None
+        began_ms = self.stage.now_ms
+        reply = self.stage.send_on(wire.end_txn(self.generation, self.transactional_id, self.identity, commit))
+        identity = marker = self.identity
+        if not self.generation.adds_by_itself:
+            # The epoch grows with every transaction, and the marker has the new one (KIP-890).
+            marker = ProducerIdAndEpoch(identity.producer_id, identity.epoch + 1)
+            identity = ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
+            exhausted = self.identity.epoch >= LAST_EPOCH
+            _hold(exhausted or identity == marker, f"{self.transactional_id} is told to be {identity}, not {marker}")
+        self._close(marker, commit, began_ms)
+        if identity != self.identity:
+            self.become(identity)
+        self._forget(_COMPLETE[commit])
+        self.stage.tick()
+
+    def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Commit an offset of a group in the transaction."""
+        assert self.transactional_id is not None
+        stage = self.stage
+        stage.find_coordinator(group, for_groups=True)
+        if self.generation.adds_by_itself:
+            stage.send_on(wire.add_offsets(self.transactional_id, self.identity, group))
+        rows = [(topic, partition, offset)]
+        asked = self.transactional_id, self.identity, group, rows, "", (-1, "")
+        stage.send_on(wire.txn_offset_commit(self.generation, *asked))
+        if OFFSETS not in self.places:
+            self.places.append(OFFSETS)
+        self._tell(_ONGOING)
+        value = encode_offset_value(OffsetValue(offset, -1, "", stage.now_ms))
+        record = NewRecord(offset_key(group, topic, partition), value)
+        stage.books[OFFSETS].append([record], stage.now_ms, self.identity, -1, transactional=True)
+        self._offsets[group, topic, partition] = offset
+        committed, _ = stage.offsets.get((group, topic, partition), (None, False))
+        stage.offsets[group, topic, partition] = (committed, True)
+        stage.tick()
+
+    def _append(self, place: TopicPartition, records: list[NewRecord], **batch: Any) -> None:
+        transactional = self.transactional_id is not None
+        sequence = self.sequences.get(place, 0)
+        content = build_batch(
+            records,
+            timestamp_ms=self.stage.now_ms,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+            **batch,
+        )
+        self.stage.produce(self.transactional_id, place, bytes(content), self.generation.produce)
+        self.sequences[place] = increment_sequence(sequence, len(records))
+        book = self._book(place)
+        book.append(records, self.stage.now_ms, self.identity, sequence, transactional)
+
+    def _close(self, marker: ProducerIdAndEpoch, commit: bool, timestamp_ms: int) -> None:
+        """The markers are written everywhere, and offsets of groups count, or do not."""
+        for place in self.places:
+            self._book(place).end(marker, commit, timestamp_ms)
+        for key, offset in self._offsets.items():
+            before, _ = self.stage.offsets[key]
+            self.stage.offsets[key] = (offset if commit else before, False)
+
+    def _forget(self, state: str) -> None:
+        """No transaction is open."""
+        self.places = []
+        self._offsets: dict[tuple[str, str, int], int] = {}
+        self._tell(state)
+
+    def _tell(self, state: str) -> None:
+        if self.transactional_id is not None:
+            self.stage.transactions[self.transactional_id] = (state, self.identity)
+
+    def _book(self, place: TopicPartition) -> Book:
+        return self.stage.books[place]
+
+
+def _hold(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise Refused(otherwise)

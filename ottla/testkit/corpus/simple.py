@@ -1,0 +1,170 @@
+"""Cases of one producer: transactions one after the other, and where the log ends. free"""
+
+from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.producer import V1, V2, Producer
+from ottla.testkit.corpus.stage import Stage
+from ottla.testkit.simulation.wire import Generation
+
+
+def _committed(stage: Stage) -> None:
+    stage.topic()
+    orders = Producer(stage, "orders")
+    orders.send("committed 1", "committed 2")
+    orders.send("committed 3")
+    orders.commit()
+    stage.send("plain 1")
+
+
+def _aborted(stage: Stage) -> None:
+    stage.topic()
+    stage.send("plain 1")
+    orders = Producer(stage, "orders")
+    orders.send("aborted 1", "aborted 2")
+    orders.send("aborted 3")
+    orders.abort()
+    stage.send("plain 2")
+
+
+def _empty(stage: Stage) -> None:
+    stage.topic()
+    orders = Producer(stage, "orders", V1)
+    place = stage.name, 0
+    stage.send("plain 1")
+    orders.join(place)
+    orders.abort()
+    orders.send("committed 1")
+    orders.commit()
+    orders.join(place)
+    orders.commit()
+    orders.join(place)
+    orders.abort()
+    orders.send("aborted 1")
+    orders.abort()
+    orders.send("committed 2")
+    orders.commit()
+
+
+def _reused_id(generation: Generation, stage: Stage) -> None:
+    stage.topic()
+    orders = Producer(stage, "orders", generation)
+    orders.send("committed 1")
+    orders.commit()
+    orders.send("aborted 1")
+    orders.abort()
+    orders.send("committed 2")
+    orders.commit()
+
+
+def _reused_id_v1(stage: Stage) -> None:
+    _reused_id(V1, stage)
+
+
+def _reused_id_v2(stage: Stage) -> None:
+    _reused_id(V2, stage)
+
+
+def _trailing_commit(stage: Stage) -> None:
+    stage.topic(partitions=2)
+    orders = Producer(stage, "orders")
+    orders.send("committed 1", "committed 2")
+    orders.send("committed 3", partition=1)
+    orders.commit()
+
+
+def _trailing_abort(stage: Stage) -> None:
+    stage.topic(partitions=2)
+    orders = Producer(stage, "orders")
+    orders.send("committed 1")
+    orders.commit()
+    orders.send("aborted 1", "aborted 2")
+    orders.send("aborted 3", partition=1)
+    orders.abort()
+
+
+def _open_head(stage: Stage) -> None:
+    stage.topic()
+    orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
+    billing.send("committed 1")
+    billing.commit()
+    orders.send("open 1")
+    stage.send("plain 1")
+    orders.send("open 2")
+
+
+CASES = (
+    Case(
+        "one-committed-transaction",
+        "Three records of one transaction in two batches, its commit marker, and a record outside of transactions.",
+        "The marker takes an offset, so the records of the log are not as many as its offsets.",
+        ("https://github.com/apache/spark/pull/21917", "https://github.com/apache/druid/issues/5404"),
+        _committed,
+    ),
+    Case(
+        "one-aborted-transaction",
+        "Two batches of an aborted transaction between two records outside of transactions.",
+        "A consumer of read_committed drops the records of the producer from the first offset in the list of aborted "
+        "transactions to the abort marker, and one of read_uncommitted gets them.",
+        (
+            "https://github.com/segmentio/kafka-go/issues/1332",
+            "https://github.com/redpanda-data/redpanda/issues/6630",
+        ),
+        _aborted,
+    ),
+    Case(
+        "empty-transactions",
+        "Transactions of one producer id in which nothing was sent, committed and aborted, before and behind others.",
+        "An abort marker without records is in no list of aborted transactions. A consumer that takes the next entry "
+        "of the list for each abort marker shows records of the aborted transaction behind it.",
+        ("https://github.com/confluentinc/librdkafka/pull/3369",),
+        _empty,
+    ),
+    Case(
+        "reused-id-v1",
+        "One producer id and epoch commits, aborts and commits again.",
+        "The first marker behind the beginning of a fetch is not the one that ends the aborted transaction. Whoever "
+        "stops to drop at the first marker of the producer shows aborted records, or drops committed ones.",
+        ("https://github.com/kafka4beam/brod/pull/659",),
+        _reused_id_v1,
+    ),
+    Case(
+        "reused-id-v2",
+        "One producer id commits, aborts and commits again, in a new epoch each time (KIP-890).",
+        "The marker has the epoch of the next transaction, not of the one that it ends. Markers and records belong "
+        "together by the producer id alone.",
+        ("https://github.com/kafka4beam/brod/pull/659",),
+        _reused_id_v2,
+    ),
+    Case(
+        "trailing-commit-marker",
+        "The last offset of each of two partitions is a commit marker.",
+        "The end of the log is never reached by records: their last offset is two below it. A bounded read has to go "
+        "by the position of the consumer.",
+        (
+            "https://github.com/risingwavelabs/risingwave/issues/24829",
+            "https://github.com/apache/kafka/pull/11046",
+            "https://github.com/apache/flink-connector-kafka/pull/100",
+            "https://github.com/apache/seatunnel/issues/11471",
+            "https://github.com/twmb/kcl/pull/64",
+        ),
+        _trailing_commit,
+    ),
+    Case(
+        "trailing-aborted-transaction",
+        "An aborted transaction is last in one partition, and all that there is in the other.",
+        "A consumer of read_committed gets no record of the second partition, and still its position has to come to "
+        "the end of the log.",
+        ("https://github.com/apache/kafka/pull/11046",),
+        _trailing_abort,
+    ),
+    Case(
+        "open-transaction-at-the-end",
+        "A transaction is open, with a record outside of transactions between its batches.",
+        "The last stable offset is below the high watermark: a consumer of read_committed stops there, with a lag "
+        "that does not go away. What is behind it is held back, although nothing will come of waiting.",
+        (
+            "https://github.com/spring-projects/spring-kafka/issues/1587",
+            "https://github.com/evolution-gaming/kafka-flow/pull/857",
+        ),
+        _open_head,
+    ),
+)

@@ -1,0 +1,153 @@
+"""Where a case is written: a broker in memory on virtual time, its topics and its producers, step by step. free
+
+Whatever is asked of the broker is entered into the books too, so what they tell is what the script meant.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.broker.config import Config
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records import NewRecord
+from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
+from ottla.testkit.corpus.book import Book
+from ottla.testkit.furnish import message
+from ottla.testkit.in_memory import BrokerInMemory
+from ottla.testkit.simulation import wire
+from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.ports import PortCalls
+from ottla.testkit.simulation.schedule import START_MS, Schedule
+from ottla.testkit.simulation.wire import Ask
+
+DIRECTORY: Final = "/data"
+BEGIN_MS: Final = 2_114_380_800_000
+"""2037: nothing that goes by the clock happens to the files before that, be it retention, timeouts or expiry; and
+seconds since 1970 still fit into 31 bits, which is not what these cases are about."""
+STEP_MS: Final = 1_000.0
+TIMEOUT_MS: Final = 900_000
+_TRIES: Final = 50
+_FOR_GROUPS, _FOR_TRANSACTIONS = 0, 1
+
+Line = str | NewRecord
+"""A record of a script: its value, or all of it."""
+
+
+class Refused(Exception):
+    """The broker does not do what the script asks for: the script is wrong, or the broker."""
+
+
+class Stage:
+    """One case while it is written. Its topic has its name, unless the script says otherwise."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.books: dict[TopicPartition, Book] = {}
+        self.transactions: dict[str, tuple[str, ProducerIdAndEpoch]] = {}
+        """Of each transactional id, what its coordinator says: state, producer id and epoch."""
+        self.offsets: dict[tuple[str, str, int], tuple[int | None, bool]] = {}
+        """(group, topic, partition): the committed offset, and whether one of an open transaction is behind it."""
+        self.stopped_cleanly = True
+        self.edits: list[Callable[[dict[str, bytes]], None]] = []
+        """What is done to the files ({path: content}) once the broker is gone."""
+        self._schedule = Schedule()
+        self._schedule.now_ms = float(BEGIN_MS - START_MS)
+        self._disk = MemoryDisk(PortCalls(), Random(name), lambda end: _ignore(self._schedule.after(0.0, end)))
+        self._disk.make_dirs(DIRECTORY)
+        config = Config(
+            log_dirs=DIRECTORY,
+            offsets_topic_num_partitions=1,
+            transaction_state_log_num_partitions=1,
+            transaction_max_timeout_ms=TIMEOUT_MS,
+        )
+        self.broker = BrokerInMemory(self._disk, self._schedule, config)
+
+    # What a script does.
+
+    def topic(self, name: str | None = None, partitions: int = 1, **configs: str) -> None:
+        """Make a topic; configs have underscores in the place of dots."""
+        rows = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        # What is old is kept, whenever somebody serves it.
+        rows.append({"name": "retention.ms", "value": "-1"})
+        named = name or self.name
+        row = {"name": named, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": rows}
+        self.ask(ApiKey.CREATE_TOPICS, 5, topics=[row], timeout_ms=1_000, validate_only=False)
+        for index in range(partitions):
+            self.books[named, index] = Book(named, index)
+
+    def send(self, *lines: Line, partition: int = 0, **batch: Any) -> None:
+        """A batch of records outside of transactions, from nobody."""
+        records = [new_record(line, "nobody", index) for index, line in enumerate(lines)]
+        content = bytes(build_batch(records, timestamp_ms=self.now_ms, **batch))
+        self.produce(None, (self.name, partition), content)
+        self.books[self.name, partition].append(records, self.now_ms)
+        self.tick()
+
+    def tick(self, for_ms: float = STEP_MS) -> None:
+        """Let time pass, so that each step has its own."""
+        self.broker.rest(for_ms)
+
+    def delete_records(self, before: int, partition: int = 0) -> None:
+        """Move the start of the log."""
+        rows = [{"partition_index": partition, "offset": before}]
+        self.ask(ApiKey.DELETE_RECORDS, 1, topics=[{"name": self.name, "partitions": rows}], timeout_ms=1_000)
+        self.books[self.name, partition].delete_before(before)
+
+    # What its parts do.
+
+    @property
+    def now_ms(self) -> int:
+        return self.broker.clock.now_ms()
+
+    def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
+        """The reply, once the broker can do it. Raises Refused."""
+        return self.send_on(Ask(api_key, version, message(api_key, version, **fields)))
+
+    def send_on(self, ask: Ask) -> Any:
+        """The reply to a request that is sent again while a retry may help. Raises Refused."""
+        errors: list[ErrorCode] = []
+        for _ in range(_TRIES):
+            reply = self.broker.call(ask)
+            errors = [ErrorCode(code) for code in wire.error_codes(reply) if code]
+            if not errors:
+                return reply
+            if not all(error.retriable for error in errors):
+                break
+            self.broker.rest(10.0)
+        raise Refused(f"{self.name}: {type(ask.message).__name__}: {errors}")
+
+    def produce(self, transactional_id: str | None, place: TopicPartition, batch: bytes, version: int = 12) -> None:
+        """Send a batch."""
+        rows = [{"index": place[1], "records": batch}]
+        topics = [{"name": place[0], "partition_data": rows}]
+        asked = {"transactional_id": transactional_id, "acks": -1, "timeout_ms": 1_000, "topic_data": topics}
+        self.ask(ApiKey.PRODUCE, version, **asked)
+
+    def find_coordinator(self, key: str, for_groups: bool) -> None:
+        """Make the internal topic that a group or a transactional id needs."""
+        key_type = _FOR_GROUPS if for_groups else _FOR_TRANSACTIONS
+        self.ask(ApiKey.FIND_COORDINATOR, 2, key=key, key_type=key_type)
+        if for_groups:
+            self.books.setdefault((CONSUMER_OFFSETS_TOPIC, 0), Book(CONSUMER_OFFSETS_TOPIC, 0))
+
+    def files(self) -> dict[str, bytes]:
+        """End the broker: {path below the data directory: content} of what it leaves."""
+        if self.stopped_cleanly:
+            self.broker.stop()
+        else:
+            self.broker.kill()
+        if self.broker.bugs:
+            raise self.broker.bugs[0]
+        return {path.removeprefix(f"{DIRECTORY}/"): content for path, content in self._disk.all_files().items()}
+
+
+def new_record(line: Line, owner: str, number: int) -> NewRecord:
+    """A record of a script: where only its value is told, its key tells whose it is."""
+    return line if isinstance(line, NewRecord) else NewRecord(f"{owner}-{number}".encode(), line.encode())
+
+
+def _ignore(event: object) -> None:
+    """Nobody cancels it."""

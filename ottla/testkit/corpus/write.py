@@ -1,0 +1,25 @@
+"""Puts the files of a case on a disk. shell"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.testkit.corpus.case import Case, files_of
+
+
+class Written(NamedTuple):
+    """A case on a disk."""
+
+    case: str
+    files: int
+    size_bytes: int
+
+
+def write_case(case: Case, directory: Path) -> Written:
+    """Write `directory`/<name of the case>, which must not be there. OSError if that fails."""
+    files = files_of(case)
+    place = directory / case.name
+    place.mkdir(parents=True)
+    for path, content in files.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(content)
+    return Written(case.name, len(files), sum(map(len, files.values())))

@@ -1,0 +1,73 @@
+"""The cases of the corpus under Apache Kafka 4.3.1: it and its consumer say of each what case.json says."""
+
+import os
+
+import pytest
+from clients import start_client
+from targets import KAFKA_SH, Broker, answers_api_versions, free_port
+from test_written_files import SUFFIXES, dump
+
+from ottla.testkit.corpus.case import files_of
+from ottla.testkit.corpus.catalogue import CASES
+from tests.corpus import consumed, expected_of, expected_records, is_internal, told_by, write_files
+
+ISOLATIONS = ("read_committed", "read_uncommitted")
+
+
+class KafkaOnCase(Broker):
+    """Apache Kafka with the properties that stand beside the directory, but for their ports."""
+
+    name = "Apache Kafka 4.3.1"
+    start_timeout_s = 300.0
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        port = free_port(span=2)
+        self.bootstrap = f"127.0.0.1:{port}"
+        properties = directory / "server.properties"
+        text = properties.read_text().replace("9092", str(port)).replace("9093", str(port + 1))
+        properties.write_text(text.replace("localhost", "127.0.0.1").replace("=data\n", f"={directory / 'data'}\n"))
+
+    def command(self):
+        return ["env", f"HEAP={os.environ.get('HEAP', '512m')}", "bash", str(KAFKA_SH), "start", str(self.directory)]
+
+    def is_ready(self):
+        return answers_api_versions(self.bootstrap)
+
+
+@pytest.mark.maven
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kafka_says_what_the_case_says(case, tmp_path):
+    files = files_of(case)
+    expected = expected_of(files)
+    kafka = KafkaOnCase(write_files(files, tmp_path / "case")).start()
+    try:
+        said, written = told_by(kafka.bootstrap, expected)
+        assert said == written
+        for isolation in ISOLATIONS:
+            assert consumed(kafka.bootstrap, expected, isolation) == expected_records(expected, isolation)
+        assert read_by_java(kafka.bootstrap, expected, tmp_path) == {
+            isolation: expected_records(expected, isolation) for isolation in ISOLATIONS
+        }
+    finally:
+        kafka.stop()
+
+
+def read_by_java(bootstrap, expected, tmp_path):
+    """What Kafka's own consumer returns, in the shape of `expected_records`."""
+    topics = sorted({partition["topic"] for partition in expected["partitions"] if not is_internal(partition)})
+    java = start_client("java", bootstrap, tmp_path)
+    found = {}
+    for isolation in ISOLATIONS:
+        rows = found[isolation] = {place: [] for place in expected_records(expected, isolation)}
+        for r in java.read(topics, isolation):
+            rows[r.topic, r.partition].append((r.offset, *r.timestamp, r.key, r.value, [tuple(h) for h in r.headers]))
+    java.close()
+    return found
+
+
+@pytest.mark.maven
+def test_kafkas_tool_reads_every_file_without_a_complaint(tmp_path):
+    for case in CASES:
+        write_files(files_of(case), tmp_path / case.name)
+    dump(tmp_path, [path for path in tmp_path.rglob("*") if path.suffix in SUFFIXES], "--deep-iteration")

@@ -1,0 +1,101 @@
+"""The corpus: its files are the same every time, and its expectations hold in the files and in themselves."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ottla.testkit.corpus.case import files_of
+from ottla.testkit.corpus.catalogue import CASES
+from ottla.testkit.scanner import scan_contents
+from tests.corpus import DIGESTS, digest, expected_of, is_internal, raw
+
+PAGE = Path(__file__).parents[3] / "docs" / "corpus.md"
+FATES = ("plain", "committed", "aborted", "open")
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
+def written(request):
+    """The files of a case, and what its case.json says."""
+    files = files_of(request.param)
+    return request.param, files, expected_of(files)
+
+
+def scan(files, partition):
+    folder = f"data/{partition['topic']}-{partition['partition']}/"
+    logs = sorted(path for path in files if path.startswith(folder) and path.endswith(".log"))
+    return scan_contents([(Path(path), files[path]) for path in logs])
+
+
+def test_a_case_has_the_same_bytes_every_time(written):
+    """Whoever changes a case, or what a broker writes, sees it: `python -m tests.corpus` writes the digests anew."""
+    case, files, _ = written
+    assert digest(files) == digest(files_of(case))
+    assert json.loads(DIGESTS.read_text()).get(case.name) == digest(files)
+
+
+def test_no_case_is_left_over_among_the_digests():
+    assert sorted(json.loads(DIGESTS.read_text())) == sorted(case.name for case in CASES)
+
+
+def test_every_field_is_documented(written):
+    _, _, expected = written
+    rows = re.findall(r"^\| (?:`(\w+)`)? ?\| (`format`.*|`\w+`.*) \|$", PAGE.read_text(), re.MULTILINE)
+    fields = {name: re.findall(r"`(\w+)`", names) for name, names in rows}
+    waiting = [("", expected)]
+    while waiting:
+        name, shown = waiting.pop()
+        assert [*shown] == fields[name], name
+        for inner, value in shown.items():
+            waiting += [(inner, row) for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def test_values_name_the_fate_that_their_script_meant(written):
+    _, _, expected = written
+    for partition in expected["partitions"]:
+        for row in () if is_internal(partition) else partition["records"]:
+            meant = (raw(row["value"]) or b"").split(b" ")[0].decode(errors="replace")
+            assert meant not in FATES or meant == row["fate"], row
+
+
+def test_every_offset_is_a_record_or_in_a_gap(written):
+    _, _, expected = written
+    for partition in expected["partitions"]:
+        gaps = [offset for gap in partition["gaps"] for offset in range(gap["first_offset"], gap["last_offset"] + 1)]
+        everything = range(partition["log_start_offset"], partition["log_end_offset"])
+        assert sorted(gaps + partition["read_committed"]) == [*everything]
+
+
+def test_the_second_scanner_finds_what_the_case_says(written):
+    _, files, expected = written
+    for partition in expected["partitions"]:
+        found, start = scan(files, partition), partition["log_start_offset"]
+        assert found.log_end_offset == partition["log_end_offset"]
+        assert found.last_stable_offset == partition["last_stable_offset"]
+        aborted = [(first, who) for who, first, marker, _ in found.aborted_index if marker >= start]
+        told = [(row["first_offset"], row["producer_id"]) for row in partition["aborted_transactions"]]
+        assert sorted(entry for entry in aborted if entry[0] < found.last_stable_offset) == told
+        for isolation in ("read_committed", "read_uncommitted"):
+            offsets = [record.offset for record in found.records(isolation) if record.offset >= start]
+            assert offsets == partition[isolation]
+        markers = [(batch.base_offset, batch.marker.upper()) for batch in found.batches if batch.marker]
+        assert [entry for entry in markers if entry[0] >= start] == [
+            (row["offset"], row["type"]) for row in partition["markers"]
+        ]
+        shown = [
+            (record.offset, record.timestamp, record.key, record.value, record.headers, record.fate)
+            for record in found.records()
+            if record.offset >= start
+        ]
+        assert shown == [
+            (
+                row["offset"],
+                row["timestamp"],
+                raw(row["key"]),
+                raw(row["value"]),
+                [(header["key"], raw(header["value"])) for header in row["headers"]],
+                row["fate"],
+            )
+            for row in partition["records"]
+        ]
