@@ -1,10 +1,11 @@
-"""Where compiled kernels are kept when numba finds no place, as on an executor that got the code as an archive. shell
+"""Where compiled kernels are kept, so that none is taken that was compiled of other sources. shell
 
-Numba keeps them beside the sources, below NUMBA_CACHE_DIR or below the home. Of an archive it knows the home alone, in
-a folder for each path of the archive, which is another one for each application: all would compile, and a container
-without a home would fail. Here the folder goes by what the package contains.
+Numba keeps them beside the sources, below NUMBA_CACHE_DIR or below the home. Of an archive, as an executor gets the
+code, it knows the home alone, in a folder for each path of the archive, which is another one for each application: all
+would compile, and a container without a home would fail. Here the folder goes by what the package contains.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -14,11 +15,52 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 
 _PACKAGE = Path(__file__).parents[1]
 # Where there are kernels, and constants that they are made of.
 _SOURCES = ("protocol", "scan", "audit/checks")
+
+
+class _Files(IndexDataCacheFile):
+    """The index of a kernel and the data that it names, which processes may write and read at once.
+
+    Each file is written under another name and renamed. Numba writes the index first and counts the data files: until
+    the data is there, and for good after a kill, a new index names what was compiled of older sources. Here the data
+    comes first, under a name that goes by all that it was compiled of.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep what was compiled for `key`, and nothing that was compiled of other sources."""
+        known = self._load_index()
+        name = f"{self._prefix}{hashlib.sha256(repr((self._source_stamp, key)).encode()).hexdigest()[:20]}.nbc"
+        self._save_data(name, data)
+        self._save_index(known | {key: name})
+        if not known:
+            self._remove_all_but(name)
+
+    @property
+    def _prefix(self) -> str:
+        return str(self._index_name.removesuffix("nbi"))
+
+    def _remove_all_but(self, name: str) -> None:
+        # One that another process is about to name is compiled again by whoever misses it.
+        for path in Path(self._cache_path).iterdir():
+            if path.name.startswith(self._prefix) and path.suffix == ".nbc" and path.name != name:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+class KernelCache(FunctionCache):
+    """For `_cache` of a dispatcher, where numba finds a place. Raises RuntimeError if it finds none.
+
+    Numba looks at the file of the kernel alone, not at those of its constants and of what it calls: `content` does.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp(), content()
+        self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
 
 
 class _Locator(_CacheLocator):
@@ -49,11 +91,8 @@ class _Kernels(CompileResultCacheImpl):
     _locator_classes = (_Locator,)
 
 
-class KernelCache(FunctionCache):
-    """For `_cache` of a dispatcher. Raises RuntimeError if there is no place at all.
-
-    Numba writes each file under another name and renames it, so that processes may compile the same at once.
-    """
+class PlacelessKernelCache(KernelCache):
+    """For `_cache` of a dispatcher, where numba finds none. Raises RuntimeError if there is no place at all."""
 
     _impl_class = _Kernels
 

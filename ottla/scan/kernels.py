@@ -37,18 +37,15 @@ def kernel(function: F) -> F:
 
 def _keep(compiled: Any, function: Callable[..., Any]) -> None:
     """Have `compiled` cached. Nowhere, if nothing can be written at all."""
-    from ottla.scan.kernel_cache import KernelCache, content
+    from ottla.scan.kernel_cache import KernelCache, PlacelessKernelCache
 
     with contextlib.suppress(RuntimeError):
         if Path(inspect.getfile(function)).exists():
-            compiled.enable_caching()
-            # Numba looks at the file of the kernel alone, not at those of its constants and of what it calls.
-            index = compiled._cache._cache_file
-            index._source_stamp = index._source_stamp, content()
+            compiled._cache = KernelCache(function)
             return
     # In an archive, or as in a container with a package of root's and a user without a home.
     with contextlib.suppress(RuntimeError):
-        compiled._cache = KernelCache(function)
+        compiled._cache = PlacelessKernelCache(function)
 
 
 def inlined(function: F) -> F:

@@ -19,12 +19,19 @@ from tests.patience import PATIENCE_S
 COMPILE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
+exec(sys.argv[2])
 import numpy as np
 import ottla
 from ottla.scan.kernels import varint
 assert varint(np.array([2], dtype=np.uint8), 0, 1) == (1, 1)
 stats = varint.stats
 print(json.dumps([ottla.__file__, stats.cache_path, sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))
+"""
+# A kernel is saved in two files: the process ends before it writes one of them.
+KILLED = """
+import os
+from numba.core.caching import IndexDataCacheFile
+IndexDataCacheFile._save_{file} = lambda *arguments: os._exit(0)
 """
 
 
@@ -36,10 +43,10 @@ def compiled(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
     environment |= {"HOME": os.devnull, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": os.pathsep.join(libraries)}
 
-    def run(path, **more):
+    def run(path, before="", **more):
         # -S: site would read the .pth file that points to our source tree.
         done = subprocess.run(
-            [sys.executable, "-S", "-c", COMPILE, str(path)],
+            [sys.executable, "-S", "-c", COMPILE, str(path), before],
             capture_output=True,
             text=True,
             env=environment | more,
@@ -48,7 +55,7 @@ def compiled(tmp_path):
             timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        return json.loads(done.stdout)
+        return json.loads(done.stdout or "null")
 
     return run
 
@@ -73,14 +80,35 @@ def test_kernels_of_another_version_are_not_taken(compiled, tmp_path):
     assert (hits, misses) == (0, 1)
 
 
-def test_kernels_are_compiled_anew_when_a_constant_of_another_file_changed(compiled, tmp_path):
+@pytest.fixture
+def source(tmp_path):
+    """A copy of our sources, which can be changed and written beside."""
     package = Path(headers.__file__).parents[1]
     shutil.copytree(package, tmp_path / "source" / "ottla", ignore=shutil.ignore_patterns("__pycache__"))
-    assert compiled(tmp_path / "source")[2:] == [0, 1]
-    assert compiled(tmp_path / "source")[2:] == [1, 0]
-    with (tmp_path / "source/ottla/protocol/batch_header.py").open("a") as source:
-        source.write("MAGIC = 3\n")
-    assert compiled(tmp_path / "source")[2:] == [0, 1]
+    return tmp_path / "source"
+
+
+def change(source):
+    with (source / "ottla/protocol/batch_header.py").open("a") as constants:
+        constants.write("MAGIC = 3\n")
+
+
+def test_kernels_are_compiled_anew_when_a_constant_of_another_file_changed(compiled, source):
+    assert compiled(source)[2:] == [0, 1]
+    assert compiled(source)[2:] == [1, 0]
+    change(source)
+    assert compiled(source)[2:] == [0, 1]
+
+
+@pytest.mark.parametrize("file", ["index", "data"])
+def test_what_a_process_has_half_saved_brings_no_kernel_of_other_sources_back(compiled, source, file):
+    """Others see it for a moment, or for good if the process was killed."""
+    assert compiled(source)[2:] == [0, 1]
+    change(source)
+    assert compiled(source, KILLED.format(file=file)) is None
+    assert compiled(source)[2:] == [0, 1]
+    assert compiled(source)[2:] == [1, 0]
+    assert len(list(source.rglob("kernels.varint-*.nbc"))) == 1
 
 
 def test_a_folder_can_be_named(compiled, tmp_path):
