@@ -52,6 +52,29 @@ def test_what_is_appended_is_read_and_nothing_twice(followed):
     assert followed.ends() == (7, 7) and aborted(followed.partition) == [[7, 3, 4]]
 
 
+def test_what_is_aborted_is_told_of_the_transactions_that_reach_into_the_offsets(followed):
+    for producer_id in (8, 7):
+        followed.log.data(producer_id=producer_id)
+        followed.log.marker(producer_id, commit=False)
+    followed.ends()
+    first, second = [8, 0, 1], [7, 2, 3]
+    told = {
+        bounds: followed.partition.aborted(*bounds).tolist()
+        for bounds in [(0, 4), (0, 2), (1, 3), (2, 4), (3, 9), (4, 9)]
+    }
+    assert told == {
+        (0, 4): [second, first],
+        (0, 2): [first],
+        (1, 3): [second, first],
+        (2, 4): [second],
+        (3, 9): [second],
+        (4, 9): [],
+    }
+    followed.partition.forget_below(2)
+    assert aborted(followed.partition) == [second]
+    assert [followed.partition.covers(offset) for offset in (1, 2, 3)] == [False, True, True]
+
+
 def test_a_log_that_was_cut_below_what_was_read_is_read_anew(followed):
     """As an unclean start cuts it: a marker and an aborted transaction are gone, and others stand in their place."""
     followed.log.data(3)
