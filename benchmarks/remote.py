@@ -53,7 +53,10 @@ def late_store(directory, delay_ms):
         command = [sys.executable, __file__, str(directory), "--delay-ms", str(delay_ms), "--serve", str(log)]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
-            query = f"?endpoint_override=127.0.0.1:{int(server.stdout.readline())}&scheme=http&region=us-east-1"
+            port = server.stdout.readline().strip()
+            if not port:
+                raise SystemExit("the S3 server has not started: is the extra `conformance` installed?")
+            query = f"?endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1"
             store, _ = fs.FileSystem.from_uri(f"s3://bucket/{query}&allow_bucket_creation=true")
             store.create_dir("bucket")
             fs.copy_files(str(directory), "bucket/logs", fs.LocalFileSystem(), store)

@@ -34,6 +34,14 @@ def fate(aborted, opened, producer_id, offset):
     return batch_fates.COMMITTED
 
 
+def test_the_numbers_are_places_among_the_words_of_the_view():
+    pytest.importorskip("pyspark", reason="the spark extra is not installed")
+    from ottla.spark_jobs.views.batches_view import FATES
+
+    named = {name.lower(): getattr(batch_fates, name) for name in ("NONE", "COMMITTED", "ABORTED", "OPEN")}
+    assert {word: place for place, word in enumerate(FATES)} == named
+
+
 def marked(rows, aborted, opened):
     found = np.full(len(rows), -1, dtype=np.int64)
     shaped = (np.array(part, dtype=np.int64).reshape(-1, columns) for part, columns in ((aborted, 3), (opened, 2)))

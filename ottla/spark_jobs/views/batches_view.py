@@ -39,7 +39,7 @@ CONTROL_TYPES = (
     "kraft_version",
     "kraft_voters",
 )
-# By the numbers of `fates.mark_fates`.
+# By the numbers of `batch_fates`.
 FATES = ("none", "committed", "aborted", "open")
 
 
