@@ -23,8 +23,8 @@ from ottla.broker.listening import Listening, try_ports
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
 from ottla.broker.ports.allocator import give_back_what_is_freed
-from ottla.broker.ports.clock import LoopClock
-from ottla.broker.ports.disk import RealDisk
+from ottla.broker.ports.clock import Clock, LoopClock
+from ottla.broker.ports.disk import Disk, RealDisk
 from ottla.broker.ports.machine import machine_bytes
 from ottla.broker.ports.network import LoopNetwork
 from ottla.broker.ports.workers import ThreadWorkers
@@ -50,13 +50,33 @@ _KAFKA_LINES: Final = """\
 """
 
 
+class Seams:
+    """Where something may stand between the parts of a broker. Here nothing does; a test kit's own steers them."""
+
+    def clock_over(self, real: Clock) -> Clock:
+        """The broker's clock, given the machine's."""
+        return real
+
+    def disk(self, open_files_max: int) -> Disk:
+        """The broker's disk."""
+        return RealDisk(open_files_max)
+
+    def assembled(self, assembly: Assembly) -> None:
+        """The broker is built, and nobody has come in yet."""
+
+
 class Server:
     """One broker on one event loop."""
 
     def __init__(
-        self, config: Config, truncate_damaged: frozenset[str] = frozenset(), admin: "AdminSettings | None" = None
+        self,
+        config: Config,
+        truncate_damaged: frozenset[str] = frozenset(),
+        admin: "AdminSettings | None" = None,
+        seams: Seams | None = None,
     ) -> None:
         self.config = config
+        self._seams = seams or Seams()
         self._truncate_damaged = truncate_damaged
         self._admin_settings = admin
         self._admin: AdminPort | None = None
@@ -72,16 +92,17 @@ class Server:
         Raises LogDirectoryError or OSError; the directory is free then, and clean if it was opened whole.
         """
         loop = asyncio.get_running_loop()
-        clock = LoopClock(loop)
-        turns = Turns(clock.next_turn, log_bug)
-        clock.enter = turns.event
+        real_clock = LoopClock(loop)
+        turns = Turns(real_clock.next_turn, log_bug)
+        real_clock.enter = turns.event
+        clock = self._seams.clock_over(real_clock)
         self._workers = ThreadWorkers(clock.from_thread)
         network = LoopNetwork(loop)
         if not Path(self.config.log_dirs).exists():
             await try_ports(network, self.config.listeners)  # it would be left behind, with nothing in it
         if self._admin_settings is not None:
-            self._admin = await _bind_admin(self._admin_settings, network, clock)
-        disk = RealDisk(self.config.max_open_log_files)
+            self._admin = await _bind_admin(self._admin_settings, network, real_clock)
+        disk = self._seams.disk(self.config.max_open_log_files)
         memory_bytes = max(LEAST_MEMORY_BYTES, min(MOST_MEMORY_BYTES, machine_bytes() // 8))
         try:
             self._assembly = Assembly(
@@ -92,6 +113,7 @@ class Server:
                 self._admin.close()
             raise
         self.broker = self._assembly.broker
+        self._seams.assembled(self._assembly)
         _load_codecs()
         try:
             if self._admin is not None:
@@ -146,6 +168,7 @@ def run(
     kafka_lines: bool = False,
     truncate_damaged: frozenset[str] = frozenset(),
     admin: "AdminSettings | None" = None,
+    seams: Seams | None = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
@@ -159,7 +182,7 @@ def run(
     give_back_what_is_freed()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(Server(config, truncate_damaged, admin), ready_file, kafka_lines))
+            return runner.run(_serve(Server(config, truncate_damaged, admin, seams), ready_file, kafka_lines))
     except (LogDirectoryError, OSError) as error:
         log.error("%s", error)
         return 1

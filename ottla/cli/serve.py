@@ -55,6 +55,11 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
     envvar="OTTLA_ADMIN_TOKEN_FILE",
     help="Who asks the admin port must know the token in this file.  [env: OTTLA_ADMIN_TOKEN_FILE]",
 )
+@click.option(
+    "--test-control",
+    is_flag=True,
+    help="Let the admin port move the broker's time, plan faults and kill it: for tests.",
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--log-level",
@@ -81,6 +86,7 @@ def serve(
     kafka_lines: bool,
     admin_listen: str | None,
     admin_token_file: str | None,
+    test_control: bool,
     log_format: str,
     log_level: dict[str, int],
     truncate_damaged: frozenset[str],
@@ -98,6 +104,15 @@ def serve(
             Path(ready_file).unlink()
     loaded = load_or_exit(properties, data_dir, listen, override)
     admin = admin_or_exit(admin_listen, admin_token_file)
+    seams = None
+    if test_control:
+        if admin is None:
+            raise click.UsageError("--test-control needs --admin-listen: that port is where a test steers the broker")
+        from ottla.testkit.control.control import Control
+        from ottla.testkit.control.routes import control_routes
+
+        seams = control = Control()
+        admin = admin._replace(routes=lambda _broker: control_routes(control))
     log_to_stderr(log_format, log_level)
     if admin_token_file is not None:
         warn_of_readers(admin_token_file)
@@ -113,5 +128,6 @@ def serve(
             kafka_lines=kafka_lines,
             truncate_damaged=truncate_damaged,
             admin=admin,
+            seams=seams,
         )
     )

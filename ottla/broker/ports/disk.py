@@ -16,7 +16,7 @@ from ottla.broker.ports.descriptors import Descriptors, told
 from ottla.broker.ports.locks import RealLock
 from ottla.broker.ports.side_by_side import processors, spread
 from ottla.broker.ports.slices import FileSlice, RealSlice
-from ottla.broker.ports.syncs import Syncs, ThreadSyncJob, sync_descriptor
+from ottla.broker.ports.syncs import Syncs, sync_descriptor
 from ottla.broker.ports.timed import Timed, timed
 
 _NONE: Final = -1
@@ -411,7 +411,7 @@ class RealDisk(Timed):
         if job.error is not None:
             raise job.error
 
-    def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> ThreadSyncJob:
+    def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> SyncJob:
         descriptors, others = [], []
         for path in paths:
             written = [file.descriptor for file in self._writers.get(path, ())]

@@ -1,0 +1,44 @@
+"""Everything of a broker that a test steers, and where it stands between the broker's parts. shell"""
+
+from uuid import UUID
+
+from ottla.broker.assembly import Assembly
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.disk import Disk
+from ottla.broker.server import Seams
+from ottla.testkit.control.clock import MovableClock
+from ottla.testkit.control.disk import SteeredDisk
+from ottla.testkit.control.dispatch import SteeredDispatcher
+from ottla.testkit.control.journal import Journal
+from ottla.testkit.control.markers import SteeredMarkers
+from ottla.testkit.faults.plan import Plan
+
+
+class Control(Seams):
+    """The seams of one broker process. `clock` and `journal` are there when it starts."""
+
+    def __init__(self) -> None:
+        self.plan = Plan()
+        self.clock: MovableClock
+        self.journal: Journal
+        self.assembly: Assembly
+        self.real_clock: Clock
+
+    def clock_over(self, real: Clock) -> Clock:
+        self.real_clock = real
+        self.clock = MovableClock(real)
+        self.journal = Journal(real)
+        return self.clock
+
+    def disk(self, open_files_max: int) -> Disk:
+        return SteeredDisk(open_files_max, self.plan)
+
+    def assembled(self, assembly: Assembly) -> None:
+        self.assembly = assembly
+        broker = assembly.broker
+        SteeredMarkers(broker, self.plan)
+        assembly.dispatcher = SteeredDispatcher(broker, self.plan, self.journal, self.real_clock, self._name_of)
+
+    def _name_of(self, topic_id: UUID) -> str | None:
+        topic = self.assembly.broker.cluster.topics_by_id.get(topic_id.bytes)
+        return None if topic is None else topic.name

@@ -1,0 +1,174 @@
+"""The broker's dispatcher with faults in front of it and behind it, and a journal of what passes. shell
+
+Requests are held, delayed and answered before they are decided or after they were carried out: what happens between is
+the broker's own way. While nothing is planned for an API, its requests pass as they are.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.broker.api.context import DEFAULT_LISTENER, Broker
+from ottla.broker.api.table import TABLE
+from ottla.broker.dispatch import Dispatcher, Refuse, Send
+from ottla.broker.memory import Claim, Room
+from ottla.broker.outbox import Part
+from ottla.broker.ports.clock import Clock
+from ottla.broker.turns import Activity, Wait
+from ottla.protocol.errors import ProtocolError
+from ottla.testkit.control import KIT_CLIENT_ID
+from ottla.testkit.control.crash import crash
+from ottla.testkit.control.journal import Journal, Passage
+from ottla.testkit.faults.error_reply import error_reply
+from ottla.testkit.faults.exchange import Exchange
+from ottla.testkit.faults.fault import Fault
+from ottla.testkit.faults.plan import Plan
+from ottla.testkit.faults.subject import NameOf
+
+
+class _Served:
+    """What came of a request: a reply to send, or the reason to close the connection."""
+
+    __slots__ = ("parts", "reason", "room")
+
+    def __init__(self, parts: Sequence[Part] = (), room: Room | None = None, reason: str = "") -> None:
+        self.parts = parts
+        self.room = room
+        self.reason = reason
+
+
+class SteeredDispatcher(Dispatcher):
+    """`real_clock` is the machine's: a delay passes although the broker's time stands still."""
+
+    __slots__ = ("_journal", "_name_of", "_plan", "_real_clock", "_turns")
+
+    def __init__(self, broker: Broker, plan: Plan, journal: Journal, real_clock: Clock, name_of: NameOf) -> None:
+        super().__init__(broker, TABLE, first_use=True)
+        self._turns = broker.turns
+        self._plan = plan
+        self._journal = journal
+        self._real_clock = real_clock
+        self._name_of = name_of
+
+    def start(
+        self,
+        frame: memoryview,
+        peer: str,
+        send: Send,
+        refuse: Refuse,
+        claim: Claim | None = None,
+        listener_name: str = DEFAULT_LISTENER,
+    ) -> Activity[Any] | None:
+        try:
+            exchange = Exchange(bytes(frame), self._name_of)
+        except ProtocolError:
+            return super().start(frame, peer, send, refuse, claim, listener_name)
+        if exchange.client_id == KIT_CLIENT_ID:
+            return super().start(frame, peer, send, refuse, claim, listener_name)
+        passage = self._journal.begin(exchange.frame, peer)
+
+        def sent(parts: Sequence[Part], room: Room | None) -> None:
+            send(self._journal.end(passage, parts), room)
+
+        def refused(reason: str) -> None:
+            self._journal.refused(passage, reason)
+            refuse(reason)
+
+        if not (self._plan.watches("request", exchange.api_key) or self._plan.watches("reply", exchange.api_key)):
+            return super().start(frame, peer, sent, refused, claim, listener_name)
+        steered = self._steer(exchange, passage, peer, sent, refused, claim, listener_name)
+        return self._turns.start(steered, lambda _none: None, lambda error: refused(f"a fault broke: {error!r}"))
+
+    async def _steer(
+        self,
+        exchange: Exchange,
+        passage: Passage,
+        peer: str,
+        send: Send,
+        refuse: Refuse,
+        claim: Claim | None,
+        listener_name: str,
+    ) -> None:
+        """One request on its way through the faults that strike it."""
+        twice = False
+        for fault in self._plan.striking("request", exchange, exchange.api_key):
+            passage.struck(fault)
+            if fault.do == "reply":
+                _release(claim)
+                send([_refusal(exchange, fault)], None)
+                return
+            if fault.do == "drop":
+                _release(claim)
+                refuse(_reason(fault, exchange))
+                return
+            twice |= fault.do == "duplicate"
+            await self._pass(fault, claim)
+        if twice:
+            await self._served(exchange, peer, None, listener_name)
+        served = await self._served(exchange, peer, claim, listener_name)
+        if served.reason:
+            refuse(served.reason)
+            return
+        for fault in self._plan.striking("reply", exchange, exchange.api_key):
+            passage.struck(fault)
+            if fault.do == "drop":
+                _forget(served)
+                refuse(_reason(fault, exchange))
+                return
+            if fault.do == "lose":
+                _forget(served)
+                served = _Served()
+            await self._pass(fault)
+        send(served.parts, served.room)
+
+    async def _pass(self, fault: Fault, claim: Claim | None = None) -> None:
+        """Wait as long as the fault says, or end here."""
+        if fault.do == "crash":
+            crash(fault)
+        wait: Wait[None] = Wait(self._turns)
+        if fault.do == "delay":
+            leave = self._real_clock.call_later(fault.ms, lambda: wait.wake(None)).cancel
+        elif fault.do == "hold" and not fault.released:
+            leave = self._plan.hold(fault, lambda: wait.wake(None))
+        else:
+            return
+
+        def give_up() -> None:
+            leave()
+            _release(claim)
+
+        wait.on_discard = give_up
+        await wait
+
+    async def _served(self, exchange: Exchange, peer: str, claim: Claim | None, listener_name: str) -> _Served:
+        """Let the broker carry it out."""
+        wait: Wait[_Served] = Wait(self._turns)
+        activity = super().start(
+            memoryview(bytearray(exchange.frame)),  # offsets are written into the batches of a Produce
+            peer,
+            lambda parts, room: wait.wake(_Served(parts, room)),
+            lambda reason: wait.wake(_Served(reason=reason)),
+            claim,
+            listener_name,
+        )
+        if activity is not None:
+            wait.on_discard = activity.discard
+        return await wait
+
+
+def _refusal(exchange: Exchange, fault: Fault) -> bytes:
+    key, version = exchange.api_key, exchange.api_version
+    return error_reply(key, version, exchange.correlation_id, exchange.message, fault.error)
+
+
+def _reason(fault: Fault, exchange: Exchange) -> str:
+    return f"{exchange.title} v{exchange.api_version}: fault {fault.id} says so ({fault.describe()})"
+
+
+def _release(claim: Claim | None) -> None:
+    if claim is not None:
+        claim.release()
+
+
+def _forget(served: _Served) -> None:
+    if served.room is not None:
+        served.room.built(0)

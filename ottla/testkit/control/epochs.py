@@ -1,0 +1,33 @@
+"""Epochs that are given, for those who want to see one run out. shell"""
+
+from ottla.broker.admin.routes import AdminError
+from ottla.broker.api.context import Broker
+from ottla.broker.coordinator.runtime import await_durable
+from ottla.broker.txn.states import RESTING, TransactionStatus
+from ottla.broker.txn.values import ANSWERS, NEED_PRODUCER_ID, Decision, TransactionState, TransientState
+from ottla.protocol.errors import NO_ERROR, ErrorCode
+from ottla.protocol.values import NO_PRODUCER_ID
+
+TIMEOUT_MS = 60_000
+
+
+async def preset_epoch(broker: Broker, transactional_id: str, epoch: int) -> TransactionState:
+    """Log that the id rests with this epoch, with a producer id of its own; its next InitProducerId bumps it.
+
+    AdminError 409 while a transaction of the id is open, or the coordinator loads.
+    """
+
+    def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
+        if state is not None and (state.status not in RESTING or transient.pending is not None):
+            return ANSWERS[ErrorCode.CONCURRENT_TRANSACTIONS]
+        if fresh == NO_PRODUCER_ID:
+            return NEED_PRODUCER_ID
+        timeout_ms = TIMEOUT_MS if state is None else state.timeout_ms
+        record = TransactionState(fresh, epoch, TransactionStatus.EMPTY, timeout_ms, {}, -1, broker.clock.now_ms())
+        return Decision(NO_ERROR, record)
+
+    await broker.cluster.producer_ids()
+    decision = await await_durable(broker.transactions.states.commit(transactional_id, decide))
+    if decision.error or decision.record is None:
+        raise AdminError(409, f"The epoch of {transactional_id:.100} cannot be set now: {decision.error.name}")
+    return decision.record

@@ -1,0 +1,58 @@
+"""Transaction markers on their way to the leaders of partitions, and the faults that strike them. shell"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.broker.api.context import Broker
+from ottla.broker.txn.values import TransactionState
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import TransactionMarker
+from ottla.testkit.control.crash import crash
+from ottla.testkit.faults.plan import Named, Plan
+
+Write = Callable[[str, int, TransactionMarker], ErrorCode]
+
+
+class SteeredMarkers:
+    """Stands before the broker's sink of markers. A marker that is held or lost is answered as by a leader that does
+    not answer: the coordinator comes back to it."""
+
+    def __init__(self, broker: Broker, plan: Plan) -> None:
+        sink: Any = broker.transactions.sink
+        self._write: Write = sink.write_marker
+        self._broker = broker
+        self._plan = plan
+        sink.write_marker = self.write_marker
+
+    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
+        """What the coordinator calls."""
+        plan = self._plan
+        if not (plan.watches("marker") or plan.watches("marker_reply")):
+            return self._write(topic, index, marker)
+        named = {"topic": topic, "partition": index, "transactional_id": self._owner(marker.producer_id)}
+        occasion = Named(named)
+        for fault in plan.striking("marker", occasion):
+            if fault.do == "crash":
+                crash(fault)
+            elif fault.do == "reply":
+                return fault.error
+            elif fault.do == "lose" or not fault.released:
+                return ErrorCode.REQUEST_TIMED_OUT
+        error = self._write(topic, index, marker)
+        for fault in plan.striking("marker_reply", occasion):
+            if fault.do == "crash":
+                crash(fault)
+            error = ErrorCode.REQUEST_TIMED_OUT
+        return error
+
+    def _owner(self, producer_id: int) -> str | None:
+        """The transactional id that has the producer id."""
+        for shard in self._broker.transactions.shards():
+            for transactional_id, state in shard.states.items():
+                if _has(state, producer_id):
+                    return transactional_id
+        return None
+
+
+def _has(state: TransactionState, producer_id: int) -> bool:
+    return producer_id in (state.producer_id, state.previous_producer_id)

@@ -1,0 +1,118 @@
+"""The reply that refuses a request: every row of it with one error, as Kafka's `getErrorResponse`. pure
+
+The rows of the response are those of the request: which array mirrors which is listed here, the rest is read from the
+schemas. Where the version has an error for the whole, that one is set and there are no rows; but for Fetch and
+Metadata, whose clients look at the rows.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.frames import response_prefix
+
+_K: Final = ApiKey
+_BY_ROWS: Final = frozenset({_K.FETCH, _K.METADATA})
+_ERRORS: Final = frozenset({"error_code", "partition_error_code"})
+
+_SOURCES: Final[dict[str, tuple[str, ...]]] = {
+    "partition_responses": ("partition_data",),
+    "coordinators": ("coordinator_keys",),
+    "partitions": ("partitions", "partition_indexes"),
+    "results_by_transaction": ("transactions",),
+    "topic_results": ("topics",),
+    "results_by_partition": ("partitions",),
+    "results_by_topic_v3_and_below": ("v3_and_below_topics",),
+    "transaction_states": ("transactional_ids",),
+}
+"""The array of a response, and the arrays of requests that it mirrors; others mirror the one of their own name."""
+_SOURCES_OF_API: Final[dict[tuple[int, str], tuple[str, ...]]] = {
+    (_K.PRODUCE, "responses"): ("topic_data",),
+    (_K.FETCH, "responses"): ("topics",),
+    (_K.DELETE_TOPICS, "responses"): ("topics", "topic_names"),
+    (_K.ALTER_CONFIGS, "responses"): ("resources",),
+    (_K.INCREMENTAL_ALTER_CONFIGS, "responses"): ("resources",),
+    (_K.DESCRIBE_CONFIGS, "results"): ("resources",),
+    (_K.CREATE_PARTITIONS, "results"): ("topics",),
+    (_K.DELETE_GROUPS, "results"): ("groups_names",),
+}
+_PLAIN: Final = {
+    "coordinators": "key",
+    "groups": "group_id",
+    "partitions": "partition_index",
+    "results_by_partition": "partition_index",
+    "results": "group_id",
+    "transaction_states": "transactional_id",
+    "responses": "name",
+}
+"""Where the mirrored array has plain values: the field of the row that gets it."""
+_SAME: Final = {"partition_index": ("partition_index", "partition", "index"), "index": ("index",)}
+"""Fields that requests have under other names."""
+_NOTHING: Final = frozenset(
+    {
+        *("base_offset", "log_append_time_ms", "log_start_offset", "high_watermark", "last_stable_offset"),
+        *("committed_offset", "node_id", "offset", "timestamp", "end_offset", "low_watermark"),
+    }
+)
+"""Fields that hold -1, whatever the request says there and the schema has as a default."""
+
+
+def error_reply(api_key: int, version: int, correlation_id: int, request: Any, error: ErrorCode) -> bytes:
+    """The framed reply, size included, to a decoded request."""
+    response = _made(codec.response_class(api_key), api_key, version, request, error)
+    body = response.encode(version=version)
+    return response_prefix(api_key, version, correlation_id, len(body)) + bytes(body)
+
+
+def _made(struct: Any, api_key: int, version: int, request: Any, error: ErrorCode) -> Any:
+    """A response, or a struct of it, that mirrors `request`, a struct of the request or a plain value."""
+    served = {name: field for name, field in struct.fields.items() if field.for_version_q(version)}
+    values: dict[str, Any] = {}
+    whole = "error_code" in served and isinstance(request, codec.request_class(api_key)) and api_key not in _BY_ROWS
+    for name, field in served.items():
+        if name in _ERRORS:
+            values[name] = int(error)
+        elif field.is_array():
+            values[name] = [] if whole else list(_rows(name, field, api_key, version, request, error))
+        elif name in _NOTHING:
+            values[name] = -1
+        elif not whole and (found := _found(name, request)) is not None:
+            values[name] = found
+    if isinstance(request, codec.request_class(api_key)) and api_key in _BY_ROWS and "error_code" in values:
+        rows = values.get("responses") or values.get("topics")
+        values["error_code"] = 0 if rows else int(error)
+    return struct(version=version, **values)
+
+
+def _rows(name: str, field: Any, api_key: int, version: int, request: Any, error: ErrorCode) -> Iterator[Any]:
+    if not field.is_struct_array() or not _has_error(field):
+        return
+    sources = _SOURCES_OF_API.get((api_key, name), _SOURCES.get(name, (name,)))
+    for source in sources:
+        for row in getattr(request, source, None) or ():
+            if hasattr(type(row), "fields"):
+                yield _made(field.data_class, api_key, version, row, error)
+            elif name in _PLAIN:
+                made = _made(field.data_class, api_key, version, None, error)
+                setattr(made, _PLAIN[name], row)
+                yield made
+
+
+def _has_error(field: Any) -> bool:
+    return any(
+        name in _ERRORS or (inner.is_array() and inner.is_struct_array() and _has_error(inner))
+        for name, inner in field.fields.items()
+    )
+
+
+def _found(name: str, request: Any) -> Any:
+    """The value that the request has under this name."""
+    if request is None:
+        return None
+    fields = type(request).fields
+    for known in _SAME.get(name, (name,)):
+        if known in fields:
+            return getattr(request, known)
+    return None

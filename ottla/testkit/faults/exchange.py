@@ -1,0 +1,63 @@
+"""A request as it passes, read as far as somebody asks. pure"""
+
+from typing import Any
+
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.frames import parse_request_header
+from ottla.testkit.faults.subject import NameOf, Subject, subject_of
+
+_NOBODY = Subject(frozenset(), frozenset(), frozenset())
+
+
+class Exchange:
+    """One request, and later its reply. `frame` is without its size; ProtocolError if its header cannot be read."""
+
+    __slots__ = ("_message", "_name_of", "_subject", "api_key", "api_version", "client_id", "correlation_id", "frame")
+
+    def __init__(self, frame: bytes, name_of: NameOf) -> None:
+        header, _ = parse_request_header(memoryview(frame))
+        self.api_key, self.api_version, self.correlation_id, self.client_id = header
+        self.frame = frame
+        self._name_of = name_of
+        self._message: Any = None
+        self._subject: Subject | None = None
+
+    @property
+    def title(self) -> str:
+        """Kafka's name of the API, or its number."""
+        try:
+            return ApiKey(self.api_key).title
+        except ValueError:
+            return f"API {self.api_key}"
+
+    @property
+    def message(self) -> Any:
+        """The decoded request. ProtocolError if it is none."""
+        if self._message is None:
+            _, body = parse_request_header(memoryview(self.frame))
+            self._message = codec.decode_request(self.api_key, self.api_version, body)
+        return self._message
+
+    @property
+    def subject(self) -> Subject:
+        """What it is about; nothing if it cannot be read, which is the broker's to say."""
+        if self._subject is None:
+            try:
+                self._subject = subject_of(self.api_key, self.message, self._name_of)
+            except ProtocolError:
+                self._subject = _NOBODY
+        return self._subject
+
+    def answers_to(self, name: str, value: object) -> bool:
+        """Whether a condition of a fault holds; topic and partition each for themselves."""
+        if name == "client_id":
+            return self.client_id == value
+        if name == "transactional_id":
+            return value in self.subject.transactional_ids
+        if name == "group":
+            return value in self.subject.groups
+        if name == "topic":
+            return any(topic == value for topic, _ in self.subject.partitions)
+        return name == "partition" and any(index == value for _, index in self.subject.partitions)

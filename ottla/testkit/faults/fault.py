@@ -1,0 +1,210 @@
+"""One fault: where it strikes, whom, how often, and what it does. pure
+
+As JSON, in a fault plan (a YAML file is read the same way) and on the admin port:
+
+    {"at": "request", "api": "EndTxn", "where": {"transactional_id": "tx-1"}, "nth": 2, "do": "reply",
+     "error": "COORDINATOR_NOT_AVAILABLE"}
+
+`at` is one of `POINTS`; `api` and `where` choose whom, each that is left out chooses all; `nth` is the first of them
+that is struck (1 unless given), `times` how many are from then on (1; null for all); `do` is what happens, one of those
+that `POINTS` has for the place, with `error` or `ms` where it needs one.
+"""
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+
+POINTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "request": ("reply", "drop", "delay", "hold", "crash", "duplicate"),
+    "reply": ("drop", "lose", "delay", "hold", "crash"),
+    "marker": ("reply", "lose", "hold", "crash"),
+    "marker_reply": ("lose", "crash"),
+    "append": ("fail", "crash"),
+    "sync": ("fail", "delay", "crash"),
+}
+"""Where a fault may strike, and what it may do there.
+
+    request       before the request is decided: answer with an error, close the connection, wait, carry it out twice
+    reply         it was carried out, and its reply is not sent yet: close the connection, lose it (the client waits)
+    marker        before a transaction marker is written: its leader answers with an error, or the marker is lost
+    marker_reply  a marker was written: its answer is lost
+    append, sync  a call of the disk fails with an errno (EIO, ENOSPC), or is slow
+"""
+
+OF_THE_BROKER: Final = frozenset({"marker", "marker_reply", "append", "sync"})
+"""Points that only a broker of ours has; `crash`, too, wants a broker that is ours."""
+
+CONDITIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "request": ("client_id", "transactional_id", "group", "topic", "partition"),
+    "reply": ("client_id", "transactional_id", "group", "topic", "partition"),
+    "marker": ("transactional_id", "topic", "partition"),
+    "marker_reply": ("transactional_id", "topic", "partition"),
+    "append": ("topic", "partition"),
+    "sync": ("topic", "partition"),
+}
+"""What `where` may say at each point."""
+
+_FIELDS: Final = ("at", "api", "where", "nth", "times", "do", "error", "ms", "id", "hits")
+
+
+class FaultError(ValueError):
+    """A fault that cannot be: the message says which word of it is wrong, and what it could be."""
+
+
+@dataclass(slots=True)
+class Fault:
+    """A fault that is planned. `seen` counts whom it could have struck, `hits` whom it has."""
+
+    do: str
+    at: str = "request"
+    api: ApiKey | None = None
+    where: Mapping[str, object] = field(default_factory=dict)
+    nth: int = 1
+    times: int | None = 1
+    error: ErrorCode = ErrorCode.NONE
+    errno: int = 0
+    ms: float = 0.0
+    id: int = 0
+    seen: int = 0
+    hits: int = 0
+    released: bool = False
+    """What it holds has been let go, and it holds nothing any more."""
+
+    @property
+    def spent(self) -> bool:
+        """Whether it will strike nobody any more."""
+        return self.released or (self.times is not None and self.hits >= self.times)
+
+    def strikes(self) -> bool:
+        """Count one more whom it could strike; whether it does."""
+        self.seen += 1
+        if self.seen < self.nth or self.spent:
+            return False
+        self.hits += 1
+        return True
+
+    def describe(self) -> str:
+        """In one line, for people."""
+        whom = self.api.title if self.api is not None else "any"
+        conditions = "".join(f" {name}={value}" for name, value in self.where.items())
+        times = "always" if self.times is None else f"{self.times} time{'s' if self.times > 1 else ''}"
+        what = (
+            self.error.name
+            if self.error
+            else errno.errorcode.get(self.errno, "") or (f"{self.ms:g} ms" * bool(self.ms))
+        )
+        from_nth = f" from number {self.nth}" if self.nth > 1 else ""
+        return f"{self.do}{' ' + what if what else ''} at {self.at} of {whom}{conditions}{from_nth}, {times}"
+
+    def to_json(self) -> dict[str, object]:
+        """As it is read, and its counters."""
+        shown: dict[str, object] = {"id": self.id, "at": self.at, "do": self.do}
+        if self.api is not None:
+            shown["api"] = self.api.title
+        if self.where:
+            shown["where"] = dict(self.where)
+        if self.error:
+            shown["error"] = self.error.name
+        if self.errno:
+            shown["error"] = errno.errorcode[self.errno]
+        if self.ms:
+            shown["ms"] = self.ms
+        counters = {
+            "nth": self.nth,
+            "times": self.times,
+            "seen": self.seen,
+            "hits": self.hits,
+            "released": self.released,
+        }
+        return shown | counters
+
+
+def parse_fault(given: object) -> Fault:
+    """The fault that a JSON value describes; FaultError."""
+    if not isinstance(given, dict):
+        raise FaultError(f"a fault is an object, not {given!r}")
+    for name in given:
+        _known(str(name), _FIELDS, "field of a fault")
+    at = _known(str(given.get("at", "request")), tuple(POINTS), "point")
+    do = _known(str(given.get("do", "")), POINTS[at], f"deed at {at!r}")
+    fault = Fault(do, at, _api(given.get("api"), at), _where(given.get("where", {}), at))
+    fault.nth = _whole("nth", given.get("nth", 1))
+    times = given.get("times", 1)
+    fault.times = None if times is None else _whole("times", times)
+    _what(fault, given)
+    return fault
+
+
+def api_named(name: str) -> ApiKey:
+    """The API of Kafka's name for it (`EndTxn`), in any case; FaultError."""
+    titles = {key.title: key for key in ApiKey}
+    folded = {title.lower(): key for title, key in titles.items()}
+    found = folded.get(name.lower())
+    if found is None:
+        _known(name, tuple(titles), "API")
+        raise FaultError(f"{name!r} is no API")
+    return found
+
+
+def _api(given: Any, at: str) -> ApiKey | None:
+    if given is None:
+        return None
+    if at not in ("request", "reply"):
+        raise FaultError(f"at {at!r} there is no API: leave 'api' out")
+    return api_named(str(given))
+
+
+def _where(given: Any, at: str) -> dict[str, object]:
+    if not isinstance(given, dict):
+        raise FaultError(f"'where' is an object, not {given!r}")
+    where: dict[str, object] = {}
+    for name, value in given.items():
+        _known(str(name), CONDITIONS[at], f"condition at {at!r}")
+        if name == "partition":
+            value = _whole("partition", value, least=0)
+        elif not isinstance(value, str):
+            raise FaultError(f"{name} is a string, not {value!r}")
+        where[str(name)] = value
+    return where
+
+
+def _what(fault: Fault, given: Mapping[str, Any]) -> None:
+    """Read what the deed needs, and refuse what it does not."""
+    needed = {"reply": "error", "fail": "error", "delay": "ms"}.get(fault.do)
+    for name in ("error", "ms"):
+        if (name in given) != (name == needed):
+            word = "needs" if name == needed else "takes no"
+            raise FaultError(f"{fault.do!r} {word} {name!r}")
+    if fault.do == "reply":
+        name = str(given["error"]).upper()
+        _known(name, tuple(error.name for error in ErrorCode if error), "error code of Kafka")
+        fault.error = ErrorCode[name]
+    elif fault.do == "fail":
+        name = str(given["error"]).upper()
+        _known(name, tuple(errno.errorcode.values()), "errno")
+        fault.errno = getattr(errno, name)
+    elif fault.do == "delay":
+        ms = given["ms"]
+        if isinstance(ms, bool) or not isinstance(ms, int | float) or not 0 < ms <= 86_400_000:
+            raise FaultError(f"ms is a number above 0 and up to a day, not {ms!r}")
+        fault.ms = float(ms)
+
+
+def _whole(name: str, given: Any, least: int = 1) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise FaultError(f"{name} is a whole number from {least}, not {given!r}")
+    return given
+
+
+def _known(name: str, names: tuple[str, ...], what: str) -> str:
+    if name in names:
+        return name
+    close = get_close_matches(name.lower(), [each.lower() for each in names], 1)
+    meant = next((each for each in names if close and each.lower() == close[0]), None)
+    hint = f": did you mean {meant}?" if meant else f": it is one of {', '.join(names)}" if len(names) < 20 else ""
+    raise FaultError(f"{name!r} is no {what}{hint}" if name else f"a {what} is missing{hint}")

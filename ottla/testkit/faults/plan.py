@@ -1,0 +1,109 @@
+"""The faults that are planned, and whom each strikes. pure"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.testkit.faults.fault import Fault
+
+Release = Callable[[], None]
+
+
+class Occasion(Protocol):
+    """Something that passes a point where faults strike."""
+
+    def answers_to(self, name: str, value: object) -> bool:
+        """Whether a condition holds, such as `transactional_id`, "tx-1"."""
+
+
+class Plan:
+    """Counts occasions and says which faults strike. `watchers` hear of each that does."""
+
+    def __init__(self) -> None:
+        self._faults: dict[int, Fault] = {}
+        self._held: dict[int, list[Release]] = {}
+        self._last_id = 0
+        self.watchers: set[Callable[[Fault], None]] = set()
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(tuple(self._faults.values()))
+
+    def __len__(self) -> int:
+        return len(self._faults)
+
+    def get(self, fault_id: int) -> Fault | None:
+        """The fault of this number."""
+        return self._faults.get(fault_id)
+
+    def add(self, fault: Fault) -> Fault:
+        """Plan it; its `id` is new."""
+        self._last_id += 1
+        fault.id = self._last_id
+        self._faults[fault.id] = fault
+        return fault
+
+    def remove(self, fault_id: int) -> Fault | None:
+        """Take it back, and let go what it holds."""
+        self.release(fault_id)
+        return self._faults.pop(fault_id, None)
+
+    def clear(self) -> list[Fault]:
+        """Take all back."""
+        return [fault for fault_id in list(self._faults) if (fault := self.remove(fault_id)) is not None]
+
+    def release(self, fault_id: int) -> int:
+        """Let go what it holds, in order, and hold nothing any more; how many that were."""
+        fault = self._faults.get(fault_id)
+        if fault is not None and fault.do == "hold":
+            fault.released = True
+        held = self._held.pop(fault_id, [])
+        for go_on in held:
+            go_on()
+        return len(held)
+
+    def hold(self, fault: Fault, go_on: Release) -> Callable[[], None]:
+        """Keep somebody until the fault is released; returns what takes it back for who is gone."""
+        waiting = self._held.setdefault(fault.id, [])
+        waiting.append(go_on)
+
+        def leave() -> None:
+            if go_on in waiting:
+                waiting.remove(go_on)
+
+        return leave
+
+    def held(self, fault_id: int) -> int:
+        """How many it holds now."""
+        return len(self._held.get(fault_id, ()))
+
+    def watches(self, point: str, api: ApiKey | int | None = None) -> bool:
+        """Whether any fault could strike here: else nobody needs to know who passes."""
+        for fault in self._faults.values():
+            if fault.at == point and not fault.spent and (fault.api is None or fault.api == api):
+                return True
+        return False
+
+    def striking(self, point: str, occasion: Occasion, api: ApiKey | int | None = None) -> list[Fault]:
+        """The faults that strike this occasion, in the order in which they were planned."""
+        struck = []
+        for fault in tuple(self._faults.values()):
+            if fault.at != point or (fault.api is not None and fault.api != api):
+                continue
+            if all(occasion.answers_to(name, value) for name, value in fault.where.items()) and fault.strikes():
+                struck.append(fault)
+                for watcher in tuple(self.watchers):
+                    watcher(fault)
+        return struck
+
+
+class Named:
+    """An occasion of plain values."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._values = values
+
+    def answers_to(self, name: str, value: object) -> bool:
+        """Whether it has this value."""
+        return self._values.get(name) == value

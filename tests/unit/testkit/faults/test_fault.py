@@ -1,0 +1,80 @@
+"""A fault is read strictly, counts whom it could strike, and says what it is."""
+
+import pytest
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.faults.fault import FaultError, parse_fault
+from ottla.testkit.faults.plan import Named, Plan
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ([], "a fault is an object"),
+        ({"do": "drop", "apii": "EndTxn"}, "did you mean api?"),
+        ({"do": "drop", "api": "EndTxm"}, "did you mean EndTxn?"),
+        ({"do": "drop", "at": "markers"}, "did you mean marker?"),
+        ({}, "is missing"),
+        ({"do": "fail", "at": "request", "error": "EIO"}, "is no deed at 'request'"),
+        ({"do": "reply"}, "'reply' needs 'error'"),
+        ({"do": "reply", "error": "NOT_COORDINATER"}, "did you mean NOT_COORDINATOR?"),
+        ({"do": "drop", "error": "NONE"}, "'drop' takes no 'error'"),
+        ({"do": "delay"}, "'delay' needs 'ms'"),
+        ({"do": "delay", "ms": -1}, "above 0"),
+        ({"do": "delay", "ms": True}, "above 0"),
+        ({"do": "drop", "nth": 0}, "nth is a whole number from 1"),
+        ({"do": "drop", "times": 1.5}, "times is a whole number"),
+        ({"do": "drop", "where": {"partition": -1}}, "partition is a whole number from 0"),
+        ({"do": "drop", "where": {"topic": 3}}, "topic is a string"),
+        ({"do": "drop", "where": {"topics": "a"}}, "did you mean topic?"),
+        ({"do": "lose", "at": "marker", "api": "EndTxn"}, "there is no API"),
+        ({"do": "lose", "at": "marker", "where": {"client_id": "c"}}, "is no condition at 'marker'"),
+        ({"do": "fail", "at": "append", "error": "EWRONG"}, "is no errno"),
+    ],
+)
+def test_a_fault_that_cannot_be_says_what_is_wrong(given, complaint):
+    with pytest.raises(FaultError, match=complaint.replace("?", r"\?")):
+        parse_fault(given)
+
+
+def test_a_fault_is_shown_as_it_was_read():
+    given = {"at": "reply", "api": "endtxn", "where": {"transactional_id": "t"}, "nth": 2, "times": None, "do": "lose"}
+    fault = parse_fault(given)
+    assert fault.api is ApiKey.END_TXN
+    assert parse_fault({name: value for name, value in fault.to_json().items() if name in given}) == fault
+    assert fault.describe() == "lose at reply of EndTxn transactional_id=t from number 2, always"
+    assert parse_fault({"do": "reply", "error": "not_coordinator"}).error is ErrorCode.NOT_COORDINATOR
+
+
+def test_the_nth_occasion_is_struck_and_so_many_from_then_on():
+    plan = Plan()
+    fault = plan.add(parse_fault({"do": "drop", "api": "EndTxn", "where": {"topic": "t"}, "nth": 2, "times": 2}))
+    here, elsewhere = Named({"topic": "t"}), Named({"topic": "u"})
+    struck = [bool(plan.striking("request", each, ApiKey.END_TXN)) for each in (here, elsewhere, here, here, here)]
+    assert struck == [False, False, True, True, False]
+    assert (fault.seen, fault.hits, fault.spent) == (4, 2, True)
+    assert not plan.striking("request", here, ApiKey.PRODUCE)
+    assert not plan.watches("request", ApiKey.END_TXN)
+
+
+def test_who_is_held_is_let_go_in_order_and_nobody_is_held_afterwards():
+    plan, gone = Plan(), []
+    fault = plan.add(parse_fault({"do": "hold", "times": None}))
+    plan.hold(fault, lambda: gone.append("first"))
+    leave = plan.hold(fault, lambda: gone.append("left"))
+    plan.hold(fault, lambda: gone.append("last"))
+    leave()
+    assert plan.held(fault.id) == 2
+    assert plan.release(fault.id) == 2
+    assert gone == ["first", "last"]
+    assert not plan.striking("request", Named({}))
+
+
+def test_what_is_taken_back_lets_go_what_it_holds():
+    plan, gone = Plan(), []
+    fault = plan.add(parse_fault({"do": "hold"}))
+    plan.hold(fault, lambda: gone.append(1))
+    assert plan.clear() == [fault]
+    assert gone == [1]
+    assert plan.remove(fault.id) is None
