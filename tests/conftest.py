@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 
 # Log directories for whoever reads files (the scan, the audit, the data source), and tests in several processes.
-pytest_plugins = ["tests.segment_files", "tests.groups", "tests.out_of_sight"]
+pytest_plugins = ["tests.segment_files", "tests.groups", "tests.out_of_sight", "ottla.testkit.pytest_plugin"]
 
 MARKS = {
     "java": "needs a Java 17 or later",

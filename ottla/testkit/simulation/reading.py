@@ -1,11 +1,9 @@
-"""What a consumer makes of a Fetch answer: whole records from an offset, without those of aborted transactions. pure"""
+"""What a simulated consumer makes of a Fetch answer: offsets and texts, and where to go on. pure"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ottla.protocol.batch import read_marker
-from ottla.protocol.batch_header import HEADER_SIZE, read_header
-from ottla.protocol.records import iter_records
+from ottla.testkit.reading import readable
 
 
 class Visible(NamedTuple):
@@ -17,26 +15,5 @@ class Visible(NamedTuple):
 
 def visible(content: bytes, aborted: Iterable[tuple[int, int]] | None, from_offset: int) -> Visible:
     """`aborted` is [(producer id, first offset)] for read_committed, None for read_uncommitted."""
-    waiting = sorted(aborted or (), key=lambda entry: entry[1])
-    dropped: set[int] = set()
-    records: list[tuple[int, str]] = []
-    position, next_offset = 0, from_offset
-    view = memoryview(content)
-    while position + HEADER_SIZE <= len(content):
-        header = read_header(content, position)
-        end = position + header.size_bytes
-        if end > len(content):
-            break
-        while waiting and waiting[0][1] <= header.last_offset:
-            dropped.add(waiting.pop(0)[0])
-        if header.is_control:
-            marker = read_marker(view[position:end], header)
-            if marker is not None and marker.control_type == 0:
-                dropped.discard(header.producer_id)
-        elif aborted is None or not (header.is_transactional and header.producer_id in dropped):
-            for record in iter_records(view[position:end], header):
-                if record.offset >= from_offset:
-                    records.append((record.offset, (record.value or b"").decode()))
-        next_offset = max(next_offset, header.next_offset)
-        position = end
-    return Visible(records, next_offset)
+    records, following = readable("", 0, content, aborted, from_offset)
+    return Visible([(record.offset, (record.value or b"").decode()) for record in records], following)

@@ -1,0 +1,283 @@
+"""A broker as a test sees it: what is in it, and whether that is what it should be. free"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.kit.admin import Admin, escaped
+from ottla.testkit.kit.clock import BrokerClock
+from ottla.testkit.kit.faults import Faults, PlannedFault
+from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
+from ottla.testkit.kit.process import BrokerProcess
+from ottla.testkit.kit.wire import KafkaError, Transaction, Wire, transaction_version
+from ottla.testkit.reading import TopicRecord
+
+WAIT_S: Final = 30.0
+_LOOK_S: Final = 0.02
+_SHOWN: Final = 10
+
+Key = Callable[[TopicRecord], Hashable]
+
+
+class Broker:
+    """A broker that a test asks. `process` is there if the test kit has started it; else it is somebody's, which can be
+    asked and not steered, unless its admin port is known."""
+
+    def __init__(self, bootstrap: str = "", process: BrokerProcess | None = None, admin_url: str = "") -> None:
+        self._bootstrap = bootstrap
+        self._admin_url = admin_url
+        self.process = process
+        self.wire = Wire(lambda: self.bootstrap)
+        self.clock = BrokerClock(self.admin)
+        self.faults = Faults(self.admin, process)
+        self._journal_since = 0
+        self._log_from = 0
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients take as `bootstrap.servers`."""
+        return self._bootstrap if self.process is None else self.process.bootstrap
+
+    @property
+    def host(self) -> str:
+        """The host of `bootstrap`."""
+        return urlsplit(f"//{self.bootstrap}").hostname or ""
+
+    @property
+    def port(self) -> int:
+        """The port of `bootstrap`."""
+        return urlsplit(f"//{self.bootstrap}").port or 0
+
+    @property
+    def data_dir(self) -> Path:
+        """Its log directory, for audits. RuntimeError for a broker that the test kit has not started."""
+        return self._own().data_dir
+
+    def admin(self) -> Admin:
+        """Its admin port. RuntimeError if it has none that is known."""
+        url = self._admin_url if self.process is None else self.process.admin_url
+        if not url:
+            raise RuntimeError(f"{self.bootstrap} is not steered: only a broker that the test kit has started is")
+        return Admin(url)
+
+    def restart(self) -> None:
+        """Stop it, unless it is gone, and start it again on the same port and files."""
+        self._own().restart()
+
+    def kill(self) -> None:
+        """`kill -9`; `restart` brings it back."""
+        self._own().kill()
+
+    def wait_crashed(self, timeout_s: float = WAIT_S) -> None:
+        """Wait until it is gone by itself, as `faults.crash` plans. TimeoutError."""
+        self._own().wait_ended(timeout_s)
+
+    def close(self) -> None:
+        """Close what this handle has open; the broker goes on."""
+        self.wire.close()
+
+    def _own(self) -> BrokerProcess:
+        if self.process is None:
+            raise RuntimeError(f"{self.bootstrap} was not started by the test kit")
+        return self.process
+
+    # ---- topics and records
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+        """Make a topic; its name. KafkaError."""
+        self.wire.create_topic(name, partitions, dict(configs or {}))
+        return name
+
+    def topics(self) -> dict[str, int]:
+        """{topic: partitions}, without internal ones."""
+        return self.wire.topics()
+
+    def records(self, topic: str, partition: int | None = None, isolation: str = "read_committed") -> list[TopicRecord]:
+        """What a consumer of this isolation level gets of a topic from its start, partition by partition."""
+        partitions = range(self._partitions(topic)) if partition is None else [partition]
+        return [record for index in partitions for record in self.wire.read(topic, index, isolation)]
+
+    def lso(self, topic: str, partition: int = 0) -> int:
+        """The last stable offset."""
+        return self.wire.end_offset(topic, partition, "read_committed")
+
+    def high_watermark(self, topic: str, partition: int = 0) -> int:
+        """Where a read_uncommitted consumer ends."""
+        return self.wire.end_offset(topic, partition, "read_uncommitted")
+
+    def _partitions(self, topic: str) -> int:
+        topics = self.topics()
+        if topic not in topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}, only {sorted(topics)}")
+        return topics[topic]
+
+    # ---- transactions and groups
+
+    def transactions(self) -> list[Transaction]:
+        """Every transactional id, with the state that its coordinator tells."""
+        return self.wire.transactions()
+
+    def transaction(self, transactional_id: str) -> Transaction | None:
+        """One of them; None if the coordinator does not know it."""
+        found = (each for each in self.transactions() if each.transactional_id == transactional_id)
+        return next(found, None)
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of `transaction.version`."""
+        return transaction_version(self.wire)
+
+    def preset_epoch(self, transactional_id: str, epoch: int) -> tuple[int, int]:
+        """Give a resting or new id a producer id with this epoch, which its next InitProducerId bumps: (id, epoch).
+
+        32,767 is the last; who bumps 32,766 gets another producer id.
+        """
+        answer = self.admin().put(f"/v1/transactional-ids/{escaped(transactional_id)}", {"epoch": epoch})
+        return answer["producer_id"], answer["producer_epoch"]
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """{(topic, partition): offset} of a group."""
+        return self.wire.committed(group)
+
+    def lag(self, group: str) -> dict[tuple[str, int], int]:
+        """{(topic, partition): records} that the group could read, committed ones, and has not passed with its commit.
+
+        Markers and aborted records behind the offset are no lag.
+        """
+        return {
+            place: sum(1 for _ in self.wire.read(*place, "read_committed", start=offset))
+            for place, offset in self.committed(group).items()
+        }
+
+    def wait_until_lag_zero(self, group: str, *, topics: Iterable[str] = (), timeout_s: float = WAIT_S) -> None:
+        """Wait until the group has committed behind every record, at least in these topics. TimeoutError says how far
+        it is; a transaction that decides the offsets is waited for."""
+        wanted = {(topic, index) for topic in topics for index in range(self._partitions(topic))}
+        deadline = time.monotonic() + timeout_s
+        while True:
+            seen: object = "its offsets are not decided"
+            with suppress(KafkaError):
+                lag = self.lag(group)
+                missing = {place: "nothing committed" for place in wanted - set(lag) if self._holds_records(*place)}
+                behind = missing | {place: f"{records} records" for place, records in lag.items() if records}
+                if lag and not behind:
+                    return
+                seen = behind or "nothing committed"
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{group} has not caught up in {timeout_s:g} s: {seen}")
+            time.sleep(_LOOK_S)
+
+    def _holds_records(self, topic: str, partition: int) -> bool:
+        return next(self.wire.read(topic, partition, "read_committed"), None) is not None
+
+    # ---- what should be
+
+    def assert_committed(self, topic: str, values: Iterable[bytes | str]) -> None:
+        """The committed values of a topic are these, in any order, each as often as given."""
+        wanted = Counter[Hashable](value.encode() if isinstance(value, str) else value for value in values)
+        found = Counter[Hashable](record.value for record in self.records(topic))
+        if wanted != found:
+            raise AssertionError(
+                f"{topic} has {found.total()} committed records, {wanted.total()} were expected"
+                + _differences("missing", wanted - found)
+                + _differences("too many", found - wanted)
+                + self._open_lines()
+            )
+
+    def assert_no_open_transactions(self, *, wait_s: float = 1.0) -> None:
+        """No transaction is open; markers that are on their way are waited for."""
+        deadline = time.monotonic() + wait_s
+        while open_ids := [each for each in self.transactions() if each.is_open]:
+            decided = all(each.state != "Ongoing" for each in open_ids)
+            if not decided or time.monotonic() > deadline:
+                raise AssertionError(f"{len(open_ids)} transactions are open" + "".join(map(_line, open_ids)))
+            time.sleep(_LOOK_S)
+
+    def assert_exactly_once(
+        self, source: str, sink: str, *, key: Key | None = None, sink_key: Key | None = None
+    ) -> None:
+        """Every committed record of `source` has one in `sink`, and no other is there. Records are the same if `key`
+        of the one is `sink_key` (or `key`) of the other; without them, if their values are."""
+        key = key or (lambda record: record.value)
+        wanted = Counter(key(record) for record in self.records(source))
+        found = Counter((sink_key or key)(record) for record in self.records(sink))
+        if wanted != found:
+            raise AssertionError(
+                f"{sink} is not {source} exactly once: {wanted.total()} records came, {found.total()} went"
+                + _differences("lost", wanted - found)
+                + _differences("duplicated or from elsewhere", found - wanted)
+                + self._open_lines()
+            )
+
+    def _open_lines(self) -> str:
+        return "".join(_line(each) for each in self.transactions() if each.is_open)
+
+    # ---- what happened
+
+    def ledger(self) -> list[LedgerEntry]:
+        """Every call of a transaction since `begin`, and how it was answered, in the order of the requests."""
+        return read_ledger(self.admin(), self._journal_since)
+
+    def begin(self) -> None:
+        """A test begins: what is told of it later begins here."""
+        if self.process is not None:
+            self._log_from = self.process.log_file.stat().st_size
+        if self._is_steered:
+            self._journal_since = int(self.admin().get("/v1/journal?limit=0")["last"])
+
+    def end(self) -> list[PlannedFault]:
+        """A test is over: nothing is open, planned or there any more but ids and their epochs. Faults that never
+        struck are returned."""
+        if self.process is not None and self.process.pid is None:
+            self.process.start()
+        hollow = self.faults.clear() if self._is_steered else []
+        if self._is_steered:
+            self.clock.reset()
+        for transaction in self.transactions():
+            if transaction.state == "Ongoing":
+                self.wire.abort(transaction)
+        self.wire.remove_groups(self.wire.groups())
+        self.wire.delete_topics(list(self.topics()))
+        return hollow
+
+    def describe(self, most_lines: int = 40) -> str:
+        """What to know when a test has failed: the log since `begin`, open transactions, where the files are."""
+        told = [f"{self.bootstrap}"]
+        if self.process is not None:
+            told = [self.process.log_tail(self._log_from, most_lines)]
+            told += [f"its data directory is kept in {self.kept_dir()}"]
+            if self.process.pid is None:
+                return "\n".join([*told, "the broker does not run"])
+        return "\n".join(told) + "\nopen transactions:" + (self._open_lines() or " none")
+
+    def kept_dir(self) -> Path:
+        """Where the data directory of the running test is kept if it fails."""
+        return self._own().directory / f"kept-{self._journal_since}"
+
+    @property
+    def _is_steered(self) -> bool:
+        return self.process is not None or bool(self._admin_url)
+
+
+def _differences(what: str, records: Counter[Hashable]) -> str:
+    if not records:
+        return ""
+    shown = "".join(
+        f"\n    {value!r}{f' x {count}' if count > 1 else ''}" for value, count in islice(records.items(), _SHOWN)
+    )
+    more = f"\n    and {len(records) - _SHOWN} others" if len(records) > _SHOWN else ""
+    return f"\n  {what}, {records.total()}:{shown}{more}"
+
+
+def _line(transaction: Transaction) -> str:
+    places = ", ".join(f"{topic}-{index}" for topic, index in transaction.partitions[:_SHOWN])
+    return (
+        f"\n  {transaction.transactional_id}: {transaction.state}, producer id {transaction.producer_id}, epoch "
+        f"{transaction.producer_epoch}, in {places or 'no partition'}"
+    )

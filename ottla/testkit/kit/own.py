@@ -1,0 +1,47 @@
+"""A broker for as long as a block lasts, for tests without pytest and for notebooks. free"""
+
+import asyncio
+from collections.abc import Mapping
+from shutil import rmtree
+from types import TracebackType
+
+from ottla.testkit.kit.broker import Broker
+from ottla.testkit.kit.pool import BrokerPool
+from ottla.testkit.kit.process import temporary_directory
+
+
+class OwnBroker:
+    """`with OwnBroker() as broker:`, or `async with`, which leaves the event loop to others meanwhile."""
+
+    def __init__(self, transaction_version: int | None, properties: Mapping[str, object] | None) -> None:
+        self._settings = transaction_version, properties
+        self._directory = temporary_directory()
+        self._pool = BrokerPool(self._directory)
+
+    def __enter__(self) -> Broker:
+        """A broker that serves. BrokerFailed with its log."""
+        version, properties = self._settings
+        try:
+            broker = self._pool(transaction_version=version, properties=properties)
+        except BaseException:
+            self._close()
+            raise
+        broker.begin()
+        return broker
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    async def __aenter__(self) -> Broker:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._pool.close()
+        rmtree(self._directory, ignore_errors=True)

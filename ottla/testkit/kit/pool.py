@@ -1,0 +1,48 @@
+"""The brokers of a test session, one for each set of settings. free"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import rmtree
+
+from ottla.testkit.kit.broker import Broker
+from ottla.testkit.kit.process import BrokerProcess
+
+TRANSACTION_VERSION = "transaction.version"
+
+
+class BrokerPool:
+    """`pool(transaction_version=1, properties={...})` starts a broker, or gives the one with these settings."""
+
+    def __init__(self, directory: Path, keep: bool = False) -> None:
+        self._directory = directory
+        self._keep = keep
+        self._brokers: dict[tuple[tuple[str, str], ...], Broker] = {}
+
+    def __call__(
+        self, *, transaction_version: int | None = None, properties: Mapping[str, object] | None = None
+    ) -> Broker:
+        """The broker, which runs. BrokerFailed with its log if it cannot start."""
+        settings = {name: _text(value) for name, value in (properties or {}).items()}
+        if transaction_version is not None:
+            settings[TRANSACTION_VERSION] = str(transaction_version)
+        key = tuple(sorted(settings.items()))
+        if key not in self._brokers:
+            directory = self._directory / f"broker-{len(self._brokers)}"
+            broker = Broker(process=BrokerProcess(directory, settings))
+            assert broker.process is not None
+            broker.process.start()
+            self._brokers[key] = broker
+        return self._brokers[key]
+
+    def close(self) -> None:
+        """Stop them all; their directories go, but for what failed tests have left."""
+        for broker in self._brokers.values():
+            broker.close()
+            assert broker.process is not None
+            broker.process.stop()
+            if not self._keep:
+                rmtree(broker.process.data_dir, ignore_errors=True)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

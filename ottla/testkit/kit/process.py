@@ -1,0 +1,154 @@
+"""A broker process of a test: started on free ports, killed, started again on the same ones. shell"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 20.0
+_LOOK_S: Final = 0.005
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+"""What differs from a broker that runs for good: a test waits for no second member, and has few groups and ids."""
+
+
+class BrokerFailed(RuntimeError):
+    """The broker did not start, or is gone; the message ends with its log."""
+
+
+class BrokerProcess:
+    """`ottla serve` in a directory of its own, with an admin port that steers it."""
+
+    def __init__(self, directory: Path, properties: Mapping[str, str]) -> None:
+        self.directory = directory
+        self.properties = dict(SETTINGS) | dict(properties)
+        self.bootstrap = ""
+        self.admin_url = ""
+        self.starts = 0
+        self.on_start: list[Callable[[], None]] = []
+        """Called after each start."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def data_dir(self) -> Path:
+        """Its log directory."""
+        return self.directory / "data"
+
+    @property
+    def log_file(self) -> Path:
+        """What it logs, over all its starts."""
+        return self.directory / "broker.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The process, while it runs."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def start(self) -> None:
+        """Start it and wait until it serves; on the ports of the last start. BrokerFailed."""
+        with self._lock:
+            if self.pid is not None:
+                return
+            self.directory.mkdir(parents=True, exist_ok=True)
+            ready = self.directory / "ready"
+            ready.unlink(missing_ok=True)
+            with self.log_file.open("ab") as log:
+                self._process = subprocess.Popen(
+                    self._command(ready), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
+                )
+            self._await_ready(ready)
+            self.starts += 1
+            for hook in tuple(self.on_start):
+                hook()
+
+    def stop(self) -> None:
+        """Stop it cleanly."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop it unless it is gone, and start it again on the same ports and files."""
+        self.stop()
+        self.start()
+
+    def wait_ended(self, timeout_s: float = START_TIMEOUT_S) -> int:
+        """Wait until it is gone by itself; its exit code. TimeoutError."""
+        process = self._process
+        if process is None:
+            raise BrokerFailed("the broker has not been started")
+        try:
+            return process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"the broker still runs after {timeout_s:g} s") from None
+
+    def log_tail(self, from_byte: int = 0, most_lines: int = 40) -> str:
+        """The end of what it has logged."""
+        with suppress(FileNotFoundError), self.log_file.open("rb") as log:
+            log.seek(max(from_byte, self.log_file.stat().st_size - 64 * 1024))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-most_lines:])
+        return ""
+
+    def _command(self, ready: Path) -> list[str]:
+        command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.data_dir)]
+        command += ["--listen", self.bootstrap or "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--test-control"]
+        for name, value in self.properties.items():
+            command += ["--override", f"{name}={value}"]
+        return [*command, "--ready-file", str(ready)]
+
+    def _await_ready(self, ready: Path) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not (lines := _ready_lines(ready)):
+            if self._process.poll() is not None:
+                raise BrokerFailed(f"the broker ended with {self._process.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise BrokerFailed(f"the broker is not ready after {START_TIMEOUT_S:g} s:\n{self.log_tail()}")
+            time.sleep(_LOOK_S)
+        self.bootstrap = lines["ready"].rpartition("//")[2]
+        self.admin_url = lines["admin"]
+
+    def _end(self, number: signal.Signals) -> None:
+        with self._lock:
+            process = self._process
+            if process is None or process.poll() is not None:
+                return
+            process.send_signal(number)
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def temporary_directory() -> Path:
+    """A new one for a broker, where this system keeps such things."""
+    return Path(tempfile.mkdtemp(prefix=f"ottla-{os.getpid()}-"))
+
+
+def _ready_lines(ready: Path) -> dict[str, str]:
+    """{first word: the rest} of the lines of a broker that is ready; empty before."""
+    with suppress(FileNotFoundError):
+        text = ready.read_text()
+        if text.endswith("\n"):
+            lines = dict(line.split(" ", 1) for line in reversed(text.splitlines()))
+            if "ready" in lines and "admin" in lines:
+                return lines
+    return {}

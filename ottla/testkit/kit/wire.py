@@ -1,0 +1,314 @@
+"""What a test asks of a broker, in Kafka's protocol: it works on any broker, ours or not. shell
+
+One connection for each broker of the cluster, by one thread at a time. Its client id keeps it apart from the clients
+under test: no fault strikes it, and no history tells of it.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from ottla.client.connection import BlockingConnection
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.control import KIT_CLIENT_ID
+from ottla.testkit.furnish import message
+from ottla.testkit.reading import TopicRecord, readable
+
+K: Final = ApiKey
+WAIT_S: Final = 30.0
+FETCH_BYTES: Final = 16 * 1024 * 1024
+_AGAIN_S: Final = 0.02
+_LATEST: Final = -1
+_GROUP, _TRANSACTION = 0, 1
+_ALL: Final[dict[str, Any]] = {"state_filters": [], "producer_id_filters": []}
+ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
+
+T = TypeVar("T")
+
+
+class KafkaError(RuntimeError):
+    """A broker refused what the test kit asked; `error` is Kafka's code."""
+
+    def __init__(self, error: ErrorCode, what: str) -> None:
+        super().__init__(f"{what}: {error.name}")
+        self.error = error
+
+
+class Transaction(NamedTuple):
+    """A transactional id as its coordinator describes it; `start_ms` is -1 while none is open."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    start_ms: int
+    timeout_ms: int
+    partitions: tuple[tuple[str, int], ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self.state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
+class Wire:
+    """Requests to the cluster at this address, which may change as brokers come and go."""
+
+    def __init__(self, bootstrap: Callable[[], str]) -> None:
+        self._bootstrap = bootstrap
+        self._connections: dict[str, BlockingConnection] = {}
+        self._lock = threading.RLock()
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            for connection in self._connections.values():
+                connection.close()
+            self._connections.clear()
+
+    def ask(self, api_key: int, version: int, address: str | None = None, **fields: Any) -> Any:
+        """The reply to a request of plain values; on a new connection if the old one is gone."""
+        address = address or self._bootstrap()
+        request = message(api_key, version, **fields)
+        with self._lock:
+            if address in self._connections:
+                try:
+                    return self._connections[address].send(request, version)
+                except (OSError, RuntimeError):  # the broker has been restarted
+                    self._connections.pop(address).close()
+            host, _, port = address.rpartition(":")
+            connection = BlockingConnection(host.strip("[]"), int(port), client_id=KIT_CLIENT_ID, timeout_s=WAIT_S)
+            self._connections[address] = connection
+            return connection.send(request, version)
+
+    # ---- topics and records
+
+    def topics(self) -> dict[str, int]:
+        """{topic: partitions}, without the internal ones."""
+        reply = self.ask(K.METADATA, 5, topics=None, allow_auto_topic_creation=False)
+        return {topic.name: len(topic.partitions) for topic in reply.topics if not topic.is_internal}
+
+    def create_topic(self, name: str, partitions: int, configs: dict[str, str]) -> None:
+        """Make it; KafkaError."""
+        rows = [{"name": key, "value": value} for key, value in configs.items()]
+        topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": []}
+        reply = self.ask(
+            K.CREATE_TOPICS, 4, topics=[topic | {"configs": rows}], timeout_ms=int(WAIT_S * 1000), validate_only=False
+        )
+        _check(reply.topics[0].error_code, f"create the topic {name}")
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete what is there of them."""
+        if names:
+            reply = self.ask(K.DELETE_TOPICS, 4, topic_names=list(names), timeout_ms=int(WAIT_S * 1000))
+            for topic in reply.responses:
+                if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    _check(topic.error_code, f"delete the topic {topic.name}")
+
+    def end_offset(self, topic: str, partition: int, isolation: str) -> int:
+        """The log end (read_uncommitted: the high watermark) or the last stable offset (read_committed)."""
+        rows = [{"partition_index": partition, "current_leader_epoch": -1, "timestamp": _LATEST}]
+        asked = {"replica_id": -1, "isolation_level": _level(isolation)}
+        what = f"the offsets of {topic}-{partition}"
+
+        def attempt() -> Any:
+            topics = [{"name": topic, "partitions": rows}]
+            return self.ask(K.LIST_OFFSETS, 4, self._leader(topic, partition), **asked, topics=topics)
+
+        reply = _until_there(attempt, lambda reply: reply.topics[0].partitions[0].error_code, what)
+        return int(reply.topics[0].partitions[0].offset)
+
+    def read(self, topic: str, partition: int, isolation: str, start: int = 0) -> Iterator[TopicRecord]:
+        """The records of a partition up to where this isolation level ends now, as a consumer would get them."""
+        end, offset = self.end_offset(topic, partition, isolation), max(start, 0)
+        while offset < end:
+            row = self._fetch(topic, partition, isolation, offset)
+            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and row.log_start_offset > offset:
+                offset = row.log_start_offset
+                continue
+            _check(row.error_code, f"read {topic}-{partition} at {offset}")
+            aborted = None
+            if isolation == "read_committed":
+                aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
+            records, following = readable(topic, partition, bytes(row.records or b""), aborted, offset)
+            yield from (record for record in records if record.offset < end)
+            if following <= offset:
+                return
+            offset = following
+
+    def _fetch(self, topic: str, partition: int, isolation: str, offset: int) -> Any:
+        row = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": FETCH_BYTES}
+        reply = self.ask(
+            K.FETCH,
+            5,
+            self._leader(topic, partition),
+            replica_id=-1,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=FETCH_BYTES,
+            isolation_level=_level(isolation),
+            topics=[{"topic": topic, "partitions": [row | {"log_start_offset": -1}]}],
+        )
+        return reply.responses[0].partitions[0]
+
+    def _leader(self, topic: str, partition: int) -> str | None:
+        """The address of the leader; None for the broker that the test knows, if there is only one."""
+        rows = [{"name": topic}]
+
+        def attempt() -> Any:
+            return self.ask(K.METADATA, 5, topics=rows, allow_auto_topic_creation=False)
+
+        def error(reply: Any) -> int:
+            (found,) = reply.topics
+            if found.error_code:
+                return int(found.error_code)
+            row = next((row for row in found.partitions if row.partition_index == partition), None)
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if row is None else int(row.error_code)
+
+        reply = _until_there(attempt, error, f"the leader of {topic}-{partition}", _WHEN_READY)
+        if len(reply.brokers) == 1:
+            return None
+        leader = next(row.leader_id for row in reply.topics[0].partitions if row.partition_index == partition)
+        return next(f"{broker.host}:{broker.port}" for broker in reply.brokers if broker.node_id == leader)
+
+    # ---- transactions and groups
+
+    def transactions(self) -> list[Transaction]:
+        """Every transactional id of every broker."""
+        found = []
+        for address in self._brokers():
+            listed = _until_there(
+                lambda address=address: self.ask(K.LIST_TRANSACTIONS, 0, address, **_ALL),  # type: ignore[misc]
+                lambda reply: reply.error_code,
+                "list transactions",
+                _WHEN_READY,
+            )
+            ids = [row.transactional_id for row in listed.transaction_states]
+            if ids:
+                reply = self.ask(K.DESCRIBE_TRANSACTIONS, 0, address, transactional_ids=ids)
+                found += [_transaction(row) for row in reply.transaction_states if not row.error_code]
+        return sorted(found)
+
+    def groups(self) -> list[str]:
+        """Every group of every broker."""
+        found: list[str] = []
+        for address in self._brokers():
+            reply = _until_there(
+                lambda address=address: self.ask(K.LIST_GROUPS, 2, address),  # type: ignore[misc]
+                lambda reply: reply.error_code,
+                "list groups",
+                _WHEN_READY,
+            )
+            found += [group.group_id for group in reply.groups]
+        return sorted(found)
+
+    def remove_groups(self, names: Sequence[str]) -> None:
+        """Send their members away, and delete them."""
+        for name in names:
+            address = self._coordinator(name, _GROUP)
+            (described,) = self.ask(K.DESCRIBE_GROUPS, 3, address, groups=[name]).groups
+            members = [{"member_id": member.member_id, "group_instance_id": None} for member in described.members]
+            if members:
+                self.ask(K.LEAVE_GROUP, 3, address, group_id=name, members=members)
+            self.ask(K.DELETE_GROUPS, 1, address, groups_names=[name])
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """{(topic, partition): offset} that the group has committed; KafkaError while a transaction decides it."""
+        address = self._coordinator(group, _GROUP)
+        reply = self.ask(K.OFFSET_FETCH, 7, address, group_id=group, topics=None, require_stable=True)
+        _check(reply.error_code, f"the offsets of {group}")
+        found = {}
+        for topic in reply.topics:
+            for row in topic.partitions:
+                _check(row.error_code, f"the offset of {group} in {topic.name}-{row.partition_index}")
+                found[topic.name, row.partition_index] = row.committed_offset
+        return found
+
+    def abort(self, transaction: Transaction) -> None:
+        """Fence the producer of an id, which aborts what it has open."""
+        address = self._coordinator(transaction.transactional_id, _TRANSACTION)
+        asked = {"transactional_id": transaction.transactional_id, "transaction_timeout_ms": 60_000}
+
+        def attempt() -> Any:
+            return self.ask(K.INIT_PRODUCER_ID, 3, address, **asked, producer_id=-1, producer_epoch=-1)
+
+        what = f"abort the transaction of {transaction.transactional_id}"
+        _until_there(attempt, lambda reply: reply.error_code, what, _WHEN_READY | {ErrorCode.CONCURRENT_TRANSACTIONS})
+
+    def _brokers(self) -> list[str | None]:
+        reply = self.ask(K.METADATA, 5, topics=[], allow_auto_topic_creation=False)
+        if len(reply.brokers) == 1:
+            return [None]
+        return [f"{broker.host}:{broker.port}" for broker in reply.brokers]
+
+    def _coordinator(self, key: str, key_type: int) -> str | None:
+        reply = _until_there(
+            lambda: self.ask(K.FIND_COORDINATOR, 2, key=key, key_type=key_type),
+            lambda reply: reply.error_code,
+            f"the coordinator of {key}",
+            _WHEN_READY,
+        )
+        address = f"{reply.host}:{reply.port}"
+        return None if address == self._bootstrap() else address
+
+
+_WHEN_READY: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
+)
+
+
+def _until_there(
+    attempt: Callable[[], T],
+    error_of: Callable[[T], int],
+    what: str,
+    again: frozenset[ErrorCode] = _WHEN_READY,
+) -> T:
+    """What a reply says when it is not one of those errors any more. KafkaError."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        reply = attempt()
+        error = ErrorCode(error_of(reply))
+        if error in again and time.monotonic() < deadline:
+            time.sleep(_AGAIN_S)
+            continue
+        _check(error, what)
+        return reply
+
+
+def _transaction(row: Any) -> Transaction:
+    partitions = tuple(sorted((topic.topic, index) for topic in row.topics for index in topic.partitions))
+    return Transaction(
+        row.transactional_id,
+        row.transaction_state,
+        row.producer_id,
+        row.producer_epoch,
+        row.transaction_start_time_ms,
+        row.transaction_timeout_ms,
+        partitions,
+    )
+
+
+def _level(isolation: str) -> int:
+    if isolation not in ISOLATION:
+        raise ValueError(f"isolation is {' or '.join(ISOLATION)}, not {isolation!r}")
+    return ISOLATION[isolation]
+
+
+def _check(error: int, what: str) -> None:
+    if error:
+        raise KafkaError(ErrorCode(error), what)
+
+
+def transaction_version(wire: Wire) -> int:
+    """The finalized level of `transaction.version`."""
+    reply = wire.ask(K.API_VERSIONS, 3, client_software_name="ottla-testkit", client_software_version="1")
+    found = {feature.name: feature.max_version_level for feature in reply.finalized_features or ()}
+    return int(found.get("transaction.version", 0))

@@ -1,0 +1,14 @@
+"""The fixture `kafka_broker`, where no other plugin has one of this name. free"""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.testkit.kit.broker import Broker
+
+
+@pytest.fixture
+def kafka_broker(ottla_broker: "Broker") -> "Broker":
+    """The broker of this test: `ottla_broker` by another name."""
+    return ottla_broker

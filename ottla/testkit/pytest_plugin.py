@@ -1,0 +1,216 @@
+"""Fixtures for tests against a broker of their own: no conftest, no container, no Java. free
+
+Whoever has ottla installed has them. Until one of them is used, nothing but pytest and the standard library is loaded.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.testkit.kit.broker import Broker
+    from ottla.testkit.kit.clock import BrokerClock
+    from ottla.testkit.kit.faults import Faults
+    from ottla.testkit.kit.ledger import LedgerEntry
+    from ottla.testkit.kit.pool import BrokerPool
+
+_MARKER: Final = (
+    "ottla(transaction_version=2, properties={}): run the test on a broker of these settings; properties are those of "
+    "server.properties"
+)
+_TAIL_LINES: Final = 40
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ottla", "a Kafka broker for tests")
+    group.addoption(
+        "--ottla-bootstrap",
+        metavar="HOST:PORT",
+        help="Test on this broker, which may be any Kafka, instead of starting one. It cannot be steered.",
+    )
+    group.addoption(
+        "--ottla-keep",
+        action="store_true",
+        help="Keep the data directories of brokers, also when all is well.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _MARKER)
+    # kafka-python reads its schemas that way, hundreds of times.
+    config.addinivalue_line("filterwarnings", "ignore:(open|read)_text is deprecated:DeprecationWarning")
+    if not any(hasattr(plugin, "kafka_broker") for plugin in config.pluginmanager.get_plugins()):
+        from ottla.testkit import pytest_alias
+
+        config.pluginmanager.register(pytest_alias, pytest_alias.__name__)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") -> Any:
+    """When a test fails, its report has what the broker says."""
+    report = yield
+    broker = getattr(item, "_ottla_broker", None)
+    if broker is not None and report.failed and call.when == "call":
+        item._ottla_failed = True  # type: ignore[attr-defined]
+        with suppress(Exception):  # the broker may be what has failed
+            report.sections.append(("ottla broker", broker.describe(_TAIL_LINES)))
+    return report
+
+
+@pytest.fixture(scope="session")
+def make_ottla(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[BrokerPool]":
+    """Brokers of other settings: `make_ottla(properties={...})`. One of each is started in a session."""
+    from ottla.testkit.kit.pool import BrokerPool
+
+    pool = BrokerPool(tmp_path_factory.mktemp("ottla"), keep=request.config.getoption("--ottla-keep"))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def ottla_proc(make_ottla: "BrokerPool") -> "Broker":
+    """The broker that tests share, a process of its own."""
+    return make_ottla()
+
+
+@pytest.fixture(scope="session")
+def ottla_noproc(request: pytest.FixtureRequest) -> "Iterator[Broker]":
+    """The broker of `--ottla-bootstrap`."""
+    bootstrap = request.config.getoption("--ottla-bootstrap")
+    if not bootstrap:
+        pytest.skip("no broker is named: --ottla-bootstrap HOST:PORT")
+    from ottla.testkit.kit.broker import Broker
+
+    broker = Broker(bootstrap)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def ottla_broker(request: pytest.FixtureRequest) -> "Iterator[Broker]":
+    """The broker of this test, empty; what the test has left is gone behind it."""
+    broker = _broker_of(request)
+    broker.begin()
+    request.node._ottla_broker = broker
+    yield broker
+    if getattr(request.node, "_ottla_failed", False) and broker.process is not None:
+        _keep(broker)
+    hollow = broker.end()
+    if hollow and not getattr(request.node, "_ottla_failed", False):
+        planned = "".join(f"\n  {fault!r}" for fault in hollow)
+        pytest.fail(f"planned faults never struck, so this test has not tested them:{planned}", pytrace=False)
+
+
+def _broker_of(request: pytest.FixtureRequest) -> "Broker":
+    marker = request.node.get_closest_marker("ottla")
+    if request.config.getoption("--ottla-bootstrap"):
+        if marker is not None:
+            pytest.skip("the broker of --ottla-bootstrap has its own settings")
+        return request.getfixturevalue("ottla_noproc")  # type: ignore[no-any-return]
+    if marker is None:
+        return request.getfixturevalue("ottla_proc")  # type: ignore[no-any-return]
+    if marker.args:
+        raise pytest.UsageError(f"@pytest.mark.ottla takes keywords: {_MARKER}")
+    pool: BrokerPool = request.getfixturevalue("make_ottla")
+    return pool(**marker.kwargs)
+
+
+def _keep(broker: "Broker") -> None:
+    """A copy of the data directory, as the failed test has left it; the report names it."""
+    with suppress(OSError):
+        shutil.copytree(broker.data_dir, broker.kept_dir(), dirs_exist_ok=True)
+
+
+@pytest.fixture
+def ottla_clock(ottla_broker: "Broker") -> "BrokerClock":
+    """The broker's time: `advance(days=7)`, `freeze()`, `resume()`."""
+    _steered(ottla_broker)
+    return ottla_broker.clock
+
+
+@pytest.fixture
+def ottla_faults(ottla_broker: "Broker") -> "Faults":
+    """Faults of this test: `on("EndTxn", nth=2).reply("COORDINATOR_NOT_AVAILABLE")`.
+
+    One that never strikes fails the test.
+    """
+    _steered(ottla_broker)
+    return ottla_broker.faults
+
+
+@pytest.fixture
+def ottla_ledger(ottla_broker: "Broker") -> "Callable[[], list[LedgerEntry]]":
+    """Every transaction call so far, and how it was answered: call it."""
+    _steered(ottla_broker)
+    return ottla_broker.ledger
+
+
+def _steered(broker: "Broker") -> None:
+    if broker.process is None:
+        pytest.skip("the broker of --ottla-bootstrap cannot be steered")
+
+
+@pytest.fixture
+def kafka_bootstrap_servers(ottla_broker: "Broker") -> str:
+    """What clients take as `bootstrap.servers`."""
+    return ottla_broker.bootstrap
+
+
+@pytest.fixture
+def kafka_topic_factory(ottla_broker: "Broker", request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Makes topics: `kafka_topic_factory(partitions=3, configs={...})` gives the name of a new one."""
+
+    def make(name: str | None = None, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+        return ottla_broker.create_topic(name or _fresh("topic"), partitions, configs)
+
+    return make
+
+
+@pytest.fixture
+def kafka_topic(kafka_topic_factory: Callable[..., str]) -> str:
+    """The name of a new topic with one partition."""
+    return kafka_topic_factory()
+
+
+@pytest.fixture
+def kafka_group_id() -> str:
+    """A group that nobody has used."""
+    return _fresh("group")
+
+
+@pytest.fixture
+def kafka_producer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]":
+    """Makes producers of the installed client, with short timeouts: `kafka_producer(linger_ms=0)`. They are closed."""
+    from ottla.testkit.kit.clients import Clients
+
+    clients = Clients(ottla_broker)
+    yield clients.producer
+    clients.close()
+
+
+@pytest.fixture
+def kafka_txn_producer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]":
+    """Makes transactional producers that are initialised: `kafka_txn_producer("tx-1")`, or with a fresh id."""
+    from ottla.testkit.kit.clients import Clients
+
+    clients = Clients(ottla_broker)
+    yield clients.transactional_producer
+    clients.close()
+
+
+@pytest.fixture
+def kafka_consumer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]":
+    """Makes consumers that begin at the start and read what is committed: `kafka_consumer(topic, group_id=...)`."""
+    from ottla.testkit.kit.clients import Clients
+
+    clients = Clients(ottla_broker)
+    yield clients.consumer
+    clients.close()
+
+
+def _fresh(what: str) -> str:
+    return f"{what}-{uuid4().hex[:12]}"

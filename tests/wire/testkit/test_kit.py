@@ -1,0 +1,259 @@
+"""The fixtures of the test kit, as a test of somebody else uses them."""
+
+import asyncio
+import os
+import threading
+from datetime import timedelta
+
+import pytest
+from kafka.errors import KafkaError
+
+import ottla.testkit
+from ottla.client.connection import AsyncConnection
+from ottla.protocol.api_keys import ApiKey
+from ottla.testkit.kit.admin import AdminFailed
+from ottla.testkit.kit.process import BrokerFailed
+from ottla.testkit.kit.wire import KafkaError as Refused
+
+
+def _commit(producer, topic, *values):
+    producer.begin_transaction()
+    for value in values:
+        producer.send(topic, value)
+    producer.commit_transaction()
+
+
+@pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
+def test_what_is_committed_is_seen(client, kafka_txn_producer, kafka_topic, ottla_broker):
+    if client == "confluent-kafka":
+        pytest.importorskip("confluent_kafka")
+    producer = kafka_txn_producer(client=client)
+    producer.begin_transaction()
+    if client == "confluent-kafka":
+        producer.produce(kafka_topic, b"one")
+    else:
+        producer.send(kafka_topic, b"one")
+    producer.commit_transaction()
+    ottla_broker.assert_committed(kafka_topic, ["one"])
+    ottla_broker.assert_no_open_transactions()
+    (record,) = ottla_broker.records(kafka_topic)
+    assert (record.offset, record.key, record.value, record.headers) == (0, None, b"one", ())
+
+
+def test_an_aborted_record_is_seen_by_who_reads_uncommitted_alone(kafka_txn_producer, kafka_topic, ottla_broker):
+    producer = kafka_txn_producer()
+    producer.begin_transaction()
+    producer.send(kafka_topic, b"gone").get(10)
+    producer.abort_transaction()
+    ottla_broker.assert_no_open_transactions()
+    assert ottla_broker.records(kafka_topic) == []
+    assert [record.value for record in ottla_broker.records(kafka_topic, isolation="read_uncommitted")] == [b"gone"]
+    assert ottla_broker.lso(kafka_topic) == ottla_broker.high_watermark(kafka_topic) == 2
+
+
+def test_an_open_transaction_is_named_by_what_fails(kafka_txn_producer, kafka_topic, ottla_broker):
+    producer = kafka_txn_producer("tx-open")
+    producer.begin_transaction()
+    producer.send(kafka_topic, b"open").get(10)
+    assert ottla_broker.lso(kafka_topic) == 0
+    with pytest.raises(AssertionError, match=f"1 transactions are open\n  tx-open: Ongoing, .* in {kafka_topic}-0"):
+        ottla_broker.assert_no_open_transactions()
+    with pytest.raises(AssertionError, match="0 committed records, 1 were expected\n  missing, 1:\n    b'open'"):
+        ottla_broker.assert_committed(kafka_topic, ["open"])
+    producer.abort_transaction()
+
+
+def test_a_transaction_times_out_when_time_is_moved(kafka_txn_producer, kafka_topic, ottla_broker, ottla_clock):
+    producer = kafka_txn_producer("tx-late")
+    producer.begin_transaction()
+    producer.send(kafka_topic, b"late").get(10)
+    ottla_clock.advance(timedelta(minutes=1), seconds=1)
+    ottla_broker.assert_no_open_transactions()
+    with pytest.raises(KafkaError):
+        producer.commit_transaction()
+    assert ottla_broker.records(kafka_topic) == []
+
+
+def test_a_transactional_id_is_forgotten_after_a_week(kafka_txn_producer, ottla_broker, ottla_clock):
+    kafka_txn_producer("tx-week")
+    ottla_clock.advance(days=8)
+    assert ottla_broker.transaction("tx-week") is None
+
+
+def test_time_stands_still(ottla_clock):
+    before = ottla_clock.freeze()
+    assert ottla_clock.now() == before
+    assert ottla_clock.advance(hours=1) == before + timedelta(hours=1)
+    assert ottla_clock.resume() >= before + timedelta(hours=1)
+    with pytest.raises(ValueError, match="forward only"):
+        ottla_clock.advance(seconds=-1)
+
+
+def test_a_commit_is_repeated_after_an_error(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults, ottla_ledger):
+    producer = kafka_txn_producer("tx-again")
+    fault = ottla_faults.on("EndTxn", transactional_id="tx-again").reply("COORDINATOR_NOT_AVAILABLE")
+    _commit(producer, kafka_topic, b"once")
+    ottla_broker.assert_committed(kafka_topic, ["once"])
+    ends = [entry for entry in ottla_ledger() if entry.api == "EndTxn"]
+    assert [(entry.outcome, entry.commit, entry.faults) for entry in ends] == [
+        ("COORDINATOR_NOT_AVAILABLE", True, (fault.id,)),
+        ("NONE", True, ()),
+    ]
+    assert fault.hits == 1
+
+
+def test_a_commit_whose_reply_is_lost_has_happened(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
+    producer = kafka_txn_producer()
+    ottla_faults.on("EndTxn").drop_connection(after=True)
+    _commit(producer, kafka_topic, b"once")
+    ottla_broker.assert_committed(kafka_topic, ["once"])
+
+
+def test_a_commit_is_held_between_prepare_and_complete(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
+    producer = kafka_txn_producer("tx-held")
+    marker = ottla_faults.on_marker(topic=kafka_topic).hold()
+    _commit(producer, kafka_topic, b"held")
+    marker.wait_hit()
+    assert ottla_broker.transaction("tx-held").state == "PrepareCommit"
+    assert ottla_broker.records(kafka_topic) == []
+    marker.release()
+    ottla_broker.assert_no_open_transactions(wait_s=10)
+    ottla_broker.assert_committed(kafka_topic, ["held"])
+
+
+@pytest.mark.parametrize("at", ["before_decide", "after_prepare", "after_markers(1)", "before_ack"])
+def test_the_broker_dies_within_a_commit_and_comes_back(
+    at, kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults
+):
+    producer = kafka_txn_producer(reconnect_backoff_max_ms=200)
+    ottla_faults.crash(at=at)
+    thread = threading.Thread(target=_commit, args=(producer, kafka_topic, b"once"))
+    thread.start()
+    ottla_broker.wait_crashed()
+    ottla_broker.restart()
+    thread.join()
+    ottla_broker.assert_no_open_transactions(wait_s=10)
+    ottla_broker.assert_committed(kafka_topic, ["once"])
+
+
+def test_an_epoch_near_its_end_is_given(kafka_txn_producer, ottla_broker):
+    producer_id, epoch = ottla_broker.preset_epoch("tx-old", 32_765)
+    kafka_txn_producer("tx-old")
+    found = ottla_broker.transaction("tx-old")
+    assert (found.producer_id, found.producer_epoch) == (producer_id, epoch + 1)
+    kafka_txn_producer("tx-old")
+    found = ottla_broker.transaction("tx-old")
+    assert (found.producer_id, found.producer_epoch) != (producer_id, epoch + 2)
+    assert found.producer_epoch == 0
+
+
+def test_an_epoch_is_not_given_to_an_open_transaction(kafka_txn_producer, kafka_topic, ottla_broker):
+    producer = kafka_txn_producer("tx-busy")
+    producer.begin_transaction()
+    producer.send(kafka_topic, b"open").get(10)
+    with pytest.raises(AdminFailed, match="tx-busy cannot be set now: CONCURRENT_TRANSACTIONS"):
+        ottla_broker.preset_epoch("tx-busy", 7)
+
+
+def test_a_group_that_consumes_and_produces_is_exactly_once(
+    kafka_txn_producer, kafka_producer, kafka_consumer, kafka_topic_factory, kafka_group_id, ottla_broker
+):
+    source, sink = kafka_topic_factory(), kafka_topic_factory()
+    before = kafka_producer()
+    for number in range(20):
+        before.send(source, b"%d" % number)
+    before.flush()
+    with pytest.raises(AssertionError, match="20 records came, 0 went\n  lost, 20:"):
+        ottla_broker.assert_exactly_once(source, sink)
+    consumer = kafka_consumer(source, group_id=kafka_group_id)
+    producer = kafka_txn_producer()
+    producer.begin_transaction()
+    records = [next(consumer) for _ in range(20)]
+    for record in records:
+        producer.send(sink, record.value)
+    positions = {place: _offset(consumer.position(place)) for place in consumer.assignment()}
+    producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+    producer.commit_transaction()
+    ottla_broker.wait_until_lag_zero(kafka_group_id, topics=[source])
+    ottla_broker.assert_exactly_once(source, sink)
+
+
+def _offset(position):
+    from kafka.structs import OffsetAndMetadata
+
+    return OffsetAndMetadata(position, "", -1)
+
+
+def test_lag_that_stays_says_how_far_it_is(kafka_producer, kafka_consumer, kafka_topic, kafka_group_id, ottla_broker):
+    kafka_producer().send(kafka_topic, b"unread").get(10)
+    consumer = kafka_consumer(group_id=kafka_group_id)
+    from kafka import TopicPartition
+
+    consumer.assign([TopicPartition(kafka_topic, 0)])
+    consumer.commit({TopicPartition(kafka_topic, 0): _offset(0)})
+    assert ottla_broker.lag(kafka_group_id) == {(kafka_topic, 0): 1}
+    with pytest.raises(TimeoutError, match=r"has not caught up in 0 s: .*1 records"):
+        ottla_broker.wait_until_lag_zero(kafka_group_id, timeout_s=0)
+
+
+@pytest.mark.ottla(transaction_version=1, properties={"message.max.bytes": 2_000})
+def test_a_broker_of_other_settings(ottla_broker, kafka_producer, kafka_topic):
+    assert ottla_broker.transaction_version == 1
+    with pytest.raises(KafkaError):
+        kafka_producer().send(kafka_topic, bytes(5_000)).get(10)
+
+
+def test_nothing_of_an_earlier_test_is_there(ottla_broker):
+    assert ottla_broker.topics() == {}
+    assert ottla_broker.wire.groups() == []
+    assert [each for each in ottla_broker.transactions() if each.is_open] == []
+
+
+def test_a_topic_that_is_not_there_is_named(ottla_broker):
+    with pytest.raises(Refused, match=r"there is no topic nothing, only \[\]"):
+        ottla_broker.records("nothing")
+
+
+def test_the_alias_is_the_broker(kafka_broker, ottla_broker, kafka_bootstrap_servers):
+    assert kafka_broker is ottla_broker
+    assert kafka_bootstrap_servers == f"{ottla_broker.host}:{ottla_broker.port}"
+
+
+def test_a_full_disk_takes_the_broker_down_and_nothing_acknowledged_is_lost(
+    kafka_producer, kafka_topic, ottla_broker, ottla_faults
+):
+    producer = kafka_producer(retries=0, request_timeout_ms=5_000, delivery_timeout_ms=6_000)
+    producer.send(kafka_topic, b"kept").get(10)
+    ottla_faults.on_append(topic=kafka_topic).fail("ENOSPC")
+    with pytest.raises(KafkaError):
+        producer.send(kafka_topic, b"refused").get(10)
+    ottla_broker.wait_crashed()
+    ottla_broker.restart()
+    ottla_broker.assert_committed(kafka_topic, ["kept"])
+
+
+def test_a_broker_for_a_block_is_gone_behind_it():
+    with ottla.testkit.broker(properties={"num.partitions": 3}) as broker:
+        directory = broker.data_dir.parent
+        broker.create_topic("here")
+        assert broker.topics() == {"here": 1}
+        pid = broker.process.pid
+    assert not directory.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_broker_for_an_async_block():
+    async def play():
+        async with (
+            ottla.testkit.broker() as broker,
+            await AsyncConnection.open(broker.host, broker.port) as connection,
+        ):
+            return await connection.versions()
+
+    assert ApiKey.END_TXN in asyncio.run(play())
+
+
+def test_a_broker_that_cannot_start_says_why():
+    with pytest.raises(BrokerFailed, match=r"did you mean num\.partitions"):
+        ottla.testkit.broker(properties={"num.partition": 3}).__enter__()

@@ -1,0 +1,97 @@
+"""The plugin in a project of somebody else: what it loads, what it shows, what it fails."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow  # each is a session of its own
+
+
+def run(directory, source, *arguments):
+    """The end of pytest's words, on a project of one file."""
+    (directory / "test_project.py").write_text(source)
+    plugin = ["-p", "ottla.testkit.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugin, f"--rootdir={directory}", "-q", *arguments, str(directory)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])},
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_it_loads_nothing_heavy_until_a_fixture_is_used(tmp_path):
+    source = """
+import sys
+def test_nothing():
+    ours = {name for name in sys.modules if name.startswith("ottla")}
+    assert ours == {"ottla", "ottla.testkit", "ottla.testkit.pytest_plugin", "ottla.testkit.pytest_alias"}
+    assert not {"kafka", "uvloop", "click", "numpy"} & set(sys.modules)
+"""
+    code, told = run(tmp_path, source)
+    assert code == 0, told
+
+
+def test_a_fault_that_never_strikes_fails_its_test(tmp_path):
+    source = """
+def test_hollow(ottla_faults):
+    ottla_faults.on("EndTxn", client_id="nobody").hold()
+def test_optional(ottla_faults):
+    ottla_faults.on("EndTxn", optional=True).hold()
+"""
+    code, told = run(tmp_path, source)
+    assert code == 1, told
+    assert "2 passed, 1 error" in told
+    assert "planned faults never struck, so this test has not tested them:" in told
+    assert "{'at': 'request', 'api': 'EndTxn', 'where': {'client_id': 'nobody'}, 'do': 'hold'}" in told
+
+
+def test_a_test_that_fails_shows_what_the_broker_knows(tmp_path):
+    source = """
+def test_failing(kafka_txn_producer, kafka_topic, ottla_broker):
+    producer = kafka_txn_producer("tx-shown")
+    producer.begin_transaction()
+    producer.send(kafka_topic, b"open").get(10)
+    assert False
+"""
+    code, told = run(tmp_path, source, f"--basetemp={tmp_path / 'base'}")
+    assert code == 1, told
+    assert "Initialized transactionalId tx-shown" in told
+    assert "tx-shown: Ongoing" in told
+    (kept,) = (tmp_path / "base").glob("ottla0/broker-0/kept-*")
+    assert f"its data directory is kept in {kept}" in told
+    assert list(kept.glob("topic-*-0/*.log"))
+
+
+def test_somebody_elses_broker_is_asked_and_not_steered(tmp_path, ottla_broker):
+    source = """
+def test_asked(kafka_producer, kafka_topic, ottla_broker):
+    kafka_producer().send(kafka_topic, b"there").get(10)
+    ottla_broker.assert_committed(kafka_topic, ["there"])
+def test_steered(ottla_clock):
+    assert False
+"""
+    code, told = run(tmp_path, source, f"--ottla-bootstrap={ottla_broker.bootstrap}", "-rs")
+    assert code == 0, told
+    assert "1 passed, 1 skipped" in told
+    assert "cannot be steered" in told
+
+
+@pytest.mark.parametrize("arguments", [("-n", "2")])
+def test_each_worker_has_a_broker_of_its_own(tmp_path, arguments):
+    pytest.importorskip("xdist")
+    source = """
+import pytest
+@pytest.mark.parametrize("number", range(6))
+def test_alone(number, kafka_topic_factory, ottla_broker):
+    kafka_topic_factory("the-same-name")
+    assert ottla_broker.topics() == {"the-same-name": 1}
+"""
+    code, told = run(tmp_path, source, *arguments)
+    assert code == 0, told
+    assert "6 passed" in told
