@@ -38,11 +38,14 @@ AHEAD_BYTES: Final = 64 * 1024
 
 REQUEST_US: Final = 400.0
 """One request and its reply, beside their bodies: h11 is plain Python."""
+HEAD_BYTE_US: Final = 0.1
+BAD_US: Final = 1_000.0
+"""What h11 refuses it has looked at for longer than at what is sound."""
 EVENT_US: Final = 30.0
 """One piece of a body, as h11 finds it."""
 PIECE_BYTES: Final = 64 * 1024
-CHUNK_BYTES: Final = 2 * 1024
-"""A piece of a chunked body: it may hold hundreds of lines of a trailer, which are parsed in one step."""
+CHUNK_BYTES: Final = 512
+"""A piece of a chunked body. It may be lines, which are parsed in one step, in quadratic time if they are bad."""
 
 TOKENS: Final = 256
 TOKEN_US: Final = 1.0
@@ -52,6 +55,8 @@ _BODILESS: Final = frozenset((204, 304))
 _UNREAD: Final = (h11.IDLE, h11.SEND_BODY, h11.ERROR)
 """States of a client of whose request something was not read."""
 _REFUSALS: Final = frozenset((400, 413, 431, 501, 505))
+# What h11 would refuse, after 0.8 s for 16 KiB of blanks in front of it.
+_CONTROL: Final = re.compile(rb"[\x00\x0b\x0c]|\r(?!\n)")
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _ALWAYS: Final = (
     ("Server", "ottla"),
@@ -204,8 +209,7 @@ class HttpConnection(StreamProtocol):
         """Wait for the first byte of a request; whether there is one."""
         self._limit(IDLE_MS)
         while True:
-            while self._received.startswith((b"\r", b"\n")):  # behind a body, from clients of old
-                del self._received[:1]
+            self._received = self._received.lstrip(b"\r\n")  # behind a body, from clients of old
             if self._received or self._ended or self._is_late:
                 self._limit(REQUEST_MS)
                 return bool(self._received)
@@ -234,15 +238,20 @@ class HttpConnection(StreamProtocol):
         while (end := _HEAD_END.search(self._received, searched, HEAD_BYTES)) is None:
             if len(self._received) >= HEAD_BYTES:
                 raise AdminError(431, f"The head of a request may have {HEAD_BYTES} bytes")
-            if self._received[0] <= 0x20:
+            if not 0x20 < self._received[0] < 0x7F:
                 raise AdminError(400, "This is no HTTP: the admin port is for HTTP/1.1, and for nothing else")
             searched = max(0, len(self._received) - 2)
             await self._more()
         if self._received.count(b"\n", 0, end.end()) > HEAD_LINES:
             raise AdminError(431, f"The head of a request may have {HEAD_LINES} lines")
+        if _CONTROL.search(self._received, 0, end.end()) is not None:
+            raise AdminError(400, "This is no HTTP/1.1: a control character in its head")
+        self._turns.charge(end.end() * HEAD_BYTE_US)
         self._feed(end.end())
         head = self._next_event()
         assert isinstance(head, h11.Request)
+        if head.http_version not in (b"1.0", b"1.1"):
+            raise AdminError(505, "This port speaks HTTP/1.1")
         return head
 
     async def _request(self, head: h11.Request, method: str) -> tuple[AdminRequest, Route]:
@@ -375,6 +384,7 @@ class HttpConnection(StreamProtocol):
         try:
             return self._http.next_event()
         except h11.RemoteProtocolError as error:
+            self._turns.charge(BAD_US)
             status = error.error_status_hint
             raise AdminError(status if status in _REFUSALS else 400, f"This is no HTTP/1.1: {error}") from None
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from ottla.broker.admin.about import own_routes, with_description
 from ottla.broker.admin.access import Access
@@ -12,13 +13,16 @@ from ottla.broker.admission import Seldom
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import CONNECTION_US
 from ottla.broker.ports.clock import Clock
-from ottla.broker.ports.descriptors import shortage
+from ottla.broker.ports.descriptors import allowed, shortage
 from ottla.broker.ports.listener import Listener
 from ottla.broker.ports.network import LoopNetwork, Sockets
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS = 100
+MOST_CONNECTIONS: Final = 100
+FEWEST_CONNECTIONS: Final = 8
+DESCRIPTORS_EACH: Final = 16
+"""Of so many descriptors that the system allows, one is for a connection of this port, as the logs need theirs."""
 
 
 class AdminPort:
@@ -34,6 +38,7 @@ class AdminPort:
         self._sockets: Sockets = []
         self._listener: Listener | None = None
         self._seldom = Seldom()
+        self._most = min(MOST_CONNECTIONS, max(FEWEST_CONNECTIONS, allowed() // DESCRIPTORS_EACH))
         self._broker: Broker
         self._router: Router
         self._access = Access(settings.host, settings.token)
@@ -79,8 +84,8 @@ class AdminPort:
         """What serves a connection from this address; None to refuse it."""
         turns = self._broker.turns
         turns.charge(CONNECTION_US)
-        if len(self._connections) >= MOST_CONNECTIONS and not self._make_room():
-            self._tell(f"there are {MOST_CONNECTIONS}, and all wait for their answers")
+        if len(self._connections) >= self._most and not self._make_room():
+            self._tell(f"there are {self._most}, and all wait for their answers")
             return None
         connection = HttpConnection(self._router, self._access, turns, self._clock, self._connections.discard)
         self._connections.add(connection)

@@ -1,0 +1,377 @@
+"""One connection of the admin port: what it answers, in whatever pieces a request comes."""
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from web import Web, request
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return Web()
+
+
+@pytest.fixture
+def web(shared):
+    shared.asked.clear()
+    shared.waits.clear()
+    shared.left.clear()
+    yield shared
+    assert shared.lone.bugs == []
+    assert shared.waits == []
+
+
+def chunked(*pieces):
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+def test_a_request_is_answered_in_json(web):
+    reply = web.ask("GET", "/echo/ledger?a=1&b=")
+    assert reply.status == 200
+    assert reply.value == {"body": None, "query": {"a": "1", "b": ""}, "name": "ledger"}
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.headers["cache-control"] == "no-store"
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7, 64])
+def test_a_request_may_come_in_pieces(web, piece_bytes):
+    visitor = web.connect()
+    body = {"value": "é" * 20}
+    visitor.send(request("POST", "/echo", body), piece_bytes)
+    head, _, _ = request("POST", "/echo").partition(b"\r\n\r\n")
+    head += b"\r\ncontent-type: application/json; charset=UTF-8\r\ntransfer-encoding: chunked\r\n\r\n"
+    visitor.send(head + chunked(*[bytes([byte]) for byte in json.dumps(body).encode()]), piece_bytes)
+    assert [reply.value["body"] for reply in visitor.replies()] == [body, body]
+    assert not visitor.transport.closed
+
+
+def test_requests_may_be_sent_ahead_and_are_answered_in_order(web):
+    visitor = web.connect()
+    ahead = b"".join(request("POST", "/echo", {"value": number}) + b"\r\n" for number in range(200))
+    visitor.send(ahead, 1_000)
+    assert [reply.value["body"]["value"] for reply in visitor.replies()] == [*range(200)]
+
+
+def test_a_waiting_request_holds_those_behind_it_and_reads_no_further(web):
+    visitor = web.connect()
+    visitor.send(request("GET", "/wait"))
+    visitor.send(request("GET", "/echo/x") * 2_000, 1_000)
+    assert visitor.replies() == [] and not visitor.transport.reading
+    (wait,) = web.waits
+    web.waits.clear()
+    web.lone.turns.event(lambda: wait.wake("done"))
+    for _ in range(1_000):
+        web.lone.rest()
+        visitor.send(b"", 1_000)
+    first, *rest = visitor.replies()
+    assert (first.value, len(rest)) == ("done", 2_000)
+
+
+def test_who_hangs_up_is_not_waited_for(web):
+    visitor = web.connect()
+    visitor.send(request("GET", "/wait"))
+    assert len(web.waits) == 1
+    visitor.hang_up()
+    assert web.waits == [] and web.left == [visitor.connection]
+
+
+def test_who_sends_no_more_while_a_request_waits_has_given_up(web):
+    visitor = web.connect()
+    visitor.send(request("GET", "/wait"))
+    visitor.end()
+    assert web.waits == [] and visitor.transport.closed and visitor.replies() == []
+
+
+def test_who_sends_no_more_behind_a_request_is_answered(web):
+    visitor = web.connect()
+    visitor.transport.takes = 0
+    visitor.send(request("GET", "/large?bytes=200000"))
+    visitor.end()
+    while not visitor.transport.closed:
+        visitor.transport.take(100_000)
+        web.lone.rest(0.1)
+    (reply,) = visitor.replies()
+    assert reply.body == b"x" * 200_000
+
+
+def test_head_is_answered_as_get_without_its_body(web):
+    visitor = web.connect()
+    visitor.send(request("HEAD", "/echo/x") + request("GET", "/echo/x"))
+    head, _, behind = bytes(visitor.transport.written).partition(b"\r\n\r\n")
+    assert b"HTTP/1.1 200 OK" in head and behind.startswith(b"HTTP/1.1 200 OK")
+    assert head == behind.partition(b"\r\n\r\n")[0]
+
+
+def test_no_body_has_no_length_and_the_connection_goes_on(web):
+    visitor = web.connect()
+    visitor.send(request("DELETE", "/gone") * 2)
+    first, second = visitor.replies()
+    assert (first.status, second.status) == (204, 204)
+    assert "content-length" not in first.headers
+
+
+def test_an_error_of_a_handler_is_told_with_its_headers(web):
+    reply = web.ask("GET", "/refused")
+    assert (reply.status, reply.value) == (409, {"error": "It is held by another"})
+    assert reply.headers["retry-after"] == "1"
+
+
+def test_a_bug_is_told_to_the_client_and_to_the_log(web, caplog):
+    visitor = web.connect()
+    visitor.send(request("GET", "/bug") + request("GET", "/echo/x"))
+    assert [reply.status for reply in visitor.replies()] == [500, 200]
+    assert "RuntimeError('a bug')" in visitor.replies()[0].value["error"]
+    assert caplog.messages == ["GET /bug on the admin port failed"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "told"),
+    [
+        (request("GET", "/nowhere"), 404, "There is nothing at /nowhere"),
+        (request("PATCH", "/echo"), 405, "/echo takes POST, not PATCH"),
+        (request("GET", "/echo/x?c=1"), 400, "The query has 'c'"),
+        (request("GET", "/echo/x", {}), 400, "GET /echo/x takes no body"),
+        (request("POST", "/echo", {}, content_type="text/plain"), 415, "A body must be JSON"),
+        (request("POST", "/echo", {}, content_type=None), 415, "A body must be JSON"),
+        (request("POST", "/echo", {}, content_type="application/json; charset=latin-1"), 415, "A body must be JSON"),
+        (request("POST", "/echo", b"{"), 400, "The body is no JSON: a name in double quotes is missing (line 1, col"),
+        (request("POST", "/echo", b'{"value":"\xff"}'), 400, "The body is not UTF-8"),
+        (request("POST", "/echo", b"[]"), 422, "The body must be an object"),
+        (request("PUT", "/number", {"m": 1}), 422, "m is not known: there is n"),
+        (request("GET", "/echo/x", host="evil.example"), 403, "This port is not known as evil.example"),
+        (request("GET", "/echo/x", origin="http://evil.example"), 403, "A page of http://evil.example may not ask"),
+        (request("OPTIONS", "/echo", origin="http://evil.example"), 403, "A page of http://evil.example may not ask"),
+        (request("GET", "/echo/x", sec_fetch_site="cross-site"), 403, "A page of another site may not ask"),
+        (request("GET", "/../../etc/passwd"), 404, "There is nothing at /../../etc/passwd"),
+        (request("GET", "http://localhost:9644/echo/x"), 400, "Ask for a path that begins with /"),
+        (request("OPTIONS", "*"), 400, "Ask for a path that begins with /"),
+        (request("CONNECT", "localhost:80"), 400, "Ask for a path that begins with /"),
+        (request("GET", "/echo/x", upgrade="websocket", connection="upgrade"), 200, ""),
+    ],
+)
+def test_what_cannot_be_answered_is_told_and_the_connection_goes_on(web, asked, status, told):
+    visitor = web.connect()
+    visitor.send(asked)
+    visitor.send(request("GET", "/echo/next"))
+    web.lone.rest(5_000)
+    first, *rest = visitor.replies()
+    assert first.status == status
+    assert first.value.get("error", "").startswith(told)
+    if first.headers.get("connection") == "close":
+        assert rest == [] and visitor.transport.closed
+    else:
+        assert [reply.status for reply in rest] == [200]
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "told"),
+    [
+        (b"GET /echo/x HTTP/1.1\r\n\r\n", 400, "This is no HTTP/1.1: Missing mandatory Host"),
+        (b"GET /echo/x HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400, "This is no HTTP/1.1: "),
+        (b"GET /echo/x HTTP/1.1\r\nHost: localhost\r\nOrigin: a\r\nOrigin: b\r\n\r\n", 400, "The header origin is the"),
+        (b"GET /echo/x HTTP/1.1\nHost localhost\n\n", 400, "This is no HTTP/1.1: illegal header"),
+        (
+            request("GET", "/echo/x", x=" " * 16_000 + "\x0b"),
+            400,
+            "This is no HTTP/1.1: a control character in its head",
+        ),
+        (request("GET", "/echo/x", x="\x00"), 400, "This is no HTTP/1.1: a control character in its head"),
+        (request("GET", "/echo/x", x="a\rb"), 400, "This is no HTTP/1.1: a control character in its head"),
+        (b"nonsense\r\n\r\n", 400, "This is no HTTP/1.1: illegal request line"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "This port speaks HTTP/1.1"),
+        (b"\x00\x00\x00\x20\x00\x12\x00\x04", 400, "This is no HTTP: "),
+        (b"\x16\x03\x01\x02\x00\x01", 400, "This is no HTTP: "),
+        (request("POST", "/echo", b"{}", content_length="-1"), 400, "This is no HTTP/1.1: "),
+        (request("POST", "/echo", b"{}", content_length="2, 3"), 400, "This is no HTTP/1.1: "),
+        (request("POST", "/echo", b"{}", transfer_encoding="gzip"), 501, "This is no HTTP/1.1: "),
+        (
+            request("POST", "/echo", b"zz\r\n{}\r\n", content_length=None, transfer_encoding="chunked"),
+            400,
+            "This is no ",
+        ),
+        (request("POST", "/echo", b"x", content_length=1 << 20), 400, "The request ended before it was whole"),
+        (request("POST", "/echo", b"x", content_length=(1 << 20) + 1), 413, "A body may have 1048576 bytes"),
+        (request("POST", "/echo", b"x", content_length="9" * 20), 413, "A body may have 1048576 bytes"),
+        (b"GET /echo/x HTTP/1.1\r\nHost: localhost\r\n", 400, "The request ended before it was whole"),
+        (b"GET /" + b"x" * 20_000, 431, "The head of a request may have 16384 bytes"),
+        (request("GET", "/echo/x", x="x" * 16_384), 431, "The head of a request may have 16384 bytes"),
+        (
+            request("GET", "/echo/x", **{f"x{n}": "" for n in range(100)}),
+            431,
+            "The head of a request may have 100 lines",
+        ),
+    ],
+)
+@pytest.mark.parametrize("piece_bytes", [100, 65_536])
+def test_what_is_no_request_is_told_and_ends_the_connection(web, sent, status, told, piece_bytes):
+    visitor = web.connect()
+    visitor.send(sent, piece_bytes)
+    visitor.end()
+    (reply,) = visitor.replies()
+    assert (reply.status, reply.headers["connection"]) == (status, "close")
+    assert reply.value["error"].startswith(told)
+    assert visitor.transport.closed and not visitor.transport.aborted
+
+
+def test_a_head_of_the_largest_size_is_read(web):
+    room = 16_384 - len(request("GET", "/echo/x", x=""))
+    assert web.ask("GET", "/echo/x", x="x" * room).status == 200
+    assert web.ask("GET", "/echo/x", x="x" * (room + 1)).status == 431
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_of_the_largest_size_is_read(web, is_chunked):
+    def ask(size_bytes):
+        body = b'{"value":"' + b"x" * (size_bytes - 12) + b'"}'
+        assert len(body) == size_bytes
+        visitor = web.connect()
+        if is_chunked:
+            pieces = [body[start : start + 1_000] for start in range(0, len(body), 1_000)]
+            body = chunked(*pieces)
+            visitor.send(request("POST", "/echo", body, content_length=None, transfer_encoding="chunked"))
+        else:
+            visitor.send(request("POST", "/echo", body))
+        for _ in range(3_000):
+            web.lone.rest()
+            visitor.send(b"")
+        (reply,) = visitor.replies()
+        return reply.status
+
+    assert (ask(1 << 20), ask((1 << 20) + 1)) == (200, 413)
+
+
+def test_who_is_refused_while_sending_may_finish_and_read_why(web):
+    visitor = web.connect()
+    visitor.send(request("POST", "/echo", b"x" * 100_000, content_type="text/plain"))
+    assert [reply.status for reply in visitor.replies()] == [415]
+    assert visitor.transport.ended and not visitor.transport.closed
+    visitor.send(b"x" * 100_000)
+    visitor.end()
+    assert visitor.transport.closed and not visitor.transport.aborted
+
+
+def test_who_is_refused_and_sends_for_ever_is_left(web):
+    visitor = web.connect()
+    visitor.send(request("POST", "/echo", b"x", content_length=1 << 30))
+    for _ in range(30):
+        visitor.send(b"x" * 1_000)
+        web.lone.rest(100.0)
+    assert visitor.transport.closed
+
+
+def test_who_asks_whether_to_go_on_is_told_before_the_body_is_there(web):
+    visitor = web.connect()
+    head, _, _ = request("POST", "/echo", b"{}", expect="100-continue").partition(b"{}")
+    visitor.send(head)
+    assert bytes(visitor.transport.written).startswith(b"HTTP/1.1 100")
+    visitor.send(b"{}")
+    assert b"HTTP/1.1 200 OK" in visitor.transport.written
+    refused = web.connect()
+    refused.send(request("POST", "/nowhere", content_type="application/json", content_length=9, expect="100-continue"))
+    assert bytes(refused.transport.written).startswith(b"HTTP/1.1 404")
+
+
+def test_http_1_0_is_answered_once(web):
+    visitor = web.connect()
+    visitor.send(request("GET", "/echo/x", version="1.0", host=None))
+    (reply,) = visitor.replies()
+    assert (reply.status, reply.headers["connection"]) == (200, "close")
+    assert visitor.transport.closed
+
+
+def test_a_connection_ends_when_its_client_asks_for_it(web):
+    visitor = web.connect()
+    visitor.send(request("GET", "/echo/x", connection="close") + request("GET", "/echo/x"))
+    assert len(visitor.replies()) == 1 and visitor.transport.closed
+
+
+def test_a_request_that_is_not_whole_in_time_is_told_so(web):
+    visitor = web.connect()
+    sent = request("POST", "/echo", {"value": 1})
+    for byte in sent[:-1]:
+        visitor.send(bytes([byte]))
+        web.lone.rest(100.0)
+    web.lone.rest(1_000.0)
+    (reply,) = visitor.replies()
+    assert (reply.status, reply.value) == (408, {"error": "A request must be whole in 10 s"})
+    web.lone.rest(3_000.0)
+    assert visitor.transport.closed
+
+
+def test_who_asks_nothing_is_let_go_after_a_minute(web):
+    fresh, used = web.connect(), web.connect()
+    used.send(request("GET", "/echo/x"))
+    web.lone.rest(59_000.0)
+    assert not fresh.transport.closed and not used.transport.closed
+    used.send(request("GET", "/echo/x"))
+    web.lone.rest(2_000.0)
+    assert fresh.transport.closed and fresh.replies() == []
+    assert not used.transport.closed
+    web.lone.rest(60_000.0)
+    assert used.transport.closed and len(used.replies()) == 2
+
+
+def test_a_handler_may_wait_for_as_long_as_it_likes(web):
+    visitor = web.connect()
+    visitor.send(request("GET", "/wait"))
+    web.lone.rest(600_000.0)
+    assert not visitor.transport.closed
+    (wait,) = web.waits
+    web.waits.clear()
+    wait.wake("done")
+    web.lone.rest()
+    assert visitor.replies()[0].value == "done"
+
+
+def test_who_does_not_read_is_cut_off_and_little_is_written_for_him(web):
+    visitor = web.connect()
+    visitor.transport.takes = 0
+    visitor.send(request("GET", "/large?bytes=10000000"))
+    for _ in range(20):
+        visitor.transport.take(70_000)
+        web.lone.rest(9_000.0)
+    assert not visitor.transport.closed
+    assert len(visitor.transport.written) < 20 * 70_000 + 200_000
+    web.lone.rest(11_000.0)
+    assert visitor.transport.aborted and visitor.connection in web.left
+
+
+def test_nothing_is_begun_for_who_is_cut_off_before_he_comes(web):
+    visitor = web.connect()
+    visitor.connection.close()
+    assert visitor.transport.closed and web.left == [visitor.connection]
+
+
+def test_any_bytes_are_answered_or_end_the_connection(web):
+    chance = random.Random(15)
+    parts = [
+        b"GET /echo/x HTTP/1.1\r\n",
+        b"POST /echo HTTP/1.1\r\n",
+        b"Host: localhost\r\n",
+        b"Content-Type: application/json\r\n",
+        b"Content-Length: 2\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Expect: 100-continue\r\n",
+        b"Connection: close\r\n",
+        b"\r\n",
+        b"{}",
+        b"2\r\n{}\r\n",
+        b"0\r\n\r\n",
+        b"0\r\nA: b\r\n\r\n",
+        b"\x00",
+        b" x\r\n",
+    ]
+    for _ in range(1_000):
+        visitor = web.connect()
+        visitor.send(b"".join(chance.choices(parts, k=chance.randint(1, 12))), chance.choice([1, 5, 1_000]))
+        visitor.end()
+        web.lone.rest(5_000.0)
+        assert visitor.transport.closed

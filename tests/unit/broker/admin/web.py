@@ -1,0 +1,202 @@
+"""A client of the admin port without a socket, on a broker in memory whose clock is a virtual one. free"""
+
+import json
+from typing import NamedTuple
+
+from ottla.broker.admin.access import Access
+from ottla.broker.admin.http import HttpConnection
+from ottla.broker.admin.routes import AdminError, AdminResponse, Route, Router
+from ottla.broker.turns import Wait
+from tests.lone import Lone, Weight
+
+ANYTHING = {"type": "object", "properties": {"value": {}}, "additionalProperties": True}
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict
+    body: bytes
+
+    @property
+    def value(self):
+        return json.loads(self.body)
+
+
+class Transport:
+    """`takes` is how many bytes its socket takes; None for all, at once."""
+
+    def __init__(self):
+        self.protocol = None
+        self.takes = None
+        self.written = bytearray()
+        self.closed = self.aborted = self.ended = False
+        self.reading = True
+
+    def write(self, data):
+        assert not self.closed and not self.ended
+        self.written += data
+        if self.takes is not None:
+            self.takes -= len(data)
+            if self.takes < 0:
+                self.protocol.pause_writing()
+
+    def take(self, size_bytes):
+        """The reader goes on."""
+        self.takes += size_bytes
+        if self.takes >= 0:
+            self.protocol.resume_writing()
+
+    def get_extra_info(self, name):
+        return ("127.0.0.1", 4711) if name == "peername" else None
+
+    def set_write_buffer_limits(self, high):
+        assert high == 0
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
+
+    def write_eof(self):
+        self.ended = True
+
+    def close(self):
+        self._lose()
+
+    def abort(self):
+        self.aborted = True
+        self._lose()
+
+    def _lose(self):
+        if not self.closed:
+            self.closed = True
+            self.protocol.connection_lost(None)
+
+
+class Web:
+    """The routes of a test on a broker, and the connections that ask for them."""
+
+    def __init__(self, routes=(), token=None):
+        self.lone = Lone()
+        self.waits = []
+        self.asked = []
+        self.router = Router([*self._own_routes(), *routes])
+        self.access = Access("127.0.0.1", token)
+        self.left = []
+
+    def connect(self):
+        return Visitor(self)
+
+    def ask(self, *arguments, **fields):
+        """The reply to one request, on a connection of its own."""
+        visitor = self.connect()
+        visitor.send(request(*arguments, **fields))
+        (reply,) = visitor.replies()
+        return reply
+
+    def weigh(self, work):
+        """How much the others have to wait for, meanwhile and in what follows."""
+        turns = self.lone.turns
+        turns.most_us, turns.uncharged_calls, turns.weighing = 0.0, 0, True
+        try:
+            work()
+            self.lone.rest(10_000.0)
+        finally:
+            turns.weighing = False
+        return Weight(turns.most_us, turns.uncharged_calls)
+
+    def _own_routes(self):
+        async def echo(request):
+            self.asked.append(request)
+            return AdminResponse(body={"body": request.body, "query": request.query, **request.parameters})
+
+        async def wait(request):
+            wait = Wait(self.lone.turns, lambda: self.waits.remove(wait))
+            self.waits.append(wait)
+            return AdminResponse(body=await wait)
+
+        async def large(request):
+            return AdminResponse(body=b"x" * int(request.query["bytes"]), content_type="text/plain")
+
+        async def rows(request):
+            return AdminResponse(body=[{"row": row, "name": "é"} for row in range(int(request.query["rows"]))])
+
+        async def gone(request):
+            return AdminResponse(204)
+
+        async def refuse(request):
+            raise AdminError(409, "It is held by another", (("Retry-After", "1"),))
+
+        async def fail(request):
+            raise RuntimeError("a bug")
+
+        return [
+            Route("GET", "/echo/{name}", echo, "Says what was asked", query={"a": "A name.", "b": "Another."}),
+            Route("POST", "/echo", echo, "Says what was sent", request_schema=ANYTHING),
+            Route("PUT", "/number", echo, "Takes a number", request_schema={"properties": {"n": {"type": "integer"}}}),
+            Route("GET", "/wait", wait, "Waits for the test"),
+            Route("GET", "/large", large, "Sends many bytes", query={"bytes": "How many."}),
+            Route("GET", "/rows", rows, "Sends many rows", query={"rows": "How many."}),
+            Route("DELETE", "/gone", gone, "Has no body"),
+            Route("GET", "/refused", refuse, "Is always refused"),
+            Route("GET", "/bug", fail, "Fails"),
+        ]
+
+
+class Visitor:
+    """One connection."""
+
+    def __init__(self, web):
+        self.web = web
+        self.unsent = b""
+        self.transport = Transport()
+        turns, clock = web.lone.turns, web.lone.clock
+        self.connection = HttpConnection(web.router, web.access, turns, clock, web.left.append)
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)
+
+    def send(self, data, piece_bytes=65_536):
+        """Send as long as the port reads, in pieces."""
+        self.unsent += data
+        while self.unsent and self.transport.reading and not self.transport.closed:
+            piece, self.unsent = self.unsent[:piece_bytes], self.unsent[piece_bytes:]
+            self.connection.data_received(piece)
+            if not self.transport.reading:
+                self.web.lone.rest(0.1)
+        self.web.lone.rest(0.1)
+
+    def end(self):
+        """Send no more, but read on."""
+        if not self.connection.eof_received():
+            self.transport.close()
+        self.web.lone.rest(0.1)
+
+    def hang_up(self):
+        self.transport.closed = True
+        self.connection.connection_lost(None)
+
+    def replies(self):
+        """What was answered, parsed by hand: h11 must not judge itself."""
+        found, data = [], bytes(self.transport.written)
+        while data:
+            head, _, data = data.partition(b"\r\n\r\n")
+            line, *lines = head.decode("latin-1").split("\r\n")
+            version, status, _ = line.split(" ", 2)
+            assert version == "HTTP/1.1"
+            headers = {name.lower(): value for name, value in (header.split(": ", 1) for header in lines)}
+            size_bytes = int(headers.get("content-length", 0))
+            found.append(Reply(int(status), headers, data[:size_bytes]))
+            data = data[size_bytes:]
+        return found
+
+
+def request(method, target, body=None, version="1.1", **headers):
+    """The bytes of a request; a body is JSON unless it is bytes."""
+    lines = {"host": "localhost:9644"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    data = b""
+    if body is not None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        lines = {"content-type": "application/json", "content-length": len(data)} | lines
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value is not None)
+    return f"{method} {target} HTTP/{version}\r\n{head}\r\n".encode() + data

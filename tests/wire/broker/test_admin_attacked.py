@@ -1,0 +1,135 @@
+"""The admin port under bad clients: who asks something is answered, and the broker's own clients notice nothing."""
+
+import http.client
+import json
+import socket
+
+import pytest
+from served import Served, create, fetch, produce
+
+from ottla.protocol.errors import ErrorCode
+from tests.patience import PATIENCE_S
+
+HEAD = b"GET /v1/broker HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v1/broker HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    served = Served(tmp_path_factory.mktemp("admin") / "data", "--admin-listen", "127.0.0.1:0").ready()
+    served.admin_port = int(served.process.stdout.readline().rpartition(":")[2])
+    with served.connect() as connection:
+        create(connection, "ledger")
+    yield served
+    code = served.end()
+    log = served.process.stderr.read()
+    served.process.communicate()
+    assert code == 0
+    assert "Traceback" not in log
+
+
+@pytest.fixture
+def attackers(served):
+    """Opens connections to the port. Behind each test somebody asks, and a client of the broker writes and reads."""
+    opened = []
+
+    def attack(data=b""):
+        client = socket.create_connection(("127.0.0.1", served.admin_port), timeout=PATIENCE_S)
+        opened.append(client)
+        try:
+            client.sendall(data)
+        except ConnectionError:
+            assert data  # it may be refused before all of it is sent
+        return client
+
+    yield attack
+    assert ask(served)["listeners"] == [{"name": "PLAINTEXT", "host": "127.0.0.1", "port": served.port}]
+    with served.connect() as connection:
+        row = produce(connection, "ledger", b"one")
+        assert row.error_code == ErrorCode.NONE
+        read = connection.send(fetch("ledger", row.base_offset), version=4)
+        assert read.responses[0].partitions[0].high_watermark == row.base_offset + 1
+    for client in opened:
+        client.close()
+
+
+def ask(served):
+    connection = http.client.HTTPConnection("127.0.0.1", served.admin_port, timeout=PATIENCE_S)
+    connection.request("GET", "/v1/broker")
+    return json.loads(connection.getresponse().read())
+
+
+def is_refused(client):
+    """Whether it is told so, or cut off while it was still sending."""
+    data = b""
+    try:
+        while piece := client.recv(65_536):
+            data += piece
+    except ConnectionError:
+        return True
+    return data.startswith(b"HTTP/1.1 4")
+
+
+def test_a_thousand_connections_that_ask_nothing(served, attackers):
+    for number in range(1_000):
+        attackers()
+        if not number % 100:
+            ask(served)
+
+
+def test_a_thousand_requests_that_never_end(served, attackers):
+    for number in range(1_000):
+        attackers(HEAD[: number % len(HEAD)])
+        if not number % 100:
+            ask(served)
+
+
+def test_requests_that_go_on_for_ever_give_way_to_one_that_does_not(served, attackers):
+    trickling = [attackers(HEAD) for _ in range(120)]
+    for _ in range(5):
+        for client in trickling:
+            try:
+                client.sendall(b"x: y\r\n")
+            except ConnectionError:
+                continue  # it had to give way
+        ask(served)
+
+
+def test_heads_without_end(served, attackers):
+    for line in (b"x" * 100_000, b"x: y\r\n" * 20_000, b"x:" + b" " * 16_000 + b"\x00\r\n\r\n"):
+        assert is_refused(attackers(HEAD + line))
+
+
+def test_large_bodies_that_nobody_wants(served, attackers):
+    bodies = [b"[" * (1 << 20), b"[" + b"0," * (1 << 19), b'{"a":' * 200_000, b'"' + b"\\u0041" * 170_000]
+    clients = [attackers(POST + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)) for body in bodies]
+    assert all(map(is_refused, clients))
+
+
+def test_bodies_of_chunks_of_one_byte(served, attackers):
+    clients = [attackers(POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n0\r\n" * 50_000) for _ in range(5)]
+    ask(served)
+    assert all(map(is_refused, clients))
+
+
+def test_who_asks_much_and_reads_nothing(served, attackers):
+    for _ in range(20):
+        client = attackers()
+        client.setblocking(False)
+        try:
+            while True:
+                client.send((HEAD + b"\r\n") * 1_000)
+        except (BlockingIOError, ConnectionError):
+            pass
+        ask(served)
+
+
+def test_bytes_of_other_protocols(served, attackers):
+    for data in (b"\x00\x00\x00\x16\x00\x12\x00\x03", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\xff" * 1_000):
+        assert is_refused(attackers(data))
+
+
+def test_who_hangs_up_in_the_middle(served, attackers):
+    for end in range(1, len(HEAD), 3):
+        client = attackers(HEAD[:end])
+        client.close()
