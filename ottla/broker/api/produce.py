@@ -386,11 +386,13 @@ def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:
 
 def _unanswered(broker: Broker, request: Request, failed: list[PartitionResponse]) -> Reply | None:
     """acks=0 has no reply; a failure then closes the connection, which is all that such a client can notice."""
+    if not failed:
+        return None if request.body.acks else NO_REPLY
     reused = [row for row in failed if row.error is ErrorCode.UNKNOWN_PRODUCER_ID]
     if reused:
         _tell_reused(broker, request, reused)
     if request.body.acks == 0:
-        return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}") if failed else NO_REPLY
+        return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}")
     fenced = [row for row in failed if row.error in FENCED]
     if fenced:
         log.info("Fenced client %.100s at %s: Produce answered %s", request.client_id, request.peer, _why(fenced))
