@@ -17,6 +17,7 @@ GROUPS: Final = {
     "Run": {
         "serve": ("ottla.cli.serve", "Run the broker."),
         "configs": ("ottla.cli.configs", "List options with value, default, origin and meaning."),
+        "ctl": ("ottla.cli.ctl.command", "Ask and steer a running broker over its admin port."),
     },
     "Look": {
         "txn": (

@@ -33,8 +33,10 @@ _WORDS: Final = {
 }
 
 
-def checked(body: Any, schema: Schema) -> dict[str, Any]:
-    """The body of a request, which is an object as the schema says, or none where that requires nothing.
+def checked(body: Any, schema: Schema) -> Any:
+    """The body of a request, which is as the schema says: an object, unless it names another type.
+
+    No body is an empty object where nothing is required.
 
     AdminError 422 with the first thing that is wrong.
     """
@@ -42,9 +44,8 @@ def checked(body: Any, schema: Schema) -> dict[str, Any]:
         raise AdminError(422, "The request needs a body: a JSON object")
     if body is None:
         return {}
-    _check(body, {**schema, "type": "object"}, "The body")
-    found: dict[str, Any] = body
-    return found
+    _check(body, {"type": "object", **schema}, "The body")
+    return body
 
 
 def _check(value: Any, schema: Schema, place: str) -> None:

@@ -42,7 +42,8 @@ def _operation(route: Route) -> dict[str, Any]:
     if parameters:
         operation["parameters"] = parameters
     if route.request_schema is not None:
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": dict(route.request_schema)}}}
+        is_needed = bool(route.request_schema.get("required"))
+        operation["requestBody"] = {"required": is_needed, "content": {JSON: {"schema": dict(route.request_schema)}}}
     done: dict[str, Any] = {"description": HTTPStatus(route.status).phrase}
     if route.response_schema is not None:
         done["content"] = {JSON: {"schema": dict(route.response_schema)}}

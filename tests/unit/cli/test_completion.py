@@ -139,6 +139,6 @@ def test_nothing_that_is_slow_to_import_is_imported_to_complete(line):
 
 def test_the_tree_has_what_is_looked_for():
     assert BashComplete.name in SHELLS
-    assert {len(path) for path, _ in commands()} == {0, 1, 2}
+    assert {len(path) for path, _ in commands()} == {0, 1, 2, 3}
     given = [parameter.values[1] for parameter in (*parameters(click.Option), *parameters(click.Argument))]
     assert sum(map(is_path, given)) > 5 and sum(map(is_free, given)) > 5

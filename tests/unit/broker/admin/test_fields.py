@@ -32,6 +32,14 @@ def test_what_the_schema_says_is_handed_over(body):
     assert checked(body, FAULT) is body
 
 
+def test_a_body_may_be_a_list_where_the_schema_says_so():
+    schema = {"type": ["object", "array"]}
+    assert checked([{"on": "EndTxn"}], schema) == [{"on": "EndTxn"}]
+    assert checked({"on": "EndTxn"}, schema) == {"on": "EndTxn"}
+    with pytest.raises(AdminError, match=r"^The body must be an object or an array$"):
+        checked("EndTxn", schema)
+
+
 def test_where_nothing_is_required_no_body_is_an_empty_one():
     assert checked(None, {"type": "object", "properties": {"days": {"type": "number"}}}) == {}
 

@@ -1,0 +1,1 @@
+"""`ottla ctl`: what a running broker is asked and told over its admin port."""

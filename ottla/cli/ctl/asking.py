@@ -1,0 +1,71 @@
+"""A broker's admin port as the commands see it: a refusal, or no answer, is one line and an exit code. shell"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
+
+import click
+
+from ottla.cli.admin import token_or_exit
+from ottla.testkit.kit.admin import Admin, AdminFailed
+
+DEFAULT_URL: Final = "http://127.0.0.1:9644"
+REFUSED, NOT_ASKED = 1, 2
+_NOT_FOUND: Final = 404
+
+
+class Port:
+    """The admin port at this address, with the token of a file if there is one."""
+
+    def __init__(self, url: str, token_file: str | None) -> None:
+        address = url if "://" in url else f"http://{url}"
+        self.url = address.rstrip("/")
+        try:
+            parts = urlsplit(self.url)
+            sound = parts.scheme == "http" and parts.hostname and parts.port and not parts.path and not parts.query
+        except ValueError:
+            sound = False
+        if not sound:
+            _exit(NOT_ASKED, f"--admin {url}: must be http://HOST:PORT, such as {DEFAULT_URL}")
+        self._admin = Admin(self.url, None if token_file is None else token_or_exit("--admin-token-file", token_file))
+
+    def get(self, path: str) -> Any:
+        """The answer; a refusal ends the command."""
+        return self._ask(lambda: self._admin.get(path))
+
+    def find(self, path: str) -> Any:
+        """The answer; None where there is nothing at this path."""
+        return self._ask(lambda: self._admin.get(path), or_nothing=True)
+
+    def post(self, path: str, body: object = None) -> Any:
+        """The answer; a refusal ends the command."""
+        return self._ask(lambda: self._admin.post(path, body))
+
+    def delete(self, path: str) -> Any:
+        """The answer; a refusal ends the command."""
+        return self._ask(lambda: self._admin.delete(path))
+
+    def _ask(self, ask: Callable[[], Any], *, or_nothing: bool = False) -> Any:
+        try:
+            return ask()
+        except AdminFailed as refusal:
+            if refusal.status == _NOT_FOUND and or_nothing:
+                return None
+            if refusal.status == _NOT_FOUND and str(refusal).startswith("There is nothing at "):
+                _exit(REFUSED, f"{self.url} cannot do that: the broker was started without --test-control")
+            _exit(REFUSED, str(refusal))
+        except OSError as error:
+            _exit(NOT_ASKED, f"nobody answers at {self.url}: {error.strerror or error}")
+        except ValueError:
+            _exit(NOT_ASKED, f"what answers at {self.url} is no admin port of Ottla")
+
+
+def refuse(message: str) -> NoReturn:
+    """End the command because of what it was given."""
+    _exit(NOT_ASKED, message)
+
+
+def _exit(code: int, message: str) -> NoReturn:
+    click.echo(f"ottla: {message}", err=True)
+    sys.exit(code)

@@ -1,0 +1,262 @@
+"""`ottla ctl`: ask and steer a running broker over its admin port. shell"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ottla.cli.ctl.duration import parse_duration
+
+if TYPE_CHECKING:
+    from ottla.cli.ctl.asking import Port
+    from ottla.cli.output import Output
+
+_ALWAYS: Final = "always"
+
+
+@click.group()
+def ctl() -> None:
+    """Ask and steer a running broker over its admin port.
+
+    The broker opens the port with `ottla serve --admin-listen HOST:PORT`. Its time and faults can be steered if it was
+    started with --test-control too.
+
+    Exit codes: 0 done, 1 the broker refused, 2 usage, or nobody answered.
+    """
+
+
+@ctl.group()
+def clock() -> None:
+    """Move the broker's time: timeouts, expiry, sessions, retention, all timers."""
+
+
+@ctl.group()
+def fault() -> None:
+    """Plan what goes wrong, and see what did."""
+
+
+def _asks(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that all commands have."""
+    for decorate in (
+        click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        click.option(
+            "--admin-token-file",
+            metavar="FILE",
+            type=click.Path(),
+            envvar="OTTLA_ADMIN_TOKEN_FILE",
+            help="The token of the port, if it asks for one.  [env: OTTLA_ADMIN_TOKEN_FILE]",
+        ),
+        click.option(
+            "--admin",
+            "url",
+            metavar="URL",
+            default="http://127.0.0.1:9644",
+            show_default=True,
+            envvar="OTTLA_ADMIN",
+            help="Where the admin port is.  [env: OTTLA_ADMIN]",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+def _run(url: str, admin_token_file: str | None, format_name: str, work: Callable[["Port", "Output"], None]) -> None:
+    from ottla.cli.ctl.asking import Port
+    from ottla.cli.output import output_for
+
+    output = output_for(format_name)
+    work(Port(url, admin_token_file), output)
+    output.close()
+
+
+@ctl.command()
+@_asks
+def status(**where: Any) -> None:
+    """Say which broker this is, and what a test has done to it."""
+    from ottla.cli.ctl.show import show_status
+
+    _run(
+        **where,
+        work=lambda port, output: show_status(
+            output, port.get("/v1/broker"), port.find("/v1/clock"), port.find("/v1/faults")
+        ),
+    )
+
+
+def _clock(ask: Callable[["Port"], Any], where: dict[str, Any]) -> None:
+    from ottla.cli.ctl.show import show_clock
+
+    _run(**where, work=lambda port, output: show_clock(output, ask(port)))
+
+
+@clock.command("show")
+@_asks
+def show_(**where: Any) -> None:
+    """Say what time it is for the broker."""
+    _clock(lambda port: port.get("/v1/clock"), where)
+
+
+@clock.command()
+@click.argument("duration")
+@_asks
+def advance(duration: str, **where: Any) -> None:
+    """Jump ahead by DURATION, such as 7d or 1h30m.
+
+    Units are ms, s, m, h, d and w. What became due meanwhile has run when the command ends.
+    """
+    try:
+        ms = parse_duration(duration)
+    except ValueError as error:
+        raise click.BadParameter(f"{duration}: {error}") from None
+    _clock(lambda port: port.post("/v1/clock/advance", {"ms": ms}), where)
+
+
+@clock.command()
+@_asks
+def freeze(**where: Any) -> None:
+    """Let time stand still."""
+    _clock(lambda port: port.post("/v1/clock/freeze"), where)
+
+
+@clock.command()
+@_asks
+def resume(**where: Any) -> None:
+    """Let time go on from where it stands."""
+    _clock(lambda port: port.post("/v1/clock/resume"), where)
+
+
+@clock.command()
+@_asks
+def reset(**where: Any) -> None:
+    """Take the time of the machine again."""
+    _clock(lambda port: port.post("/v1/clock/reset"), where)
+
+
+def _faults(ask: Callable[["Port"], Any], where: dict[str, Any]) -> None:
+    from ottla.cli.ctl.show import show_faults
+
+    def work(port: "Port", output: "Output") -> None:
+        answer = ask(port)
+        show_faults(output, answer if isinstance(answer, list) else [answer])
+
+    _run(**where, work=work)
+
+
+@fault.command("list")
+@_asks
+def list_(**where: Any) -> None:
+    """List the faults that are planned, with how often each has struck."""
+    _faults(lambda port: port.get("/v1/faults"), where)
+
+
+def _conditions(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, object]:
+    conditions: dict[str, object] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or name in conditions:
+            raise click.BadParameter(f"{text} is not NAME=VALUE, each name once", context, parameter)
+        conditions[name] = int(value) if name == "partition" and value.isdecimal() else value
+    return conditions
+
+
+def _times(context: click.Context, parameter: click.Parameter, given: str) -> int | None:
+    if given == _ALWAYS:
+        return None
+    if not given.isdecimal():
+        raise click.BadParameter(f"{given} is neither a number nor {_ALWAYS}", context, parameter)
+    return int(given)
+
+
+@fault.command()
+@click.argument("deed", metavar="DO")
+@click.option(
+    "--at", default="request", show_default=True, help="request, reply, marker, marker_reply, append or sync."
+)
+@click.option("--api", metavar="NAME", help="Only requests of this API, such as EndTxn.")
+@click.option(
+    "--where",
+    "conditions",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_conditions,
+    help="Only with this client_id, transactional_id, group, topic or partition; may repeat.",
+)
+@click.option("--nth", type=click.IntRange(min=1), default=1, show_default=True, help="The first one that is struck.")
+@click.option(
+    "--times", metavar="N", default="1", show_default=True, callback=_times, help=f"How many are struck, or {_ALWAYS}."
+)
+@click.option("--error", metavar="NAME", help="What reply answers (NOT_COORDINATOR), or a disk fails with (ENOSPC).")
+@click.option("--ms", type=click.FloatRange(min=0, min_open=True), help="How long delay delays.")
+@_asks
+def add(
+    deed: str,
+    at: str,
+    api: str | None,
+    conditions: dict[str, object],
+    nth: int,
+    times: int | None,
+    error: str | None,
+    ms: float | None,
+    **where: Any,
+) -> None:
+    """Plan a fault that does DO: reply, drop, delay, hold, duplicate, lose, fail or crash.
+
+    What is possible depends on --at, and the broker says so.
+    """
+    told = {"api": api, "where": conditions or None, "error": error, "ms": ms}
+    planned = {"do": deed, "at": at, "nth": nth, "times": times}
+    planned |= {name: value for name, value in told.items() if value is not None}
+    _faults(lambda port: port.post("/v1/faults", planned), where)
+
+
+@fault.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_asks
+def load(file: Path, **where: Any) -> None:
+    """Plan the faults of FILE: YAML or JSON, one fault or a list. All of them, or none if one cannot be."""
+    from ottla.cli.ctl.asking import refuse
+    from ottla.cli.ctl.plan_file import PlanError, read_plan
+
+    try:
+        plan = read_plan(file)
+    except PlanError as error:
+        refuse(str(error))
+    _faults(lambda port: port.post("/v1/faults", plan), where)
+
+
+@fault.command()
+@click.argument("number", metavar="ID", type=click.IntRange(min=1))
+@_asks
+def remove(number: int, **where: Any) -> None:
+    """Take a fault back, and let go what it holds."""
+    _faults(lambda port: port.delete(f"/v1/faults/{number}"), where)
+
+
+@fault.command()
+@click.argument("number", metavar="ID", type=click.IntRange(min=1))
+@_asks
+def release(number: int, **where: Any) -> None:
+    """Let go what a fault holds."""
+    _faults(lambda port: port.post(f"/v1/faults/{number}/release"), where)
+
+
+@fault.command()
+@click.option(
+    "--expect-hits", is_flag=True, help="Exit with 1 if one of them never struck: what it was for is untested."
+)
+@_asks
+def clear(expect_hits: bool, **where: Any) -> None:
+    """Take back all faults, and show how often each has struck."""
+    missed: list[Any] = []
+
+    def ask(port: "Port") -> Any:
+        cleared = port.delete("/v1/faults")
+        missed.extend(each["id"] for each in cleared if not each["hits"])
+        return cleared
+
+    _faults(ask, where)
+    if expect_hits and missed:
+        click.echo(f"ottla: never struck: fault {', '.join(map(str, missed))}", err=True)
+        sys.exit(1)

@@ -1,0 +1,58 @@
+"""What a broker's admin port answers, as sentences and tables. pure"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ottla.cli.ctl.duration import duration_text
+from ottla.cli.output import Output
+
+FAULT_COLUMNS: Final = ("id", "do", "at", "api", "where", "error", "ms", "nth", "times", "seen", "hits", "held")
+CLOCK_COLUMNS: Final = ("now_ms", "ahead_ms", "frozen")
+
+Answer = Mapping[str, Any]
+
+
+def show_status(output: Output, broker: Answer, clock: Answer | None, faults: Sequence[Answer] | None) -> None:
+    """Which broker it is, and what a test has done to it."""
+    addresses = [f"{each['name']}://{_host(each['host'])}:{each['port']}" for each in broker["listeners"]]
+    where = ", ".join(addresses) or "no address that clients are given"
+    output.line(
+        "status",
+        f"Ottla {broker['version']}, node {broker['node_id']} of cluster {broker['cluster_id']}, serves {where}.",
+    )
+    columns = ("started_ms", "data_dir", "test_control")
+    output.table("broker", columns, [(broker["started_ms"], broker["data_dir"], clock is not None)])
+    output.table("features", ("feature", "level"), sorted(broker["features"].items()))
+    if clock is not None:
+        output.table("clock", CLOCK_COLUMNS, [[clock[name] for name in CLOCK_COLUMNS]])
+    if faults is not None:
+        show_faults(output, faults)
+
+
+def show_clock(output: Output, clock: Answer) -> None:
+    """The broker's time."""
+    now = datetime.fromtimestamp(clock["now_ms"] / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+    ahead_ms = clock["ahead_ms"]
+    against = "the time of the machine"
+    if ahead_ms:
+        against = f"{duration_text(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} the machine"
+    stands = ", and stands still" if clock["frozen"] else ""
+    output.line("answer", f"It is {now.removesuffix('+00:00')} UTC for the broker: {against}{stands}.")
+    output.table("clock", CLOCK_COLUMNS, [[clock[name] for name in CLOCK_COLUMNS]])
+
+
+def show_faults(output: Output, faults: Sequence[Answer]) -> None:
+    """Faults with their counters; `times` is null for a fault that strikes always."""
+    rows = [[_cell(name, fault.get(name)) for name in FAULT_COLUMNS] for fault in faults]
+    output.table("faults", FAULT_COLUMNS, rows)
+
+
+def _cell(name: str, value: Any) -> Any:
+    if name == "where" and value is not None:
+        return ", ".join(f"{key}={given}" for key, given in value.items())
+    return value
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

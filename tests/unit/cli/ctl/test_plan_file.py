@@ -1,0 +1,54 @@
+import json
+
+import pytest
+
+from ottla.cli.ctl.plan_file import PlanError, read_plan
+
+LOST = {"at": "reply", "api": "EndTxn", "do": "lose"}
+FULL = {"at": "append", "do": "fail", "error": "ENOSPC", "where": {"topic": "ledger"}, "times": None}
+
+
+@pytest.fixture
+def plan(tmp_path):
+    def write(name, text):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_plan_is_a_list_of_faults_or_one(plan):
+    assert read_plan(plan("plan.json", json.dumps([LOST, FULL]))) == [LOST, FULL]
+    assert read_plan(plan("plan.json", json.dumps(LOST))) == [LOST]
+
+
+def test_a_plan_may_be_yaml_with_comments(plan):
+    text = """
+# The answer to the first commit gets lost.
+- at: reply
+  api: EndTxn
+  do: lose
+
+- {at: append, do: fail, error: ENOSPC, where: {topic: ledger}, times: null}
+"""
+    for name in ("plan.yaml", "plan.yml", "plan"):
+        assert read_plan(plan(name, text)) == [LOST, FULL]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("plan.json", "[", "Expecting value: line 1 column 2 (char 1)"),
+        ("plan.yaml", "- {at: reply", "while parsing a flow mapping"),
+        ("plan.yaml", "- do: lose\n  at: reply\n- do: loose\n  at: reply\n", "fault 2: 'loose' is no deed"),
+        ("plan.yaml", "", "fault 1: a fault is an object, not None"),
+        ("plan.yaml", "- !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+    ],
+)
+def test_what_is_no_plan_is_told_in_a_line_with_its_place(plan, name, text, told):
+    path = plan(name, text)
+    with pytest.raises(PlanError) as raised:
+        read_plan(path)
+    assert str(raised.value).startswith(f"{path}: {told}")
+    assert "\n" not in str(raised.value)

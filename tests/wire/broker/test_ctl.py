@@ -1,0 +1,199 @@
+"""`ottla ctl` against a broker that tests may steer, and one that they may not."""
+
+import json
+import socket
+
+import pytest
+from click.testing import CliRunner
+from served import Served
+
+from ottla.cli.main import main
+from tests.unit.cli.test_terminal import check_document
+
+TOKEN = "correct-horse-battery-staple"
+
+
+class Steered:
+    """A broker, and `ctl` on its port."""
+
+    def __init__(self, folder, *more):
+        self.served = Served(folder / "data", "--admin-listen", "127.0.0.1:0", *more).ready()
+        self.url = self.served.process.stdout.readline().removeprefix("admin ").strip()
+
+    def ctl(self, *arguments, **environment):
+        environment = {"OTTLA_ADMIN": self.url} | environment
+        return CliRunner().invoke(main, ["ctl", *arguments], env=environment, catch_exceptions=False)
+
+    def told(self, *arguments):
+        """The JSON of what a command prints."""
+        done = self.ctl(*arguments, "--format", "json")
+        assert (done.exit_code, done.stderr) == (0, "")
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def started():
+    brokers = []
+    yield brokers
+    for broker in brokers:
+        broker.served.end()
+        broker.served.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def steered_once(tmp_path_factory, started):
+    started.append(Steered(tmp_path_factory.mktemp("steered"), "--test-control"))
+    return started[-1]
+
+
+@pytest.fixture
+def steered(steered_once):
+    yield steered_once
+    steered_once.ctl("fault", "clear")
+    steered_once.ctl("clock", "reset")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory, started):
+    folder = tmp_path_factory.mktemp("plain")
+    (folder / "token").write_text(TOKEN)
+    (folder / "token").chmod(0o600)
+    started.append(Steered(folder, "--admin-token-file", str(folder / "token")))
+    started[-1].token_file = str(folder / "token")
+    return started[-1]
+
+
+def test_status_says_which_broker_it_is_and_what_was_done_to_it(steered):
+    text = steered.ctl("status").stdout
+    assert f", serves PLAINTEXT://127.0.0.1:{steered.served.port}." in text.splitlines()[0]
+    assert "  transaction.version      2" in text
+    assert "faults: none" in text
+    document = steered.told("status")
+    check_document("ottla ctl status", document)
+    assert document["broker"][0]["data_dir"] == str(steered.served.data_dir)
+    assert document["broker"][0]["test_control"] is True
+
+
+def test_time_is_moved_stopped_and_given_back(steered):
+    moved = steered.told("clock", "advance", "7d")
+    check_document("ottla ctl clock", moved)
+    (clock,) = moved["clock"]
+    assert 604_700_000 < clock["ahead_ms"] <= 604_800_000 and not clock["frozen"]
+    assert moved["answer"].endswith(" UTC for the broker: 7d ahead of the machine.")
+    (stopped,) = steered.told("clock", "freeze")["clock"]
+    (later,) = steered.told("clock", "advance", "1m")["clock"]
+    assert stopped["frozen"] and later["now_ms"] == stopped["now_ms"] + 60_000
+    assert "and stands still." in steered.ctl("clock", "show").stdout
+    assert not steered.told("clock", "resume")["clock"][0]["frozen"]
+    assert steered.told("clock", "reset")["answer"].endswith(": the time of the machine.")
+
+
+def test_a_fault_is_added_listed_and_removed(steered):
+    condition = ("--where", "transactional_id=tx-1", "--where", "partition=3")
+    added = steered.told(
+        "fault",
+        "add",
+        "reply",
+        "--api",
+        "EndTxn",
+        "--error",
+        "NOT_COORDINATOR",
+        "--nth",
+        "2",
+        "--times",
+        "always",
+        *condition,
+    )
+    check_document("ottla ctl fault", added)
+    (fault,) = added["faults"]
+    assert (fault["do"], fault["at"], fault["api"], fault["error"]) == ("reply", "request", "EndTxn", "NOT_COORDINATOR")
+    assert (fault["nth"], fault["times"], fault["hits"]) == (2, None, 0)
+    assert fault["where"] == "transactional_id=tx-1, partition=3"
+    assert steered.told("fault", "list")["faults"] == [fault]
+    assert steered.told("fault", "remove", str(fault["id"]))["faults"] == [fault]
+    assert steered.told("fault", "list")["faults"] == []
+
+
+def test_a_plan_is_loaded_as_a_whole(steered, tmp_path):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("- {at: marker, do: hold}\n- {at: sync, do: delay, ms: 5}\n")
+    held, slow = steered.told("fault", "load", str(plan))["faults"]
+    assert (held["do"], slow["ms"]) == ("hold", 5)
+    assert steered.told("fault", "release", str(held["id"]))["faults"][0]["held"] == 0
+    refused = steered.ctl("fault", "release", str(slow["id"]))
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == f"ottla: Fault {slow['id']} holds nothing: it does 'delay'\n"
+    plan.write_text("- {at: marker, do: hold}\n- {at: marker, do: held}\n")
+    refused = steered.ctl("fault", "load", str(plan))
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"ottla: {plan}: fault 2: 'held' is no deed at 'marker': did you mean hold?")
+    assert len(steered.told("fault", "list")["faults"]) == 2
+
+
+def test_faults_that_never_struck_can_fail_a_job(steered):
+    (fault,) = steered.told("fault", "add", "drop", "--api", "EndTxn")["faults"]
+    cleared = steered.ctl("fault", "clear", "--expect-hits")
+    assert (cleared.exit_code, cleared.stderr) == (1, f"ottla: never struck: fault {fault['id']}\n")
+    assert steered.ctl("fault", "clear", "--expect-hits").exit_code == 0
+
+
+def test_what_the_broker_refuses_is_told_in_its_words(steered):
+    refused = steered.ctl("fault", "add", "replly", "--error", "NOT_COORDINATOR")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == "ottla: 'replly' is no deed at 'request': did you mean reply?\n"
+    missing = steered.ctl("fault", "remove", "4711")
+    assert (missing.exit_code, missing.stderr.splitlines()) == (1, [missing.stderr.strip()])
+    assert "There is no fault 4711" in missing.stderr
+
+
+def test_a_broker_that_is_not_for_tests_says_so(plain):
+    token = {"OTTLA_ADMIN_TOKEN_FILE": plain.token_file}
+    refused = plain.ctl("clock", "advance", "7d", **token)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == f"ottla: {plain.url} cannot do that: the broker was started without --test-control\n"
+    document = json.loads(plain.ctl("status", "--format", "json", **token).stdout)
+    check_document("ottla ctl status", document)
+    assert document["broker"][0]["test_control"] is False
+
+
+def test_the_token_is_asked_for_and_never_shown(plain):
+    refused = plain.ctl("status")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == "ottla: This port wants its token: Authorization: Bearer TOKEN\n"
+    let_in = plain.ctl("status", "--admin-token-file", plain.token_file)
+    assert let_in.exit_code == 0 and TOKEN not in let_in.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("clock", "advance", "7"),
+        ("clock", "advance"),
+        ("fault", "add"),
+        ("fault", "add", "drop", "--where", "topic"),
+        ("fault", "add", "drop", "--times", "often"),
+        ("fault", "remove", "one"),
+        ("fault", "load", "nowhere.yaml"),
+        ("status", "--admin", "localhost"),
+        ("status", "--admin", "https://localhost:9644"),
+        ("status", "--admin", "http://localhost:port"),
+        ("status", "--admin-token-file", "nowhere"),
+    ],
+)
+def test_wrong_usage_ends_before_anybody_is_asked(steered, arguments):
+    assert steered.ctl(*arguments).exit_code == 2
+
+
+def test_a_port_where_nobody_answers_is_one_line(steered):
+    with socket.socket() as bound:  # and not listening
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        done = steered.ctl("status", "--admin", url)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"ottla: nobody answers at {url}: Connection refused\n"
+
+
+def test_the_port_for_kafka_clients_is_no_admin_port(steered):
+    done = steered.ctl("status", "--admin", f"127.0.0.1:{steered.served.port}")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"ottla: nobody answers at http://127.0.0.1:{steered.served.port}: ")
