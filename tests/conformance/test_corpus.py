@@ -35,9 +35,15 @@ class KafkaOnCase(Broker):
         return answers_api_versions(self.bootstrap)
 
 
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory):
+    """Where the client is compiled, once."""
+    return tmp_path_factory.mktemp("clients")
+
+
 @pytest.mark.maven
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_kafka_says_what_the_case_says(case, tmp_path):
+def test_kafka_says_what_the_case_says(case, tmp_path, clients):
     files = files_of(case)
     expected = expected_of(files)
     kafka = KafkaOnCase(write_files(files, tmp_path / "case")).start()
@@ -46,17 +52,17 @@ def test_kafka_says_what_the_case_says(case, tmp_path):
         assert said == written
         for isolation in ISOLATIONS:
             assert consumed(kafka.bootstrap, expected, isolation) == expected_records(expected, isolation)
-        assert read_by_java(kafka.bootstrap, expected, tmp_path) == {
+        assert read_by_java(kafka.bootstrap, expected, clients) == {
             isolation: expected_records(expected, isolation) for isolation in ISOLATIONS
         }
     finally:
         kafka.stop()
 
 
-def read_by_java(bootstrap, expected, tmp_path):
+def read_by_java(bootstrap, expected, directory):
     """What Kafka's own consumer returns, in the shape of `expected_records`."""
     topics = sorted({partition["topic"] for partition in expected["partitions"] if not is_internal(partition)})
-    java = start_client("java", bootstrap, tmp_path)
+    java = start_client("java", bootstrap, directory)
     found = {}
     for isolation in ISOLATIONS:
         rows = found[isolation] = {place: [] for place in expected_records(expected, isolation)}

@@ -6,7 +6,7 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
-from tests.corpus import expected_of, expected_records, is_internal, write_files
+from tests.corpus import aborted_of, expected_of, expected_records, is_internal, write_files
 from tests.spark.views import read_view
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
@@ -44,4 +44,4 @@ def test_fates_and_ends_are_those_of_the_case(case):
             aborted[f"{row['topic']}-{row['partition']}"].append((row["firstOffset"], row["producerId"]))
     for name, partition in named.items():
         told = [entry for entry in sorted(aborted[name]) if entry[0] < partition["last_stable_offset"]]
-        assert told == [(each["first_offset"], each["producer_id"]) for each in partition["aborted_transactions"]]
+        assert told == aborted_of(partition)

@@ -85,7 +85,6 @@ class Book:
     producers: dict[int, ProducerState] = field(default_factory=dict)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     """(producer id, first offset, offset of the marker)."""
-    compacted: set[int] = field(default_factory=set)
 
     # What the script does.
 
@@ -116,7 +115,8 @@ class Book:
         self.written.append(Written(producer.producer_id, OPEN if transactional else PLAIN, shown))
         if producer.producer_id != NO_PRODUCER_ID:
             state = self._state_of(producer)
-            state.last_sequence = increment_sequence(base_sequence, len(records) - 1)
+            if base_sequence != NO_SEQUENCE:
+                state.last_sequence = increment_sequence(base_sequence, len(records) - 1)
             state.last_timestamp = max(times) if append_time_ms is None else append_time_ms
             if transactional and state.current_txn_start_offset < 0:
                 state.current_txn_start_offset = first
@@ -140,12 +140,15 @@ class Book:
         """The log starts there."""
         self.log_start_offset = offset
 
-    def compact(self, gone: Collection[int]) -> None:
-        """These records and markers are not in the log any more; their offsets stay taken."""
-        self.compacted.update(gone)
+    def compact(self, gone: Collection[int], forgotten: Collection[int] = ()) -> None:
+        """These records and markers are not in the log any more; their offsets stay taken.
+
+        `forgotten` are first offsets of aborted transactions whose records were gone before: no index names them.
+        """
         for batch in self.written:
-            batch.records = [record for record in batch.records if record.offset not in self.compacted]
-        self.markers = [marker for marker in self.markers if marker.offset not in self.compacted]
+            batch.records = [record for record in batch.records if record.offset not in gone]
+        self.markers = [marker for marker in self.markers if marker.offset not in gone]
+        self.aborted = [entry for entry in self.aborted if entry[1] not in forgotten]
 
     def _state_of(self, producer: ProducerIdAndEpoch) -> ProducerState:
         state = self.producers.setdefault(producer.producer_id, ProducerState(producer.epoch))
@@ -198,6 +201,8 @@ class Book:
     def told(self) -> dict[str, Any]:
         """For `case.json`."""
         stable = self.last_stable_offset
+        # A snapshot of producers that is not beyond the start of the log is not read (`truncateAndReload`).
+        producers = self.producers if self.log_start_offset < self.log_end_offset else {}
         aborted = sorted(
             (first, producer_id)
             for producer_id, first, marker in self.aborted
@@ -216,7 +221,7 @@ class Book:
             "records": [_record(record, fate) for record, fate in self.records()],
             "markers": [_marker(marker) for marker in self.markers if marker.offset >= self.log_start_offset],
             "gaps": [{"first_offset": first, "last_offset": last, "why": why} for first, last, why in self.gaps()],
-            "producers": [{"producer_id": who} | vars(state) for who, state in sorted(self.producers.items())],
+            "producers": [{"producer_id": who} | vars(state) for who, state in sorted(producers.items())],
         }
 
 

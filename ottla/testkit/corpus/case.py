@@ -1,7 +1,7 @@
 """A case of the corpus: what it is, why it is hard, and the script that writes it. free"""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.testkit.corpus.directory import PROPERTIES, as_kafka_keeps_it
@@ -12,18 +12,20 @@ FORMAT: Final = 1
 
 
 class Case(NamedTuple):
-    """`what` is in the log, `hard` is what readers get wrong, `reported` are public threads where they did."""
+    """`what` is in the log, `hard` is what readers get wrong, `reported` are public threads about that."""
 
     name: str
     what: str
     hard: str
     reported: tuple[str, ...]
     script: Callable[[Stage], None]
+    options: Mapping[str, Any] = {}
+    """Of the broker that writes it, beside the defaults."""
 
 
 def files_of(case: Case) -> dict[str, bytes]:
     """{path in the directory of the case: content}. The same case has the same files."""
-    stage = Stage(case.name)
+    stage = Stage(case.name, **case.options)
     case.script(stage)
     now_ms = stage.now_ms
     image = stage.broker.assembly.broker.cluster.image

@@ -1,10 +1,11 @@
 """The producers of the cases: each step goes to the broker, and into the books. free"""
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.protocol.batch import build_batch
-from ottla.protocol.batch_header import increment_sequence
+from ottla.protocol.batch_header import assemble, increment_sequence, read_header
 from ottla.protocol.offsets_records import OffsetValue, encode_offset_value, offset_key
 from ottla.protocol.records import NewRecord
 from ottla.protocol.values import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch, TopicPartition
@@ -60,12 +61,18 @@ class Producer:
         """One batch, in the transaction if there can be one."""
         place = (topic or self.stage.name, partition)
         self.join(place)
-        records = []
-        for line in lines:
-            records.append(new_record(line, self.transactional_id or "idempotent", self._sent))
-            self._sent += 1
-        self._append(place, records, **batch)
+        self._append(place, self._records(lines), **batch)
         self.stage.tick()
+
+    def send_late(self, *lines: Line) -> None:
+        """A batch of a transaction that has ended, as far as its coordinator knows: nobody adds the partition."""
+        self._append((self.stage.name, 0), self._records(lines))
+        self.stage.tick()
+
+    def _records(self, lines: Collection[Line]) -> list[NewRecord]:
+        owner, first = self.transactional_id or "idempotent", self._sent
+        self._sent += len(lines)
+        return [new_record(line, owner, first + index) for index, line in enumerate(lines)]
 
     def join(self, *places: TopicPartition) -> None:
         """Make partitions part of the transaction, whether anything is sent there or not: the first generation only."""
@@ -83,8 +90,8 @@ class Producer:
     def abort(self) -> None:
         self.end(commit=False)
 
-    def end(self, commit: bool) -> None:
-        """End the transaction, and wait for its markers."""
+    def end(self, commit: bool, lost: Collection[TopicPartition] = ()) -> None:
+        """End the transaction, and wait for its markers. The books leave out those that are going to be `lost`."""
         assert self.transactional_id is not None
         began_ms = self.stage.now_ms
         reply = self.stage.send_on(wire.end_txn(self.generation, self.transactional_id, self.identity, commit))
@@ -93,9 +100,10 @@ class Producer:
             # The epoch grows with every transaction, and the marker has the new one (KIP-890).
             marker = ProducerIdAndEpoch(identity.producer_id, identity.epoch + 1)
             identity = ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
-            exhausted = self.identity.epoch >= LAST_EPOCH
-            _hold(exhausted or identity == marker, f"{self.transactional_id} is told to be {identity}, not {marker}")
-        self._close(marker, commit, began_ms)
+            # Behind the last epoch comes a new id.
+            expected = marker if marker.epoch <= LAST_EPOCH else ProducerIdAndEpoch(identity.producer_id, 0)
+            _hold(identity == expected, f"{self.transactional_id} is told to be {identity}, not {expected}")
+        self._close(marker, commit, began_ms, lost)
         if identity != self.identity:
             self.become(identity)
         self._forget(_COMPLETE[commit])
@@ -116,13 +124,17 @@ class Producer:
         self._tell(_ONGOING)
         value = encode_offset_value(OffsetValue(offset, -1, "", stage.now_ms))
         record = NewRecord(offset_key(group, topic, partition), value)
-        stage.books[OFFSETS].append([record], stage.now_ms, self.identity, -1, transactional=True)
+        # A group coordinator begins each of its batches with the sequence 0 (`CoordinatorRuntime`).
+        stage.books[OFFSETS].append([record], stage.now_ms, self.identity, 0, transactional=True)
         self._offsets[group, topic, partition] = offset
         committed, _ = stage.offsets.get((group, topic, partition), (None, False))
         stage.offsets[group, topic, partition] = (committed, True)
         stage.tick()
 
-    def _append(self, place: TopicPartition, records: list[NewRecord], **batch: Any) -> None:
+    def _append(
+        self, place: TopicPartition, records: list[NewRecord], codec: int = 0, payload: bytes = b"", **batch: Any
+    ) -> None:
+        """A batch; `payload` is that of its records as a client's `codec` has compressed it."""
         transactional = self.transactional_id is not None
         sequence = self.sequences.get(place, 0)
         content = build_batch(
@@ -134,14 +146,22 @@ class Producer:
             transactional=transactional,
             **batch,
         )
+        if codec:
+            header = read_header(content)
+            content = assemble(header._replace(attributes=header.attributes | codec), payload)
         self.stage.produce(self.transactional_id, place, bytes(content), self.generation.produce)
         self.sequences[place] = increment_sequence(sequence, len(records))
         book = self._book(place)
-        book.append(records, self.stage.now_ms, self.identity, sequence, transactional)
+        append_time_ms = self.stage.append_time_ms(place[0])
+        book.append(records, self.stage.now_ms, self.identity, sequence, transactional, append_time_ms)
 
-    def _close(self, marker: ProducerIdAndEpoch, commit: bool, timestamp_ms: int) -> None:
+    def _close(
+        self, marker: ProducerIdAndEpoch, commit: bool, timestamp_ms: int, lost: Collection[TopicPartition] = ()
+    ) -> None:
         """The markers are written everywhere, and offsets of groups count, or do not."""
         for place in self.places:
+            if place in lost:
+                continue
             self._book(place).end(marker, commit, timestamp_ms)
         for key, offset in self._offsets.items():
             before, _ = self.stage.offsets[key]

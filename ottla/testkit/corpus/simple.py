@@ -106,6 +106,7 @@ CASES = (
         "transactions to the abort marker, and one of read_uncommitted gets them.",
         (
             "https://github.com/segmentio/kafka-go/issues/1332",
+            "https://github.com/streamnative/kop/issues/1283",
             "https://github.com/redpanda-data/redpanda/issues/6630",
         ),
         _aborted,
@@ -163,7 +164,7 @@ CASES = (
         "that does not go away. What is behind it is held back, although nothing will come of waiting.",
         (
             "https://github.com/spring-projects/spring-kafka/issues/1587",
-            "https://github.com/evolution-gaming/kafka-flow/pull/857",
+            "https://github.com/redpanda-data/redpanda/pull/3036",
         ),
         _open_head,
     ),

@@ -3,20 +3,25 @@
 Whatever is asked of the broker is entered into the books too, so what they tell is what the script meant.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 from typing import Any, Final
 
-from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.config import Config
+from ottla.broker.txn.end_txn_rules import V2 as V2_LEVEL
+from ottla.broker.txn.log import encode_change
+from ottla.broker.txn.states import TransactionStatus
+from ottla.broker.txn.values import NO_PARTITIONS, TransactionState
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import NewRecord
-from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
-from ottla.testkit.corpus.book import Book
+from ottla.protocol.values import NO_TIMESTAMP, ProducerIdAndEpoch, TopicPartition
+from ottla.testkit.corpus.book import LOG_APPEND_TIME, Book
 from ottla.testkit.furnish import message
 from ottla.testkit.in_memory import BrokerInMemory
+from ottla.testkit.metadata import create_internal_topic, next_producer_id
 from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls
@@ -29,6 +34,8 @@ BEGIN_MS: Final = 2_114_380_800_000
 seconds since 1970 still fit into 31 bits, which is not what these cases are about."""
 STEP_MS: Final = 1_000.0
 TIMEOUT_MS: Final = 900_000
+_FILES_GO_MS: Final = 61_000.0
+"""Beyond `file.delete.delay.ms`."""
 _TRIES: Final = 50
 _FOR_GROUPS, _FOR_TRANSACTIONS = 0, 1
 
@@ -43,7 +50,7 @@ class Refused(Exception):
 class Stage:
     """One case while it is written. Its topic has its name, unless the script says otherwise."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, **options: Any) -> None:
         self.name = name
         self.books: dict[TopicPartition, Book] = {}
         self.transactions: dict[str, tuple[str, ProducerIdAndEpoch]] = {}
@@ -51,6 +58,7 @@ class Stage:
         self.offsets: dict[tuple[str, str, int], tuple[int | None, bool]] = {}
         """(group, topic, partition): the committed offset, and whether one of an open transaction is behind it."""
         self.stopped_cleanly = True
+        self._stamping: set[str] = set()
         self.edits: list[Callable[[dict[str, bytes]], None]] = []
         """What is done to the files ({path: content}) once the broker is gone."""
         self._schedule = Schedule()
@@ -62,6 +70,7 @@ class Stage:
             offsets_topic_num_partitions=1,
             transaction_state_log_num_partitions=1,
             transaction_max_timeout_ms=TIMEOUT_MS,
+            **options,
         )
         self.broker = BrokerInMemory(self._disk, self._schedule, config)
 
@@ -77,14 +86,50 @@ class Stage:
         self.ask(ApiKey.CREATE_TOPICS, 5, topics=[row], timeout_ms=1_000, validate_only=False)
         for index in range(partitions):
             self.books[named, index] = Book(named, index)
+        if configs.get("message_timestamp_type") == LOG_APPEND_TIME:
+            self._stamping.add(named)
 
     def send(self, *lines: Line, partition: int = 0, **batch: Any) -> None:
         """A batch of records outside of transactions, from nobody."""
         records = [new_record(line, "nobody", index) for index, line in enumerate(lines)]
-        content = bytes(build_batch(records, timestamp_ms=self.now_ms, **batch))
-        self.produce(None, (self.name, partition), content)
-        self.books[self.name, partition].append(records, self.now_ms)
+        content = build_batch(records, **{"timestamp_ms": self.now_ms} | batch)
+        self.send_bytes(content, records, partition, batch.get("timestamp_ms", self.now_ms))
+
+    def send_bytes(self, content: bytearray, records: list[NewRecord], partition: int, timestamp_ms: int) -> None:
+        """A batch from nobody as it stands, of which these are the records."""
+        place = self.name, partition
+        self.produce(None, place, bytes(content))
+        self.books[place].append(records, timestamp_ms, append_time_ms=self.append_time_ms(self.name))
         self.tick()
+
+    def append_time_ms(self, topic: str) -> int | None:
+        """What a broker stamps a batch with that comes at this moment; None if it leaves the producer's times."""
+        return self.now_ms if topic in self._stamping else None
+
+    def compact(self, gone: Collection[int], forgotten: Collection[int] = ()) -> None:
+        """Run the cleaner once; what then is not in the log any more, is for the script to say."""
+        self.broker.in_turn(self.broker.assembly._cleaner.start)
+        self.tick(_FILES_GO_MS)
+        self.books[self.name, 0].compact(gone, forgotten)
+
+    def begin_late(self, transactional_id: str, epoch: int) -> None:
+        """A transactional id that has had all epochs up to this one; before anybody else comes."""
+        cluster = self.broker.assembly.broker.cluster
+        create_internal_topic(cluster, TRANSACTION_STATE_TOPIC)
+        producer_id = next_producer_id(cluster)
+        state = TransactionState(
+            producer_id,
+            epoch,
+            TransactionStatus.EMPTY,
+            TIMEOUT_MS,
+            NO_PARTITIONS,
+            NO_TIMESTAMP,
+            self.now_ms,
+            producer_id,
+        )
+        log = cluster.partition(TRANSACTION_STATE_TOPIC, 0)
+        assert log is not None
+        log.append_own(encode_change(transactional_id, state, V2_LEVEL, self.now_ms))
 
     def tick(self, for_ms: float = STEP_MS) -> None:
         """Let time pass, so that each step has its own."""

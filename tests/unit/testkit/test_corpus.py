@@ -9,7 +9,7 @@ import pytest
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
 from ottla.testkit.scanner import scan_contents
-from tests.corpus import DIGESTS, digest, expected_of, is_internal, raw
+from tests.corpus import DIGESTS, aborted_of, digest, expected_of, is_internal, raw
 
 PAGE = Path(__file__).parents[3] / "docs" / "corpus.md"
 FATES = ("plain", "committed", "aborted", "open")
@@ -51,6 +51,18 @@ def test_every_field_is_documented(written):
             waiting += [(inner, row) for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
+def row_of(case):
+    """The case in the table of the page."""
+    threads = [re.fullmatch(r"https://github.com/(.+)/(?:issues|pull)/(\d+)", url) for url in case.reported]
+    reported = ", ".join(f"[{found[1]}#{found[2]}]({found[0]})" for found in threads)
+    return f"| `{case.name}` | {case.what} | {reported} |"
+
+
+def test_the_page_has_a_row_of_each_case_in_their_order():
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `") and line.count("|") == 4]
+    assert [line for line in rows if line.split("`")[1] in {case.name for case in CASES}] == [*map(row_of, CASES)]
+
+
 def test_values_name_the_fate_that_their_script_meant(written):
     _, _, expected = written
     for partition in expected["partitions"]:
@@ -74,8 +86,7 @@ def test_the_second_scanner_finds_what_the_case_says(written):
         assert found.log_end_offset == partition["log_end_offset"]
         assert found.last_stable_offset == partition["last_stable_offset"]
         aborted = [(first, who) for who, first, marker, _ in found.aborted_index if marker >= start]
-        told = [(row["first_offset"], row["producer_id"]) for row in partition["aborted_transactions"]]
-        assert sorted(entry for entry in aborted if entry[0] < found.last_stable_offset) == told
+        assert sorted(entry for entry in aborted if entry[0] < found.last_stable_offset) == aborted_of(partition)
         for isolation in ("read_committed", "read_uncommitted"):
             offsets = [record.offset for record in found.records(isolation) if record.offset >= start]
             assert offsets == partition[isolation]

@@ -1,0 +1,111 @@
+"""Cases of compacted logs, cleaned by the broker's own cleaner; the scripts say what it has to take. free"""
+
+from ottla.protocol.records import NewRecord
+from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.producer import V1, Producer
+from ottla.testkit.corpus.several import ROLL_MS
+from ottla.testkit.corpus.stage import Stage
+
+
+def _make_topic(stage: Stage) -> None:
+    stage.topic(
+        cleanup_policy="compact", delete_retention_ms="1000", min_cleanable_dirty_ratio="0.01", segment_ms="60000"
+    )
+
+
+def _of(key: str, value: str | None) -> NewRecord:
+    return NewRecord(key.encode(), None if value is None else value.encode())
+
+
+def _records(stage: Stage) -> None:
+    _make_topic(stage)
+    gauge = Producer(stage, None)
+    stage.send(_of("a", "plain 1"), _of("b", "plain 2"), _of("c", "plain 3"))
+    stage.send(_of("d", "plain 4"), _of("e", "plain 5"), _of("f", "plain 6"))
+    gauge.send(_of("x", "plain 7"), _of("y", "plain 8"))
+    stage.tick(ROLL_MS)
+    stage.send(_of("a", "plain 9"), _of("e", None))
+    stage.send(_of("y", "plain 10"), _of("x", "plain 11"), _of("f", "plain 12"), _of("f", "plain 13"))
+    stage.tick(ROLL_MS)
+    stage.send(_of("c", "plain 14"))
+    stage.compact(gone=(0, 4, 5, 6, 7, 12))
+
+
+def _transactions(stage: Stage) -> None:
+    _make_topic(stage)
+    orders, billing = Producer(stage, "orders", V1), Producer(stage, "billing", V1)
+    orders.send(_of("a", "committed 1"), _of("b", "committed 2"))
+    orders.commit()
+    billing.send(_of("a", "aborted 1"))
+    billing.abort()
+    orders.send(_of("c", "committed 3"))
+    orders.commit()
+    billing.send(_of("c", "committed 4"))
+    billing.commit()
+    stage.tick(ROLL_MS)
+    orders.send(_of("d", "aborted 2"))
+    orders.abort()
+    orders.send(_of("a", "committed 5"))
+    orders.commit()
+    stage.tick(ROLL_MS)
+    stage.send(_of("z", "plain 1"))
+    stage.compact(gone=(0, 3, 5, 9))
+
+
+def _old_transactions(stage: Stage) -> None:
+    _make_topic(stage)
+    orders, refunds = Producer(stage, "orders", V1), Producer(stage, "refunds", V1)
+    orders.send(_of("a", "committed 1"))
+    orders.commit()
+    orders.send(_of("b", "aborted 1"))
+    orders.abort()
+    refunds.send(_of("c", "aborted 2"))
+    refunds.abort()
+    orders.send(_of("a", "committed 2"))
+    orders.commit()
+    stage.tick(ROLL_MS)
+    stage.send(_of("x", "plain 1"))
+    stage.compact(gone=(0, 2, 4))
+    stage.send(_of("y", "plain 2"))
+    stage.tick(ROLL_MS)
+    stage.send(_of("y", "plain 3"))
+    # The records of markers are gone, so these go a while later, and the index names the transaction no more.
+    stage.compact(gone=(), forgotten=(2,))
+    stage.tick(ROLL_MS)
+    stage.send(_of("y", "plain 4"))
+    stage.compact(gone=(1, 3, 9))
+
+
+CASES = (
+    Case(
+        "compacted-records",
+        "A cleaned log: batches that have lost records at their beginning, in their middle and at their end, and one "
+        "that has lost all of them and is kept for the sake of its producer's sequence.",
+        "The offsets of records are not consecutive, within batches and between them. A batch may have no record at "
+        "all, and still a last offset, from which the next fetch has to go on.",
+        (
+            "https://github.com/tulios/kafkajs/issues/562",
+            "https://github.com/kafka4beam/brod/issues/263",
+            "https://github.com/dpkp/kafka-python/issues/1701",
+            "https://github.com/segmentio/kafka-go/pull/813",
+            "https://github.com/zendesk/ruby-kafka/issues/555",
+        ),
+        _records,
+    ),
+    Case(
+        "compacted-transactions",
+        "A cleaned log of transactions: aborted records are gone, of a committed transaction only the marker is left.",
+        "There are markers without records. A list of aborted transactions may name one of which nothing is left.",
+        ("https://github.com/kafka4beam/brod/pull/329",),
+        _transactions,
+    ),
+    Case(
+        "compacted-transactions-later",
+        "A log that was cleaned again and again: markers are gone as well, and of an aborted transaction there is an "
+        "empty batch, kept for the sake of its producer, with its marker.",
+        "The log starts at 0 and its first batch at 4, which has no record. An abort marker and an entry in the list "
+        "stand for nothing that could be dropped.",
+        (),
+        _old_transactions,
+    ),
+)

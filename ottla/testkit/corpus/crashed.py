@@ -1,0 +1,87 @@
+"""Cases of logs that a crash or a fault has left behind. free"""
+
+from ottla.protocol.batch import MARKER_SIZE, build_batch
+from ottla.protocol.batch_header import assign_offsets
+from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.producer import V1, Producer
+from ottla.testkit.corpus.stage import Stage
+
+FIRST_SEGMENT = "00000000000000000000.log"
+_TORN_BYTES = 40
+
+
+def _torn_end(stage: Stage) -> None:
+    stage.topic()
+    orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
+    orders.send("committed 1")
+    billing.send("open 1")
+    orders.commit()
+    stage.stopped_cleanly = False
+    torn = build_batch(
+        [(b"billing-1", b"torn 1"), (b"billing-2", b"torn 2")],
+        timestamp_ms=stage.now_ms,
+        producer_id=billing.identity.producer_id,
+        producer_epoch=billing.identity.epoch,
+        base_sequence=1,
+        transactional=True,
+    )
+    assign_offsets(torn, stage.books[stage.name, 0].log_end_offset, 0)
+
+    def tear(files: dict[str, bytes]) -> None:
+        files[f"{stage.name}-0/{FIRST_SEGMENT}"] += bytes(torn[:-_TORN_BYTES])
+
+    stage.edits.append(tear)
+
+
+def _torn_transaction(stage: Stage) -> None:
+    stage.topic(partitions=2)
+    orders = Producer(stage, "orders", V1)
+    orders.send("committed 1")
+    orders.send("open 1", partition=1)
+    lost = stage.name, 1
+    orders.end(commit=True, lost=[lost])
+    stage.stopped_cleanly = False
+
+    def lose(files: dict[str, bytes]) -> None:
+        path = f"{stage.name}-1/{FIRST_SEGMENT}"
+        files[path] = files[path][:-MARKER_SIZE]
+
+    stage.edits.append(lose)
+
+
+def _hanging(stage: Stage) -> None:
+    stage.topic()
+    orders = Producer(stage, "orders", V1)
+    orders.send("aborted 1")
+    orders.abort()
+    orders.send_late("open 1")
+    stage.send("plain 1")
+
+
+CASES = (
+    Case(
+        "torn-end",
+        "The broker was killed while it appended a batch to an open transaction: the last batch is cut short.",
+        "What is there of the batch is not read. The next broker cuts it off, and its offsets are given to others.",
+        (),
+        _torn_end,
+    ),
+    Case(
+        "torn-transaction",
+        "A transaction over two partitions was committed, and the marker of one of them was lost with the broker.",
+        "The transaction is committed in one partition and open in the other. Its coordinator says CompleteCommit, so "
+        "nobody will end it.",
+        (),
+        _torn_transaction,
+    ),
+    Case(
+        "hanging-transaction",
+        "A batch came after the abort of its transaction, and opened another of which the coordinator knows nothing "
+        "(before KIP-890).",
+        "The last stable offset never moves again. The coordinator does not list the transaction: only the leader of "
+        "the partition does.",
+        ("https://github.com/redpanda-data/redpanda/issues/3699", "https://github.com/twmb/franz-go/issues/581"),
+        _hanging,
+        {"transaction_partition_verification_enable": False},
+    ),
+)

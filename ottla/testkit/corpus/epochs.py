@@ -1,0 +1,80 @@
+"""Cases of producers that get other epochs, other ids, or run out of numbers. free"""
+
+from ottla.protocol.batch_header import MAX_SEQUENCE
+from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.producer import LAST_EPOCH, V1, Producer
+from ottla.testkit.corpus.stage import Stage
+
+
+def _restart(stage: Stage) -> None:
+    stage.topic(partitions=2)
+    orders = Producer(stage, "orders", V1)
+    orders.send("committed 1")
+    orders.commit()
+    orders.send("aborted 1", "aborted 2")
+    orders.send("aborted 3", partition=1)
+    orders.restart()
+    orders.send("committed 2")
+    orders.commit()
+    orders.restart()
+    orders.send("committed 3")
+    orders.commit()
+
+
+def _epochs_run_out(stage: Stage) -> None:
+    stage.begin_late("orders", LAST_EPOCH - 2)
+    stage.topic()
+    orders = Producer(stage, "orders")
+    orders.send("committed 1")
+    orders.commit()
+    orders.send("aborted 1")
+    orders.abort()
+    orders.send("committed 2")
+    orders.commit()
+    orders.send("aborted 2")
+    orders.abort()
+
+
+def _sequences_wrap(stage: Stage) -> None:
+    stage.topic()
+    gauge = Producer(stage, None)
+    gauge.sequences[stage.name, 0] = MAX_SEQUENCE - 1
+    gauge.send("plain 1", "plain 2", "plain 3")
+    gauge.send("plain 4")
+
+
+CASES = (
+    Case(
+        "epoch-bump",
+        "A producer restarts in the middle of a transaction: the abort marker has the next epoch, its next transaction "
+        "the one behind that.",
+        "A marker ends the transaction of its producer id, although its epoch is not that of the records.",
+        (),
+        _restart,
+    ),
+    Case(
+        "epochs-run-out",
+        "A transactional id near the end of its epochs: the last marker has 32767, and the next transaction another "
+        "producer id with epoch 0.",
+        "One transactional id has two producer ids, and an epoch that no producer ever has, in a marker.",
+        (
+            "https://github.com/apache/kafka/pull/21469",
+            "https://github.com/apache/kafka/pull/21506",
+            "https://github.com/confluentinc/librdkafka/issues/3720",
+            "https://github.com/IBM/sarama/pull/2178",
+        ),
+        _epochs_run_out,
+    ),
+    Case(
+        "sequences-wrap",
+        "An idempotent producer whose sequence numbers go from 2147483647 to 0 within a batch.",
+        "The last sequence of the batch is lower than its first.",
+        (
+            "https://github.com/apache/kafka/pull/5990",
+            "https://github.com/redpanda-data/redpanda/pull/27832",
+            "https://github.com/redpanda-data/redpanda/issues/4854",
+            "https://github.com/tulios/kafkajs/issues/1790",
+        ),
+        _sequences_wrap,
+    ),
+)

@@ -1,0 +1,74 @@
+"""Cases of offsets that groups commit in transactions. free"""
+
+from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.producer import V1, V2, Producer
+from ottla.testkit.corpus.stage import Stage
+from ottla.testkit.simulation.wire import Generation
+
+GROUP = "billing"
+
+
+def _positions(generation: Generation, stage: Stage) -> None:
+    stage.topic(partitions=3)
+    stage.send("plain 1", "plain 2", "plain 3")
+    copier = Producer(stage, "copier", generation)
+    copier.send("committed 1", partition=2)
+    copier.send_offset(GROUP, stage.name, 0, 1)
+    copier.commit()
+    copier.send("aborted 1", partition=2)
+    copier.send_offset(GROUP, stage.name, 0, 3)
+    copier.send_offset(GROUP, stage.name, 1, 7)
+    copier.abort()
+    copier.send_offset(GROUP, stage.name, 2, 2)
+    copier.commit()
+
+
+def _positions_v1(stage: Stage) -> None:
+    _positions(V1, stage)
+
+
+def _positions_v2(stage: Stage) -> None:
+    _positions(V2, stage)
+
+
+def _pending(stage: Stage) -> None:
+    stage.topic(partitions=2)
+    stage.send("plain 1", "plain 2")
+    copier = Producer(stage, "copier")
+    copier.send_offset(GROUP, stage.name, 0, 1)
+    copier.commit()
+    copier.send_offset(GROUP, stage.name, 0, 2)
+    copier.send_offset(GROUP, stage.name, 1, 9)
+
+
+_WHAT = "A group's offsets in committed transactions and in an aborted one, one of them without any record"
+_HARD = "Offsets of an aborted transaction are in __consumer_offsets like the others. They never count."
+
+CASES = (
+    Case(
+        "group-offsets-in-transactions-v1",
+        f"{_WHAT}, by AddOffsetsToTxn.",
+        _HARD,
+        ("https://github.com/nisshi-io/nisshi/pull/716",),
+        _positions_v1,
+    ),
+    Case(
+        "group-offsets-in-transactions-v2",
+        f"{_WHAT}, as since KIP-890.",
+        _HARD,
+        ("https://github.com/nisshi-io/nisshi/pull/716",),
+        _positions_v2,
+    ),
+    Case(
+        "group-offsets-in-an-open-transaction",
+        "Two offsets of a group wait for the end of a transaction; one of them has an older one that counts.",
+        "Who asks for stable offsets is told UNSTABLE_OFFSET_COMMIT, and has to ask again. Who does not is given the "
+        "older one, or none.",
+        (
+            "https://github.com/confluentinc/librdkafka/pull/3272",
+            "https://github.com/twmb/franz-go/issues/581",
+            "https://github.com/redpanda-data/redpanda/issues/6423",
+        ),
+        _pending,
+    ),
+)

@@ -1,0 +1,136 @@
+"""Cases of several producers, segments and generations. free"""
+
+from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.producer import V1, V2, Producer
+from ottla.testkit.corpus.stage import Stage
+
+ROLL_MS = 61_000.0
+_RUN = 40
+
+
+def _interleaved(stage: Stage) -> None:
+    stage.topic(partitions=2)
+    orders, billing, refunds = Producer(stage, "orders"), Producer(stage, "billing"), Producer(stage, "refunds")
+    orders.send("aborted 1")
+    billing.send("committed 1")
+    refunds.send("aborted 2", "aborted 3")
+    orders.send("aborted 4", partition=1)
+    stage.send("plain 1")
+    billing.send("committed 2", partition=1)
+    refunds.abort()
+    refunds.send("committed 3")
+    orders.send("aborted 5")
+    billing.commit()
+    orders.abort()
+    billing.send("aborted 6")
+    refunds.commit()
+    billing.abort()
+    orders.send("committed 4", partition=1)
+    orders.commit()
+
+
+def _run_of_aborted(stage: Stage) -> None:
+    stage.topic()
+    orders = Producer(stage, "orders", V1)
+    for number in range(_RUN):
+        orders.send(f"aborted {number}")
+        orders.abort()
+    orders.send("committed 1")
+    orders.commit()
+
+
+def _across_segments(stage: Stage) -> None:
+    stage.topic(segment_ms="60000")
+    orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
+    orders.send("aborted 1")
+    billing.send("committed 1")
+    stage.tick(ROLL_MS)
+    orders.send("aborted 2")
+    stage.send("plain 1")
+    stage.tick(ROLL_MS)
+    orders.abort()
+    orders.send("aborted 3")
+    orders.abort()
+    billing.send("committed 2")
+    stage.tick(ROLL_MS)
+    billing.commit()
+
+
+def _open_below_committed(stage: Stage) -> None:
+    stage.topic(partitions=2)
+    first, second = Producer(stage, "sink-0-1"), Producer(stage, "sink-0-2")
+    second.send("committed 1")
+    second.commit()
+    first.send("open 1")
+    second.send("committed 2", "committed 3")
+    second.send("committed 4", partition=1)
+    second.commit()
+    second.send("aborted 1")
+    second.abort()
+    stage.send("plain 1")
+
+
+def _generations(stage: Stage) -> None:
+    stage.topic()
+    old, new = Producer(stage, "old", V1), Producer(stage, "new", V2)
+    old.send("committed 1")
+    new.send("aborted 1")
+    old.commit()
+    new.abort()
+    old.send("aborted 2")
+    old.abort()
+    old.generation = V2
+    old.send("committed 2")
+    new.send("committed 3")
+    old.commit()
+    old.send("aborted 3")
+    old.abort()
+    new.commit()
+
+
+CASES = (
+    Case(
+        "interleaved-transactions",
+        "Three producers, whose transactions overlap in two partitions; the one that begins later is aborted earlier.",
+        "Aborted transactions are listed in the order of their markers. A consumer that takes them one after the other "
+        "has to sort them by their first offsets.",
+        ("https://github.com/confluentinc/kafka/pull/145",),
+        _interleaved,
+    ),
+    Case(
+        "long-run-of-aborted-transactions",
+        f"{_RUN} aborted transactions of one producer id, and behind them a committed one.",
+        "A fetch may bring aborted records only: nothing comes out, and the position has to go on all the same. Each "
+        "marker belongs to another entry of the list.",
+        ("https://github.com/confluentinc/librdkafka/issues/2993",),
+        _run_of_aborted,
+    ),
+    Case(
+        "transactions-across-segments",
+        "An aborted transaction begins in the first segment, goes on in the second, and its marker begins the third. A "
+        "committed one reaches from the first to the fourth.",
+        "The transaction index that names an aborted transaction is that of the segment with its marker. For records "
+        "of an earlier segment the later ones have to be asked as well.",
+        ("https://github.com/AutoMQ/automq/issues/754",),
+        _across_segments,
+    ),
+    Case(
+        "open-transaction-below-committed-ones",
+        "A transaction is left open, as by a sink that died between two checkpoints; its successors have committed and "
+        "aborted behind it.",
+        "Committed records behind the last stable offset are not given out. The other partition is not held back.",
+        (
+            "https://github.com/evolution-gaming/kafka-flow/pull/857",
+            "https://github.com/redpanda-data/redpanda/pull/10671",
+        ),
+        _open_below_committed,
+    ),
+    Case(
+        "both-generations",
+        "Transactions of the protocol before and after KIP-890 side by side, and one id that moves from one to the "
+        "other.",
+        "Markers of the first generation have the epoch of their records, those of the second the next one.",
+        (),
+        _generations,
+    ),
+)
