@@ -73,7 +73,12 @@ def read_by_java(bootstrap, expected, directory):
 
 
 @pytest.mark.maven
-def test_kafkas_tool_reads_every_file_without_a_complaint(tmp_path):
+def test_kafkas_tool_finds_fault_with_the_torn_end_only(tmp_path):
     for case in CASES:
         write_files(files_of(case), tmp_path / case.name)
-    dump(tmp_path, [path for path in tmp_path.rglob("*") if path.suffix in SUFFIXES], "--deep-iteration")
+    files = {path for path in tmp_path.rglob("*") if path.suffix in SUFFIXES}
+    torn = {path for path in files if path.parent.name == "torn-end-0"}
+    compacted = [case.name for case in CASES if case.name.startswith("compacted-")]
+    dump(tmp_path, files - torn, "--deep-iteration", compacted=compacted)
+    with pytest.raises(AssertionError, match="invalid bytes at the end of 00000000000000000000.log"):
+        dump(tmp_path, torn, "--deep-iteration")
