@@ -80,5 +80,5 @@ def test_kafkas_tool_finds_fault_with_the_torn_end_only(tmp_path):
     torn = {path for path in files if path.parent.name == "torn-end-0"}
     compacted = [case.name for case in CASES if case.name.startswith("compacted-")]
     dump(tmp_path, files - torn, "--deep-iteration", compacted=compacted)
-    with pytest.raises(AssertionError, match="invalid bytes at the end of 00000000000000000000.log"):
+    with pytest.raises(AssertionError, match="invalid bytes at the end of"):
         dump(tmp_path, torn, "--deep-iteration")
