@@ -1,17 +1,18 @@
 """The inside of an aiokafka producer and consumer, as far as transactions need it. shell
 
-The one file that reads aiokafka's private parts (0.12 to 0.14). Its public methods are not enough, since they wait for
-ever and tell no state, and these of its ways would break the promise of a transaction:
+This file and `aio_offsets.py` read aiokafka's private parts (0.13 and 0.14). Its public methods are not enough, since
+they wait for ever and tell no state, and these of its ways would break the promise of a transaction:
 
 - a batch that fails changes no state: the commit would succeed without it;
 - it has used up its sequence numbers, so that the next batch of its partition would be out of order, in this
   transaction or the next. aiokafka cannot renew its epoch (KIP-360), so `bump_epoch` asks for one as a new producer
   does;
+- after an error that asks for an abort it has forgotten what is in the transaction, and aborts without telling the
+  coordinator: the records would become visible with the next commit;
 - a fatal error ends the sender task; what is asked of the producer afterwards waits for ever;
-- `stop` waits for what cannot be sent.
-
-Offsets are sent with the group's id alone (no KIP-447), so the broker takes them from a consumer that has lost its
-partitions too. `Positions` looks before the commit; what happens after that look is seen by nobody.
+- `stop` waits for what cannot be sent;
+- offsets are sent with the group's id alone, so the broker takes them from a consumer that has lost its partitions too.
+  `aio_offsets` sends them with the membership.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ from ottla.protocol.errors import ErrorCode
 
 _POLL_S: Final = 0.002
 _CLOSE_S: Final = 1.0
+
+_REGISTRATIONS: Final = ("partition_added", "consumer_group_added")
 
 _STATES = {
     "UNINITIALIZED": State.UNINITIALIZED,
@@ -39,7 +42,7 @@ _STATES = {
 class AiokafkaProducer:
     """A view on one `aiokafka.AIOKafkaProducer` with a transactional id."""
 
-    __slots__ = ("_accumulator", "_manager", "_producer", "transactional_id")
+    __slots__ = ("_accumulator", "_manager", "_producer", "_registered", "sent", "transactional_id")
 
     asynchronous = True
 
@@ -54,6 +57,8 @@ class AiokafkaProducer:
         self._manager: Any = manager
         self._accumulator: Any = producer._message_accumulator
         self.transactional_id: str = transactional_id
+        self.sent = 0
+        self._registered = False
 
     @property
     def state(self) -> State:
@@ -86,13 +91,22 @@ class AiokafkaProducer:
 
         def watched_append(*args: Any, **kwargs: Any) -> Any:
             batch = append(*args, **kwargs)
+            self.sent += 1
             batch.future.add_done_callback(partial(_watch, batch, on_failure))
             return batch
 
+        def watched_registration(register: Callable[[Any], None], partition_or_group: Any) -> None:
+            self._registered = True
+            register(partition_or_group)
+
         self._accumulator._append_batch = watched_append
+        for name in _REGISTRATIONS:
+            setattr(self._manager, name, partial(watched_registration, getattr(self._manager, name)))
 
     def forget_sends(self) -> None:
         del self._accumulator._append_batch  # the instance's own attribute: the class's method shows again
+        for name in _REGISTRATIONS:
+            delattr(self._manager, name)
 
     async def flush(self, timeout_ms: int) -> None:
         """aiokafka tries again for ever, so that `timeout_ms` is the end."""
@@ -101,13 +115,22 @@ class AiokafkaProducer:
         await asyncio.sleep(0)  # callbacks of the futures run before this goes on
 
     async def send_offsets(self, offsets: Any, group_metadata: Any, timeout_ms: int) -> bool:
-        return await _done(self._producer.send_offsets_to_transaction(offsets, group_metadata), timeout_ms)
+        from ottla.client.aio_offsets import sends_offsets
+
+        sender = self._producer._sender
+        sender._do_txn_offset_commit = sends_offsets(sender)
+        try:
+            return await _done(self._producer.send_offsets_to_transaction(offsets, group_metadata), timeout_ms)
+        finally:
+            del sender._do_txn_offset_commit  # the instance's own attribute: the class's method shows again
 
     async def commit(self, timeout_ms: int) -> bool:
         return await _done(self._producer.commit_transaction(), timeout_ms)
 
     async def abort(self, timeout_ms: int) -> bool:
         """Abort; False when no answer came in time. aiokafka first waits for the answers to what was sent."""
+        if self._registered and self._manager.is_empty_transaction():
+            self._manager._txn_consumer_group = ""  # so that it is none: the coordinator has to be told
         return await _done(self._producer.abort_transaction(), timeout_ms)
 
     async def bump_epoch(self, timeout_ms: int) -> None:
@@ -185,6 +208,10 @@ class AiokafkaConsumer:
         return self._consumer
 
     @property
+    def identified(self) -> bool:
+        return True
+
+    @property
     def group_id(self) -> str | None:
         group_id: str | None = self._consumer._group_id
         return group_id
@@ -212,6 +239,20 @@ class AiokafkaConsumer:
         states = {tp: subscription.assignment.state_value(tp) for tp in subscription.assignment.tps}
         return {tp: state.position for tp, state in states.items() if state.has_valid_position}
 
+    @property
+    def tells_only_what_was_read(self) -> bool:
+        return False
+
+    async def began(self, timeout_ms: int) -> dict[Any, int]:
+        """The committed offsets, and the log's beginning where there are none: a task of its own lets the group
+        rebalance, at any time."""
+        began = {tp: await self.committed(tp, timeout_ms) for tp in self.assignment()}
+        lacking = [tp for tp, offset in began.items() if offset is None]
+        if lacking and self.from_the_beginning:
+            async with asyncio.timeout(timeout_ms / 1000):
+                began.update(await self._consumer.beginning_offsets(lacking))
+        return {tp: offset for tp, offset in began.items() if offset is not None}
+
     def generation(self) -> Any:
         coordinator = self._consumer._coordinator
         return getattr(coordinator, "generation", None), getattr(coordinator, "member_id", None)
@@ -221,8 +262,13 @@ class AiokafkaConsumer:
         return generation_id is not None and generation_id >= 0
 
     def group_metadata(self) -> Any:
-        """The group's id: aiokafka sends no more."""
-        return self._consumer._group_id
+        from ottla.client.aio_offsets import Membership
+
+        generation_id, member_id = self.generation()
+        instance_id = getattr(self._consumer, "_group_instance_id", None)
+        return Membership.of(
+            self._consumer._group_id, -1 if generation_id is None else generation_id, member_id or "", instance_id
+        )
 
     def offsets(self, offsets: dict[Any, int]) -> Any:
         return dict(offsets)
@@ -238,9 +284,10 @@ class AiokafkaConsumer:
             offset: int | None = await self._consumer.committed(tp)
         return offset
 
-    async def seek(self, tp: Any, offset: int | None) -> None:
+    async def seek(self, tp: Any, offset: int | None, timeout_ms: int) -> None:
         if offset is None:
-            await self._consumer.seek_to_beginning(tp)
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._consumer.seek_to_beginning(tp)
         else:
             self._consumer.seek(tp, offset)
 

@@ -28,7 +28,7 @@ _ANSWER_TIMEOUT_MS: Final = 60_000  # the producer does not tell its transaction
 _FLUSH_SLICE_S: Final = 0.1  # signals are seen between slices
 _PAUSE_S: Final = 0.02
 _CLOSE_S: Final = 1.0
-_NOT_CONFIGURED, _TIMED_OUT = -145, -185  # RD_KAFKA_RESP_ERR__*
+_NOT_CONFIGURED, _TIMED_OUT, _WRONG_STATE = -145, -185, -172  # RD_KAFKA_RESP_ERR__*
 
 # That the abort of a producer with a fatal error fails is known.
 warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
@@ -91,6 +91,11 @@ class ConfluentProducer:
 
     def forget_sends(self) -> None:
         """Nothing to do."""
+
+    @property
+    def sent(self) -> int | None:
+        """What is not delivered, or whose delivery was not told yet: nothing tells of the rest."""
+        return len(self._producer) or None
 
     async def flush(self, timeout_ms: int) -> None:
         left = self._flush(timeout_ms / 1000)
@@ -212,6 +217,18 @@ class ConfluentProducer:
                     time.sleep(_PAUSE_S)
 
 
+class _Key:
+    """A place in the memory of transactions."""
+
+    __slots__ = ("__weakref__", "was_member")
+
+    def __init__(self) -> None:
+        self.was_member = False
+
+
+_keys: dict[int, _Key] = {}  # as many as there were consumers at a time
+
+
 class ConfluentConsumer:
     """A view on one `confluent_kafka.Consumer`, and on the configuration that it was made from, which it does not tell.
 
@@ -236,9 +253,15 @@ class ConfluentConsumer:
         self._config = {**topic_config, **config}
 
     @property
-    def key(self) -> None:
-        """None: a consumer of this library cannot be referenced weakly, so each transaction sends all positions."""
-        return
+    def key(self) -> "_Key":
+        """Stands for the consumer, which cannot be referenced weakly; a later one at its address gets it too."""
+        return _keys.setdefault(id(self._consumer), _Key())
+
+    @property
+    def identified(self) -> bool:
+        """A member id is given out once. Partitions assigned by hand come without one."""
+        self.key.was_member = self.is_member()
+        return self.key.was_member
 
     @property
     def group_id(self) -> str | None:
@@ -255,8 +278,8 @@ class ConfluentConsumer:
 
     @property
     def subscribed(self) -> bool:
-        """Unknown. The broker refuses a member that was thrown out: it has a generation, and no id (KIP-447)."""
-        return False
+        """Whether a transaction has seen it as a member: the library does not tell what it is subscribed to."""
+        return self.key.was_member
 
     def assignment(self) -> list[Any]:
         return [(tp.topic, tp.partition) for tp in self._consumer.assignment()]
@@ -265,6 +288,14 @@ class ConfluentConsumer:
         # Nothing has been consumed yet where the position is OFFSET_INVALID, a negative number.
         positions = self._consumer.position(self._consumer.assignment())
         return {(tp.topic, tp.partition): tp.offset for tp in positions if tp.offset >= 0}
+
+    @property
+    def tells_only_what_was_read(self) -> bool:
+        return True
+
+    async def began(self, timeout_ms: int) -> dict[Any, int]:
+        """Nothing is known before something was read."""
+        return {}
 
     def generation(self) -> Any:
         return self._consumer.consumer_group_metadata()
@@ -293,10 +324,22 @@ class ConfluentConsumer:
             raise _exception(answer.error)
         return int(answer.offset) if answer.offset >= 0 else None
 
-    async def seek(self, tp: Any, offset: int | None) -> None:
+    async def seek(self, tp: Any, offset: int | None, timeout_ms: int) -> None:
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-        self._consumer.seek(TopicPartition(tp[0], tp[1], OFFSET_BEGINNING if offset is None else offset))
+        target = TopicPartition(tp[0], tp[1], OFFSET_BEGINNING if offset is None else offset)
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            try:
+                self._consumer.seek(target)
+                return
+            except Exception as error:
+                if tp not in self.assignment():
+                    return  # it was revoked since
+                told = _told(error)
+                if told is None or told.code() != _WRONG_STATE or time.monotonic() >= deadline:
+                    raise
+                time.sleep(_PAUSE_S)  # it was assigned a moment ago, and is not fetched yet
 
 
 def _told(error: BaseException | None) -> Any:

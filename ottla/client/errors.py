@@ -10,6 +10,7 @@ from typing import Any, Final
 from ottla.protocol.errors import ErrorCode
 
 _LIBRDKAFKA_FENCED: Final = -144  # RD_KAFKA_RESP_ERR__FENCED
+_OUTDATED = {"IllegalGeneration": ErrorCode.ILLEGAL_GENERATION, "UnknownMemberId": ErrorCode.UNKNOWN_MEMBER_ID}
 _FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 # Running the same records again would fail the same way: somebody has to change a permission, a record or a setting.
@@ -123,6 +124,8 @@ def _number(error: BaseException) -> int | None:
         number = getattr(error, "errno", None)
         if number is None and (found := re.search(r"\[Error (-?\d+)\]", str(error))):
             number = int(found[1])
+        if number is None and (found := re.search(r"\b(IllegalGeneration|UnknownMemberId)Error$", str(error))):
+            number = _OUTDATED[found[1]].value
     return number if isinstance(number, int) else None
 
 

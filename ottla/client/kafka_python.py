@@ -38,7 +38,7 @@ class KafkaPythonProducer:
 
     asynchronous = False
 
-    __slots__ = ("_manager", "_producer", "transactional_id")
+    __slots__ = ("_manager", "_producer", "sent", "transactional_id")
 
     def __init__(self, producer: Any) -> None:
         manager = getattr(producer, "_transaction_manager", None)
@@ -50,6 +50,7 @@ class KafkaPythonProducer:
         self._producer = producer
         self._manager: Any = manager
         self.transactional_id: str = transactional_id
+        self.sent = 0
 
     @property
     def state(self) -> State:
@@ -83,6 +84,7 @@ class KafkaPythonProducer:
 
         def watched_send(*args: Any, **kwargs: Any) -> Any:
             future = send(*args, **kwargs)
+            self.sent += 1
             future.add_errback(on_failure)
             return future
 
@@ -179,6 +181,10 @@ class KafkaPythonConsumer:
         return self._consumer
 
     @property
+    def identified(self) -> bool:
+        return True
+
+    @property
     def group_id(self) -> str | None:
         group_id: str | None = self._consumer.config["group_id"]
         return group_id
@@ -201,6 +207,13 @@ class KafkaPythonConsumer:
     def known(self) -> dict[Any, int]:
         positions = {tp: self._consumer.position(tp, timeout_ms=0) for tp in self._consumer.assignment()}
         return {tp: offset for tp, offset in positions.items() if offset is not None}
+
+    @property
+    def tells_only_what_was_read(self) -> bool:
+        return False
+
+    async def began(self, timeout_ms: int) -> None:
+        """None: the group rebalances inside `poll`, which then returns what it read in the new generation."""
 
     def generation(self) -> Any:
         metadata = self.group_metadata()
@@ -230,8 +243,9 @@ class KafkaPythonConsumer:
         offset: int | None = self._consumer.committed(tp, timeout_ms=timeout_ms)
         return offset
 
-    async def seek(self, tp: Any, offset: int | None) -> None:
+    async def seek(self, tp: Any, offset: int | None, timeout_ms: int) -> None:
         if offset is None:
             self._consumer.seek_to_beginning(tp)
+            self._consumer.position(tp, timeout_ms=timeout_ms)  # where that is
         else:
             self._consumer.seek(tp, offset)

@@ -28,7 +28,11 @@ class Consumer(Protocol):
 
     @property
     def key(self) -> Any:
-        """What the last committed positions are remembered under, or None if they cannot be."""
+        """What its transactions are remembered under, weakly."""
+
+    @property
+    def identified(self) -> bool:
+        """Whether key and generation together are of no other consumer."""
 
     @property
     def group_id(self) -> str | None: ...
@@ -49,8 +53,16 @@ class Consumer(Protocol):
     def known(self) -> dict[Any, int]:
         """The next offset of each assigned partition that has one."""
 
+    @property
+    def tells_only_what_was_read(self) -> bool:
+        """Whether `known` leaves out where reading will begin."""
+
     def generation(self) -> Any:
         """Something that differs after each rebalance."""
+
+    async def began(self, timeout_ms: int) -> dict[Any, int] | None:
+        """Where the consumer began in its generation: there it has read nothing of it. None where that needs no proof,
+        since the group rebalances only while the application polls, and tells positions that were not read."""
 
     def is_member(self) -> bool: ...
 
@@ -65,7 +77,7 @@ class Consumer(Protocol):
 
     async def committed(self, tp: Any, timeout_ms: int) -> int | None: ...
 
-    async def seek(self, tp: Any, offset: int | None) -> None:
+    async def seek(self, tp: Any, offset: int | None, timeout_ms: int) -> None:
         """Go to an offset, or to the beginning."""
 
 
@@ -96,6 +108,10 @@ class TransactionalProducer(Protocol):
         """Call `on_failure` for each record or batch that fails, until `forget_sends`."""
 
     def forget_sends(self) -> None: ...
+
+    @property
+    def sent(self) -> int | None:
+        """How many records or batches the block has sent so far, more or less; None where that is not told."""
 
     async def flush(self, timeout_ms: int) -> None:
         """Wait until every record is acknowledged or failed, or the transaction is lost anyway; raises in time."""

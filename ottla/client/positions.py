@@ -6,9 +6,25 @@ from weakref import WeakKeyDictionary
 from ottla.client.libraries import Consumer
 from ottla.protocol.errors import ErrorCode
 
-# What the last committed transaction sent for a consumer, so that an empty poll does not cost a transaction of three
-# requests. It holds for one generation only: after a rebalance another member may have moved the group's offsets.
-_committed: "WeakKeyDictionary[Any, tuple[Any, dict[Any, int]]]" = WeakKeyDictionary()
+
+class _Memory:
+    """What is known of a consumer from its transactions so far. It holds for one generation only.
+
+    `committed` is what they sent, so that an empty poll does not cost a transaction of three requests: after a
+    rebalance another member may have moved the group's offsets. `began` is where the consumer began in its generation,
+    or went back to: at these positions it has read nothing since. None where that needs no proof.
+    """
+
+    __slots__ = ("began", "committed", "generation", "went_back")
+
+    def __init__(self, generation: Any = None, began: dict[Any, int] | None = None, went_back: bool = False) -> None:
+        self.generation = generation
+        self.began = began
+        self.went_back = went_back
+        self.committed: dict[Any, int] = {}
+
+
+_memories: "WeakKeyDictionary[Any, _Memory]" = WeakKeyDictionary()
 
 
 class Positions:
@@ -29,11 +45,34 @@ class Positions:
         self._consumer = consumer
         self._sent: dict[Any, int] = {}
         self._begin_generation = consumer.generation() if consumer.assignment() else None
-        self._at_begin = {} if consumer.from_the_beginning else consumer.known()
+        at_begin = {} if consumer.from_the_beginning or consumer.tells_only_what_was_read else consumer.known()
+        self._at_begin: dict[Any, int] = at_begin
 
     def group_metadata(self) -> Any:
         """What the producer sends with the offsets, so that the broker can tell whose they are."""
         return self._consumer.group_metadata()
+
+    async def has_read(self, timeout_ms: int) -> bool:
+        """Whether anything was read since the consumer went back, or since its group rebalanced.
+
+        If not, the block's records were polled before that, and their positions are not the consumer's any more.
+        """
+        consumer, memory, generation = self._consumer, self._memory(), self._consumer.generation()
+        if memory.generation != generation:
+            began = await consumer.began(timeout_ms)
+            memory = _memories[consumer.key] = _Memory(generation, began)
+        if memory.began is None:
+            return True
+        return any(memory.began.get(tp) != offset for tp, offset in consumer.known().items())
+
+    @property
+    def went_back(self) -> bool:
+        """Whether the consumer is where it went back to when the last transaction was not committed."""
+        return self._memory().went_back
+
+    def rebalanced(self) -> Exception:
+        """The library's error for a generation that has passed."""
+        return self._consumer.refused(ErrorCode.ILLEGAL_GENERATION)
 
     def moved(self) -> Any:
         """The offsets to commit: positions of assigned partitions that the last transaction did not commit already.
@@ -44,7 +83,7 @@ class Positions:
         consumer = self._consumer
         current = consumer.generation()
         if self._begin_generation not in (None, current):
-            raise consumer.refused(ErrorCode.ILLEGAL_GENERATION)
+            raise self.rebalanced()
         before = self._committed_in(current)
         self._sent = {tp: offset for tp, offset in consumer.known().items() if before.get(tp) != offset}
         if self._sent and consumer.subscribed and not consumer.is_member():
@@ -54,25 +93,41 @@ class Positions:
 
     def committed(self) -> None:
         """The transaction with what `moved` returned was committed."""
-        if self._consumer.key is not None:
-            current = self._consumer.generation()
-            _committed[self._consumer.key] = (current, {**self._committed_in(current), **self._sent})
+        current = self._consumer.generation()
+        memory = _Memory(current)
+        if self._consumer.identified:
+            memory.committed = {**self._committed_in(current), **self._sent}
+        _memories[self._consumer.key] = memory
+
+    def _memory(self) -> _Memory:
+        return _memories.get(self._consumer.key) or _Memory()
 
     def _committed_in(self, generation: Any) -> dict[Any, int]:
         """What transactions committed in a generation, as far as it is remembered."""
-        key = self._consumer.key
-        then, offsets = _committed.get(key, (None, {})) if key is not None else (None, {})
-        return offsets if then == generation else {}
+        memory = self._memory()
+        return memory.committed if memory.generation == generation else {}
 
     async def rewind(self, timeout_ms: int) -> None:
         """Go back to the last committed offsets; where there are none, to where the group began.
 
         That is the beginning for auto_offset_reset='earliest', otherwise the position when the block was entered (so
         poll inside the block with 'latest'). Waits for offsets that are still pending in an unfinished transaction.
-        Raises what the library raises.
+        Raises what the library raises, and LookupError where 'latest' began nobody knows where.
         """
-        if self._consumer.key is not None:
-            _committed.pop(self._consumer.key, None)
-        for tp in self._consumer.assignment():
-            offset = await self._consumer.committed(tp, timeout_ms)
-            await self._consumer.seek(tp, self._at_begin.get(tp) if offset is None else offset)
+        consumer = self._consumer
+        _memories.pop(consumer.key, None)
+        for tp in consumer.known():  # nothing was read of the others
+            await consumer.seek(tp, await self._start(tp, timeout_ms), timeout_ms)
+        _memories[consumer.key] = _Memory(consumer.generation(), consumer.known(), went_back=True)
+
+    async def _start(self, tp: Any, timeout_ms: int) -> int | None:
+        """Where what is not committed begins; None for the first record of all."""
+        offset = await self._consumer.committed(tp, timeout_ms)
+        if offset is not None or self._consumer.from_the_beginning:
+            return offset
+        if tp not in self._at_begin:
+            raise LookupError(
+                f"nothing is committed for {tp}, and where a group begins that does not begin with the first record is "
+                "not known: commit a position before the first transaction"
+            )
+        return self._at_begin[tp]

@@ -24,6 +24,9 @@ from ottla.protocol.errors import ErrorCode
 
 T = TypeVar("T")
 
+# What a library says of a commit when it gives up waiting for the answer: nobody refused it.
+_NO_ANSWER = (None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION)
+
 _in_transaction: set[int] = set()  # ids of producers: not every library's can be referenced weakly
 
 
@@ -48,7 +51,8 @@ def transaction(
     init_transactions(), or an aiokafka.AIOKafkaProducer after start(), with `async with transaction(...)`.
     With `consumer` (of the same library, with a group id and without auto commit) its positions are committed in the
     transaction; when that does not happen, the consumer goes back to the last committed positions, so that the records
-    are processed again. A confluent_kafka.Consumer does not tell its configuration: pass the mapping that it was made
+    are processed again. What sends them once more without a poll is aborted and raises RuntimeError.
+    A confluent_kafka.Consumer does not tell its configuration: pass the mapping that it was made
     from as `consumer_config`.
     `timeout_ms` is how long to wait for the coordinator's answer, by default the producer's max_block_ms
     (kafka-python), its request_timeout_ms (aiokafka), or a minute (confluent-kafka).
@@ -173,18 +177,34 @@ class Transaction:
             raise RuntimeError(
                 "the block ended its transaction itself: leave the commit and the abort to transaction()"
             )
+        trouble, sent, outdated = None, self._client.sent, False
         try:
-            await self._client.flush(self._timeout_ms)
-            trouble = self._trouble()
-            if trouble is None:
+            if self._positions is not None and sent != 0:
+                outdated = not await self._positions.has_read(self._timeout_ms)
+            if not outdated:
+                await self._client.flush(self._timeout_ms)
+                trouble = self._trouble()
+            if not outdated and trouble is None:
                 await self._send_offsets()
         except Exception as failure:
             trouble = failure
+        except BaseException as interruption:
+            await self._interrupted(interruption)
+            raise
         if trouble is not None:
             raise await self._give_up(trouble) from trouble
+        if outdated and self._positions is not None:
+            await self._withhold(self._positions, sent)
+        else:
+            await self._send_commit()
+
+    async def _send_commit(self) -> None:
         try:
             answered = await self._client.commit(self._timeout_ms)
         except Exception as failure:
+            if code_of(failure) in _NO_ANSWER and self._client.state in (State.ENDING, State.FATAL):
+                await self._client.close()
+                raise commit_unknown(self._client.transactional_id, self._timeout_ms) from failure
             raise await self._give_up(failure) from failure
         except BaseException as interruption:
             await self._client.close()
@@ -195,6 +215,22 @@ class Transaction:
             raise commit_unknown(self._client.transactional_id, self._timeout_ms)
         if self._positions is not None:
             self._positions.committed()
+
+    async def _withhold(self, positions: Positions, sent: int | None) -> None:
+        """Abort what comes of records that will be polled again, here or elsewhere: nothing was read since the consumer
+        went back, or since its group rebalanced. Silent where nobody knows whether the block sent anything."""
+        went_back = positions.went_back
+        if went_back:
+            self._positions = None  # to go there once more would throw away what it is fetching
+        outcome = await self._give_up(positions.rebalanced())
+        if isinstance(outcome, TransactionFatal) or (sent and not went_back):
+            raise outcome
+        if sent:
+            raise RuntimeError(
+                "the consumer went back to its committed positions when the last transaction was not committed, and "
+                "nothing was polled since: what this block sent comes of records that will be polled again, so it was "
+                "aborted. Poll inside what you run again, and send what comes of no record without consumer="
+            )
 
     async def _send_offsets(self) -> None:
         offsets = self._positions.moved() if self._positions is not None else {}

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, TransactionFatal, transaction
+from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 
 pytest.importorskip("aiokafka", reason="aiokafka is not installed")
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, MessageSizeTooLargeError
 from aiokafka.errors import ProducerFenced as Fenced
-from aiokafka.structs import TopicPartition
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 LEDGER = TopicPartition("ledger", 0)
 
@@ -129,6 +130,55 @@ def test_a_batch_that_failed_is_not_committed_away_and_its_sequences_begin_anew(
     assert producer.calls == ["abort", "epoch"]
     assert producer._txn_manager.producer_epoch == 1
     assert producer._txn_manager.sequence_number(LEDGER) == 0
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_the_coordinator_is_told_of_an_abort_that_an_error_asked_for(registered):
+    """aiokafka has forgotten what is in the transaction, and would tell nobody of an abort that seems empty."""
+    told = []
+
+    async def refused(producer):
+        manager = producer._txn_manager
+        if registered:
+            manager.consumer_group_added("settlers")
+        manager.error_transaction(GroupAuthorizationFailedError("settlers"))
+        original = producer.abort_transaction
+
+        async def abort_transaction():
+            told.append(not manager.is_empty_transaction())
+            await original()
+
+        producer.abort_transaction = abort_transaction
+
+    _, raised = run(refused, sends=0)
+    assert raised.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert told == [registered]
+
+
+def test_offsets_go_out_with_the_membership_that_they_are_of():
+    """Byte for byte what kafka-python reads as TxnOffsetCommit version 3, and 0 where the broker has no more."""
+    from ottla.client.aio_offsets import Membership, _Request
+
+    manager = SimpleNamespace(transactional_id="order-processor-01", producer_id=4000, producer_epoch=7)
+    membership = Membership.of("settlers", 5, "member-1", None)
+    request = _Request(manager, membership, {LEDGER: OffsetAndMetadata(42, "")})
+    struct = request.prepare({28: (0, 5)})
+    assert struct.FLEXIBLE_VERSION
+    request_class = codec.request_class(28)
+    topic = request_class.TxnOffsetCommitRequestTopic
+    row = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=42, committed_metadata="")
+    expected = request_class(
+        transactional_id="order-processor-01",
+        group_id="settlers",
+        producer_id=4000,
+        producer_epoch=7,
+        generation_id=5,
+        member_id="member-1",
+        group_instance_id=None,
+        topics=[topic(name="ledger", partitions=[row])],
+    )
+    assert struct.encode() == bytes(expected.encode(version=3))
+    assert request.prepare({28: (0, 2)}).API_VERSION == 0
 
 
 def test_a_batch_that_failed_is_seen_though_its_future_was_cancelled():

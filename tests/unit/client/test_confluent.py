@@ -31,7 +31,7 @@ class Producer:
     __module__ = "cimpl"
 
     def __init__(self, unanswered=0, **script):
-        self.script, self.unanswered = script, unanswered
+        self.script, self.unanswered, self.undelivered = script, unanswered, 0
         self.calls, self.state, self.error = [], "Ready", None
 
     def _step(self, name, allowed, then):
@@ -63,7 +63,14 @@ class Producer:
         self.offsets = [(tp.topic, tp.partition, tp.offset) for tp in offsets], metadata
 
     def flush(self, timeout):
+        self.undelivered = 0
         return self.unanswered
+
+    def produce(self):
+        self.undelivered += 1
+
+    def __len__(self):
+        return self.undelivered
 
     def purge(self):
         self.calls.append("purge")
@@ -222,6 +229,7 @@ class Consumer:
 
     def __init__(self, positions, committed=-1001):
         self.positions, self.stored, self.sought, self.member = positions, committed, [], b"generation 1"
+        self.id = "member"
 
     def assignment(self):
         return [TopicPartition("ledger", number) for number in self.positions]
@@ -234,9 +242,13 @@ class Consumer:
 
     def seek(self, partition):
         self.sought.append((partition.partition, partition.offset))
+        self.positions[partition.partition] = confluent_kafka.OFFSET_INVALID
 
     def consumer_group_metadata(self):
         return self.member
+
+    def memberid(self):
+        return self.id
 
 
 def test_positions_are_committed_in_the_transaction_but_not_where_nothing_was_consumed():
@@ -258,6 +270,74 @@ def test_a_rebalance_inside_the_block_aborts():
     with pytest.raises(TransactionAborted, match="rebalanced"):
         run(producer, lambda: setattr(consumer, "member", b"generation 2"), consumer=consumer, consumer_config=CONFIG)
     assert consumer.sought == [(0, 5)]
+
+
+def test_an_empty_poll_sends_no_positions():
+    producer, consumer = Producer(), Consumer({0: 7})
+    run(producer, consumer=consumer, consumer_config=CONFIG)
+    run(producer, consumer=consumer, consumer_config=CONFIG)
+    assert producer.calls == ["begin", "offsets", "commit", "begin", "commit"]
+    consumer.positions[0] = 8
+    run(producer, consumer=consumer, consumer_config=CONFIG)
+    assert producer.offsets == ([("ledger", 0, 8)], b"generation 1")
+
+
+def test_positions_are_sent_again_after_a_rebalance_and_where_no_member_id_tells_consumers_apart():
+    producer, consumer = Producer(), Consumer({0: 7})
+    run(producer, consumer=consumer, consumer_config=CONFIG)
+    consumer.member = b"generation 2"
+    run(producer, consumer=consumer, consumer_config=CONFIG)
+    by_hand = Consumer({0: 7})
+    by_hand.id = None
+    run(producer, consumer=by_hand, consumer_config=CONFIG)
+    run(producer, consumer=by_hand, consumer_config=CONFIG)
+    assert producer.calls.count("offsets") == 4
+
+
+def test_what_was_polled_before_an_abort_is_not_sent_again():
+    producer, consumer = Producer(), Consumer({0: 7}, 5)
+    with pytest.raises(ZeroDivisionError):
+        run(producer, give_up, consumer=consumer, consumer_config=CONFIG)
+    with pytest.raises(RuntimeError, match="Poll inside what you run again"):
+        run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
+    producer.undelivered = 0  # the block waited for its deliveries: nobody knows that it sent anything
+    run(producer, consumer=consumer, consumer_config=CONFIG)
+    assert producer.calls == ["begin", "abort"] * 3
+    consumer.positions[0] = 7
+    run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
+    assert producer.calls[-3:] == ["begin", "offsets", "commit"]
+
+
+def test_a_member_that_was_thrown_out_before_the_block_does_not_commit():
+    """Without a member id the broker would take the offsets from anybody."""
+    producer, consumer = Producer(), Consumer({0: 7})
+    run(producer, consumer=consumer, consumer_config=CONFIG)
+    consumer.id, consumer.member, consumer.positions[0] = None, b"no generation", 8
+    with pytest.raises(TransactionAborted, match="no longer a member") as caught:
+        run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
+    assert caught.value.retriable
+    assert producer.calls[-2:] == ["begin", "abort"]
+
+
+def test_what_was_polled_before_a_rebalance_is_not_sent():
+    producer, consumer = Producer(), Consumer({0: 7})
+    run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
+    consumer.member, consumer.positions[0] = b"generation 2", confluent_kafka.OFFSET_INVALID
+    with pytest.raises(TransactionAborted, match="rebalanced") as caught:
+        run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
+    assert caught.value.retriable
+    with pytest.raises(RuntimeError, match="Poll inside what you run again"):
+        run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
+    assert producer.calls[-4:] == ["begin", "abort"] * 2
+
+
+def test_a_group_that_begins_with_the_latest_record_does_not_go_back_by_guess():
+    """What was read before the block would be lost, or all before it repeated."""
+    producer, consumer = Producer(), Consumer({0: 7})
+    with pytest.raises(TransactionFatal) as caught:
+        run(producer, give_up, consumer=consumer, consumer_config=CONFIG | {"auto.offset.reset": "latest"})
+    assert "commit a position before" in caught.value.__notes__[0]
+    assert consumer.sought == []
 
 
 def test_the_configuration_of_the_consumer_has_to_be_told():

@@ -129,3 +129,36 @@ def test_a_consumer_that_cannot_commit_in_a_transaction_is_refused(config):
     with pytest.raises(ValueError, match=next(iter(config))):
         run(producer, consumer=Consumer({LEDGER: 7}, **config))
     assert producer.calls == []
+
+
+def test_what_was_polled_before_an_abort_is_not_sent_again():
+    """It will be polled again: the consumer went back."""
+    producer, consumer = Producer(), Consumer({LEDGER: 7}, committed={LEDGER: 5})
+    with pytest.raises(ValueError):
+        run(producer, consumer=consumer, body_error=ValueError())
+    with pytest.raises(RuntimeError, match="Poll inside what you run again"):
+        run(producer, consumer=consumer)
+    assert offsets_sent(producer) == []
+    consumer.positions[LEDGER] = 7
+    run(producer, consumer=consumer)
+    assert offsets_sent(producer) == [{LEDGER: OffsetAndMetadata(7)}]
+
+
+def test_an_empty_poll_after_an_abort_is_no_mistake():
+    producer, consumer = Producer(), Consumer({LEDGER: 7}, committed={LEDGER: 5})
+    with pytest.raises(ValueError):
+        run(producer, consumer=consumer, body_error=ValueError())
+    run(producer, consumer=consumer, sends=0)
+    consumer.positions[LEDGER] = 7
+    run(producer, consumer=consumer)
+    assert offsets_sent(producer)[-1] == {LEDGER: OffsetAndMetadata(7)}
+
+
+def test_a_position_of_the_latest_that_nobody_knows_closes_the_producer():
+    """The first poll was inside the block: what it returned would be skipped, or all before it repeated."""
+    producer, consumer = Producer(), Consumer({}, auto_offset_reset="latest")
+    with pytest.raises(TransactionFatal) as caught, transaction(producer, consumer=consumer):
+        consumer.positions[LEDGER] = 9
+        raise ValueError
+    assert "commit a position before" in caught.value.__notes__[0]
+    assert producer.calls[-1] == "close"

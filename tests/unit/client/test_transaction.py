@@ -12,6 +12,7 @@ from kafka.errors import (
     MessageSizeTooLargeError,
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
+    RequestTimedOutError,
     TransactionAbortedError,
     TransactionalIdAuthorizationFailedError,
 )
@@ -243,3 +244,12 @@ def test_a_producer_of_the_right_library_is_told_what_it_lacks():
 def test_importing_the_package_does_not_load_the_client_library():
     code = "import sys, ottla.client; assert 'kafka' not in sys.modules; assert callable(ottla.client.transaction)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_commit_that_the_library_gives_up_is_unknown():
+    """Nobody refused it: the coordinator may have carried it out."""
+    producer = Producer(commit=KafkaError("Could not execute transactional request", RequestTimedOutError()))
+    with pytest.raises(CommitUnknown) as caught:
+        run(producer)
+    assert isinstance(caught.value.__cause__, KafkaError)
+    assert producer.calls[-1] == "close"

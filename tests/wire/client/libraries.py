@@ -12,6 +12,7 @@ import pytest
 from ottla.client import transaction
 from tests.patience import PATIENCE_S
 
+POLL_MS = 2000  # the most that a poll takes: less than a busy machine takes to join a group would never end
 LIBRARIES = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka", "aiokafka": "aiokafka"}
 
 
@@ -23,6 +24,8 @@ def client(name):
 
 class Client:
     """What they share: clients that are closed at the end."""
+
+    rebalances_in_the_background = False
 
     def __init__(self):
         self.opened = []
@@ -46,6 +49,8 @@ class Client:
 
 
 class KafkaPython(Client):
+    name = "kafka-python"
+
     def producer(self, bootstrap, name, *, timeout_ms=60_000):
         from kafka import KafkaProducer
 
@@ -77,7 +82,8 @@ class KafkaPython(Client):
         return consumer, {"consumer": consumer}
 
     def poll(self, consumer):
-        return [r.value.decode() for batch in consumer.poll(timeout_ms=300, max_records=3).values() for r in batch]
+        polled = consumer.poll(timeout_ms=POLL_MS, max_records=3)
+        return [record.value.decode() for records in polled.values() for record in records]
 
     def is_closed(self, producer):
         return producer._closed
@@ -88,6 +94,8 @@ class KafkaPython(Client):
 
 
 class Confluent(Client):
+    name = "confluent-kafka"
+
     def producer(self, bootstrap, name, *, timeout_ms=60_000):
         from confluent_kafka import Producer
 
@@ -121,7 +129,9 @@ class Confluent(Client):
         return consumer, {"consumer": consumer, "consumer_config": config}
 
     def poll(self, consumer):
-        return [message.value().decode() for message in consumer.consume(3, 0.3) if message.error() is None]
+        first = consumer.poll(POLL_MS / 1000)  # consume() waits for all of its records
+        found = [first, *consumer.consume(2, 0)] if first is not None else []
+        return [message.value().decode() for message in found if message.error() is None]
 
     def is_closed(self, producer):
         with pytest.raises(RuntimeError, match="closed"):
@@ -135,6 +145,9 @@ class Confluent(Client):
 
 class Aiokafka(Client):
     """On an event loop in a thread, so that a step may wait for what another producer does."""
+
+    name = "aiokafka"
+    rebalances_in_the_background = True
 
     def __init__(self):
         super().__init__()
@@ -198,7 +211,7 @@ class Aiokafka(Client):
         return consumer, {"consumer": consumer}
 
     def poll(self, consumer):
-        polled = self.within(consumer.getmany(timeout_ms=300, max_records=3))
+        polled = self.within(consumer.getmany(timeout_ms=POLL_MS, max_records=3))
         return [record.value.decode() for records in polled.values() for record in records]
 
     def is_closed(self, producer):

@@ -1,0 +1,162 @@
+"""Offsets of an aiokafka transaction, sent with the membership they belong to (KIP-447). shell
+
+aiokafka 0.13 and 0.14 send TxnOffsetCommit in version 0, with the group's id alone: the broker takes such offsets from
+anybody, also from a consumer whose partitions have another owner already. Version 3 has what the broker checks.
+"""
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, Final
+
+from aiokafka import errors
+from aiokafka.client import CoordinationType
+from aiokafka.producer.sender import TxnOffsetCommitHandler
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.struct import Schema
+from aiokafka.protocol.transaction import TxnOffsetCommitRequest_v0
+from aiokafka.protocol.types import CompactArray, CompactString, Int16, Int32, Int64, TaggedFields
+
+from ottla.protocol.errors import ErrorCode
+
+_API_KEY: Final = 28
+
+
+class FencedInstanceIdError(errors.BrokerResponseError):
+    """Another consumer has the group.instance.id. aiokafka has no class for it."""
+
+    errno = ErrorCode.FENCED_INSTANCE_ID.value
+    message = "FENCED_INSTANCE_ID"
+
+
+# The consumer is not what it was, the producer is: as in TxnOffsetCommitHandler of Kafka's TransactionManager.
+_OUTDATED: Final = {
+    ErrorCode.ILLEGAL_GENERATION.value: errors.IllegalGenerationError,
+    ErrorCode.UNKNOWN_MEMBER_ID.value: errors.UnknownMemberIdError,
+    ErrorCode.REBALANCE_IN_PROGRESS.value: errors.RebalanceInProgressError,
+    ErrorCode.FENCED_INSTANCE_ID.value: FencedInstanceIdError,
+}
+
+
+class Membership(str):
+    """A group's id, with the member and the generation that its offsets are of."""
+
+    __slots__ = ("generation_id", "instance_id", "member_id")
+
+    generation_id: int
+    member_id: str
+    instance_id: str | None
+
+    @classmethod
+    def of(cls, group_id: str, generation_id: int, member_id: str, instance_id: str | None) -> "Membership":
+        membership = cls(group_id)
+        membership.generation_id, membership.member_id = generation_id, member_id
+        membership.instance_id = instance_id
+        return membership
+
+
+class TxnOffsetCommitResponse_v3(Response):
+    API_KEY = _API_KEY
+    API_VERSION = 3
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("name", CompactString("utf-8")),
+                (
+                    "partitions",
+                    CompactArray(("partition_index", Int32), ("error_code", Int16), ("tags", TaggedFields)),
+                ),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class TxnOffsetCommitRequest_v3(RequestStruct):
+    FLEXIBLE_VERSION = True
+    API_KEY = _API_KEY
+    API_VERSION = 3
+    RESPONSE_TYPE = TxnOffsetCommitResponse_v3
+    SCHEMA = Schema(
+        ("transactional_id", CompactString("utf-8")),
+        ("group_id", CompactString("utf-8")),
+        ("producer_id", Int64),
+        ("producer_epoch", Int16),
+        ("generation_id", Int32),
+        ("member_id", CompactString("utf-8")),
+        ("group_instance_id", CompactString("utf-8")),
+        (
+            "topics",
+            CompactArray(
+                ("name", CompactString("utf-8")),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("partition_index", Int32),
+                        ("committed_offset", Int64),
+                        ("committed_leader_epoch", Int32),
+                        ("committed_metadata", CompactString("utf-8")),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class _Request(Request[TxnOffsetCommitRequest_v0 | TxnOffsetCommitRequest_v3]):
+    """Version 3, or 0 of brokers before Kafka 2.5, which check nothing."""
+
+    API_KEY = _API_KEY
+
+    def __init__(self, manager: Any, membership: Membership, offsets: dict[Any, Any]) -> None:
+        self._manager, self._membership = manager, membership
+        self._rows: defaultdict[str, list[Any]] = defaultdict(list)
+        for tp, offset in sorted(offsets.items()):
+            self._rows[tp.topic].append((tp.partition, offset.offset, offset.metadata))
+
+    def build(self, request_struct_class: Any) -> Any:
+        manager, membership = self._manager, self._membership
+        head = manager.transactional_id, str(membership), manager.producer_id, manager.producer_epoch
+        if request_struct_class is TxnOffsetCommitRequest_v0:
+            return request_struct_class(*head, list(self._rows.items()))
+        topics: list[Any] = [
+            (topic, [(number, offset, -1, metadata, {}) for number, offset, metadata in rows], {})
+            for topic, rows in self._rows.items()
+        ]
+        who = membership.generation_id, membership.member_id, membership.instance_id
+        return request_struct_class(*head, *who, topics, {})
+
+
+class _Handler(TxnOffsetCommitHandler):
+    def create_request(self) -> _Request:
+        return _Request(self._sender._txn_manager, self._group_id, self._offsets)
+
+    def handle_response(self, response: Any) -> Any:
+        if response.API_VERSION == 3:
+            rows = [(topic, [row[:2] for row in partitions]) for topic, partitions, _ in response.topics]
+            response = SimpleNamespace(errors=rows)
+        for code in (code for _, partitions in response.errors for _, code in partitions):
+            if code in _OUTDATED:
+                self._sender._txn_manager.error_transaction(_OUTDATED[code]())
+                return None
+        return super().handle_response(response)
+
+
+def sends_offsets(sender: Any) -> Callable[[dict[Any, Any], Membership], Awaitable[None]]:
+    """What takes the place of a sender's `_do_txn_offset_commit`."""
+
+    async def send(offsets: dict[Any, Any], membership: Membership) -> None:
+        try:
+            node_id = await sender._find_coordinator(CoordinationType.GROUP, membership)
+        except errors.GroupAuthorizationFailedError as refusal:
+            sender._txn_manager.error_transaction(refusal)
+            return
+        await _Handler(sender, offsets, membership).do(node_id)
+
+    return send

@@ -1,0 +1,49 @@
+"""A member of a consumer group that copies records in transactions, and what happens to it."""
+
+import time
+import uuid
+
+from ottla.client.connection import BlockingConnection
+from ottla.protocol import codec
+from tests.patience import PATIENCE_S
+
+LEAVE_GROUP, DESCRIBE_GROUPS = 13, 15
+
+
+class Member:
+    """A consumer of the group, with a producer of its own and the topic that it copies to."""
+
+    def __init__(self, kafka, broker, name, source, target_topic):
+        self.kafka, self.topic = kafka, target_topic
+        self.producer = kafka.producer(broker.bootstrap, f"{name}-{uuid.uuid4().hex[:4]}")
+        self.group = f"group-of-{name}"
+        self.consumer, self.options = kafka.consumer(broker.bootstrap, source, self.group)
+
+    def poll(self):
+        return self.kafka.poll(self.consumer)
+
+    def polled(self):
+        """The next records."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := self.poll()):
+            assert time.monotonic() < deadline, "no records came"
+        return found
+
+    def assigned(self):
+        return len(self.consumer.assignment())
+
+    def copy(self, records, *behind):
+        """Copy records in a transaction with the positions, with further steps behind them."""
+        steps = [("send", self.topic, value) for value in records]
+        self.kafka.run(self.producer, [*steps, *behind], **self.options)
+
+
+def throw_out(broker, group):
+    """Have every member leave the group behind its back, as the coordinator does with one that it no longer hears."""
+    host, _, port = broker.bootstrap.rpartition(":")
+    with BlockingConnection(host, int(port)) as connection:
+        described = connection.send(codec.request_class(DESCRIBE_GROUPS)(groups=[group]), 1)
+        members = [member.member_id for member in described.groups[0].members]
+        for member in members:
+            connection.send(codec.request_class(LEAVE_GROUP)(group_id=group, member_id=member), 1)
+    return members
