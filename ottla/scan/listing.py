@@ -17,6 +17,7 @@ LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+META_PROPERTIES = "meta.properties"
 
 _SUFFIXES_BESIDE = (".index", ".timeindex", ".txnindex", ".snapshot")
 
@@ -101,7 +102,7 @@ def list_partitions(directory: str) -> list[PartitionLog]:
     names = _told(root, lambda: storage.entries(root))
     found = (_PARTITION.match(entry.name) for entry in names if entry.is_directory)
     matches = [match for match in found if match and int(match["partition"]) < _PARTITIONS]
-    if not matches and all(entry.name != "meta.properties" for entry in names):
+    if not matches and all(entry.name != META_PROPERTIES for entry in names):
         is_partition = any(_SEGMENT.match(entry.name) for entry in names)
         why = "the folder of one partition; name the one above it" if is_partition else "no <topic>-<partition> in it"
         raise UnreadableDirectory(f"{storage.shown(root)}: not a log directory, {why}")
@@ -136,6 +137,19 @@ def list_again(known: PartitionLog) -> PartitionLog:
     segments = tuple(segment._replace(is_last=False) for segment in now.segments if segment.path < last.path)
     snapshots = tuple(path for path in now.snapshots if path <= max(known.snapshots, default=""))
     return now._replace(log_start=known.log_start, segments=(*segments, last), snapshots=snapshots)
+
+
+def read_cluster_id(directory: str) -> str:
+    """The cluster that `meta.properties` names; empty if there is no such file or it names none."""
+    path = storage.join(storage_path(directory), META_PROPERTIES)
+    content = _told(path, lambda: storage.read_if_there(path)) or b""
+    lines = (line.partition("=") for line in content.decode(errors="replace").splitlines())
+    return next((value.strip() for key, _, value in lines if key.strip() == "cluster.id"), "")
+
+
+def are_remote(logs: Iterable[PartitionLog]) -> bool:
+    """Whether one of them is in a store, which lets one wait for each file."""
+    return any(storage.is_remote(log.path) for log in logs)
 
 
 def select_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> list[PartitionLog]:

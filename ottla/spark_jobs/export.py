@@ -140,8 +140,9 @@ def _topics_exist(options: Options) -> None:
     """A misspelt topic must not be taken for one without records. Raises CannotExport."""
     from ottla.scan.listing import list_partitions, select_topics, topic_patterns
 
-    if options.topics and not select_topics(list_partitions(options.path), topic_patterns(options.topics)):
-        raise CannotExport(f"{options.path}: no topic matches {options.topics}")
+    (directory,) = options.paths
+    if options.topics and not select_topics(list_partitions(directory), topic_patterns(options.topics)):
+        raise CannotExport(f"{directory}: no topic matches {options.topics}")
 
 
 def _columns(given: str) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 # What Spark itself adds.
-_SPARKS_OPTIONS = ("path", "serialization.format")
+_SPARKS_OPTIONS = ("path", "paths", "serialization.format")
 
 # The views that read less when offsets, times or producers are named; in the others these mean nothing.
 _BOUNDED = {
@@ -75,7 +75,7 @@ class OptionError(ValueError):
 class Options(NamedTuple):
     """The options of one read, checked. Offsets and times: None where nothing bounds them; times in ms."""
 
-    path: str
+    paths: tuple[str, ...]
     view: str = schemas.RECORDS
     isolation_level: str = READ_COMMITTED
     on_damage: str = FAIL
@@ -99,8 +99,6 @@ def read_options(given: dict[str, str]) -> Options:
     values = {name: default for name, (default, _) in OPTIONS.items()}
     for name, value in given.items():
         key = _CANONICAL.get(name.lower(), name.lower())
-        if key == "paths":
-            raise OptionError("the ottla source reads one log directory; union() puts several together")
         if key not in OPTIONS and key not in _SPARKS_OPTIONS:
             if is_met(name, value):
                 continue
@@ -110,13 +108,11 @@ def read_options(given: dict[str, str]) -> Options:
         allowed = OPTIONS[key][1] if key in OPTIONS else ()
         if allowed and value not in allowed:
             raise OptionError(f"option {key} is one of {', '.join(allowed)}, not {value!r}")
-    if not values.get("path"):
-        raise OptionError(_NO_PATH)
     for name, views in _BOUNDED.items():
         if values[name] != OPTIONS[name][0] and values["view"] not in views:
             raise OptionError(f"option {name} is for the views {' and '.join(views)}, not {values['view']}")
     return Options(
-        path=values["path"],
+        paths=_paths(values),
         view=values["view"],
         isolation_level=values["isolation.level"],
         on_damage=values["on.damage"],
@@ -134,6 +130,23 @@ def read_options(given: dict[str, str]) -> Options:
         fetch_isolation=values["fetchIsolation"],
         min_partitions=_above_zero("minPartitions", values["minPartitions"]) or 1,
     )
+
+
+def _paths(values: dict[str, str]) -> tuple[str, ...]:
+    """The log directories. Several come as JSON in `paths` (`DataSourceV2Utils.getOptionsWithPaths`)."""
+    if "paths" not in values:
+        if not values.get("path"):
+            raise OptionError(_NO_PATH)
+        return (values["path"],)
+    if "path" in values:
+        raise OptionError(f"load() names log directories, and option path names {values['path']}: not both")
+    try:
+        paths: Any = json.loads(values["paths"])
+    except ValueError:
+        paths = None
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
+        raise OptionError(f'option paths is JSON such as ["/disk1/kafka", "/disk2/kafka"], not {values["paths"]!r}')
+    return tuple(dict.fromkeys(paths))
 
 
 def _integers(name: str, text: str) -> tuple[int, ...] | None:

@@ -44,6 +44,8 @@ class OttlaSource(DataSource):
     | on.damage | fail | report: read what is sound, log what is not (view `damage` lists it) |
     | pushdown | false | true: take Spark's filters; then a load() is good for one query (docs/decisions/filters.md) |
 
+    A load of several paths reads the log directories of one cluster as one; each partition must be in one of them.
+
     Views: records, batches, transactions, producers, partitions, transaction_state, group_offsets, segments, damage,
     hanging. `.schema("offset bigint, key binary")` reads these columns only: what is not named is not decoded. Names
     of columns are written in any case.

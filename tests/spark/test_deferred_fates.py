@@ -108,7 +108,7 @@ def test_a_task_is_small_however_many_segments_its_partition_has(write_log, by_t
     for _ in range(300):
         log.data(1, producer_id=1)
         log.roll()
-    (task,) = plan_ranges(Options(str(write_log.root)), UNBOUNDED, with_fates=True)
+    (task,) = plan_ranges(Options((str(write_log.root),)), UNBOUNDED, with_fates=True)
     (deferred,) = task._deferred.values()
     assert len(pickle.dumps(deferred)) < 1_000
 
@@ -129,7 +129,7 @@ def test_damage_that_a_deciding_task_meets_names_the_file(write_log, by_tasks):
 
 def test_little_is_left_to_the_driver(reference):
     options = read_options({"path": str(reference("clean"))})
-    logs = [log for log in list_partitions(options.path) if log.segments]
+    logs = [log for log in list_partitions(*options.paths) if log.segments]
     assert not deferred_fates.are_for_tasks(logs, options)
     big = [log._replace(segments=tuple(one._replace(size_bytes=2**31) for one in log.segments)) for log in logs]
     assert deferred_fates.are_for_tasks(big, options)

@@ -258,7 +258,7 @@ def test_more_tasks_are_made_where_they_are_asked_for(rolled):
         ({"history": "true"}, "history is for the views transaction_state and group_offsets, not records"),
         ({"view": "transactions", "startingOffsets": '{"ledger": {"0": 1}}'}, "not transactions"),
         ({"startingOffsets": '{"ledger": {"0": -1}}'}, r"-2 is earliest"),
-        ({"paths": '["a", "b"]'}, "reads one log directory"),
+        ({"paths": '["a", "b"]'}, r"load\(\) names log directories, and option path names somewhere: not both"),
         ({"pushdown": "yes"}, "pushdown is one of false, true"),
     ],
 )

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ottla.protocol.values import TopicPartition
-from ottla.scan import schemas
+from ottla.scan import schemas, storage
 from ottla.scan.narrowing import NO_OFFSET, narrowed_range, offset_for_time
 from ottla.scan.needs import check_worker
 from ottla.spark_jobs.options import (
@@ -227,7 +227,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lost(self, text: str) -> None:
         if self._options.read.fail_on_data_loss:
-            raise DataLost(f"{self._options.read.path}: {text}; {LOSS_HINT}")
+            raise DataLost(f"{', '.join(map(storage.shown, self._options.read.paths))}: {text}; {LOSS_HINT}")
         _log.warning("%s", text)
 
 

@@ -15,20 +15,21 @@ from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.fates import OpenTransaction
 from ottla.scan.growing_partition import GrowingPartition
 from ottla.scan.kernels import Longs
-from ottla.scan.listing import PartitionLog, list_partitions
+from ottla.scan.listing import PartitionLog
 from ottla.scan.narrowing import narrowed_range
 from ottla.scan.ranges import cut_partition
 from ottla.scan.records import ReadFilter, RecordScan, uncommitted
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.stream.growing_directory import GrowingDirectory, newest_segments
 from ottla.spark_jobs.views.bounds import UNBOUNDED
+from ottla.spark_jobs.views.directories import in_order, partitions_of
 from ottla.spark_jobs.views.planning import narrowed_log, selected_logs
 
 _COLUMNS = ("offset", "key", "value")
 
 
 class Watch:
-    """One directory, looked at again and again."""
+    """Log directories, looked at again and again."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -82,7 +83,7 @@ class Watch:
 
     def _history(self) -> History:
         """The coordinators' last word on each transactional id."""
-        logs = [log for log in list_partitions(self._options.path) if log.topic == TOPIC]
+        logs = in_order(partitions_of(self._options._replace(partitions=None), (TOPIC,)))
         for log in logs:
             self._read_states(log)
         none = np.empty((0, DECISION_COLUMNS), dtype=np.int64)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.scan import storage
 from ottla.scan.damage_log import REPORT
-from ottla.scan.listing import PartitionLog, list_again
+from ottla.scan.listing import PartitionLog, are_remote, list_again
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.views.planned_range import PlannedRange
 
@@ -58,7 +58,7 @@ def is_walked_whole(log: PartitionLog, options: Options) -> bool:
 
 def are_for_tasks(logs: Sequence[PartitionLog], options: Options) -> bool:
     """Whether more has to be walked for the fates of all `logs` than the driver should."""
-    least = REMOTE_DRIVER_BYTES if storage.is_remote(options.path) else DRIVER_BYTES
+    least = REMOTE_DRIVER_BYTES if are_remote(logs) else DRIVER_BYTES
     return sum(_walked_bytes(log, options) for log in logs) > least
 
 

@@ -92,12 +92,13 @@ def transaction_states(
             told(error, log, record.offset, on_damage)
 
 
-def transactional_ids(directory: str, on_damage: str) -> dict[int, str]:
+def transactional_ids(directories: tuple[str, ...], on_damage: str) -> dict[int, str]:
     """Producer id -> transactional id, as far as `__transaction_state` tells; empty without it.
 
     Kept for as long as the files stay as they are: a worker runs many tasks.
     """
-    return _ids_of(tuple(select_topics(list_partitions(directory), (TRANSACTION_STATE,))), on_damage)
+    logs = [log for directory in directories for log in select_topics(list_partitions(directory), (TRANSACTION_STATE,))]
+    return _ids_of(tuple(logs), on_damage)
 
 
 @functools.lru_cache(maxsize=1)

@@ -33,9 +33,11 @@ class PartitionReader(ViewReader):
     def _rows(self, task: PartitionTask) -> Iterator[dict[str, Any]]:
         names = {name for name, _ in self.fields}
         watermarks = {}
-        if "highWatermark" in names and task.logs:
-            watermarks = read_checkpoint(storage.join(storage.parent(task.logs[0].path), HIGH_WATERMARK_CHECKPOINT))
+        if "highWatermark" in names:
+            for directory in {storage.parent(log.path) for log in task.logs}:
+                watermarks[directory] = read_checkpoint(storage.join(directory, HIGH_WATERMARK_CHECKPOINT))
         for log in task.logs:
+            known = watermarks.get(storage.parent(log.path), {})
             row = {
                 "topic": log.topic,
                 "partition": log.partition,
@@ -44,7 +46,7 @@ class PartitionReader(ViewReader):
                 "segments": len(log.segments),
                 "size": log.size_bytes,
                 "logStart": log.log_start,
-                "highWatermark": watermarks.get((log.topic, log.partition)),
+                "highWatermark": known.get((log.topic, log.partition)),
             }
             if not names <= _LISTED:
                 (fates,) = fates_of([log], self.options, counted=not names <= _INDEXED)

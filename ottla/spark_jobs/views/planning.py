@@ -18,9 +18,8 @@ from ottla.scan.damage_log import FAIL, DamageLog
 from ottla.scan.listing import (
     CLEANER_CHECKPOINT,
     PartitionLog,
-    list_partitions,
+    are_remote,
     read_checkpoint,
-    select_topics,
     storage_path,
     topic_patterns,
 )
@@ -35,6 +34,7 @@ from ottla.spark_jobs.views.deferred_fates import (
     deferred,
     is_walked_whole,
 )
+from ottla.spark_jobs.views.directories import in_order, partitions_of
 from ottla.spark_jobs.views.planned_range import PlannedRange
 from ottla.spark_jobs.views.query_tasks import PartitionTask, RangeTask, WalkTask
 
@@ -57,15 +57,17 @@ _log = logging.getLogger("ottla.spark_jobs")
 
 def selected_logs(options: Options, bounds: Bounds, topic: str = "") -> list[PartitionLog]:
     """The partitions that options and filters leave; those of `topic` if it is given. Raises OptionError."""
-    logs = select_topics(list_partitions(options.path), (topic,) if topic else topic_patterns(options.topics))
-    logs = [log for log in logs if options.partitions is None or log.partition in options.partitions]
+    found = partitions_of(options, (topic,) if topic else topic_patterns(options.topics))
+    logs = in_order(found)
     check_places(options, {(log.topic, log.partition) for log in logs})
     _check_starts(options, logs)
-    logs = [log for log in logs if bounds.allows(log.topic, log.partition)]
     if options.fetch_isolation == HIGH_WATERMARK:
         check_worker()
-        return below_high_watermark(options.path, logs, options.on_damage)
-    return logs
+        for directory, some in found.items():
+            allowed = [log for log in some if bounds.allows(log.topic, log.partition)]
+            found[directory] = below_high_watermark(directory, allowed, options.on_damage)
+        return in_order(found)
+    return [log for log in logs if bounds.allows(log.topic, log.partition)]
 
 
 def _check_starts(options: Options, logs: Sequence[PartitionLog]) -> None:
@@ -73,7 +75,8 @@ def _check_starts(options: Options, logs: Sequence[PartitionLog]) -> None:
     for log in logs:
         first = (options.starting_offsets or {}).get((log.topic, log.partition), log.log_start)
         if first < log.log_start:
-            told = f"{options.path}: {log.name} begins at {log.log_start}, startingOffsets says {first}"
+            directory = storage.shown(storage.parent(log.path))
+            told = f"{directory}: {log.name} begins at {log.log_start}, startingOffsets says {first}"
             if options.fail_on_data_loss:
                 raise DataLost(f"{told}; {LOSS_HINT}")
             _log.warning("%s", told)
@@ -154,7 +157,7 @@ def _wanted(
         return wanted, narrowed_log(log, wanted, bounds)
 
     # Times are looked up in files, for which a store lets one wait.
-    with ThreadPoolExecutor(REMOTE_THREADS if storage.is_remote(options.path) else 1) as threads:
+    with ThreadPoolExecutor(REMOTE_THREADS if are_remote(logs) else 1) as threads:
         found = list(threads.map(narrowed, logs))
     return [wanted for wanted, _ in found], [log for _, log in found]
 
@@ -201,7 +204,8 @@ def plan_walks(options: Options, bounds: Bounds) -> list[InputPartition]:
     logs = selected_logs(options, bounds)
     ranges = [SnapshotRange(log) for log in logs]
     if options.on_damage == FAIL and not options.verify:
-        cleaned = read_checkpoint(storage.join(storage_path(options.path), CLEANER_CHECKPOINT))
+        paths = [storage.join(storage_path(directory), CLEANER_CHECKPOINT) for directory in options.paths]
+        cleaned = {place for path in paths for place in read_checkpoint(path)}
         ranges = []
         for log in logs:
             is_cleaned = (log.topic, log.partition) in cleaned
@@ -231,7 +235,7 @@ def fates_of(logs: Sequence[PartitionLog], options: Options, *, counted: bool = 
     check_worker()
     from ottla.scan.partitions import visible_partitions
 
-    threads = REMOTE_THREADS if storage.is_remote(options.path) else min(os.cpu_count() or 1, 8)
+    threads = REMOTE_THREADS if are_remote(logs) else min(os.cpu_count() or 1, 8)
     return visible_partitions(logs, on_damage=options.on_damage, verify=options.verify or counted, threads=threads)
 
 

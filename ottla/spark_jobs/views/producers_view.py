@@ -38,7 +38,7 @@ class ProducerReader(ViewReader):
 
         schema = self.arrow_schema()
         damage = DamageLog(self.options.on_damage)
-        names = transactional_ids(self.options.path, self.options.on_damage) if self.wants("transactionalId") else {}
+        names = transactional_ids(self.options.paths, self.options.on_damage) if self.wants("transactionalId") else {}
         for log in task.logs:
             rows = self._rows(log, damage)
             if not len(rows):

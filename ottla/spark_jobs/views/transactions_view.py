@@ -40,7 +40,7 @@ class TransactionReader(ViewReader):
         damage = DamageLog(self.options.on_damage)
         names = {}
         if self.wants("transactionalId"):
-            names = transactional_ids(self.options.path, self.options.on_damage)
+            names = transactional_ids(self.options.paths, self.options.on_damage)
         for one in task.ranges:
             log = one.log
             place = Place(log.topic, log.partition, names)

@@ -1,0 +1,54 @@
+"""Several log directories read as one: the `log.dirs` of a broker, or one directory of each broker of a cluster. shell
+
+Each partition must be in one of them, for its copies have the same records, and nobody says which copy is meant.
+"""
+
+from ottla.scan import schemas, storage
+from ottla.scan.listing import PartitionLog, list_partitions, read_cluster_id, select_topics
+from ottla.spark_jobs.options import OptionError, Options
+
+# Their rows name the file or the folder, so copies are told apart.
+_SHOW_COPIES = (schemas.PARTITIONS, schemas.SEGMENTS, schemas.DAMAGE)
+
+
+def partitions_of(options: Options, patterns: tuple[str, ...]) -> dict[str, list[PartitionLog]]:
+    """The partitions of topics that match, by directory. Raises UnreadableDirectory, or OptionError for copies."""
+    found = {}
+    for directory in options.paths:
+        logs = select_topics(list_partitions(directory), patterns)
+        found[directory] = [log for log in logs if options.partitions is None or log.partition in options.partitions]
+    if len(found) > 1:
+        _check_one_cluster(options.paths)
+        if options.view not in _SHOW_COPIES:
+            _check_no_copies(found)
+    return found
+
+
+def in_order(found: dict[str, list[PartitionLog]]) -> list[PartitionLog]:
+    """The partitions of all directories, by topic and partition."""
+    return sorted((log for logs in found.values() for log in logs), key=lambda log: (log.topic, log.partition))
+
+
+def _check_one_cluster(directories: tuple[str, ...]) -> None:
+    """Topics and producer ids of two clusters may have the same names. Copies may lack the file that says which."""
+    ids = {directory: read_cluster_id(directory) for directory in directories}
+    named = {cluster: directory for directory, cluster in ids.items() if cluster}
+    if len(named) > 1:
+        told = ", ".join(f"{storage.shown(directory)} of {cluster}" for cluster, directory in named.items())
+        raise OptionError(
+            f"log directories of one cluster can be read together, not {told}; union() puts reads together"
+        )
+
+
+def _check_no_copies(found: dict[str, list[PartitionLog]]) -> None:
+    first: dict[str, str] = {}
+    for directory, logs in found.items():
+        twice = [log.name for log in logs if log.name in first]
+        if twice:
+            more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
+            both = f"{storage.shown(first[twice[0]])} and {storage.shown(directory)}"
+            raise OptionError(
+                f"{twice[0]}{more} in both {both}: copies of a partition have the same records, so load one of the "
+                f"directories, or name other topics or partitions (the views {', '.join(_SHOW_COPIES)} show all copies)"
+            )
+        first |= {log.name: directory for log in logs}
