@@ -7,22 +7,23 @@ from ottla.broker.config.option import INT32_MAX, INT64_MAX, Kind, Option, value
 
 _HEAD = """# All options
 
-Made from `ottla/broker/config` by `make docs`; a test holds it to the code. Names, defaults and ranges are Kafka's
-where the meaning does not say that the option is Ottla's own. Where values come from, and which change while the
-broker runs: [run it](run.md#options).
+`make docs` makes this page from `ottla/broker/config`. Names, defaults and ranges are Kafka's, unless the meaning says
+that the option is Ottla's own. [Run it](run.md#options) says where values come from, and which can change while the
+broker runs.
 
-## Of the broker
+## Options of the broker
 
 | option | default | values | meaning |
 |---|---|---|---|
 """
 
 _TOPIC_HEAD = """
-## Of a topic
+## Configs of a topic
 
-Set when it is created, or with AlterConfigs (`kafka-configs.sh`). A topic that says nothing takes the broker's.
+Set a config when the topic is created, or with AlterConfigs (`kafka-configs.sh`). A topic without the config has the
+value of the broker's option.
 
-| config | where it says nothing | values | meaning |
+| config | default, or the broker's option | values | meaning |
 |---|---|---|---|
 """
 
@@ -48,8 +49,8 @@ def _values(option: Option) -> str:
     if option.one_of:
         return ", ".join(f"`{value}`" for value in option.one_of)
     if option.kind in (Kind.INT, Kind.LONG, Kind.DOUBLE):
-        unbounded = option.at_most in (INT32_MAX, INT64_MAX)
-        return f"from {option.at_least}" + ("" if unbounded else f" to {option.at_most}")
+        most = "" if option.at_most in (INT32_MAX, INT64_MAX) else f" to {option.at_most}"
+        return f"from {option.at_least}{most}" if option.at_least > -INT64_MAX else "any number"
     return "`true`, `false`" if option.kind is Kind.BOOLEAN else ""
 
 

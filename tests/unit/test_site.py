@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.site_hooks import OUTSIDE, turned
+from docs.site_hooks import OUTSIDE, fitted, turned, with_lists
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,3 +60,50 @@ def test_nothing_is_loaded_from_elsewhere(site):
 )
 def test_links_are_turned_to_where_the_site_has_the_pages(uri, written, needed):
     assert turned(written, uri) == needed
+
+
+@pytest.mark.parametrize(
+    ("rendered", "shown"),
+    [
+        ("<p><code>short</code></p>", '<p><code class="short">short</code></p>'),
+        (
+            "<table><tr><td><code>a\\|b</code></td></tr></table>",
+            '<div class="wide"><table><tr><td class="short"><code class="short">a|b</code></td></tr></table></div>',
+        ),
+        (
+            "<table><tr><th><code>log.message.timestamp.before.max.ms</code></th></tr></table>",
+            '<div class="wide"><table><tr><th><code>log.<wbr>message.<wbr>timestamp.<wbr>before.<wbr>max.<wbr>ms</code>'
+            "</th></tr></table></div>",
+        ),
+        (
+            f"<table><tr><td>{'word ' * 15}</td></tr></table>",
+            f'<div class="wide"><table><tr><td class="text">{"word " * 15}</td></tr></table></div>',
+        ),
+        (
+            "<table><tr><td>END2-12</td><td>TRANSACTIONAL_ID_NOT_FOUND</td></tr></table>",
+            '<div class="wide"><table><tr><td class="short">END2-12</td>'
+            "<td>TRANSACTIONAL_<wbr>ID_<wbr>NOT_<wbr>FOUND</td></tr></table></div>",
+        ),
+        (
+            "<p><code>kafka-storage\nformat --standalone</code></p>",
+            "<p><code>kafka-storage format --standalone</code></p>",
+        ),
+        (r"<pre><code>a \| b</code></pre>", r"<pre><code>a \| b</code></pre>"),
+    ],
+)
+def test_a_page_fits_a_narrow_window(rendered, shown):
+    assert fitted(rendered) == shown
+
+
+def test_a_list_behind_a_line_of_text_is_a_list(site):
+    written = "**Why.**\n- a\n  b\n- c\n\n1. d\n2. e\n```\nf\n- g\n```"
+    assert with_lists(written) == written.replace("**Why.**\n", "**Why.**\n\n")
+    assert with_lists("1. a\n   - b\n     c") == "1. a\n    - b\n     c"
+    recipes = (site / "contributing.html").read_text(encoding="utf-8").partition("An API.")[2]
+    assert recipes.index("<ol>") < recipes.index("An option.")
+
+
+def test_no_escape_of_markdown_is_left_in_the_code_of_a_table(site):
+    for page in site.rglob("*.html"):
+        cells = re.findall(r"<td[^>]*>.*?</td>", page.read_text(encoding="utf-8"), re.DOTALL)
+        assert [cell for cell in cells if "\\|" in cell] == [], page.name
