@@ -60,6 +60,11 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
     is_flag=True,
     help="Let the admin port move the broker's time, plan faults and kill it: for tests.",
 )
+@click.option(
+    "--as-version",
+    metavar="RELEASE",
+    help="With --test-control: have no newer version of any API than this Kafka, such as 2.8 or 3.9.",
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--log-level",
@@ -87,6 +92,7 @@ def serve(
     admin_listen: str | None,
     admin_token_file: str | None,
     test_control: bool,
+    as_version: str | None,
     log_format: str,
     log_level: dict[str, int],
     truncate_damaged: frozenset[str],
@@ -105,13 +111,18 @@ def serve(
     loaded = load_or_exit(properties, data_dir, listen, override)
     admin = admin_or_exit(admin_listen, admin_token_file)
     seams = None
+    if as_version is not None and not test_control:
+        raise click.UsageError("--as-version needs --test-control: a broker that serves for good imitates none")
     if test_control:
         if admin is None:
             raise click.UsageError("--test-control needs --admin-listen: that port is where a test steers the broker")
         from ottla.testkit.control.control import Control
         from ottla.testkit.control.routes import control_routes
 
-        seams = control = Control()
+        try:
+            seams = control = Control(as_version)
+        except ValueError as error:
+            raise click.UsageError(f"--as-version: {error}") from None
         admin = admin._replace(routes=lambda _broker: control_routes(control))
     log_to_stderr(log_format, log_level)
     if admin_token_file is not None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ottla.testkit.kit.pool import BrokerPool
 
 _MARKER: Final = (
-    "ottla(transaction_version=2, properties={}): run the test on a broker of these settings; properties are those of "
-    "server.properties"
+    "ottla(transaction_version=2, properties={}, as_version=None): run the test on a broker of these settings; "
+    "properties are those of server.properties, as_version is an older Kafka to imitate"
 )
 _TAIL_LINES: Final = 40
 

@@ -6,6 +6,7 @@ is listed from 0 although 0-2 are refused, because librdkafka gates features on 
 """
 
 import re
+from collections.abc import Mapping, Sequence
 
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encoded
@@ -17,6 +18,13 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the served APIs; INVALID_REQUEST for a malformed software name or version."""
+    return answer(broker, request, _served(), broker.cluster.image.features)
+
+
+def answer(
+    broker: Broker, request: Request, served: Sequence[tuple[int, int, int]], finalized: Mapping[str, int]
+) -> Reply:
+    """The reply that lists these APIs, as (key, lowest, highest version), and these levels of features."""
     version = request.api_version
     if version >= 3 and not (
         _SOFTWARE.fullmatch(request.body.client_software_name)
@@ -24,13 +32,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
     ):
         return encoded(request, error_code=ErrorCode.INVALID_REQUEST)
     supported = SUPPORTED_FEATURES.items()
-    finalized = broker.cluster.image.features.items()
     return encoded(
         request,
-        api_keys=_served(),
+        api_keys=served,
         supported_features=[(name, low, high) for name, (low, high) in supported if low > 0 or version >= 4],
         finalized_features_epoch=broker.cluster.metadata_offset,
-        finalized_features=[(name, level, level) for name, level in finalized],
+        finalized_features=[(name, level, level) for name, level in finalized.items()],
     )
 
 

@@ -4,6 +4,7 @@ Produce is advertised from version 0 although 0-2 are refused, because librdkafk
 (KAFKA-18659).
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.broker.api import (
@@ -93,6 +94,6 @@ TABLE: Final = {api.key.value: api for api in _APIS}
 """By plain numbers: each request is looked up with the one in its header."""
 
 
-def advertised() -> list[tuple[int, int, int]]:
+def advertised(table: Mapping[int, Api] = TABLE) -> list[tuple[int, int, int]]:
     """(API key, lowest, highest version) of every API, as ApiVersions lists them."""
-    return [(api.key, _ADVERTISED_FROM.get(api.key, api.min_version), api.max_version) for api in _APIS]
+    return [(api.key, _ADVERTISED_FROM.get(api.key, api.min_version), api.max_version) for api in table.values()]

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
@@ -11,14 +12,17 @@ from ottla.testkit.control.disk import SteeredDisk
 from ottla.testkit.control.dispatch import SteeredDispatcher
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.markers import SteeredMarkers
+from ottla.testkit.control.old_release import table_of
 from ottla.testkit.faults.plan import Plan
 
 
 class Control(Seams):
     """The seams of one broker process. `clock` and `journal` are there when it starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, as_release: str | None = None) -> None:
+        """`as_release` is the Kafka that is imitated; ValueError for one that is not known."""
         self.plan = Plan()
+        self._table = TABLE if as_release is None else table_of(as_release)
         self.clock: MovableClock
         self.journal: Journal
         self.assembly: Assembly
@@ -37,7 +41,9 @@ class Control(Seams):
         self.assembly = assembly
         broker = assembly.broker
         SteeredMarkers(broker, self.plan)
-        assembly.dispatcher = SteeredDispatcher(broker, self.plan, self.journal, self.real_clock, self._name_of)
+        assembly.dispatcher = SteeredDispatcher(
+            broker, self.plan, self.journal, self.real_clock, self._name_of, self._table
+        )
 
     def _name_of(self, topic_id: UUID) -> str | None:
         topic = self.assembly.broker.cluster.topics_by_id.get(topic_id.bytes)

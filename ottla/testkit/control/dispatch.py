@@ -4,10 +4,10 @@ Requests are held, delayed and answered before they are decided or after they we
 the broker's own way. While nothing is planned for an API, its requests pass as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ottla.broker.api.context import DEFAULT_LISTENER, Broker
+from ottla.broker.api.context import DEFAULT_LISTENER, Api, Broker
 from ottla.broker.api.table import TABLE
 from ottla.broker.dispatch import Dispatcher, Refuse, Send
 from ottla.broker.memory import Claim, Room
@@ -39,10 +39,19 @@ class _Served:
 class SteeredDispatcher(Dispatcher):
     """`real_clock` is the machine's: a delay passes although the broker's time stands still."""
 
-    __slots__ = ("_journal", "_name_of", "_plan", "_real_clock", "_turns")
+    __slots__ = ("_journal", "_name_of", "_of_the_kit", "_plan", "_real_clock", "_turns")
 
-    def __init__(self, broker: Broker, plan: Plan, journal: Journal, real_clock: Clock, name_of: NameOf) -> None:
-        super().__init__(broker, TABLE, first_use=True)
+    def __init__(
+        self,
+        broker: Broker,
+        plan: Plan,
+        journal: Journal,
+        real_clock: Clock,
+        name_of: NameOf,
+        table: Mapping[int, Api] = TABLE,
+    ) -> None:
+        super().__init__(broker, table, first_use=True)
+        self._of_the_kit = Dispatcher(broker, TABLE, first_use=True)
         self._turns = broker.turns
         self._plan = plan
         self._journal = journal
@@ -63,7 +72,7 @@ class SteeredDispatcher(Dispatcher):
         except ProtocolError:
             return super().start(frame, peer, send, refuse, claim, listener_name)
         if exchange.client_id == KIT_CLIENT_ID:
-            return super().start(frame, peer, send, refuse, claim, listener_name)
+            return self._of_the_kit.start(frame, peer, send, refuse, claim, listener_name)
         passage = self._journal.begin(exchange.frame, peer)
 
         def sent(parts: Sequence[Part], room: Room | None) -> None:

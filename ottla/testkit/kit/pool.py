@@ -6,29 +6,39 @@ from shutil import rmtree
 
 from ottla.testkit.kit.broker import Broker
 from ottla.testkit.kit.process import BrokerProcess
+from ottla.testkit.releases import has_transaction_version
 
 TRANSACTION_VERSION = "transaction.version"
 
 
 class BrokerPool:
-    """`pool(transaction_version=1, properties={...})` starts a broker, or gives the one with these settings."""
+    """`pool(transaction_version=1, properties={...})` starts a broker, or gives the one with these settings.
+
+    `as_version="2.8"` is one with the versions of that release, and `transaction.version` 0 before 4.0.
+    """
 
     def __init__(self, directory: Path, keep: bool = False) -> None:
         self._directory = directory
         self._keep = keep
-        self._brokers: dict[tuple[tuple[str, str], ...], Broker] = {}
+        self._brokers: dict[tuple[str | None, tuple[tuple[str, str], ...]], Broker] = {}
 
     def __call__(
-        self, *, transaction_version: int | None = None, properties: Mapping[str, object] | None = None
+        self,
+        *,
+        transaction_version: int | None = None,
+        properties: Mapping[str, object] | None = None,
+        as_version: str | None = None,
     ) -> Broker:
         """The broker, which runs. BrokerFailed with its log if it cannot start."""
         settings = {name: _text(value) for name, value in (properties or {}).items()}
         if transaction_version is not None:
             settings[TRANSACTION_VERSION] = str(transaction_version)
-        key = tuple(sorted(settings.items()))
+        elif as_version is not None and not has_transaction_version(as_version):
+            settings.setdefault(TRANSACTION_VERSION, "0")
+        key = as_version, tuple(sorted(settings.items()))
         if key not in self._brokers:
             directory = self._directory / f"broker-{len(self._brokers)}"
-            broker = Broker(process=BrokerProcess(directory, settings))
+            broker = Broker(process=BrokerProcess(directory, settings, as_version))
             assert broker.process is not None
             broker.process.start()
             self._brokers[key] = broker

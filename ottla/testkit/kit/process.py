@@ -31,8 +31,9 @@ class BrokerFailed(RuntimeError):
 class BrokerProcess:
     """`ottla serve` in a directory of its own, with an admin port that steers it."""
 
-    def __init__(self, directory: Path, properties: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, properties: Mapping[str, str], as_version: str | None = None) -> None:
         self.directory = directory
+        self.as_version = as_version
         self.properties = dict(SETTINGS) | dict(properties)
         self.bootstrap = ""
         self.admin_url = ""
@@ -110,6 +111,8 @@ class BrokerProcess:
         command += ["--listen", self.bootstrap or "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--test-control"]
         for name, value in self.properties.items():
             command += ["--override", f"{name}={value}"]
+        if self.as_version is not None:
+            command += ["--as-version", self.as_version]
         return [*command, "--ready-file", str(ready)]
 
     def _await_ready(self, ready: Path) -> None:

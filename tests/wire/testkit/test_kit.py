@@ -9,7 +9,7 @@ import pytest
 from kafka.errors import KafkaError
 
 import ottla.testkit
-from ottla.client.connection import AsyncConnection
+from ottla.client.connection import AsyncConnection, BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.kit.admin import AdminFailed
 from ottla.testkit.kit.process import BrokerFailed
@@ -257,3 +257,15 @@ def test_a_broker_for_an_async_block():
 def test_a_broker_that_cannot_start_says_why():
     with pytest.raises(BrokerFailed, match=r"did you mean num\.partitions"):
         ottla.testkit.broker(properties={"num.partition": 3}).__enter__()
+
+
+@pytest.mark.ottla(as_version="2.8")
+def test_an_older_kafka_is_imitated(ottla_broker, kafka_txn_producer, kafka_consumer, kafka_topic, kafka_group_id):
+    with BlockingConnection(ottla_broker.host, ottla_broker.port) as connection:
+        versions = connection.versions
+    assert versions[ApiKey.END_TXN] == (0, 3)
+    assert versions[ApiKey.FETCH][1] == 12
+    assert ApiKey.LIST_TRANSACTIONS not in versions
+    assert ottla_broker.transaction_version == 0
+    _commit(kafka_txn_producer(), kafka_topic, b"old")
+    assert next(kafka_consumer(kafka_topic, group_id=kafka_group_id)).value == b"old"
