@@ -15,8 +15,14 @@ from collections import Counter
 import hypothesis
 import pytest
 
-# Log directories for whoever reads files (the scan, the audit, the data source), and tests in several processes.
-pytest_plugins = ["tests.segment_files", "tests.groups", "tests.out_of_sight", "ottla.testkit.pytest_plugin"]
+# Log directories for whoever reads files (the scan, the audit, the data source), browsers, tests in several processes.
+pytest_plugins = [
+    "tests.segment_files",
+    "tests.browser",
+    "tests.groups",
+    "tests.out_of_sight",
+    "ottla.testkit.pytest_plugin",
+]
 
 MARKS = {
     "java": "needs a Java 17 or later",

@@ -1,7 +1,5 @@
 """The HTML report: one file that needs nothing else, sound as markup, and drawn by a real browser."""
 
-import shutil
-import subprocess
 from html.parser import HTMLParser
 
 import pytest
@@ -9,9 +7,7 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.spark_jobs import audit
-from tests.patience import PATIENCE_S
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 VOID = {"meta", "input", "br"}
 
 
@@ -155,19 +151,6 @@ def test_a_report_that_cannot_be_written_is_told(write_log, capsys):
     report = log.path / "report.html"
     assert audit.main([str(write_log.root), "--report", str(report)]) == 2
     assert capsys.readouterr().err == f"ottla audit: --report {report}: cannot be written: Not a directory\n"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip(f"no browser here: none of {', '.join(BROWSERS)} is on the path")
-
-    def run(*arguments):
-        command = [found, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-
-    return run
 
 
 @pytest.mark.parametrize("size", ["1160,1600", "500,900"], ids=["desk", "narrow"])

@@ -127,18 +127,21 @@ class HttpConnection(StreamProtocol):
         self._turns.event(self._departed)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._discard()
+        self._on_lost(self)
+
+    def close(self) -> None:
+        """Close now: what is in progress is discarded."""
+        self._discard()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _discard(self) -> None:
         self._closed = True
         self._limit(None)
         activity, self._activity = self._activity, None
         if activity is not None:
             activity.discard()
-        self._on_lost(self)
-
-    def close(self) -> None:
-        """Close now: what is in progress is discarded."""
-        self._closed = True
-        if self._transport is not None:
-            self._transport.abort()
 
     def _begin(self) -> None:
         if self._closed:

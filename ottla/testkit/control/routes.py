@@ -19,6 +19,7 @@ MOST_FAULTS: Final = 1_000
 _QUIET_PASSES: Final = 12
 _MOST_PASSES: Final = 500
 _PASSAGE_US: Final = 20.0
+_FAULT_US: Final = 20.0
 
 _ADVANCE: Final = {
     "type": "object",
@@ -109,7 +110,7 @@ class _Desk:
     # ---- faults
 
     async def list_faults(self, request: AdminRequest) -> AdminResponse:
-        return AdminResponse(body=[self._shown(fault) for fault in self._control.plan])
+        return AdminResponse(body=await self._all_shown(list(self._control.plan)))
 
     async def add_fault(self, request: AdminRequest) -> AdminResponse:
         plan = self._control.plan
@@ -118,15 +119,18 @@ class _Desk:
             raise AdminError(
                 409, f"At most {MOST_FAULTS} faults are planned at once: DELETE /v1/faults takes them back"
             )
-        try:
-            faults = [parse_fault(each) for each in given]
-        except FaultError as error:
-            raise AdminError(422, str(error)) from None
-        added = [self._shown(plan.add(fault)) for fault in faults]
+        faults = []
+        for each in given:
+            try:
+                faults.append(parse_fault(each))
+            except FaultError as error:
+                raise AdminError(422, str(error)) from None
+            await self._rest()
+        added = await self._all_shown([plan.add(fault) for fault in faults])
         return AdminResponse(201, added if isinstance(request.body, list) else added[0])
 
     async def clear_faults(self, request: AdminRequest) -> AdminResponse:
-        return AdminResponse(body=[self._shown(fault) for fault in self._control.plan.clear()])
+        return AdminResponse(body=await self._all_shown(self._control.plan.clear()))
 
     async def show_fault(self, request: AdminRequest) -> AdminResponse:
         fault = self._fault(request)
@@ -154,6 +158,19 @@ class _Desk:
         if fault is None:
             raise AdminError(404, f"There is no fault {given:.50}: GET /v1/faults lists them")
         return fault
+
+    async def _all_shown(self, faults: Sequence[Fault]) -> list[dict[str, object]]:
+        shown = []
+        for fault in faults:
+            shown.append(self._shown(fault))
+            await self._rest()
+        return shown
+
+    async def _rest(self) -> None:
+        """One fault was read or shown: others may be due."""
+        turns = self._control.assembly.broker.turns
+        turns.charge(_FAULT_US)
+        await turns.share()
 
     def _shown(self, fault: Fault) -> dict[str, object]:
         return fault.to_json() | {"held": self._control.plan.held(fault.id)}

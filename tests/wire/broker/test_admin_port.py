@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import subprocess
 import sys
 
@@ -37,6 +38,20 @@ def test_the_port_says_which_broker_it_is_of(serve):
     assert broker["listeners"] == [{"name": "PLAINTEXT", "host": "127.0.0.1", "port": served.port}]
     assert broker["features"]["transaction.version"] == 2
     assert broker["data_dir"] == str(served.data_dir)
+    assert served.end() == 0
+
+
+def test_the_port_may_be_an_ipv6_address(serve):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    served = serve("--admin-listen", "[::1]:0").ready()
+    line = served.process.stdout.readline().strip()
+    assert line.startswith("admin http://[::1]:")
+    port = line.rpartition(":")[2]
+    assert get(("::1", port), "/v1/broker")[0] == 200
+    assert get(("::1", port), "/v1/broker", Host="evil.example")[0] == 403
     assert served.end() == 0
 
 

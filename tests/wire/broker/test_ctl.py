@@ -1,5 +1,6 @@
 """`ottla ctl` against a broker that tests may steer, and one that they may not."""
 
+import http.client
 import json
 import socket
 
@@ -8,6 +9,7 @@ from click.testing import CliRunner
 from served import Served
 
 from ottla.cli.main import main
+from tests.patience import PATIENCE_S
 from tests.unit.cli.test_terminal import check_document
 
 TOKEN = "correct-horse-battery-staple"
@@ -86,6 +88,19 @@ def test_time_is_moved_stopped_and_given_back(steered):
     assert "and stands still." in steered.ctl("clock", "show").stdout
     assert not steered.told("clock", "resume")["clock"][0]["frozen"]
     assert steered.told("clock", "reset")["answer"].endswith(": the time of the machine.")
+
+
+def test_connections_to_the_port_live_on_the_time_of_the_machine(steered):
+    connection = http.client.HTTPConnection(steered.url.removeprefix("http://"), timeout=PATIENCE_S)
+    connection.request("GET", "/v1/clock")
+    before = connection.getresponse()
+    before.read()
+    socket_before = connection.sock
+    steered.told("clock", "advance", "7d")
+    connection.request("GET", "/v1/clock")
+    assert connection.getresponse().status == 200
+    assert connection.sock is socket_before  # else http.client would have connected again
+    connection.close()
 
 
 def test_a_fault_is_added_listed_and_removed(steered):

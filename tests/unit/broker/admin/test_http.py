@@ -344,6 +344,13 @@ def test_who_does_not_read_is_cut_off_and_little_is_written_for_him(web):
     assert visitor.transport.aborted and visitor.connection in web.left
 
 
+def test_what_is_in_progress_is_discarded_when_the_port_closes(web):
+    visitor = web.connect()
+    visitor.send(request("GET", "/wait"))
+    visitor.connection.close()
+    assert web.waits == [] and visitor.transport.aborted
+
+
 def test_nothing_is_begun_for_who_is_cut_off_before_he_comes(web):
     visitor = web.connect()
     visitor.connection.close()
