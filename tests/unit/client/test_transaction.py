@@ -253,3 +253,16 @@ def test_a_commit_that_the_library_gives_up_is_unknown():
         run(producer)
     assert isinstance(caught.value.__cause__, KafkaError)
     assert producer.calls[-1] == "close"
+
+
+def test_an_interrupt_while_records_are_flushed_aborts():
+    producer = Producer()
+
+    def interrupted(timeout=None):
+        raise KeyboardInterrupt
+
+    producer.flush = interrupted
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(producer)
+    assert producer.calls == ["begin", "abort"]
+    assert "was aborted" in caught.value.__notes__[0]

@@ -1,0 +1,114 @@
+"""Ways of one library alone that transaction() has to meet: "The three libraries" of docs/client.md."""
+
+import asyncio
+
+import pytest
+
+from ottla.client import ProducerFenced, TransactionAborted, transaction
+from ottla.protocol.errors import ErrorCode
+from tests.patience import PATIENCE_S
+from tests.wire.client.libraries import client
+from tests.wire.client.topics import make_topic, values
+
+
+@pytest.fixture
+def confluent():
+    face = client("confluent-kafka")
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def aiokafka():
+    face = client("aiokafka")
+    yield face
+    face.close()
+
+
+def test_librdkafka_tells_of_every_delivery_before_the_abort_comes_out(confluent, broker, topic, name):
+    producer, told = confluent.producer(broker.bootstrap, name), []
+    with pytest.raises(ZeroDivisionError), transaction(producer):
+        for number in range(50):
+            producer.produce(topic, str(number), on_delivery=lambda error, message: told.append(error))
+        raise ZeroDivisionError
+    assert len(told) == 50
+    confluent.run(producer, [("send", topic, "next")])
+    assert values(broker, topic) == ["next"]
+
+
+def test_librdkafka_may_abort_the_transaction_behind_a_refused_record_and_then_goes_on(confluent, broker, name):
+    topic = make_topic(broker, **{"max.message.bytes": "2000"})
+    producer = confluent.producer(broker.bootstrap, name)
+    with pytest.raises(TransactionAborted) as refused:
+        confluent.run(producer, [("send", topic, "x" * 5000)])
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    outcomes = []
+    for number in range(3):
+        try:
+            confluent.run(producer, [("send", topic, str(number))])
+            outcomes.append(str(number))
+        except TransactionAborted as error:
+            assert error.retriable
+            assert error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert outcomes[-2:] == ["1", "2"]
+    assert values(broker, topic) == outcomes
+
+
+def test_librdkafka_throws_a_fatal_error_out_of_the_block_that_is_caught_as_any_other(confluent, broker, topic, name):
+    first = confluent.producer(broker.bootstrap, name)
+    with pytest.raises(ProducerFenced), transaction(first):
+        confluent.send(first, topic, "zombie")
+        confluent.settle(first)
+        confluent.producer(broker.bootstrap, name)
+        confluent.send(first, topic, "zombie again")
+        confluent.settle(first)
+    with pytest.raises(RuntimeError, match="closed"):
+        confluent.run(first, [])
+
+
+def test_aiokafka_does_not_commit_without_a_batch_that_failed_though_nobody_looked(aiokafka, broker, name):
+    topic = make_topic(broker, **{"max.message.bytes": "2000"})
+    producer = aiokafka.producer(broker.bootstrap, name)
+
+    async def block():
+        async with transaction(producer):
+            await producer.send(topic, b"small")
+            (await producer.send(topic, b"x" * 5000)).cancel()
+
+    with pytest.raises(TransactionAborted) as caught:
+        aiokafka.within(block())
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    aiokafka.run(producer, [("send", topic, "after")])
+    assert values(broker, topic) == ["after"]
+
+
+def test_aiokafka_is_asked_nothing_more_when_its_sender_has_ended(aiokafka, broker, topic, name):
+    first = aiokafka.producer(broker.bootstrap, name)
+    steps = [("send", topic, "zombie"), "settle", lambda: aiokafka.producer(broker.bootstrap, name)]
+    with pytest.raises(ProducerFenced):
+        aiokafka.run(first, [*steps, ("send", topic, "zombie again")])
+    with pytest.raises(RuntimeError, match="CLOSED"):
+        aiokafka.run(first, [])
+
+
+def test_a_cancelled_task_of_aiokafka_aborts_first(aiokafka, broker, topic, name):
+    producer = aiokafka.producer(broker.bootstrap, name)
+
+    async def play():
+        sent = asyncio.Event()
+
+        async def block():
+            async with transaction(producer):
+                await producer.send_and_wait(topic, b"cancelled")
+                sent.set()
+                await asyncio.sleep(PATIENCE_S)
+
+        task = asyncio.ensure_future(block())
+        await sent.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    aiokafka.within(play())
+    aiokafka.run(producer, [("send", topic, "after")])
+    assert values(broker, topic) == ["after"]
