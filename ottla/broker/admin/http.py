@@ -70,14 +70,24 @@ class HttpConnection(StreamProtocol):
     """The protocol object of one accepted socket."""
 
     def __init__(
-        self, router: Router, access: Access, turns: Turns, clock: Clock, on_lost: Callable[["HttpConnection"], None]
+        self,
+        router: Router,
+        access: Access,
+        turns: Turns,
+        clock: Clock,
+        on_lost: Callable[["HttpConnection"], None],
+        on_refused: Callable[[str, str], None],
     ) -> None:
-        """`clock` is the real one, whatever clock the broker has: who waits here is outside."""
+        """`clock` is the real one, whatever clock the broker has: who waits here is outside.
+
+        `on_refused` hears the address of whoever may not ask, and why.
+        """
         self._router = router
         self._access = access
         self._turns = turns
         self._clock = clock
         self._on_lost = on_lost
+        self._on_refused = on_refused
         self._transport: Transport | None = None
         self._activity: Activity[None] | None = None
         self._deadline: Deadline | None = None
@@ -228,11 +238,12 @@ class HttpConnection(StreamProtocol):
 
     async def _more(self) -> None:
         """Wait for bytes of a request that is not whole. AdminError 408 or 400 if they do not come."""
+        size_bytes = len(self._received)
         if not self._ended and not self._is_late:
             await self._arrive()
-        if self._is_late:
-            raise AdminError(408, f"A request must be whole in {REQUEST_MS / 1000:.0f} s")
-        if self._ended:
+        if len(self._received) == size_bytes:
+            if self._is_late:
+                raise AdminError(408, f"A request must be whole in {REQUEST_MS / 1000:.0f} s")
             raise AdminError(400, "The request ended before it was whole")
 
     async def _head(self) -> h11.Request:
@@ -262,7 +273,11 @@ class HttpConnection(StreamProtocol):
         has_body = b"transfer-encoding" in headers or int(headers.get(b"content-length", 0)) > 0
         if not has_body:
             self._next_event()  # so that the connection can be used on whatever the answer is
-        self._access.check(headers)
+        try:
+            self._access.check(headers)
+        except AdminError as refused:
+            self._on_refused(self.peer, refused.message)
+            raise
         found = self._router.find(method, head.target.decode("latin-1"))
         body = None
         if has_body:
@@ -327,27 +342,35 @@ class HttpConnection(StreamProtocol):
         return response
 
     async def _respond(self, method: str, response: AdminResponse, may_go_on: bool) -> None:
+        try:
+            pieces = await self._pieces(response)
+        except (TypeError, ValueError) as error:
+            log.error("What the admin port answers is no JSON: %.1000r", response.body, exc_info=error)
+            response = AdminResponse(500, {"error": f"The answer is no JSON, and the broker's log has it: {error!r}"})
+            pieces = await self._pieces(response)
         headers = [*_ALWAYS, *response.headers]
-        pieces: list[bytes] = []
-        if response.body is not None or response.status not in _BODILESS:
-            body = response.body
-            pieces = [body] if isinstance(body, bytes) else await self._write_json(body)
+        if pieces is not None:
             headers += [("Content-Type", response.content_type), ("Content-Length", str(sum(map(len, pieces))))]
         if not may_go_on:
             headers.append(("Connection", "close"))
         reason = HTTPStatus(response.status).phrase.encode()
         self._write(h11.Response(status_code=response.status, headers=headers, reason=reason))
-        for piece in pieces if method != "HEAD" else ():
+        for piece in pieces or () if method != "HEAD" else ():
             for start in range(0, len(piece), PIECE_BYTES):
                 self._write(h11.Data(data=piece[start : start + PIECE_BYTES]))
                 await self._all_sent()
         self._write(h11.EndOfMessage())
         await self._all_sent()
 
-    async def _write_json(self, value: Any) -> list[bytes]:
+    async def _pieces(self, response: AdminResponse) -> list[bytes] | None:
+        """The body of a response; None if it has none. TypeError or ValueError if it is no JSON."""
+        if response.body is None and response.status in _BODILESS:
+            return None
+        if isinstance(response.body, bytes):
+            return [response.body]
         pieces: list[bytes] = []
         tokens: list[str] = []
-        for token in write_json(value):
+        for token in write_json(response.body):
             tokens.append(token)
             if len(tokens) == TOKENS:
                 pieces.append("".join(tokens).encode())

@@ -37,7 +37,7 @@ class AdminPort:
         self._connections: set[HttpConnection] = set()
         self._sockets: Sockets = []
         self._listener: Listener | None = None
-        self._seldom = Seldom()
+        self._seldom = {"connections": Seldom(), "requests": Seldom()}
         self._most = min(MOST_CONNECTIONS, max(FEWEST_CONNECTIONS, allowed() // DESCRIPTORS_EACH))
         self._broker: Broker
         self._router: Router
@@ -85,15 +85,17 @@ class AdminPort:
         turns = self._broker.turns
         turns.charge(CONNECTION_US)
         if len(self._connections) >= self._most and not self._make_room():
-            self._tell(f"there are {self._most}, and all wait for their answers")
+            self._tell("connections", f"there are {self._most}, and all wait for their answers")
             return None
-        connection = HttpConnection(self._router, self._access, turns, self._clock, self._connections.discard)
+        connection = HttpConnection(
+            self._router, self._access, turns, self._clock, self._connections.discard, self._refused
+        )
         self._connections.add(connection)
         return connection
 
     def failed(self, error: OSError) -> None:
         """No connection could be accepted."""
-        self._tell(str(shortage(error) or error))
+        self._tell("connections", str(shortage(error) or error))
 
     def rest(self, go_on: Callable[[], None]) -> bool:
         """False if one more may be accepted at once; else `go_on` is called when others have been served."""
@@ -113,7 +115,15 @@ class AdminPort:
         oldest.close()
         return True
 
-    def _tell(self, reason: str) -> None:
-        times = self._seldom.times(self._clock.monotonic_ms())
+    def _refused(self, peer: str, reason: str) -> None:
+        self._tell("requests", f"{peer}: {reason}")
+
+    def _tell(self, what: str, reason: str) -> None:
+        times = self._seldom[what].times(self._clock.monotonic_ms())
         if times:
-            log.warning("Refused connections to the admin port: %s (%d times since this was said last)", reason, times)
+            log.warning(
+                "Refused %s to the admin port, the last one: %s (%d times since this was said last)",
+                what,
+                reason,
+                times,
+            )

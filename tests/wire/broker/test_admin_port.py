@@ -70,7 +70,9 @@ def test_variables_open_it_too(serve, tmp_path):
     assert get(address, "/v1/broker")[0] == 401
     assert get(address, "/v1/broker", Authorization=f"Bearer {TOKEN}")[0] == 200
     assert served.end() == 0
-    assert "token" not in served.process.stderr.read()
+    log = served.process.stderr.read()
+    assert "others than its owner" not in log and TOKEN not in log
+    assert log.count("WARN") == log.count("WARN Refused requests to the admin port, the last one: 127.0.0.1:") == 1
 
 
 def test_a_token_that_others_can_read_is_told(serve, tmp_path):

@@ -132,6 +132,36 @@ def test_a_bug_is_told_to_the_client_and_to_the_log(web, caplog):
     assert caplog.messages == ["GET /bug on the admin port failed"]
 
 
+def test_an_answer_that_is_no_json_is_told_too(web, caplog):
+    visitor = web.connect()
+    visitor.send(request("GET", "/odd") + request("GET", "/echo/x"))
+    assert [reply.status for reply in visitor.replies()] == [500, 200]
+    assert "The answer is no JSON" in visitor.replies()[0].value["error"]
+    assert caplog.messages[0].startswith("What the admin port answers is no JSON: {'odd': <object")
+
+
+def test_who_may_not_ask_is_told_of(web):
+    web.refused.clear()
+    web.ask("GET", "/echo/x", host="evil.example")
+    web.ask("GET", "/nowhere")
+    assert web.refused == [("127.0.0.1:4711", "This port is not known as evil.example: ask for localhost")]
+
+
+def test_what_comes_together_with_the_end_is_read(web):
+    visitor = web.connect()
+    sent = request("POST", "/echo", {"value": 1})
+    visitor.send(sent[:-5])
+
+    def both():  # in one turn, as where the broker was busy
+        visitor.connection.data_received(sent[-5:])
+        visitor.connection.eof_received()
+
+    web.lone.turns.event(both)
+    web.lone.rest()
+    assert [reply.status for reply in visitor.replies()] == [200]
+    assert visitor.transport.closed
+
+
 @pytest.mark.parametrize(
     ("asked", "status", "told"),
     [

@@ -84,6 +84,10 @@ class Web:
         self.router = Router([*self._own_routes(), *routes])
         self.access = Access("127.0.0.1", token)
         self.left = []
+        self.refused = []
+
+    def refuse(self, peer, reason):
+        self.refused.append((peer, reason))
 
     def connect(self):
         return Visitor(self)
@@ -125,6 +129,9 @@ class Web:
         async def gone(request):
             return AdminResponse(204)
 
+        async def odd(request):
+            return AdminResponse(body={"odd": object()})
+
         async def refuse(request):
             raise AdminError(409, "It is held by another", (("Retry-After", "1"),))
 
@@ -141,6 +148,7 @@ class Web:
             Route("DELETE", "/gone", gone, "Has no body"),
             Route("GET", "/refused", refuse, "Is always refused"),
             Route("GET", "/bug", fail, "Fails"),
+            Route("GET", "/odd", odd, "Answers with what is no JSON"),
         ]
 
 
@@ -152,7 +160,7 @@ class Visitor:
         self.unsent = b""
         self.transport = Transport()
         turns, clock = web.lone.turns, web.lone.clock
-        self.connection = HttpConnection(web.router, web.access, turns, clock, web.left.append)
+        self.connection = HttpConnection(web.router, web.access, turns, clock, web.left.append, web.refuse)
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 
