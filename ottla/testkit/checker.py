@@ -22,7 +22,10 @@ the order of lines is the order of time. Values are unique per key, keys are "to
 `txn` names a transaction as its client saw it, null outside of one. A copy ends with its source (`value<in/0/17`).
 Notes (`type` "note"): `final` before the last reads of everything from the start, `cause` for a transaction that a
 request of an earlier one has hit (`cause`, `txn`, `of`): transactions V1 cannot tell the two apart (KAFKA-17754), so
-anomalies of that transaction are counted apart.
+anomalies of that transaction are counted apart. Of a history that was recorded from outside (`ottla.testkit.history`):
+`scope` with the first offset of each key that is judged (`begins`; others may have written before it and elsewhere) and
+the keys that copies name as their source (`sources`; no other is expected to be copied), `repeated` with values that
+several records have, which are named by `told_apart`, and `same` with names that even so are not unique.
 
 Not found: what lies below the log start, reorderings of equal values, and isolation that Kafka does not promise (G0 is
 reported on request, G1b and write skew never).
@@ -91,7 +94,13 @@ def check(
     story = read_story(entries)
     data = {key: partition for key, partition in partitions.items() if not key.startswith("__")}
     offsets = [partition for key, partition in partitions.items() if key.rpartition("/")[0] == OFFSETS_TOPIC]
-    logs = Logs(data, offsets)
+    repeated, same = story.note("repeated"), story.note("same")
+    logs = Logs(
+        data,
+        offsets,
+        repeated=frozenset(repeated["values"] if repeated else ()),
+        same=frozenset(same["names"] if same else ()),
+    )
     found = list(check_logs(logs))
     if not logs_only:
         found += _judge(story, logs, report_legal)

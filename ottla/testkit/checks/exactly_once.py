@@ -3,10 +3,15 @@
 A copied value ends with its source: `c1:7<in/0/17`.
 """
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from ottla.testkit.checks.logs import VISIBLE, CommittedOffset, Logs
 from ottla.testkit.checks.operations import OK, Anomaly, Operation, Story
+
+SOURCE: Final = re.compile(r"<([^<>]+/\d+)/(\d+)$")
+"""How the value of a copy ends: the key that it was read from, and the offset."""
 
 
 def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
@@ -14,10 +19,13 @@ def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
     writers = {value: send for send in story.of("send") for _key, value in send.sent}
     outputs: dict[tuple[str, int], list[str]] = {}
     for value in logs.places:
-        if "<" in value and logs.visible(value):
-            source, _, number = value.partition("<")[2].rpartition("/")
-            outputs.setdefault((source, int(number)), []).append(value)
+        source = SOURCE.search(value)
+        if source is not None and logs.visible(value):
+            outputs.setdefault((source[1], int(source[2])), []).append(value)
+    scope = story.note("scope")
     for group, key in sorted({(op.invoke["group"], mop[1]) for op in story.of("offsets") for mop in op.invoke["mops"]}):
+        if scope is not None and key not in scope["sources"]:
+            continue
         last = _last_commit(logs, group, key)
         final = last.offset if last else 0
         committers = _committers(story, group, key)

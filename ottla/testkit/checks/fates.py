@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ottla.testkit.checks.logs import VISIBLE, Logs
+from ottla.testkit.checks.logs import VISIBLE, Logs, Place
 from ottla.testkit.checks.operations import ABORTED, COMMITTED, FAIL, OK, Anomaly, Operation, Story, Transaction
 
 OPEN = "open"
@@ -14,7 +14,7 @@ def check_fates(story: Story, logs: Logs) -> Iterator[Anomaly]:
     for send in story.of("send"):
         for key, value in send.sent:
             asked[value] = (key, send)
-    yield from _check_places(asked, logs)
+    yield from _check_places(asked, logs, story)
     for send in story.of("send"):
         yield from _check_acknowledged(send, logs)
         if send.txn is None:
@@ -29,9 +29,11 @@ def check_fates(story: Story, logs: Logs) -> Iterator[Anomaly]:
     yield from _check_fencing(story)
 
 
-def _check_places(asked: dict[str, tuple[str, Operation]], logs: Logs) -> Iterator[Anomaly]:
-    for value, places in logs.places.items():
+def _check_places(asked: dict[str, tuple[str, Operation]], logs: Logs, story: Story) -> Iterator[Anomaly]:
+    scope = story.note("scope")
+    for value, found in logs.places.items():
         known = asked.get(value)
+        places = found if scope is None or known is not None else _judged(found, scope["begins"])
         txns = _names(known[1] if known else None)
         for place in places:
             if known is None or known[0] != place.key:
@@ -42,6 +44,11 @@ def _check_places(asked: dict[str, tuple[str, Operation]], logs: Logs) -> Iterat
         if len(visible) > 1:
             where = ", ".join(f"{place.key}@{place.offset}" for place in visible)
             yield Anomaly("duplicate", f"{value} stands at {where}", txns)
+
+
+def _judged(places: list[Place], begins: dict[str, int]) -> list[Place]:
+    """Those that nobody but the clients of the history can have written."""
+    return [place for place in places if place.key in begins and place.offset >= begins[place.key]]
 
 
 def _check_acknowledged(send: Operation, logs: Logs) -> Iterator[Anomaly]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.testkit.checks.operations import Anomaly
+from ottla.testkit.checks.operations import Anomaly, text_of, told_apart
 from ottla.testkit.scanner import ScannedBatch, ScannedPartition
 
 VISIBLE = frozenset({"plain", "committed"})
@@ -37,11 +37,14 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(slots=True)
 class Logs:
-    """`partitions` by "topic/index"; `places` by value; `rows` by key: [(offset, value, fate)] of data records, and the
+    """`partitions` by "topic/index"; `repeated` values are told apart by who wrote them, names that are the `same` all
+    the same are left out; `places` by value; `rows` by key: [(offset, value, fate)] of data records, and the
     same by offset in `at`."""
 
     partitions: dict[str, ScannedPartition]
     offsets_partitions: list[ScannedPartition]
+    repeated: frozenset[str] = frozenset()
+    same: frozenset[str] = frozenset()
     places: dict[str, list[Place]] = field(default_factory=dict)
     rows: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
     at: dict[str, dict[int, tuple[str, str]]] = field(default_factory=dict)
@@ -51,7 +54,11 @@ class Logs:
         for key, partition in self.partitions.items():
             rows = self.rows[key] = []
             for record in partition.records():
-                value = (record.value or b"").decode()
+                value = text_of(record.value)
+                if value in self.repeated:
+                    value = told_apart(value, key, record.producer_id, record.producer_epoch, record.sequence)
+                    if value in self.same:
+                        continue
                 rows.append((record.offset, value, record.fate))
                 self.places.setdefault(value, []).append(Place(key, record.offset, record.fate))
             self.at[key] = {offset: (value, fate) for offset, value, fate in rows}

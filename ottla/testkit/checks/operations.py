@@ -27,6 +27,16 @@ class Anomaly(NamedTuple):
         return f"{self.kind}: {self.detail}" + (f" (by {self.cause})" if self.cause else "")
 
 
+def text_of(value: bytes | None) -> str:
+    """A value as histories have it; what is not UTF-8 is escaped, null is empty."""
+    return (value or b"").decode(errors="backslashreplace")
+
+
+def told_apart(value: str, key: str, producer_id: int, producer_epoch: int, sequence: int) -> str:
+    """The name of one of several records with this value: by who wrote it, and as what."""
+    return f"{key}#{producer_id}.{producer_epoch}.{sequence}:{value}"
+
+
 class BrokenHistory(Exception):
     """The history itself contradicts its form."""
 
@@ -105,6 +115,10 @@ class Story:
     operations: list[Operation]
     transactions: dict[str, Transaction]
     notes: list[Entry]
+
+    def note(self, f: str) -> Entry | None:
+        """The first note of this kind."""
+        return next((note for note in self.notes if note["f"] == f), None)
 
     def of(self, f: str) -> Iterator[Operation]:
         return (operation for operation in self.operations if operation.f == f)

@@ -1,6 +1,5 @@
 """What the admin port of a steered broker can be asked: its time, faults, what has passed, epochs. free"""
 
-from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,8 +9,8 @@ from ottla.broker.turns import Wait
 from ottla.testkit.control.clock import MOST_AHEAD_MS
 from ottla.testkit.control.control import Control
 from ottla.testkit.control.epochs import preset_epoch
-from ottla.testkit.control.journal import Passage
 from ottla.testkit.faults.fault import Fault, FaultError, parse_fault
+from ottla.testkit.history.passages import passage_to_json
 
 MOST_WAIT_MS: Final = 60_000
 MOST_PASSAGES: Final = 1_000
@@ -203,7 +202,7 @@ class _Desk:
         for passage in journal.since(_number(request, "since")):
             if len(shown) == most:
                 break
-            shown.append(_passage(passage))
+            shown.append(passage_to_json(passage))
             turns.charge(_PASSAGE_US)
             await turns.share()
         return AdminResponse(body={"last": journal.last, "dropped": journal.dropped, "passages": shown})
@@ -214,19 +213,6 @@ class _Desk:
         epoch = checked(request.body, _EPOCH)["epoch"]
         state = await preset_epoch(self._control.assembly.broker, request.parameters["id"], epoch)
         return AdminResponse(body={"producer_id": state.producer_id, "producer_epoch": state.producer_epoch})
-
-
-def _passage(passage: Passage) -> dict[str, Any]:
-    return {
-        "number": passage.number,
-        "began_ms": passage.began_ms,
-        "ended_ms": passage.ended_ms,
-        "peer": passage.peer,
-        "request": b64encode(passage.request).decode(),
-        "reply": None if passage.reply is None else b64encode(passage.reply).decode(),
-        "closed": passage.reason,
-        "faults": passage.faults,
-    }
 
 
 def _number(request: AdminRequest, name: str, default: int = 0) -> int:

@@ -1,0 +1,84 @@
+"""Passages, decoded. pure"""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from ottla.protocol import codec
+from ottla.protocol.errors import ProtocolError
+from ottla.testkit.control.journal import Passage
+from ottla.testkit.faults.exchange import Exchange
+from ottla.testkit.faults.names import TopicNames
+
+_SIZE_BYTES = 4
+
+
+class Call:
+    """A request and its reply. `message` and `reply` are None where they are unknown, missing or not to be read."""
+
+    def __init__(self, passage: Passage, exchange: Exchange, names: TopicNames) -> None:
+        self.passage = passage
+        self._exchange = exchange
+        self._names = names
+
+    @property
+    def api_key(self) -> int:
+        """Of the request."""
+        return self._exchange.api_key
+
+    @property
+    def version(self) -> int:
+        """Of the request."""
+        return self._exchange.api_version
+
+    @property
+    def title(self) -> str:
+        """Kafka's name of the API."""
+        return self._exchange.title
+
+    @property
+    def client_id(self) -> str:
+        """As the client calls itself."""
+        return self._exchange.client_id
+
+    @cached_property
+    def message(self) -> Any:
+        """The decoded request."""
+        try:
+            return self._exchange.message
+        except ProtocolError:
+            return None
+
+    @cached_property
+    def reply(self) -> Any:
+        """The decoded reply that was sent."""
+        if not self.passage.reply:
+            return None
+        try:
+            return codec.decode_response(self.api_key, self.version, self.passage.reply[_SIZE_BYTES:])[1]
+        except ProtocolError:
+            return None
+
+    def topic_of(self, row: Any) -> str | None:
+        """The name of the topic that a row of the request or the reply is about."""
+        for field in ("name", "topic"):
+            if field in type(row).fields and (name := getattr(row, field)):
+                return str(name)
+        topic_id = getattr(row, "topic_id", None) if "topic_id" in type(row).fields else None
+        return self._names.name_of(topic_id) if isinstance(topic_id, UUID) else None
+
+
+def read_calls(passages: Iterable[Passage]) -> Iterator[Call]:
+    """The calls, in the order of their requests; what has no readable header is left out."""
+    names = TopicNames()
+    found = []
+    for passage in passages:
+        try:
+            exchange = Exchange(passage.request, names.name_of)
+        except ProtocolError:
+            continue
+        found.append(Call(passage, exchange, names))
+        if passage.reply:
+            names.learn(exchange.api_key, exchange.api_version, passage.reply[_SIZE_BYTES:])
+    yield from found

@@ -1,0 +1,92 @@
+"""An operation of a client in the making: all attempts at it, which become one invocation and one completion. pure"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ottla.testkit.checks.operations import FAIL, INFO, OK, Entry
+from ottla.testkit.control.journal import Passage
+
+Moment = tuple[int, int, int]
+"""Sorts in the order of what has happened: the number of a request, 1 for what came behind it, which one that was."""
+
+
+class Operation:
+    """What a client wanted, and what it was told. `asked` are the fields of its invocation."""
+
+    __slots__ = (
+        "_refused",
+        "_unknown",
+        "asked",
+        "attempts",
+        "began",
+        "began_ms",
+        "ended",
+        "ended_ms",
+        "f",
+        "proc",
+        "told",
+    )
+
+    def __init__(self, f: str, proc: str, passage: Passage, **asked: Any) -> None:
+        self.f = f
+        self.proc = proc
+        self.asked = asked
+        self.told: dict[str, Any] = {}
+        self.began: Moment = (passage.number, 0, 0)
+        self.began_ms = passage.began_ms
+        self.ended: Moment | None = None
+        self.ended_ms = 0
+        self.attempts = 0
+        self._refused: tuple[Moment, int] | None = None
+        self._unknown = False
+
+    def attempt(self, passage: Passage, status: str, told: dict[str, Any] | None = None) -> None:
+        """It was asked for once more; who knows that it happened asks no more."""
+        self.attempts += 1
+        if status == INFO or passage.ended_behind is None or passage.ended_ms is None:
+            self._unknown = True
+            return
+        moment = passage.ended_behind, 1, passage.number
+        if status == OK and (self.ended is None or moment < self.ended):
+            self.ended, self.ended_ms, self.told = moment, passage.ended_ms, told or {}
+        elif status == FAIL and (self._refused is None or moment > self._refused[0]):
+            self._refused = moment, passage.ended_ms
+
+    @property
+    def status(self) -> str:
+        """OK once somebody was told so; FAIL when every attempt was refused; else INFO."""
+        if self.ended is not None:
+            return OK
+        return FAIL if self._refused is not None and not self._unknown else INFO
+
+    def entries(self, number: int) -> Iterator[tuple[Moment, Entry]]:
+        """Its lines, and where they stand among those of others."""
+        common = {"proc": self.proc, "f": self.f, "op": number}
+        yield self.began, {"t": self.began_ms, "type": "invoke", **common, **self.asked}
+        if self.ended is not None:
+            yield self.ended, {"t": self.ended_ms, "type": OK, **common, **self.told}
+        elif self.status == FAIL and self._refused is not None:
+            moment, at_ms = self._refused
+            yield moment, {"t": at_ms, "type": FAIL, **common}
+
+
+def in_order(operations: Iterable[Operation], notes: Iterable[Entry]) -> list[Entry]:
+    """All lines in the order of time, and what is known of the whole behind them."""
+    entries = [
+        entry
+        for number, operation in enumerate(sorted(operations, key=_began), 1)
+        for entry in operation.entries(number)
+    ]
+    entries.sort(key=_moment)
+    lines = [entry for _, entry in entries]
+    last_ms = lines[-1]["t"] if lines else 0
+    lines += [{"t": last_ms, "proc": "history", "type": "note", "op": 0, **note} for note in notes]
+    return [{"i": index, **line} for index, line in enumerate(lines)]
+
+
+def _began(operation: Operation) -> Moment:
+    return operation.began
+
+
+def _moment(entry: tuple[Moment, Entry]) -> Moment:
+    return entry[0]

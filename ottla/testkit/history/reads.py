@@ -1,0 +1,121 @@
+"""What consumers are given: records and committed offsets. pure
+
+Fetch requests of a session (KIP-227) name only what has changed, so the position of each partition is kept by session.
+A reply to one partition becomes a poll of its own; one without a whole batch is none.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ottla.protocol.errors import ProtocolError
+from ottla.testkit.checks.operations import OK
+from ottla.testkit.history.batches import Named, committed_batches, end_of, read_batches
+from ottla.testkit.history.calls import Call
+from ottla.testkit.history.operation import Operation
+
+_COMMITTED = 1
+_CONSUMER = -1
+Positions = dict[str, int]
+
+
+class Poll(NamedTuple):
+    """What one partition gave."""
+
+    operation: Operation
+    key: str
+    start: int
+    behind: int
+    records: tuple[Named, ...]
+
+
+class Polls:
+    """Follows all Fetch requests."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, Positions] = {}
+        self.all: list[Poll] = []
+
+    def fetch(self, call: Call) -> None:
+        """A Fetch of a consumer."""
+        message, reply = call.message, call.reply
+        follower = message.replica_state.replica_id if message.replica_state is not None else message.replica_id
+        if follower != _CONSUMER:
+            return
+        positions = self._positions(call)
+        if reply is None or reply.error_code:
+            return
+        session_id = reply.session_id
+        if session_id and message.session_epoch == 0:
+            self._sessions[session_id] = positions
+        for topic in reply.responses:
+            name = call.topic_of(topic)
+            for row in topic.partitions:
+                start = positions.get(f"{name}/{row.partition_index}")
+                if start is not None and not row.error_code and row.records:
+                    self._poll(call, f"{name}/{row.partition_index}", start, row)
+
+    def _positions(self, call: Call) -> Positions:
+        """From where each partition is read; those of the session are brought up to date."""
+        message = call.message
+        known = self._sessions.get(message.session_id, {}) if message.session_id and message.session_epoch > 0 else {}
+        for topic in message.forgotten_topics_data or ():
+            for index in topic.partitions:
+                known.pop(f"{call.topic_of(topic)}/{index}", None)
+        for topic in message.topics:
+            for row in topic.partitions:
+                known[f"{call.topic_of(topic)}/{row.partition}"] = row.fetch_offset
+        return known
+
+    def _poll(self, call: Call, key: str, start: int, row: Any) -> None:
+        committed = call.message.isolation_level == _COMMITTED
+        try:
+            batches = (
+                committed_batches(key, row.records, row.aborted_transactions or ())
+                if committed
+                else read_batches(key, row.records)
+            )
+            records = tuple(record for batch in batches for record in batch.records if record.offset >= start)
+            behind = end_of(row.records, start)
+        except ProtocolError:
+            return
+        if behind > start:
+            proc = f"{call.client_id}@{call.passage.peer}"
+            operation = Operation("poll", proc, call.passage, committed=committed, txn=None)
+            operation.attempt(call.passage, OK)
+            self.all.append(Poll(operation, key, start, behind, records))
+
+    def finished(self, repeated: set[str], same: set[str]) -> Iterator[Operation]:
+        """The operations, with the names of what was read."""
+        for poll in self.all:
+            rows = []
+            for record in poll.records:
+                name = record.name_apart if record.value in repeated else record.value
+                if name not in same:
+                    rows.append([record.offset, name])
+            poll.operation.told = {"mops": [["poll", poll.key, poll.start, poll.behind, rows]]}
+            yield poll.operation
+
+
+def fetched_offsets(call: Call) -> Iterator[Operation]:
+    """An OffsetFetch: an operation for each group."""
+    reply = call.reply
+    if reply is None:
+        return
+    groups = reply.groups or () if call.version >= 8 else ()
+    for group in groups:
+        yield from _fetched(call, group.group_id, group.error_code, group.topics)
+    if call.version < 8:
+        yield from _fetched(call, call.message.group_id, reply.error_code, reply.topics)
+
+
+def _fetched(call: Call, group: str, error: int, topics: Any) -> Iterator[Operation]:
+    mops = [
+        ["offset", f"{call.topic_of(topic)}/{row.partition_index}", row.committed_offset]
+        for topic in topics
+        for row in topic.partitions
+        if not row.error_code
+    ]
+    if mops and not error:
+        operation = Operation("fetch-offsets", f"{call.client_id}@{call.passage.peer}", call.passage, group=group)
+        operation.attempt(call.passage, OK, {"mops": mops})
+        yield operation

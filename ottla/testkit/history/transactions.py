@@ -1,0 +1,88 @@
+"""Which transaction a request of a producer is in, as its client sees it. pure
+
+A transaction begins with the first request behind the end of the one before (AddPartitionsToTxn, AddOffsetsToTxn, a
+batch, a commit of offsets) and reaches to its EndTxn. With transactions V2 (KIP-890) each has an epoch of its own; with
+V1 they share one. An EndTxn that follows another of the same producer with nothing between is asked again, not new; but
+an abort behind a commit that was refused ends the same transaction once more.
+"""
+
+from collections import Counter
+from typing import Any
+
+from ottla.testkit.checks.operations import OK
+from ottla.testkit.history.calls import Call
+from ottla.testkit.history.certainty import outcome
+from ottla.testkit.history.operation import Operation
+
+Producer = tuple[int, int]
+
+
+class Transactions:
+    """Follows all producers. `operations` has their inits and ends."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self._open: dict[Producer, str] = {}
+        self._ended: dict[Producer, Operation] = {}
+        self._numbers: Counter[str] = Counter()
+
+    def join(self, transactional_id: str, producer: Producer) -> str:
+        """The name of the transaction that this producer is in; a new one if it is in none."""
+        name = self._open.get(producer)
+        if name is None:
+            self._numbers[transactional_id] += 1
+            name = self._open[producer] = f"{transactional_id}/{self._numbers[transactional_id]}"
+            self._ended.pop(producer, None)
+        return name
+
+    def init(self, call: Call) -> None:
+        """An InitProducerId."""
+        message, reply = call.message, call.reply
+        transactional_id = message.transactional_id
+        proc = transactional_id or f"{call.client_id}@{call.passage.peer}"
+        operation = Operation("init", proc, call.passage, txn_id=transactional_id)
+        told = None
+        if reply is not None and reply.error_code == 0:
+            told = {"txn_id": transactional_id, "pid": reply.producer_id, "epoch": reply.producer_epoch}
+        operation.attempt(call.passage, _status(reply), told)
+        self.operations.append(operation)
+
+    def add(self, call: Call) -> None:
+        """An AddPartitionsToTxn of a client."""
+        message = call.message
+        if call.version <= 3:  # later ones are from broker to broker
+            producer = message.v3_and_below_producer_id, message.v3_and_below_producer_epoch
+            self.join(message.v3_and_below_transactional_id, producer)
+
+    def add_offsets(self, call: Call) -> None:
+        """An AddOffsetsToTxn."""
+        self.join(call.message.transactional_id, (call.message.producer_id, call.message.producer_epoch))
+
+    def end(self, call: Call) -> None:
+        """An EndTxn, whether it is the first or asked again."""
+        message, reply = call.message, call.reply
+        producer, commit = (message.producer_id, message.producer_epoch), bool(message.committed)
+        told: dict[str, Any] = {}
+        if call.version >= 5 and reply is not None and reply.producer_id >= 0:
+            told = {"pid": reply.producer_id, "epoch": reply.producer_epoch}
+        self._ending(call, producer, commit).attempt(call.passage, _status(reply), told)
+
+    def _ending(self, call: Call, producer: Producer, commit: bool) -> Operation:
+        last = None if producer in self._open else self._ended.get(producer)
+        transactional_id = call.message.transactional_id
+        if last is None or last.status == OK:
+            name = self.join(transactional_id, producer)
+        elif last.asked["commit"] == commit:
+            return last
+        else:
+            name = last.asked["txn"]
+        asked = {"txn": name, "commit": commit, "pid": producer[0], "epoch": producer[1]}
+        operation = Operation("end", transactional_id, call.passage, **asked)
+        self.operations.append(operation)
+        self._open.pop(producer, None)
+        self._ended[producer] = operation
+        return operation
+
+
+def _status(reply: Any) -> str:
+    return outcome(-1 if reply is None else reply.error_code)
