@@ -46,6 +46,7 @@ GROUPS: Final = {
         ),
     },
     "Test": {
+        "proxy": ("ottla.cli.proxy", "Put faults between clients and any Kafka, and record what passes."),
         "corpus": ("ottla.cli.corpus", "Write log directories with what their readers must make of them."),
     },
     "For tests of Ottla itself": {

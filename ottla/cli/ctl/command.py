@@ -217,7 +217,7 @@ def add(
 def load(file: Path, **where: Any) -> None:
     """Plan the faults of FILE: YAML or JSON, one fault or a list. All of them, or none if one cannot be."""
     from ottla.cli.ctl.asking import refuse
-    from ottla.cli.ctl.plan_file import PlanError, read_plan
+    from ottla.cli.plan_file import PlanError, read_plan
 
     try:
         plan = read_plan(file)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from ottla.cli.ctl.plan_file import PlanError, read_plan
+from ottla.cli.plan_file import PlanError, read_plan
 
 LOST = {"at": "reply", "api": "EndTxn", "do": "lose"}
 FULL = {"at": "append", "do": "fail", "error": "ENOSPC", "where": {"topic": "ledger"}, "times": None}

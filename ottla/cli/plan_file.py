@@ -1,4 +1,4 @@
-"""A file of faults, JSON or YAML, as what the admin port takes. shell"""
+"""A file of faults, JSON or YAML, as what the admin port and the proxy take. shell"""
 
 import json
 from pathlib import Path

@@ -1,0 +1,89 @@
+"""`ottla proxy`: faults between clients and any Kafka. shell"""
+
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+
+import click
+
+from ottla.cli.logs import log_to_stderr, parse_levels
+
+NEVER_STRUCK, REFUSED = 1, 2
+_file = partial(click.Path, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option(
+    "--upstream", metavar="HOST:PORT", required=True, help="A bootstrap server of the cluster, in plain text."
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:0",
+    show_default=True,
+    help="Where clients bootstrap. Brokers get the ports above, or any with port 0.",
+)
+@click.option(
+    "--advertised-host",
+    metavar="HOST",
+    help="What clients are told.  [default: the host they have reached the proxy at]",
+)
+@click.option("--faults", "plan", metavar="FILE", type=_file(exists=True), help="A list of faults, as JSON or YAML.")
+@click.option(
+    "--history", metavar="FILE", type=_file(writable=True), help="Write lines for `ottla check-history` at the end."
+)
+@click.option(
+    "--events",
+    "event_file",
+    metavar="FILE",
+    type=_file(writable=True),
+    help="Write each request and reply as JSON at the end.",
+)
+@click.option(
+    "--journal-bytes",
+    metavar="BYTES",
+    type=click.IntRange(1),
+    default=67_108_864,
+    show_default=True,
+    help="How much of what passes is kept for that; the oldest goes.",
+)
+@click.option("--all-must-strike", is_flag=True, help="Exit with 1 if a fault has never struck.")
+def proxy(
+    upstream: str,
+    listen: str,
+    advertised_host: str | None,
+    plan: Path | None,
+    history: Path | None,
+    event_file: Path | None,
+    journal_bytes: int,
+    all_must_strike: bool,
+) -> None:
+    """Put faults between clients and any Kafka, and record what passes.
+
+    Prints `ready HOST:PORT` when clients may come. Every broker of the cluster gets a port of the proxy, and clients
+    are told that one. SIGTERM and SIGINT end it; it says then how often each fault has struck.
+
+    Exit codes: 0 ended, 1 a fault has never struck and --all-must-strike, 2 usage.
+    """
+    from ottla.cli.plan_file import PlanError, read_plan
+    from ottla.protocol.errors import ProtocolError
+    from ottla.testkit.faults.fault import FaultError, parse_fault
+    from ottla.testkit.proxying.addresses import parse_address
+    from ottla.testkit.proxying.main import leave, serve
+    from ottla.testkit.proxying.proxy import Proxy
+
+    log_to_stderr("text", parse_levels("INFO"))
+    try:
+        running = Proxy(parse_address(upstream), parse_address(listen), advertised_host, journal_bytes)
+        for given in read_plan(plan) if plan is not None else ():
+            running.plan.add(parse_fault(given))
+        asyncio.run(serve(running, lambda: click.echo(f"ready {running.bootstrap}")))
+    except (FaultError, PlanError, ProtocolError, OSError) as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(REFUSED)
+    leave(running, history, event_file)
+    for fault in running.plan:
+        click.echo(f"fault {fault.id}: {fault.describe()}: struck {fault.hits}, saw {fault.seen}", err=True)
+    if all_must_strike and not all(fault.hits for fault in running.plan):
+        sys.exit(NEVER_STRUCK)

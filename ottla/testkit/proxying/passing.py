@@ -1,0 +1,282 @@
+"""One connection of a client to one broker of the cluster, and the faults on its way. shell
+
+Requests go up one after the other, replies come down in the order of the requests, as Kafka's brokers answer. So what
+holds a request holds those behind it on its connection, too.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.frames import parse_request_header
+from ottla.protocol.produce_wire import decode_produce_request
+from ottla.testkit.control import KIT_CLIENT_ID
+from ottla.testkit.control.journal import Journal, Passage
+from ottla.testkit.faults.error_reply import error_reply
+from ottla.testkit.faults.exchange import Exchange
+from ottla.testkit.faults.fault import Fault
+from ottla.testkit.faults.names import TopicNames
+from ottla.testkit.faults.plan import Plan
+from ottla.testkit.proxying.addresses import Address, refused_api_versions, rewritten
+from ottla.testkit.proxying.ends import End
+from ottla.testkit.proxying.pending import Asked, Pending
+
+log = logging.getLogger(__name__)
+
+_CREATE_DELEGATION_TOKEN, _ALTER_USER_SCRAM_CREDENTIALS = 38, 51
+SECRET: Final = frozenset({ApiKey.SASL_AUTHENTICATE, _CREATE_DELEGATION_TOKEN, _ALTER_USER_SCRAM_CREDENTIALS})
+"""APIs of which the journal keeps headers only."""
+
+
+class Around(Protocol):
+    """What a connection needs of its proxy."""
+
+    @property
+    def plan(self) -> Plan:
+        """The faults."""
+
+    @property
+    def journal(self) -> Journal:
+        """What has passed."""
+
+    @property
+    def names(self) -> TopicNames:
+        """The topics that have been told."""
+
+    def count(self, exchange: Exchange) -> None:
+        """A request has come."""
+
+    def replacement(self, address: Address, reached_at: str) -> Address:
+        """Where the broker of this address is found through the proxy, for who has reached it at this host."""
+
+
+class Closed(Exception):
+    """The connection ends; the message says why."""
+
+
+class Passing:
+    """`run` until the connection has ended."""
+
+    def __init__(self, client: End, upstream: End, around: Around) -> None:
+        self._client = client
+        self._upstream = upstream
+        self._around = around
+        self._pending = Pending()
+        self._peer = _shown(client.transport.get_extra_info("peername"))
+        self._reached_at = str(client.transport.get_extra_info("sockname")[0])
+        self._now: Passage | None = None
+        """The request that is not pending yet."""
+
+    async def run(self) -> None:
+        """Pass frames both ways until one side has ended; both are closed then."""
+        requests = asyncio.ensure_future(self._requests())
+        replies = asyncio.ensure_future(self._replies())
+        reason = "the proxy is closed"
+        try:
+            await asyncio.wait({requests, replies}, return_when=asyncio.FIRST_COMPLETED)
+            if not replies.done() and requests.exception() is None:
+                await asyncio.wait({replies})  # the client has ended, and may still read
+            reason = _reason(replies) or _reason(requests) or "the connection was closed"
+        finally:
+            for task in (requests, replies):
+                task.cancel()
+            await asyncio.gather(requests, replies, return_exceptions=True)
+            self._refuse_rest(reason)
+            self._client.close()
+            self._upstream.abort()
+
+    def _refuse_rest(self, reason: str) -> None:
+        for passage in [asked.passage for asked in self._pending.rest()] + [self._now]:
+            if passage is not None and passage.ended_ms is None:
+                self._around.journal.refused(passage, reason)
+
+    # ---- up
+
+    async def _requests(self) -> None:
+        while (frame := await self._client.frame()) is not None:
+            await self._request(frame)
+        self._pending.end()
+        self._upstream.finish()
+
+    async def _request(self, frame: bytes) -> None:
+        around = self._around
+        exchange = Exchange(frame, around.names.name_of)
+        around.count(exchange)
+        self._now = passage = self._passage(exchange)
+        if exchange.api_key == ApiKey.SASL_HANDSHAKE and exchange.api_version == 0:
+            raise Closed("SaslHandshake v0: what follows it has no headers; a client of Kafka 1.0 or later sends v1")
+        if exchange.api_key == ApiKey.API_VERSIONS:
+            answer = refused_api_versions(exchange.api_version, exchange.correlation_id)
+            if answer is not None:
+                await self._ask(Asked(exchange, passage, 0, answer))
+                return
+        copies = 1
+        for fault in _striking(around.plan, "request", exchange):
+            passage.struck(fault)
+            if fault.do == "reply":
+                await self._answer(exchange, passage, fault)
+                return
+            if fault.do == "drop":
+                raise Closed(_blame(fault, exchange))
+            copies += fault.do == "duplicate"
+            await self._wait(fault)
+        if _is_answered(exchange):
+            await self._ask(Asked(exchange, passage, copies))
+        else:
+            around.journal.end(passage, ())
+        for _ in range(copies):
+            await self._sent(self._upstream.send(frame), "the broker")
+
+    def _passage(self, exchange: Exchange) -> Passage:
+        if exchange.client_id != KIT_CLIENT_ID:
+            return self._around.journal.begin(_without_secrets(exchange), self._peer)
+        unseen = Passage(0, 0, self._peer, b"")
+        unseen.kept = False
+        return unseen
+
+    async def _ask(self, asked: Asked) -> None:
+        await self._pending.put(asked)
+        self._now = None
+
+    async def _answer(self, exchange: Exchange, passage: Passage, fault: Fault) -> None:
+        """Answer with an error, when those before have been answered."""
+        if not _is_answered(exchange):
+            self._around.journal.end(passage, ())
+            return
+        key, version = exchange.api_key, exchange.api_version
+        try:
+            frame = error_reply(key, version, exchange.correlation_id, exchange.message, fault.error)
+        except ProtocolError as error:
+            raise Closed(f"{_blame(fault, exchange)}, and cannot answer: {error}") from None
+        await self._ask(Asked(exchange, passage, 0, frame[4:]))
+
+    # ---- down
+
+    async def _replies(self) -> None:
+        while (asked := await self._pending.first()) is not None:
+            reply = asked.answer
+            for _ in range(asked.copies):
+                reply = await self._upstream.frame()
+                if reply is None:
+                    raise Closed("the broker has closed the connection")
+            assert reply is not None
+            if asked.answer is None:
+                reply = await self._changed(asked, reply)
+            if reply is not None:
+                self._around.journal.end(asked.passage, (_kept(asked.exchange, reply),))
+                await self._sent(self._client.send(reply), "the client")
+            else:
+                self._around.journal.end(asked.passage, ())
+            self._pending.answered()
+
+    async def _changed(self, asked: Asked, reply: bytes) -> bytes | None:
+        """The reply as the client gets it; None if it is lost."""
+        exchange, around = asked.exchange, self._around
+        if int.from_bytes(reply[:4], "big", signed=True) != exchange.correlation_id:
+            raise Closed(f"the broker answered another request than {exchange.title} v{exchange.api_version}")
+        lost = False
+        for fault in _striking(around.plan, "reply", exchange):
+            asked.passage.struck(fault)
+            if fault.do == "drop":
+                raise Closed(_blame(fault, exchange))
+            lost |= fault.do == "lose"
+            await self._wait(fault)
+        around.names.learn(exchange.api_key, exchange.api_version, reply)
+        if lost:
+            return None
+
+        def replace(address: Address) -> Address:
+            return around.replacement(address, self._reached_at)
+
+        return rewritten(exchange.api_key, exchange.api_version, reply, replace)
+
+    # ---- waiting
+
+    async def _wait(self, fault: Fault) -> None:
+        """Wait as long as the fault says, or until the client is gone."""
+        loop = asyncio.get_running_loop()
+        go_on: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not go_on.done():
+                go_on.set_result(None)
+
+        def wake_from_any_thread() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(wake)
+
+        leave: Callable[[], None]
+        if fault.do == "delay":
+            leave = loop.call_later(fault.ms / 1000, wake).cancel
+        elif fault.do == "hold" and not fault.released:
+            leave = self._around.plan.hold(fault, wake_from_any_thread)
+            if self._is_released(fault):  # by another thread, meanwhile
+                wake()
+        else:
+            return
+        try:
+            await asyncio.wait({go_on, self._client.gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leave()
+        if not go_on.done():
+            raise Closed(f"the client left while fault {fault.id} kept it waiting")
+
+    @staticmethod
+    def _is_released(fault: Fault) -> bool:
+        return fault.released
+
+    async def _sent(self, sending: Awaitable[bool], whom: str) -> None:
+        if not await sending:
+            raise Closed(f"{whom} has closed the connection")
+
+
+def _striking(plan: Plan, point: str, exchange: Exchange) -> list[Fault]:
+    if exchange.client_id == KIT_CLIENT_ID or not plan.watches(point, exchange.api_key):
+        return []
+    return plan.striking(point, exchange, exchange.api_key)
+
+
+def _is_answered(exchange: Exchange) -> bool:
+    """Whether a reply will come: none to Produce with acks=0."""
+    if exchange.api_key != ApiKey.PRODUCE:
+        return True
+    _, body = parse_request_header(memoryview(exchange.frame))
+    try:
+        return decode_produce_request(exchange.api_version, body).acks != 0
+    except ProtocolError:
+        return True  # a broker says what is wrong, or closes
+
+
+def _without_secrets(exchange: Exchange) -> bytes:
+    if exchange.api_key not in SECRET:
+        return exchange.frame
+    _, body = parse_request_header(memoryview(exchange.frame))
+    return exchange.frame[: len(exchange.frame) - len(body)]
+
+
+def _kept(exchange: Exchange, reply: bytes) -> bytes:
+    """The reply as the journal has it, with its size."""
+    kept = reply[:4] if exchange.api_key in SECRET else reply
+    return len(kept).to_bytes(4, "big") + kept
+
+
+def _blame(fault: Fault, exchange: Exchange) -> str:
+    return f"{exchange.title} v{exchange.api_version}: fault {fault.id} says so ({fault.describe()})"
+
+
+def _shown(address: object) -> str:
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+
+
+def _reason(task: "asyncio.Future[None]") -> str:
+    """Why a direction ended; a bug is told with its traceback."""
+    error = task.exception() if task.done() and not task.cancelled() else None
+    if isinstance(error, ProtocolError):
+        log.warning("Connection closed: %s", error)
+    elif error is not None and not isinstance(error, Closed):
+        log.error("Connection closed by a bug", exc_info=error)
+    return str(error) if error is not None else ""

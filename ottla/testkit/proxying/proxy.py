@@ -1,0 +1,167 @@
+"""The proxy on an event loop: a listener for each broker of the cluster, opened when a reply names it. shell"""
+
+import asyncio
+import logging
+import socket
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Final
+
+from ottla.testkit.control.journal import MOST_BYTES, Journal
+from ottla.testkit.faults.exchange import Exchange
+from ottla.testkit.faults.names import TopicNames
+from ottla.testkit.proxying.addresses import Address
+from ottla.testkit.proxying.ends import End
+from ottla.testkit.proxying.passing import Passing
+from ottla.testkit.proxying.plan import ProxyPlan
+
+log = logging.getLogger(__name__)
+
+MOST_BROKERS: Final = 1_000
+_WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})
+
+
+class _WallClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class Proxy:
+    """Stands before the cluster at `upstream`. `plan` and `journal` may be used at any time, by any thread.
+
+    `listen` is where bootstrap servers are expected; port 0 is any. Each broker that a reply names gets the next port
+    above, or any free one. Clients are told `advertised_host`, or else the host that they have reached the proxy at.
+    """
+
+    def __init__(
+        self,
+        upstream: Address,
+        listen: Address = ("127.0.0.1", 0),
+        advertised_host: str | None = None,
+        journal_bytes: int = MOST_BYTES,
+    ) -> None:
+        self.upstream = upstream
+        self.plan = ProxyPlan()
+        self.journal = Journal(_WallClock(), journal_bytes)
+        self.names = TopicNames()
+        self.requests: Counter[str] = Counter()
+        """How many have come, by API."""
+        self.connections = 0
+        """How many have been accepted."""
+        self._listen = listen
+        self._advertised_host = advertised_host or (listen[0] if listen[0] not in _WILDCARDS else None)
+        self._ports: dict[Address, int] = {}
+        self._servers: list[asyncio.Server] = []
+        self._opening: set[asyncio.Task[None]] = set()
+        self._passing: set[asyncio.Task[None]] = set()
+        self._away_until_s = 0.0
+        self._connect_failures: set[Address] = set()
+
+    async def start(self) -> None:
+        """Listen; OSError if that cannot be."""
+        await self._serve(self.upstream, self._bind(self._listen[1]))
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients on this machine take as bootstrap server."""
+        host = self._advertised_host or "127.0.0.1"
+        return f"[{host}]:{self._ports[self.upstream]}" if ":" in host else f"{host}:{self._ports[self.upstream]}"
+
+    @property
+    def brokers(self) -> dict[Address, int]:
+        """The port that stands for each address of the cluster."""
+        return dict(self._ports)
+
+    def count(self, exchange: Exchange) -> None:
+        """A request has come."""
+        self.requests[exchange.title] += 1
+
+    def replacement(self, address: Address, reached_at: str) -> Address:
+        """Where the broker of this address is found through the proxy; a listener is opened if there is none."""
+        port = self._ports.get(address)
+        if port is None:
+            if len(self._ports) >= MOST_BROKERS:
+                raise OSError(f"{MOST_BROKERS} brokers have been named: no listener for {address[0]}:{address[1]}")
+            opened = self._bind(self._next_port())
+            port = self._ports[address] = opened.getsockname()[1]
+            self._keep(self._serve(address, opened), self._opening)
+            log.info("Port %d stands for %s:%d", port, *address)
+        return self._advertised_host or reached_at, port
+
+    def hang_up(self, for_s: float = 0.0) -> None:
+        """Close every connection, and each new one at once until `for_s` seconds have passed."""
+        self._away_until_s = time.monotonic() + for_s
+        for task in tuple(self._passing):
+            task.cancel()
+
+    async def close(self) -> None:
+        """Close listeners and connections."""
+        for server in self._servers:
+            server.close()
+        tasks = self._opening | self._passing
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _next_port(self) -> int:
+        return self._listen[1] + len(self._ports) if self._listen[1] else 0
+
+    def _bind(self, port: int) -> socket.socket:
+        host = self._listen[0]
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            return socket.create_server((host, port), family=family, backlog=128)
+        except OSError as error:
+            if not self._ports:
+                raise
+            log.warning("Port %d cannot be had (%s): any other is taken", port, error.strerror)
+            return socket.create_server((host, 0), family=family, backlog=128)
+
+    async def _serve(self, address: Address, opened: socket.socket) -> None:
+        self._ports[address] = opened.getsockname()[1]
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: _Accepted(self, address), sock=opened)
+        self._servers.append(server)
+
+    def accepted(self, client: End, address: Address) -> None:
+        """A client has connected."""
+        self.connections += 1
+        if time.monotonic() < self._away_until_s:
+            client.abort()
+            return
+        self._keep(self._pass(client, address), self._passing)
+
+    async def _pass(self, client: End, address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            _, upstream = await loop.create_connection(End, *address)
+        except OSError as error:
+            if address not in self._connect_failures:  # once, until it is there
+                log.warning("%s:%d cannot be reached: %s", *address, error)
+            self._connect_failures.add(address)
+            client.abort()
+            return
+        except asyncio.CancelledError:
+            client.abort()
+            raise
+        self._connect_failures.discard(address)
+        await Passing(client, upstream, self).run()
+
+    def _keep(self, running: Coroutine[None, None, None], kept: set[asyncio.Task[None]]) -> None:
+        task = asyncio.get_running_loop().create_task(running)
+        kept.add(task)
+        task.add_done_callback(kept.discard)
+
+
+class _Accepted(End):
+    """The end of a client that has connected."""
+
+    def __init__(self, proxy: Proxy, address: Address) -> None:
+        super().__init__()
+        self._proxy = proxy
+        self._address = address
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._proxy.accepted(self, self._address)

@@ -1,0 +1,108 @@
+"""The proxy in a thread of its own, for tests that do not run on an event loop. shell"""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ottla.testkit.control.journal import MOST_BYTES, Journal
+from ottla.testkit.faults.fault import Fault, parse_fault
+from ottla.testkit.faults.plan import Plan
+from ottla.testkit.proxying.addresses import parse_address
+from ottla.testkit.proxying.proxy import Proxy
+
+DEFAULT_TIMEOUT_S: Final = 60.0
+
+
+class ProxyServer:
+    """A proxy that runs between `with ...:` and its end. Its faults and its journal may be used by any thread."""
+
+    def __init__(
+        self,
+        upstream: str,
+        listen: str = "127.0.0.1:0",
+        advertised_host: str | None = None,
+        journal_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._proxy = Proxy(parse_address(upstream), parse_address(listen), advertised_host, journal_bytes)
+        self._struck = threading.Condition()
+        self._proxy.plan.watchers.add(self._strike)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="ottla-proxy", daemon=True)
+
+    @property
+    def bootstrap(self) -> str:
+        """What to give a client as bootstrap server."""
+        return self._proxy.bootstrap
+
+    @property
+    def plan(self) -> Plan:
+        """The faults."""
+        return self._proxy.plan
+
+    @property
+    def journal(self) -> Journal:
+        """Every request and its reply."""
+        return self._proxy.journal
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests have come, by Kafka's name of the API."""
+        return self._proxy.requests
+
+    @property
+    def brokers(self) -> dict[str, int]:
+        """The port of the proxy that stands for each address of the cluster."""
+        return {f"{host}:{port}": ours for (host, port), ours in self._proxy.brokers.items()}
+
+    def add(self, **fault: Any) -> Fault:
+        """Plan a fault: `add(at="reply", api="EndTxn", do="drop")`. FaultError says what is wrong with it."""
+        return self.plan.add(parse_fault(fault))
+
+    def await_hits(self, fault: Fault, hits: int = 1, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """Wait until a fault has struck so often; TimeoutError."""
+        with self._struck:
+            if not self._struck.wait_for(lambda: fault.hits >= hits, timeout_s):
+                raise TimeoutError(f"{fault.describe()}: struck {fault.hits} times, saw {fault.seen}")
+
+    def hang_up(self, for_s: float = 0.0) -> None:
+        """Close every connection, and each new one at once until `for_s` seconds have passed."""
+        self._call(lambda: self._proxy.hang_up(for_s))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._proxy.start(), self._loop).result()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._proxy.close(), self._loop).result()
+        self._stop()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _call(self, function: Callable[[], None]) -> None:
+        """Run it on the loop, and wait for its end."""
+
+        async def call() -> None:
+            function()
+
+        asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+    def _strike(self, fault: Fault) -> None:
+        with self._struck:
+            self._struck.notify_all()

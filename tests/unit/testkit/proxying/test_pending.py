@@ -1,0 +1,85 @@
+"""Requests that are not answered yet: in order, and not more than so many."""
+
+import asyncio
+
+import pytest
+
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.testkit.control.journal import Passage
+from ottla.testkit.faults.exchange import Exchange
+from ottla.testkit.faults.fault import FaultError, parse_fault
+from ottla.testkit.proxying.pending import MOST_BYTES, MOST_REQUESTS, Asked, Pending
+from ottla.testkit.proxying.plan import ProxyPlan
+
+
+def asked(answer=None):
+    request = codec.request_class(ApiKey.HEARTBEAT)(group_id="g", generation_id=1, member_id="m")
+    frame = codec.encode_request(request, 4, 1, "c")[4:]
+    return Asked(Exchange(frame, lambda _: None), Passage(1, 0, "peer", frame), answer=answer)
+
+
+def settle(task):
+    """Let everything run that can."""
+
+    async def turns():
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return task.done()
+
+    return turns()
+
+
+def test_who_asks_for_too_many_waits_for_an_answer():
+    async def play():
+        pending = Pending()
+        for _ in range(MOST_REQUESTS):
+            await pending.put(asked())
+        waiting = asyncio.ensure_future(pending.put(asked()))
+        assert not await settle(waiting)
+        pending.answered()
+        assert await settle(waiting)
+
+    asyncio.run(play())
+
+
+def test_who_asks_for_too_much_waits_but_one_request_always_has_room():
+    async def play():
+        pending = Pending()
+        await pending.put(asked(answer=bytes(MOST_BYTES + 1)))
+        waiting = asyncio.ensure_future(pending.put(asked()))
+        assert not await settle(waiting)
+        pending.answered()
+        assert await settle(waiting)
+
+    asyncio.run(play())
+
+
+def test_the_end_comes_behind_the_last():
+    async def play():
+        pending = Pending()
+        last = asked()
+        await pending.put(last)
+        pending.end()
+        assert await pending.first() is last
+        assert pending.rest() == [last]
+        pending.answered()
+        assert await pending.first() is None
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"at": "marker", "do": "lose"},
+        {"at": "marker_reply", "do": "lose"},
+        {"at": "append", "do": "fail", "error": "EIO"},
+        {"at": "sync", "do": "delay", "ms": 1},
+        {"at": "request", "do": "crash"},
+        {"at": "reply", "do": "crash"},
+    ],
+)
+def test_what_only_a_broker_of_ours_has_is_refused(fault):
+    with pytest.raises(FaultError, match="needs a broker of ours"):
+        ProxyPlan().add(parse_fault(fault))
