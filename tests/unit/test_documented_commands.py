@@ -149,6 +149,14 @@ def test_python_in_the_docs_compiles_and_imports_what_exists():
                 assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == [], block.id
 
 
+def test_a_recipe_in_the_docs_is_a_test():
+    folder = ROOT / "tests" / "wire" / "testkit"
+    tests = "\n".join(file.read_text(encoding="utf-8") for file in sorted(folder.glob("test_*.py")))
+    page = (ROOT / "docs" / "test-recipes.md").read_text(encoding="utf-8")
+    recipes = [match[2] for match in FENCE.finditer(page) if match[1] == "python"]
+    assert recipes and [recipe for recipe in recipes if f"\n\n\n{recipe}" not in tests] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_a_link_in_the_docs_leads_somewhere(page):
     targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text(encoding="utf-8"))

@@ -1,10 +1,14 @@
-"""Epochs that are given, for those who want to see one run out. shell"""
+"""Epochs that are given, for those who want to see one run out; ids that are forgotten before their time. shell"""
+
+from collections.abc import Iterable
 
 from ottla.broker.admin.routes import AdminError
 from ottla.broker.api.context import Broker
 from ottla.broker.coordinator.runtime import await_durable
+from ottla.broker.txn import machine
+from ottla.broker.txn.log import encode_tombstones
 from ottla.broker.txn.states import RESTING, TransactionStatus
-from ottla.broker.txn.values import ANSWERS, NEED_PRODUCER_ID, Decision, TransactionState, TransientState
+from ottla.broker.txn.values import ANSWERS, NEED_PRODUCER_ID, NO_PENDING, Decision, TransactionState, TransientState
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import NO_PRODUCER_ID
 
@@ -27,7 +31,24 @@ async def preset_epoch(broker: Broker, transactional_id: str, epoch: int) -> Tra
         return Decision(NO_ERROR, record)
 
     await broker.cluster.producer_ids()
+    await forget_ids(broker, [transactional_id])  # an epoch of a known id only ever goes up
     decision = await await_durable(broker.transactions.states.commit(transactional_id, decide))
     if decision.error or decision.record is None:
         raise AdminError(409, f"The epoch of {transactional_id:.100} cannot be set now: {decision.error.name}")
     return decision.record
+
+
+async def forget_ids(broker: Broker, transactional_ids: Iterable[str] | None = None) -> int:
+    """Forget these ids, or all, as if they had expired; how many that were. What is open, or being logged, stays."""
+    forgotten, manager = 0, broker.transactions.states
+    for shard in tuple(manager.shards.values()):
+        for transactional_id in tuple(shard.states if transactional_ids is None else transactional_ids):
+            state = shard.states.get(transactional_id)
+            transient = shard.transient.get(transactional_id, NO_PENDING)
+            if state is None or state.status not in RESTING or transient.pending is not None:
+                continue
+            tombstone = encode_tombstones([transactional_id], broker.clock.now_ms())
+            dead = Decision(NO_ERROR, machine.dead(state))
+            decision = await await_durable(manager.write_durable(shard, tombstone, ((transactional_id, dead),)))
+            forgotten += not decision.error
+    return forgotten

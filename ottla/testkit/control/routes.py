@@ -8,7 +8,7 @@ from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, R
 from ottla.broker.turns import Wait
 from ottla.testkit.control.clock import MOST_AHEAD_MS
 from ottla.testkit.control.control import Control
-from ottla.testkit.control.epochs import preset_epoch
+from ottla.testkit.control.epochs import forget_ids, preset_epoch
 from ottla.testkit.faults.fault import Fault, FaultError, parse_fault
 from ottla.testkit.history.passages import passage_to_json
 
@@ -63,6 +63,7 @@ def control_routes(control: Control) -> Sequence[Route]:
                 "limit": "how many at most",
             },
         ),
+        Route("DELETE", "/v1/transactional-ids", desk.forget_ids, "Forget every id that has nothing open"),
         Route("PUT", "/v1/transactional-ids/{id}", desk.preset_epoch, "Give a resting or new id an epoch", _EPOCH),
     )
 
@@ -213,6 +214,9 @@ class _Desk:
         epoch = checked(request.body, _EPOCH)["epoch"]
         state = await preset_epoch(self._control.assembly.broker, request.parameters["id"], epoch)
         return AdminResponse(body={"producer_id": state.producer_id, "producer_epoch": state.producer_epoch})
+
+    async def forget_ids(self, request: AdminRequest) -> AdminResponse:
+        return AdminResponse(body={"forgotten": await forget_ids(self._control.assembly.broker)})
 
 
 def _number(request: AdminRequest, name: str, default: int = 0) -> int:

@@ -11,16 +11,19 @@ from urllib.parse import urlsplit
 
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.kit.admin import Admin, escaped
+from ottla.testkit.kit.by_hand import ProducerByHand
 from ottla.testkit.kit.clock import BrokerClock
 from ottla.testkit.kit.faults import Faults, PlannedFault
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
 from ottla.testkit.kit.process import BrokerProcess
-from ottla.testkit.kit.wire import KafkaError, Transaction, Wire, transaction_version
+from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, transaction_version
 from ottla.testkit.reading import TopicRecord
 
 WAIT_S: Final = 30.0
+SETTLE_S: Final = 1.0
 _LOOK_S: Final = 0.02
 _SHOWN: Final = 10
+_DECIDED: Final = frozenset({"PrepareCommit", "PrepareAbort"})
 
 Key = Callable[[TopicRecord], Hashable]
 
@@ -128,6 +131,25 @@ class Broker:
         found = (each for each in self.transactions() if each.transactional_id == transactional_id)
         return next(found, None)
 
+    def hanging_transactions(self) -> list[OpenProducer]:
+        """What partitions hold open though no coordinator has it open: nobody will end it, until an administrator does
+        (KIP-664, `kafka-transactions.sh abort`)."""
+        places = [(topic, index) for topic, count in self.topics().items() for index in range(count)]
+        found = [producer for place in places for producer in self.wire.open_producers(*place)]
+        known = {each.producer_id for each in self.transactions() if each.is_open} if found else set()
+        return [producer for producer in found if producer.producer_id not in known]
+
+    def abort_hanging(self, producer: OpenProducer) -> None:
+        """End it as an administrator does: WriteTxnMarkers to the leader of the partition. KafkaError."""
+        self.wire.abort_hanging(producer)
+
+    def producer_by_hand(
+        self, transactional_id: str | None, *, version: int = 2, identity: tuple[int, int] | None = None
+    ) -> ProducerByHand:
+        """A producer whose requests the test sends one by one; with `identity`, (producer id, epoch), it goes on where
+        another one is, in the middle of a transaction too."""
+        return ProducerByHand(self.wire, transactional_id, version, identity)
+
     @property
     def transaction_version(self) -> int:
         """The level of `transaction.version`."""
@@ -179,7 +201,9 @@ class Broker:
     # ---- what should be
 
     def assert_committed(self, topic: str, values: Iterable[bytes | str]) -> None:
-        """The committed values of a topic are these, in any order, each as often as given."""
+        """The committed values of a topic are these, in any order, each as often as given; markers that are on their
+        way are waited for."""
+        self._settle(topic)
         wanted = Counter[Hashable](value.encode() if isinstance(value, str) else value for value in values)
         found = Counter[Hashable](record.value for record in self.records(topic))
         if wanted != found:
@@ -190,20 +214,24 @@ class Broker:
                 + self._open_lines()
             )
 
-    def assert_no_open_transactions(self, *, wait_s: float = 1.0) -> None:
-        """No transaction is open; markers that are on their way are waited for."""
+    def assert_no_open_transactions(self, *, wait_s: float = SETTLE_S) -> None:
+        """No transaction is open, and none hangs in a partition; markers that are on their way are waited for."""
         deadline = time.monotonic() + wait_s
         while open_ids := [each for each in self.transactions() if each.is_open]:
             decided = all(each.state != "Ongoing" for each in open_ids)
             if not decided or time.monotonic() > deadline:
                 raise AssertionError(f"{len(open_ids)} transactions are open" + "".join(map(_line, open_ids)))
             time.sleep(_LOOK_S)
+        hanging = self.hanging_transactions()
+        if hanging:
+            raise AssertionError(f"{len(hanging)} transactions hang" + "".join(map(_hanging_line, hanging)))
 
     def assert_exactly_once(
         self, source: str, sink: str, *, key: Key | None = None, sink_key: Key | None = None
     ) -> None:
         """Every committed record of `source` has one in `sink`, and no other is there. Records are the same if `key`
         of the one is `sink_key` (or `key`) of the other; without them, if their values are."""
+        self._settle(source, sink)
         key = key or (lambda record: record.value)
         wanted = Counter(key(record) for record in self.records(source))
         found = Counter((sink_key or key)(record) for record in self.records(sink))
@@ -215,6 +243,17 @@ class Broker:
                 + self._open_lines()
             )
 
+    def _settle(self, *topics: str) -> None:
+        """Wait a second for the markers of what is decided: EndTxn answers before they are written."""
+        deadline = time.monotonic() + SETTLE_S
+        while any(
+            each.state in _DECIDED and any(topic in topics for topic, _ in each.partitions)
+            for each in self.transactions()
+        ):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_LOOK_S)
+
     def _open_lines(self) -> str:
         return "".join(_line(each) for each in self.transactions() if each.is_open)
 
@@ -224,6 +263,26 @@ class Broker:
         """Every call of a transaction since `begin`, and how it was answered, in the order of the requests."""
         return read_ledger(self.admin(), self._journal_since)
 
+    def wait_for_outcome(
+        self, outcome: str, *, api: str = "", transactional_id: str = "", nth: int = 1, timeout_s: float = WAIT_S
+    ) -> LedgerEntry:
+        """Wait until a call of a transaction was answered so ("CONCURRENT_TRANSACTIONS"), the `nth` time. TimeoutError
+        with how all were answered."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            calls = [
+                call
+                for call in self.ledger()
+                if api in ("", call.api) and transactional_id in ("", call.transactional_id)
+            ]
+            found = [call for call in calls if call.outcome == outcome]
+            if len(found) >= nth:
+                return found[nth - 1]
+            if time.monotonic() > deadline:
+                seen = Counter[Hashable](f"{call.api}: {call.outcome}" for call in calls)
+                raise TimeoutError(f"no {outcome} in {timeout_s:g} s" + _differences("answered", seen))
+            time.sleep(_LOOK_S)
+
     def begin(self) -> None:
         """A test begins: what is told of it later begins here."""
         if self.process is not None:
@@ -232,8 +291,8 @@ class Broker:
             self._journal_since = int(self.admin().get("/v1/journal?limit=0")["last"])
 
     def end(self) -> list[PlannedFault]:
-        """A test is over: nothing is open, planned or there any more but ids and their epochs. Faults that never
-        struck are returned."""
+        """A test is over: nothing is open, planned or there any more, and no transactional id is known, unless the
+        broker is not ours. Faults that never struck are returned."""
         if self.process is not None and self.process.pid is None:
             self.process.start()
         hollow = self.faults.clear() if self._is_steered else []
@@ -244,6 +303,8 @@ class Broker:
                 self.wire.abort(transaction)
         self.wire.remove_groups(self.wire.groups())
         self.wire.delete_topics(list(self.topics()))
+        if self._is_steered:
+            self.admin().delete("/v1/transactional-ids")
         return hollow
 
     def describe(self, most_lines: int = 40) -> str:
@@ -280,4 +341,11 @@ def _line(transaction: Transaction) -> str:
     return (
         f"\n  {transaction.transactional_id}: {transaction.state}, producer id {transaction.producer_id}, epoch "
         f"{transaction.producer_epoch}, in {places or 'no partition'}"
+    )
+
+
+def _hanging_line(producer: OpenProducer) -> str:
+    return (
+        f"\n  {producer.topic}-{producer.partition} from offset {producer.first_offset}: producer id "
+        f"{producer.producer_id}, epoch {producer.producer_epoch}, of which no coordinator has a transaction open"
     )

@@ -5,7 +5,9 @@ from typing import Any, Final, NamedTuple
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.kit.admin import Admin
 
@@ -55,11 +57,14 @@ def _entry(passage: dict[str, Any]) -> LedgerEntry | None:
     named = request.transactions[0] if exchange.api_key == K.ADD_PARTITIONS_TO_TXN and request.transactions else request
     reply = _reply(exchange, passage)
     told = reply if exchange.api_key == K.INIT_PRODUCER_ID and reply is not None else named
+    identity = (
+        _number(told, "producer_id", "v3_and_below_producer_id"),
+        _number(told, "producer_epoch", "v3_and_below_producer_epoch"),
+    )
     return LedgerEntry(
         exchange.title,
         sorted(ids)[0],
-        _number(told, "producer_id", "v3_and_below_producer_id"),
-        _number(told, "producer_epoch", "v3_and_below_producer_epoch"),
+        *(_producer_of(request) if exchange.api_key == K.PRODUCE else identity),
         _outcome(reply, passage),
         bool(request.committed) if exchange.api_key == K.END_TXN else None,
         tuple(sorted(exchange.subject.partitions, key=str)),
@@ -67,6 +72,16 @@ def _entry(passage: dict[str, Any]) -> LedgerEntry | None:
         passage["began_ms"],
         tuple(passage["faults"]),
     )
+
+
+def _producer_of(request: Any) -> tuple[int, int]:
+    """Who has sent a Produce, as its first batch says."""
+    for topic in request.topic_data or ():
+        for row in topic.partition_data or ():
+            if row.records is not None and len(row.records) >= HEADER_SIZE:
+                header = read_header(bytes(row.records), 0)
+                return header.producer_id, header.producer_epoch
+    return NO_PRODUCER_ID, NO_PRODUCER_EPOCH
 
 
 def _reply(exchange: Exchange, passage: dict[str, Any]) -> Any:

@@ -21,7 +21,8 @@ WAIT_S: Final = 30.0
 FETCH_BYTES: Final = 16 * 1024 * 1024
 _AGAIN_S: Final = 0.02
 _LATEST: Final = -1
-_GROUP, _TRANSACTION = 0, 1
+_EARLIEST: Final = -2
+GROUP, TRANSACTION = 0, 1
 _ALL: Final[dict[str, Any]] = {"state_filters": [], "producer_id_filters": []}
 ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -53,6 +54,17 @@ class Transaction(NamedTuple):
         return self.state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
+class OpenProducer(NamedTuple):
+    """A transaction as a partition has it open, whether a coordinator knows of it or not."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    first_offset: int
+
+
 class Wire:
     """Requests to the cluster at this address, which may change as brokers come and go."""
 
@@ -60,6 +72,16 @@ class Wire:
         self._bootstrap = bootstrap
         self._connections: dict[str, BlockingConnection] = {}
         self._lock = threading.RLock()
+
+    @property
+    def bootstrap(self) -> str:
+        """The address that the test knows."""
+        return self._bootstrap()
+
+    @staticmethod
+    def when_ready(attempt: Callable[[], T], error_of: Callable[[T], int], what: str) -> T:
+        """What a reply says when leaders and coordinators are there. KafkaError."""
+        return _until_there(attempt, error_of, what)
 
     def close(self) -> None:
         """Close all connections."""
@@ -107,15 +129,22 @@ class Wire:
                 if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     _check(topic.error_code, f"delete the topic {topic.name}")
 
+    def start_offset(self, topic: str, partition: int) -> int:
+        """The offset of the first record that is not deleted."""
+        return self._list_offset(topic, partition, "read_uncommitted", _EARLIEST)
+
     def end_offset(self, topic: str, partition: int, isolation: str) -> int:
         """The log end (read_uncommitted: the high watermark) or the last stable offset (read_committed)."""
-        rows = [{"partition_index": partition, "current_leader_epoch": -1, "timestamp": _LATEST}]
+        return self._list_offset(topic, partition, isolation, _LATEST)
+
+    def _list_offset(self, topic: str, partition: int, isolation: str, timestamp: int) -> int:
+        rows = [{"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}]
         asked = {"replica_id": -1, "isolation_level": _level(isolation)}
         what = f"the offsets of {topic}-{partition}"
 
         def attempt() -> Any:
             topics = [{"name": topic, "partitions": rows}]
-            return self.ask(K.LIST_OFFSETS, 4, self._leader(topic, partition), **asked, topics=topics)
+            return self.ask(K.LIST_OFFSETS, 4, self.leader(topic, partition), **asked, topics=topics)
 
         reply = _until_there(attempt, lambda reply: reply.topics[0].partitions[0].error_code, what)
         return int(reply.topics[0].partitions[0].offset)
@@ -124,10 +153,12 @@ class Wire:
         """The records of a partition up to where this isolation level ends now, as a consumer would get them."""
         end, offset = self.end_offset(topic, partition, isolation), max(start, 0)
         while offset < end:
-            row = self._fetch(topic, partition, isolation, offset)
-            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and row.log_start_offset > offset:
-                offset = row.log_start_offset
-                continue
+            row = self.fetch(topic, partition, isolation, offset)
+            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                first = self.start_offset(topic, partition)
+                if first > offset:  # retention, or DeleteRecords, was here
+                    offset = first
+                    continue
             _check(row.error_code, f"read {topic}-{partition} at {offset}")
             aborted = None
             if isolation == "read_committed":
@@ -138,12 +169,13 @@ class Wire:
                 return
             offset = following
 
-    def _fetch(self, topic: str, partition: int, isolation: str, offset: int) -> Any:
+    def fetch(self, topic: str, partition: int, isolation: str, offset: int) -> Any:
+        """The partition's row of a Fetch from this offset: its batches as bytes, and its aborted transactions."""
         row = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": FETCH_BYTES}
         reply = self.ask(
             K.FETCH,
             5,
-            self._leader(topic, partition),
+            self.leader(topic, partition),
             replica_id=-1,
             max_wait_ms=0,
             min_bytes=0,
@@ -153,7 +185,7 @@ class Wire:
         )
         return reply.responses[0].partitions[0]
 
-    def _leader(self, topic: str, partition: int) -> str | None:
+    def leader(self, topic: str, partition: int) -> str | None:
         """The address of the leader; None for the broker that the test knows, if there is only one."""
         rows = [{"name": topic}]
 
@@ -191,6 +223,29 @@ class Wire:
                 found += [_transaction(row) for row in reply.transaction_states if not row.error_code]
         return sorted(found)
 
+    def open_producers(self, topic: str, partition: int) -> list[OpenProducer]:
+        """The producers with a transaction that this partition holds open, as its leader tells."""
+        asked = [{"name": topic, "partition_indexes": [partition]}]
+        address = self.leader(topic, partition)
+        row = self.ask(K.DESCRIBE_PRODUCERS, 0, address, topics=asked).topics[0].partitions[0]
+        _check(row.error_code, f"describe the producers of {topic}-{partition}")
+        return [
+            OpenProducer(topic, partition, *_open_at(each)) for each in row.active_producers if _open_at(each)[-1] >= 0
+        ]
+
+    def abort_hanging(self, producer: OpenProducer) -> None:
+        """Write an abort marker, as an administrator does (KIP-664). KafkaError."""
+        marker = {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "transaction_result": False,
+            "topics": [{"name": producer.topic, "partition_indexes": [producer.partition]}],
+            "coordinator_epoch": max(producer.coordinator_epoch, 0),
+        }
+        address = self.leader(producer.topic, producer.partition)
+        row = self.ask(K.WRITE_TXN_MARKERS, 1, address, markers=[marker]).markers[0].topics[0].partitions[0]
+        _check(row.error_code, f"abort what hangs in {producer.topic}-{producer.partition}")
+
     def groups(self) -> list[str]:
         """Every group of every broker."""
         found: list[str] = []
@@ -207,7 +262,7 @@ class Wire:
     def remove_groups(self, names: Sequence[str]) -> None:
         """Send their members away, and delete them."""
         for name in names:
-            address = self._coordinator(name, _GROUP)
+            address = self.coordinator(name, GROUP)
             (described,) = self.ask(K.DESCRIBE_GROUPS, 3, address, groups=[name]).groups
             members = [{"member_id": member.member_id, "group_instance_id": None} for member in described.members]
             if members:
@@ -216,7 +271,7 @@ class Wire:
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """{(topic, partition): offset} that the group has committed; KafkaError while a transaction decides it."""
-        address = self._coordinator(group, _GROUP)
+        address = self.coordinator(group, GROUP)
         reply = self.ask(K.OFFSET_FETCH, 7, address, group_id=group, topics=None, require_stable=True)
         _check(reply.error_code, f"the offsets of {group}")
         found = {}
@@ -228,7 +283,7 @@ class Wire:
 
     def abort(self, transaction: Transaction) -> None:
         """Fence the producer of an id, which aborts what it has open."""
-        address = self._coordinator(transaction.transactional_id, _TRANSACTION)
+        address = self.coordinator(transaction.transactional_id, TRANSACTION)
         asked = {"transactional_id": transaction.transactional_id, "transaction_timeout_ms": 60_000}
 
         def attempt() -> Any:
@@ -243,7 +298,8 @@ class Wire:
             return [None]
         return [f"{broker.host}:{broker.port}" for broker in reply.brokers]
 
-    def _coordinator(self, key: str, key_type: int) -> str | None:
+    def coordinator(self, key: str, key_type: int) -> str | None:
+        """The address of the coordinator of a group or a transactional id; None for the broker that the test knows."""
         reply = _until_there(
             lambda: self.ask(K.FIND_COORDINATOR, 2, key=key, key_type=key_type),
             lambda reply: reply.error_code,
@@ -281,6 +337,10 @@ def _until_there(
             continue
         _check(error, what)
         return reply
+
+
+def _open_at(row: Any) -> tuple[int, int, int, int]:
+    return row.producer_id, row.producer_epoch, row.coordinator_epoch, row.current_txn_start_offset
 
 
 def _transaction(row: Any) -> Transaction:

@@ -269,3 +269,44 @@ def test_an_older_kafka_is_imitated(ottla_broker, kafka_txn_producer, kafka_cons
     assert ottla_broker.transaction_version == 0
     _commit(kafka_txn_producer(), kafka_topic, b"old")
     assert next(kafka_consumer(kafka_topic, group_id=kafka_group_id)).value == b"old"
+
+
+def test_the_ledger_knows_who_has_sent_a_batch(kafka_txn_producer, kafka_topic, ottla_broker, ottla_ledger):
+    _commit(kafka_txn_producer("tx-1"), kafka_topic, b"one")
+    found = ottla_broker.transaction("tx-1")
+    (produce,) = [entry for entry in ottla_ledger() if entry.api == "Produce"]
+    assert (produce.producer_id, produce.producer_epoch) == (found.producer_id, found.producer_epoch)
+
+
+def test_an_answer_that_never_comes_is_told_with_those_that_came(kafka_txn_producer, kafka_topic, ottla_broker):
+    _commit(kafka_txn_producer("tx-1"), kafka_topic, b"one")
+    assert ottla_broker.wait_for_outcome("NONE", api="EndTxn", transactional_id="tx-1").commit
+    with pytest.raises(TimeoutError, match=r"no PRODUCER_FENCED in 0 s\n  answered, \d+:\n    'InitProducerId: NONE'"):
+        ottla_broker.wait_for_outcome("PRODUCER_FENCED", timeout_s=0)
+
+
+def test_an_epoch_is_given_to_an_id_that_has_been_used(kafka_txn_producer, kafka_topic, ottla_broker):
+    _commit(kafka_txn_producer("tx-1"), kafka_topic, b"one")
+    ottla_broker.assert_no_open_transactions()
+    assert ottla_broker.preset_epoch("tx-1", 32_765)[1] == 32_765
+    _commit(kafka_txn_producer("tx-1"), kafka_topic, b"two")
+    assert ottla_broker.transaction("tx-1").producer_epoch == 32_766
+    ottla_broker.assert_committed(kafka_topic, ["one", "two"])
+
+
+def test_no_transactional_id_of_an_earlier_test_is_known(ottla_broker):
+    assert ottla_broker.transactions() == []
+
+
+def test_what_retention_has_deleted_is_not_read(kafka_producer, kafka_topic, ottla_broker, ottla_clock):
+    kafka_producer().send(kafka_topic, b"old").get(10)
+    ottla_clock.advance(days=8)
+    kafka_producer().send(kafka_topic, b"new").get(10)
+    ottla_broker.assert_committed(kafka_topic, ["new"])
+
+
+def test_markers_that_are_on_their_way_are_waited_for(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
+    producer = kafka_txn_producer()
+    ottla_faults.on_marker(topic=kafka_topic, times=2).lose()
+    _commit(producer, kafka_topic, b"once")
+    ottla_broker.assert_committed(kafka_topic, ["once"])

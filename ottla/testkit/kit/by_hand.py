@@ -1,0 +1,119 @@
+"""A producer whose every request a test sends: what a library would send, and what none would. shell
+
+    producer = ottla_broker.producer_by_hand("tx-1")
+    assert producer.send("orders", b"one") == ErrorCode.NONE
+    assert producer.commit() == ErrorCode.NONE
+
+Nothing is sent again, and errors are returned: what a client of any language would have to deal with is what a test
+sees. Each request has a connection of its own, so that one which is held holds no other.
+"""
+
+import time
+from collections import Counter
+from typing import Any, Final
+
+from ottla.client.connection import BlockingConnection
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import ProducerIdAndEpoch
+from ottla.testkit.kit.wire import TRANSACTION, WAIT_S, KafkaError, Wire
+from ottla.testkit.simulation import wire as requests
+from ottla.testkit.simulation.wire import V1, V2, Ask, Generation
+
+CLIENT_ID: Final = "by-hand"
+_GENERATIONS: Final = {1: V1, 2: V2}
+
+
+class ProducerByHand:
+    """`identity` is (producer id, epoch); without one it is asked for, which fences who has the id. `version` is the
+    `transaction.version` that its requests are of: with 1, partitions are added by AddPartitionsToTxn (`add`), and an
+    epoch lives until it is fenced; with 2, the broker adds them, and each transaction has an epoch of its own.
+    Without a transactional id it is an idempotent producer. KafkaError when it cannot begin."""
+
+    def __init__(
+        self, wire: Wire, transactional_id: str | None, version: int = 2, identity: tuple[int, int] | None = None
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._wire = wire
+        self._generation: Generation = _GENERATIONS[version]
+        self._added: set[tuple[str, int]] = set()
+        self._sent: Counter[tuple[str, int]] = Counter()
+        self._coordinator = None if transactional_id is None else wire.coordinator(transactional_id, TRANSACTION)
+        self.identity = self._asked() if identity is None else ProducerIdAndEpoch(*identity)
+
+    def _asked(self) -> ProducerIdAndEpoch:
+        reply = self._wire.when_ready(
+            lambda: self._send(requests.init_producer_id(self.transactional_id, 60_000), self._coordinator),
+            lambda reply: reply.error_code,
+            f"a producer id for {self.transactional_id}",
+        )
+        return ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
+
+    def become(self, producer_id: int, epoch: int) -> None:
+        """Go on with this producer id and epoch, whose sequences begin."""
+        self.identity = ProducerIdAndEpoch(producer_id, epoch)
+        self._sent.clear()
+
+    def add(self, topic: str, partition: int = 0) -> ErrorCode:
+        """AddPartitionsToTxn."""
+        reply = self._send(requests.add_partitions(self._id, self.identity, [(topic, partition)]), self._coordinator)
+        row = reply.results_by_topic_v3_and_below[0].results_by_partition[0]
+        if not row.partition_error_code:
+            self._added.add((topic, partition))
+        return ErrorCode(row.partition_error_code)
+
+    def send(self, topic: str, *values: bytes, partition: int = 0, compression: int = 0) -> ErrorCode:
+        """One batch, behind AddPartitionsToTxn where this version and the first record of a partition need it."""
+        place = topic, partition
+        if self.transactional_id is not None and self._generation.adds_by_itself and place not in self._added:
+            error = self.add(topic, partition)
+            if error:
+                return error
+        return self.produce(topic, *values, partition=partition, compression=compression)
+
+    def produce(
+        self, topic: str, *values: bytes, partition: int = 0, sequence: int | None = None, compression: int = 0
+    ) -> ErrorCode:
+        """Produce and nothing else; `sequence` instead of the one that is due, `compression` by Kafka's number."""
+        batch = build_batch(
+            [(None, value) for value in values],
+            timestamp_ms=int(time.time() * 1000),
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            base_sequence=self._sent[topic, partition] if sequence is None else sequence,
+            transactional=self.transactional_id is not None,
+            compression=compression,
+        )
+        asked = requests.produce(self._generation, self.transactional_id, topic, partition, bytes(batch))
+        reply = self._send(asked, self._wire.leader(topic, partition))
+        error = ErrorCode(reply.responses[0].partition_responses[0].error_code)
+        if not error and sequence is None:
+            self._sent[topic, partition] += len(values)
+        return error
+
+    def commit(self) -> ErrorCode:
+        """EndTxn."""
+        return self._end(commit=True)
+
+    def abort(self) -> ErrorCode:
+        """EndTxn."""
+        return self._end(commit=False)
+
+    def _end(self, *, commit: bool) -> ErrorCode:
+        reply = self._send(requests.end_txn(self._generation, self._id, self.identity, commit), self._coordinator)
+        if not reply.error_code:
+            self._added.clear()
+            if self._generation is V2:
+                self.become(reply.producer_id, reply.producer_epoch)
+        return ErrorCode(reply.error_code)
+
+    @property
+    def _id(self) -> str:
+        if self.transactional_id is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer without a transactional id has no transactions")
+        return self.transactional_id
+
+    def _send(self, asked: Ask, address: str | None) -> Any:
+        host, _, port = (address or self._wire.bootstrap).rpartition(":")
+        with BlockingConnection(host.strip("[]"), int(port), client_id=CLIENT_ID, timeout_s=WAIT_S) as connection:
+            return connection.send(asked.message, asked.version)

@@ -1,0 +1,13 @@
+"""The client library that a recipe is played with."""
+
+import pytest
+
+from tests.wire.testkit.faces import LIBRARIES, face
+
+
+@pytest.fixture(params=LIBRARIES)
+def client(request, ottla_broker):
+    """Producers and consumers of one library after the other, by the same names; they are closed behind the test."""
+    made = face(request.param, ottla_broker.bootstrap)
+    yield made
+    made.close()
