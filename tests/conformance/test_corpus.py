@@ -9,7 +9,7 @@ from test_written_files import SUFFIXES, dump
 
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
-from tests.corpus import consumed, expected_of, expected_records, is_internal, told_by, write_files
+from tests.corpus import Served, consumed, expected_of, expected_records, is_internal, told_by, write_files
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
 
@@ -52,23 +52,34 @@ def test_kafka_says_what_the_case_says(case, tmp_path, clients):
         assert said == written
         for isolation in ISOLATIONS:
             assert consumed(kafka.bootstrap, expected, isolation) == expected_records(expected, isolation)
-        assert read_by_java(kafka.bootstrap, expected, clients) == {
+        assert read_by("java", kafka.bootstrap, expected, clients) == {
             isolation: expected_records(expected, isolation) for isolation in ISOLATIONS
         }
     finally:
         kafka.stop()
 
 
-def read_by_java(bootstrap, expected, directory):
-    """What Kafka's own consumer returns, in the shape of `expected_records`."""
+@pytest.mark.parametrize("name", ["aiokafka", "confluent-kafka"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_other_clients_read_it_from_ottla(case, name, tmp_path):
+    files = files_of(case)
+    expected = expected_of(files)
+    with Served(write_files(files, tmp_path) / "data") as served:
+        assert read_by(name, served.bootstrap, expected, tmp_path) == {
+            isolation: expected_records(expected, isolation) for isolation in ISOLATIONS
+        }
+
+
+def read_by(name, bootstrap, expected, directory):
+    """What a client returns, in the shape of `expected_records`."""
     topics = sorted({partition["topic"] for partition in expected["partitions"] if not is_internal(partition)})
-    java = start_client("java", bootstrap, directory)
+    client = start_client(name, bootstrap, directory)
     found = {}
     for isolation in ISOLATIONS:
         rows = found[isolation] = {place: [] for place in expected_records(expected, isolation)}
-        for r in java.read(topics, isolation):
+        for r in client.read(topics, isolation):
             rows[r.topic, r.partition].append((r.offset, *r.timestamp, r.key, r.value, [tuple(h) for h in r.headers]))
-    java.close()
+    client.close()
     return found
 
 
