@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ottla.protocol.batch import build_batch
+from ottla.protocol.batch import ABORT, COMMIT, build_batch
 from ottla.protocol.batch_header import read_header, seal, write_header
 from ottla.protocol.records import NewRecord
 from ottla.protocol.values import NO_TIMESTAMP
@@ -47,6 +47,18 @@ def _shapes(stage: Stage) -> None:
         NewRecord(b"1970", b"plain 3", (), 0),
         NewRecord(b"behind", b"plain 4", (), now_ms + 70_000),
     )
+
+
+def _looks_like_markers(stage: Stage) -> None:
+    stage.topic()
+    orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
+    for producer, fate in ((orders, b"aborted"), (billing, b"committed")):
+        for control_type in (ABORT, COMMIT):
+            # The key of a marker: version 0 and its type, two bytes each.
+            producer.send(NewRecord(bytes((0, 0, 0, control_type)), fate + b" %d" % control_type))
+        producer.send(NewRecord(b"last", fate + b" 2"))
+    orders.abort()
+    billing.commit()
 
 
 def _append_time(stage: Stage) -> None:
@@ -102,6 +114,13 @@ CASES = (
             "https://github.com/apache/druid/pull/16192",
         ),
         _shapes,
+    ),
+    Case(
+        "records-that-look-like-markers",
+        "Records of an aborted and of a committed transaction, with the keys that abort and commit markers have.",
+        "What is a marker is said by the attributes of its batch. Any record may have such a key.",
+        (),
+        _looks_like_markers,
     ),
     Case(
         "log-append-time",

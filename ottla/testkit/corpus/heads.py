@@ -27,6 +27,20 @@ def _in_a_transaction(stage: Stage) -> None:
     stage.delete_records(before=4, partition=1)
 
 
+def _in_two_transactions(stage: Stage) -> None:
+    stage.topic()
+    orders, billing = Producer(stage, "orders", V1), Producer(stage, "billing", V1)
+    orders.send("aborted 1")
+    billing.send("aborted 2")
+    billing.send("aborted 3")
+    orders.send("aborted 4")
+    orders.abort()
+    billing.abort()
+    orders.send("committed 1")
+    orders.commit()
+    stage.delete_records(before=2)
+
+
 def _everything(stage: Stage) -> None:
     stage.topic()
     orders = Producer(stage, "orders")
@@ -53,6 +67,14 @@ CASES = (
         "the first thing that is read is an abort marker, for which nothing has been dropped.",
         ("https://github.com/platformatic/kafka/issues/391",),
         _in_a_transaction,
+    ),
+    Case(
+        "log-starts-in-two-aborted-transactions",
+        "Records were deleted up to the middle of two aborted transactions that overlap.",
+        "Both entries of the list of aborted transactions hold from the first record on. To take one entry for each "
+        "record that is read is too late.",
+        (),
+        _in_two_transactions,
     ),
     Case(
         "everything-deleted",
