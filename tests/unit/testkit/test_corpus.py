@@ -58,6 +58,10 @@ def row_of(case):
     return f"| `{case.name}` | {case.what} | {reported} |"
 
 
+def test_the_readme_counts_the_cases():
+    assert f"[{len(CASES)} small log directories](docs/corpus.md)" in (PAGE.parents[1] / "README.md").read_text()
+
+
 def test_the_page_has_a_row_of_each_case_in_their_order():
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `") and line.count("|") == 4]
     assert [line for line in rows if line.split("`")[1] in {case.name for case in CASES}] == [*map(row_of, CASES)]
