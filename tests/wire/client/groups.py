@@ -13,11 +13,11 @@ LEAVE_GROUP, DESCRIBE_GROUPS = 13, 15
 class Member:
     """A consumer of the group, with a producer of its own and the topic that it copies to."""
 
-    def __init__(self, kafka, broker, name, source, target_topic):
+    def __init__(self, kafka, broker, name, source, target_topic, *, consumes_from=None, **options):
         self.kafka, self.topic = kafka, target_topic
         self.producer = kafka.producer(broker.bootstrap, f"{name}-{uuid.uuid4().hex[:4]}")
         self.group = f"group-of-{name}"
-        self.consumer, self.options = kafka.consumer(broker.bootstrap, source, self.group)
+        self.consumer, self.options = kafka.consumer(consumes_from or broker.bootstrap, source, self.group, **options)
 
     def poll(self):
         return self.kafka.poll(self.consumer)
@@ -38,12 +38,27 @@ class Member:
         self.kafka.run(self.producer, [*steps, *behind], **self.options)
 
 
+def members(connection, group):
+    """The ids of those who are in a group."""
+    described = connection.send(codec.request_class(DESCRIBE_GROUPS)(groups=[group]), 1)
+    return [member.member_id for member in described.groups[0].members]
+
+
 def throw_out(broker, group):
     """Have every member leave the group behind its back, as the coordinator does with one that it no longer hears."""
-    host, _, port = broker.bootstrap.rpartition(":")
-    with BlockingConnection(host, int(port)) as connection:
-        described = connection.send(codec.request_class(DESCRIBE_GROUPS)(groups=[group]), 1)
-        members = [member.member_id for member in described.groups[0].members]
-        for member in members:
+    with connected(broker) as connection:
+        for member in members(connection, group):
             connection.send(codec.request_class(LEAVE_GROUP)(group_id=group, member_id=member), 1)
-    return members
+
+
+def wait_until_nobody_is_in(broker, group):
+    deadline = time.monotonic() + PATIENCE_S
+    with connected(broker) as connection:
+        while members(connection, group):
+            assert time.monotonic() < deadline, "the session does not end"
+            time.sleep(0.05)
+
+
+def connected(broker):
+    host, _, port = broker.bootstrap.rpartition(":")
+    return BlockingConnection(host, int(port))

@@ -23,7 +23,10 @@ def client(name):
 
 
 class Client:
-    """What they share: clients that are closed at the end."""
+    """What they share: clients that are closed at the end.
+
+    `consumer` subscribes to a topic, or takes the partitions of some numbers; it returns also what transaction() gets.
+    """
 
     rebalances_in_the_background = False
 
@@ -67,18 +70,23 @@ class KafkaPython(Client):
     def settle(self, producer):
         producer.flush(timeout=PATIENCE_S)
 
-    def consumer(self, bootstrap, topic, group):
-        from kafka import KafkaConsumer
+    def consumer(self, bootstrap, topic, group, *, session_ms=45_000, numbers=None):
+        from kafka import KafkaConsumer, TopicPartition
 
         consumer = KafkaConsumer(
-            topic,
             bootstrap_servers=bootstrap,
             group_id=group,
             isolation_level="read_committed",
             enable_auto_commit=False,
             auto_offset_reset="earliest",
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=session_ms // 10,
         )
         self.opened.append(consumer)
+        if numbers is None:
+            consumer.subscribe([topic])
+        else:
+            consumer.assign([TopicPartition(topic, number) for number in numbers])
         return consumer, {"consumer": consumer}
 
     def poll(self, consumer):
@@ -113,18 +121,24 @@ class Confluent(Client):
     def settle(self, producer):
         producer.flush(PATIENCE_S)
 
-    def consumer(self, bootstrap, topic, group):
-        from confluent_kafka import Consumer
+    def consumer(self, bootstrap, topic, group, *, session_ms=45_000, numbers=None):
+        from confluent_kafka import Consumer, TopicPartition
 
         config = {
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": session_ms // 10,
+            "reconnect.backoff.max.ms": 500,
             "log_level": 0,
         }
         consumer = Consumer(config)
-        consumer.subscribe([topic])
+        if numbers is None:
+            consumer.subscribe([topic])
+        else:
+            consumer.assign([TopicPartition(topic, number) for number in numbers])
         self.opened.append(consumer)
         return consumer, {"consumer": consumer, "consumer_config": config}
 
@@ -191,20 +205,25 @@ class Aiokafka(Client):
 
         self.within(block())
 
-    def consumer(self, bootstrap, topic, group):
-        from aiokafka import AIOKafkaConsumer
+    def consumer(self, bootstrap, topic, group, *, session_ms=45_000, numbers=None):
+        from aiokafka import AIOKafkaConsumer, TopicPartition
 
         async def start():
             consumer = AIOKafkaConsumer(
-                topic,
                 bootstrap_servers=bootstrap,
                 group_id=group,
                 isolation_level="read_committed",
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
+                session_timeout_ms=session_ms,
+                heartbeat_interval_ms=session_ms // 10,
             )
             self.opened.append(consumer)
+            if numbers is None:
+                consumer.subscribe([topic])
             await consumer.start()
+            if numbers is not None:
+                consumer.assign([TopicPartition(topic, number) for number in numbers])
             return consumer
 
         consumer = self.within(start())

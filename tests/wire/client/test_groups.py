@@ -1,5 +1,6 @@
 """transaction() with the positions of a consumer, while its group changes: each record is processed once, or again."""
 
+import math
 import threading
 import time
 
@@ -9,7 +10,7 @@ from kafka import KafkaProducer
 from ottla.client import TransactionAborted
 from ottla.protocol.errors import ErrorCode
 from tests.patience import PATIENCE_S
-from tests.wire.client.groups import Member, throw_out
+from tests.wire.client.groups import Member, throw_out, wait_until_nobody_is_in
 from tests.wire.client.topics import committed_offsets, make_topic, values
 
 TXN_OFFSET_COMMIT = 28
@@ -35,7 +36,7 @@ def target_topic(broker):
 
 @pytest.fixture
 def join(kafka, broker, source, target_topic, name):
-    return lambda: Member(kafka, broker, name, source, target_topic)
+    return lambda **options: Member(kafka, broker, name, source, target_topic, **options)
 
 
 @pytest.fixture
@@ -90,6 +91,36 @@ def test_a_member_that_was_thrown_out_commits_nothing(broker, join, group, targe
     assert caught.value.retriable
     assert caught.value.code in OUTDATED
     assert values(broker, target_topic) == []
+    assert committed_offsets(broker, group) == []
+    assert copy_the_rest(broker, target_topic, member) == everything()
+    assert committed_offsets(broker, group) == [COUNT / 2, COUNT / 2]
+
+
+@pytest.mark.slow
+def test_a_member_whose_session_ended_commits_nothing(broker, proxy, join, group, target_topic):
+    member = join(consumes_from=proxy.address, session_ms=6000)  # the least that brokers allow
+    records = member.polled()
+
+    def be_cut_off():
+        proxy.hang_up(math.inf)
+        wait_until_nobody_is_in(broker, group)
+        proxy.hang_up()
+
+    with pytest.raises(TransactionAborted) as caught:
+        member.copy(records, "settle", be_cut_off)
+    assert caught.value.retriable
+    assert caught.value.code in OUTDATED
+    assert values(broker, target_topic) == []
+    assert committed_offsets(broker, group) == []
+    assert copy_the_rest(broker, target_topic, member) == everything()
+    assert committed_offsets(broker, group) == [COUNT / 2, COUNT / 2]
+
+
+def test_partitions_taken_by_hand_need_no_membership(broker, join, group, target_topic):
+    member = join(numbers=[0, 1])
+    records = member.polled()
+    with pytest.raises(ZeroDivisionError):
+        member.copy(records, "settle", ZeroDivisionError())
     assert committed_offsets(broker, group) == []
     assert copy_the_rest(broker, target_topic, member) == everything()
     assert committed_offsets(broker, group) == [COUNT / 2, COUNT / 2]
