@@ -314,6 +314,8 @@ class ConfluentConsumer:
     def refused(self, code: ErrorCode) -> Exception:
         from confluent_kafka import KafkaError
 
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+            self.key.was_member = False  # it has to poll now; or it is another consumer at the address of a member
         return _exception(KafkaError(code.value))
 
     async def committed(self, tp: Any, timeout_ms: int) -> int | None:
