@@ -29,7 +29,10 @@ def ctl() -> None:
 
 @ctl.group()
 def clock() -> None:
-    """Move the broker's time: timeouts, expiry, sessions, retention, all timers."""
+    """Move the broker's time.
+
+    Timeouts, expiry, sessions, retention and all other timers follow. The clocks of clients do not.
+    """
 
 
 @ctl.group()

@@ -1,9 +1,11 @@
 import json
+from pathlib import Path
 
 import pytest
 
 from ottla.cli.plan_file import PlanError, read_plan
 
+PAGE = Path(__file__).parents[4] / "docs" / "admin-port.md"
 LOST = {"at": "reply", "api": "EndTxn", "do": "lose"}
 FULL = {"at": "append", "do": "fail", "error": "ENOSPC", "where": {"topic": "ledger"}, "times": None}
 
@@ -34,6 +36,12 @@ def test_a_plan_may_be_yaml_with_comments(plan):
 """
     for name in ("plan.yaml", "plan.yml", "plan"):
         assert read_plan(plan(name, text)) == [LOST, FULL]
+
+
+def test_the_plan_of_the_docs_is_one(plan):
+    text = PAGE.read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
+    lost, full = read_plan(plan("plan.yaml", text))
+    assert (lost["do"], full["error"]) == ("lose", "ENOSPC")
 
 
 @pytest.mark.parametrize(

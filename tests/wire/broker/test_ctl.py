@@ -161,6 +161,19 @@ def test_what_the_broker_refuses_is_told_in_its_words(steered):
     assert "There is no fault 4711" in missing.stderr
 
 
+def test_a_stop_does_not_wait_for_who_waits_on_the_port(tmp_path):
+    broker = Steered(tmp_path, "--test-control")
+    (fault,) = broker.told("fault", "add", "drop")["faults"]
+    waiting = http.client.HTTPConnection(broker.url.removeprefix("http://"), timeout=PATIENCE_S)
+    waiting.request("GET", f"/v1/faults/{fault['id']}?hits=1&wait_ms=60000")
+    broker.ctl("status")  # so that it has been read
+    assert broker.served.end() == 0
+    with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
+        waiting.getresponse()
+    waiting.close()
+    assert "Traceback" not in broker.served.process.communicate()[1]
+
+
 def test_a_broker_that_is_not_for_tests_says_so(plain):
     token = {"OTTLA_ADMIN_TOKEN_FILE": plain.token_file}
     refused = plain.ctl("clock", "advance", "7d", **token)
