@@ -22,10 +22,11 @@ _LINK: Final = re.compile(r"\[([^\]]*)\]\((?!https?://|#)([^)#\s]+)([^)]*)\)")
 _ITEM: Final = re.compile(r"(-|\d+\.) ")
 _INNER_ITEM: Final = re.compile(r"^ {2,3}(?=(-|\d+\.) )")
 _TABLE: Final = re.compile(r"<table>.*?</table>", re.DOTALL)
+_HEADING: Final = re.compile(r'(?<=>)[^<>]+(?=<a class="headerlink")')
 _CELL: Final = re.compile(r"(<t[dh][^>]*>)(.*?)(?=</t[dh]>)", re.DOTALL)
 _BLOCK: Final = re.compile(r"(<pre>.*?</pre>)", re.DOTALL)
 _CODE: Final = re.compile(r"<code>(.*?)</code>", re.DOTALL)
-_LONG_NAME: Final = re.compile(r"<code>.*?</code>|(?<![\w.])[A-Z_]{18,}(?!\w)", re.DOTALL)
+_LONG_NAME: Final = re.compile(r"<code>.*?</code>|(?<![\w.])[A-Z_]{18,}(?!\w)|(?<=>)[^<>\s]{18,}(?=</a>)", re.DOTALL)
 _BREAK: Final = re.compile(r"((?<=\w)[.,/_=](?=\w))")
 _TAG: Final = re.compile(r"<[^>]+>")
 # A cell of as many characters is text, and not a number or a name.
@@ -56,7 +57,7 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
 def fitted(html: str) -> str:
     """The page with tables that scroll by themselves, and lines that break between names rather than within them."""
     parts = _BLOCK.split(html)
-    parts[::2] = [_TABLE.sub(_table, _CODE.sub(_code, part)) for part in parts[::2]]
+    parts[::2] = [_HEADING.sub(_broken, _TABLE.sub(_table, _CODE.sub(_code, part))) for part in parts[::2]]
     return "".join(parts)
 
 
@@ -78,7 +79,11 @@ def _cell(match: re.Match[str]) -> str:
         opening = opening.replace("<td", '<td class="text"')
     elif len(text) < SHORT_NAME and " " not in text and not _LONG_NAME.search(text):
         opening = opening.replace("<td", '<td class="short"')
-    return opening + _LONG_NAME.sub(lambda name: _BREAK.sub(r"\1<wbr>", name[0]), content.replace(r"\|", "|"))
+    return opening + _LONG_NAME.sub(_broken, content.replace(r"\|", "|"))
+
+
+def _broken(match: re.Match[str]) -> str:
+    return _BREAK.sub(r"\1<wbr>", match[0])
 
 
 def with_lists(markdown: str) -> str:

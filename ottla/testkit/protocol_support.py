@@ -7,9 +7,9 @@ from ottla.protocol import codec
 
 _HEAD = """# Protocol support
 
-Made from `ottla/broker/api/table.py` by `python -m ottla.testkit.protocol_support`; a test holds it to the code.
-"Served" are the versions that are answered, "advertised" what ApiVersions lists, "Kafka 4.3.1" what its schemas know.
-What a handler does in each version stands at the head of its file in `ottla/broker/api/`.
+`make docs` makes this page from `ottla/broker/api/table.py`. *Served* are the versions that Ottla answers, *advertised*
+those that ApiVersions lists, and *Kafka 4.3.1* those of its schemas. The head of each file in `ottla/broker/api/` says
+what its handler does in each version.
 
 | API | key | served | advertised | Kafka 4.3.1 |
 |---|---|---|---|---|

@@ -88,6 +88,14 @@ def test_links_are_turned_to_where_the_site_has_the_pages(uri, written, needed):
             "<p><code>kafka-storage\nformat --standalone</code></p>",
             "<p><code>kafka-storage format --standalone</code></p>",
         ),
+        (
+            '<table><tr><td><a href="u/v">confluentinc/librdkafka#2</a></td></tr></table>',
+            '<div class="wide"><table><tr><td><a href="u/v">confluentinc/<wbr>librdkafka#2</a></td></tr></table></div>',
+        ),
+        (
+            '<h2 id="a_b">A_B<a class="headerlink" href="#a_b">&para;</a></h2>',
+            '<h2 id="a_b">A_<wbr>B<a class="headerlink" href="#a_b">&para;</a></h2>',
+        ),
         (r"<pre><code>a \| b</code></pre>", r"<pre><code>a \| b</code></pre>"),
     ],
 )
