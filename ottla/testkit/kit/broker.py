@@ -134,8 +134,8 @@ class Broker:
     def hanging_transactions(self) -> list[OpenProducer]:
         """What partitions hold open though no coordinator has it open: nobody will end it, until an administrator does
         (KIP-664, `kafka-transactions.sh abort`)."""
-        places = [(topic, index) for topic, count in self.topics().items() for index in range(count)]
-        found = [producer for place in places for producer in self.wire.open_producers(*place)]
+        topics = self.topics().items()
+        found = [producer for topic, count in topics for producer in self.wire.open_producers(topic, range(count))]
         known = {each.producer_id for each in self.transactions() if each.is_open} if found else set()
         return [producer for producer in found if producer.producer_id not in known]
 

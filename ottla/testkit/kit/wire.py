@@ -6,7 +6,7 @@ under test: no fault strikes it, and no history tells of it.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client.connection import BlockingConnection
@@ -223,15 +223,20 @@ class Wire:
                 found += [_transaction(row) for row in reply.transaction_states if not row.error_code]
         return sorted(found)
 
-    def open_producers(self, topic: str, partition: int) -> list[OpenProducer]:
-        """The producers with a transaction that this partition holds open, as its leader tells."""
-        asked = [{"name": topic, "partition_indexes": [partition]}]
-        address = self.leader(topic, partition)
-        row = self.ask(K.DESCRIBE_PRODUCERS, 0, address, topics=asked).topics[0].partitions[0]
-        _check(row.error_code, f"describe the producers of {topic}-{partition}")
-        return [
-            OpenProducer(topic, partition, *_open_at(each)) for each in row.active_producers if _open_at(each)[-1] >= 0
-        ]
+    def open_producers(self, topic: str, partitions: Iterable[int]) -> list[OpenProducer]:
+        """The producers with a transaction that these partitions hold open, as their leaders tell."""
+        alone = self._brokers() == [None]
+        led: dict[str | None, list[int]] = {}
+        for index in partitions:
+            led.setdefault(None if alone else self.leader(topic, index), []).append(index)
+        found = []
+        for address, indexes in led.items():
+            asked = [{"name": topic, "partition_indexes": indexes}]
+            for row in self.ask(K.DESCRIBE_PRODUCERS, 0, address, topics=asked).topics[0].partitions:
+                _check(row.error_code, f"describe the producers of {topic}-{row.partition_index}")
+                opened = (_open_at(each) for each in row.active_producers)
+                found += [OpenProducer(topic, row.partition_index, *each) for each in opened if each[-1] >= 0]
+        return found
 
     def abort_hanging(self, producer: OpenProducer) -> None:
         """Write an abort marker, as an administrator does (KIP-664). KafkaError."""

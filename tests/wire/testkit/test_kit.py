@@ -310,3 +310,22 @@ def test_markers_that_are_on_their_way_are_waited_for(kafka_txn_producer, kafka_
     ottla_faults.on_marker(topic=kafka_topic, times=2).lose()
     _commit(producer, kafka_topic, b"once")
     ottla_broker.assert_committed(kafka_topic, ["once"])
+
+
+@pytest.mark.parametrize("compression", [1, 2, 3, 4], ids=["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records_are_read(compression, kafka_topic, ottla_broker):
+    producer = ottla_broker.producer_by_hand("tx-1")
+    assert producer.send(kafka_topic, b"one", b"two", compression=compression) == producer.commit() == 0
+    ottla_broker.assert_committed(kafka_topic, ["one", "two"])
+
+
+def test_transactions_of_many_partitions_are_told_open_or_not(kafka_topic_factory, ottla_broker):
+    topic = kafka_topic_factory(partitions=20)
+    producer = ottla_broker.producer_by_hand("tx-1")
+    for partition in (3, 19):
+        assert producer.send(topic, b"one", partition=partition) == 0
+    found = ottla_broker.wire.open_producers(topic, range(20))
+    assert [(each.partition, each.first_offset) for each in found] == [(3, 0), (19, 0)]
+    assert ottla_broker.hanging_transactions() == []
+    assert producer.abort() == 0
+    ottla_broker.assert_no_open_transactions(wait_s=10)
