@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import resource
 import socket
 
 import pytest
@@ -26,6 +27,17 @@ def served(tmp_path_factory):
     served.process.communicate()
     assert code == 0
     assert "Traceback" not in log
+
+
+@pytest.fixture(scope="module", autouse=True)
+def many_sockets():
+    """A shell often allows 1,024 descriptors or fewer, where the system would allow more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4_096 if hard == resource.RLIM_INFINITY else min(4_096, hard)
+    wanted = max(soft, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    yield min(1_000, wanted // 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture
@@ -70,15 +82,15 @@ def is_refused(client):
     return data.startswith(b"HTTP/1.1 4")
 
 
-def test_a_thousand_connections_that_ask_nothing(served, attackers):
-    for number in range(1_000):
+def test_a_thousand_connections_that_ask_nothing(served, attackers, many_sockets):
+    for number in range(many_sockets):
         attackers()
         if not number % 100:
             ask(served)
 
 
-def test_a_thousand_requests_that_never_end(served, attackers):
-    for number in range(1_000):
+def test_a_thousand_requests_that_never_end(served, attackers, many_sockets):
+    for number in range(many_sockets):
         attackers(HEAD[: number % len(HEAD)])
         if not number % 100:
             ask(served)
