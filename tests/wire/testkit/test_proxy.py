@@ -431,6 +431,20 @@ def test_a_write_that_was_acknowledged_and_is_gone_is_found(played, tmp_path):
     assert "lost-write" in {anomaly.kind for anomaly in judged(tmp_path, lines, data_dir)}
 
 
+def test_a_batch_without_a_number_that_arrives_twice_is_found(tmp_path):
+    with own_broker(keep=False) as broker:
+        with ProxyServer(broker.bootstrap) as proxy:
+            fault = proxy.add(api="Produce", do="duplicate")
+            producer = KafkaProducer(bootstrap_servers=proxy.bootstrap, enable_idempotence=False)
+            producer.send("ledger", b"paid").get(timeout=PATIENCE_S)
+            producer.close()
+            lines = checker_lines(proxy.journal.since(0))
+        broker.stop()
+        (found,) = judged(tmp_path, lines, broker.data_dir)
+    assert fault.hits == 1
+    assert (found.kind, found.detail) == ("duplicate", "paid stands at ledger/0@0, ledger/0@1")
+
+
 # ---- the command
 
 
