@@ -20,7 +20,7 @@ from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, 
 from ottla.testkit.reading import TopicRecord
 
 WAIT_S: Final = 30.0
-SETTLE_S: Final = 1.0
+SETTLE_S: Final = 5.0
 _LOOK_S: Final = 0.02
 _SHOWN: Final = 10
 _DECIDED: Final = frozenset({"PrepareCommit", "PrepareAbort"})
@@ -244,7 +244,8 @@ class Broker:
             )
 
     def _settle(self, *topics: str) -> None:
-        """Wait a second for the markers of what is decided: EndTxn answers before they are written."""
+        """Wait for the markers of what is decided: EndTxn answers before they are written, and one that was held or
+        lost is tried again within a second."""
         deadline = time.monotonic() + SETTLE_S
         while any(
             each.state in _DECIDED and any(topic in topics for topic, _ in each.partitions)
