@@ -76,6 +76,13 @@ def read(sock):
     return int.from_bytes(sock.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)[:4], "big") if size else None
 
 
+def until(holds):
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def is_closed(sock):
     try:
         return sock.recv(1) == b""
@@ -192,9 +199,8 @@ def test_who_leaves_while_it_is_held_has_asked_nothing(proxy, client, topic):
     fault = proxy.add(api="InitProducerId", do="hold")
     with raw(proxy) as sock:
         sock.sendall(frame(init(topic), 4))
-        proxy.await_hits(fault)
-    while proxy.plan.held(fault.id):
-        time.sleep(0.001)
+        until(lambda: proxy.plan.held(fault.id) == 1)
+    until(lambda: proxy.plan.held(fault.id) == 0)
     proxy.plan.release(fault.id)
     assert client.send(init(topic)).producer_epoch == 0
 
