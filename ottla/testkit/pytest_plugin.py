@@ -4,7 +4,7 @@ Whoever has ottla installed has them. Until one of them is used, nothing but pyt
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -14,9 +14,10 @@ import pytest
 if TYPE_CHECKING:
     from ottla.testkit.kit.broker import Broker
     from ottla.testkit.kit.clock import BrokerClock
-    from ottla.testkit.kit.faults import Faults
+    from ottla.testkit.kit.faults import Faults, PlannedFault
     from ottla.testkit.kit.ledger import LedgerEntry
     from ottla.testkit.kit.pool import BrokerPool
+    from ottla.testkit.kit.proxied import ProxiedBroker
 
 _MARKER: Final = (
     "ottla(transaction_version=2, properties={}, as_version=None): run the test on a broker of these settings; "
@@ -100,7 +101,12 @@ def ottla_broker(request: pytest.FixtureRequest) -> "Iterator[Broker]":
     if getattr(request.node, "_ottla_failed", False) and broker.process is not None:
         _keep(broker)
     hollow = broker.end()
-    if hollow and not getattr(request.node, "_ottla_failed", False):
+    if not getattr(request.node, "_ottla_failed", False):
+        _fail_if_hollow(hollow)
+
+
+def _fail_if_hollow(hollow: "Sequence[PlannedFault]") -> None:
+    if hollow:
         planned = "".join(f"\n  {fault!r}" for fault in hollow)
         pytest.fail(f"planned faults never struck, so this test has not tested them:{planned}", pytrace=False)
 
@@ -140,6 +146,18 @@ def ottla_faults(ottla_broker: "Broker") -> "Faults":
     """
     _steered(ottla_broker)
     return ottla_broker.faults
+
+
+@pytest.fixture
+def ottla_proxy(ottla_broker: "Broker") -> "Iterator[ProxiedBroker]":
+    """A proxy in front of the broker of this test, which may be any Kafka: `ottla_proxy.bootstrap` for clients,
+    `ottla_proxy.faults` of requests and replies. One that never strikes fails the test."""
+    from ottla.testkit.kit.proxied import ProxiedBroker
+
+    with ProxiedBroker(ottla_broker.bootstrap) as proxy:
+        yield proxy
+        hollow = proxy.faults.clear()
+    _fail_if_hollow(hollow)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.testkit.control.journal import Passage
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.names import TopicNames
+from ottla.testkit.faults.subject import Subject
 
 _SIZE_BYTES = 4
 
@@ -41,6 +42,11 @@ class Call:
     def client_id(self) -> str:
         """As the client calls itself."""
         return self._exchange.client_id
+
+    @property
+    def subject(self) -> Subject:
+        """Whom and what the request names."""
+        return self._exchange.subject
 
     @cached_property
     def message(self) -> Any:

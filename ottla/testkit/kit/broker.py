@@ -6,14 +6,19 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ottla.protocol.errors import ErrorCode
+from ottla.testkit.control.journal import Passage
+from ottla.testkit.history.events import events
+from ottla.testkit.history.lines import checker_lines
 from ottla.testkit.kit.admin import Admin, escaped
 from ottla.testkit.kit.by_hand import ProducerByHand
 from ottla.testkit.kit.clock import BrokerClock
+from ottla.testkit.kit.desks import BrokerDesk
 from ottla.testkit.kit.faults import Faults, PlannedFault
+from ottla.testkit.kit.journal import read_passages
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
 from ottla.testkit.kit.process import BrokerProcess
 from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, transaction_version
@@ -38,7 +43,7 @@ class Broker:
         self.process = process
         self.wire = Wire(lambda: self.bootstrap)
         self.clock = BrokerClock(self.admin)
-        self.faults = Faults(self.admin, process)
+        self.faults = Faults(BrokerDesk(self.admin), process)
         self._journal_since = 0
         self._log_from = 0
 
@@ -262,7 +267,18 @@ class Broker:
 
     def ledger(self) -> list[LedgerEntry]:
         """Every call of a transaction since `begin`, and how it was answered, in the order of the requests."""
-        return read_ledger(self.admin(), self._journal_since)
+        return list(read_ledger(self._passages()))
+
+    def history(self) -> list[dict[str, Any]]:
+        """What the clients did since `begin`, as lines for `ottla check-history`."""
+        return checker_lines(self._passages())
+
+    def events(self) -> list[dict[str, Any]]:
+        """Every request since `begin` and its reply, decoded."""
+        return list(events(self._passages()))
+
+    def _passages(self) -> list[Passage]:
+        return read_passages(self.admin(), self._journal_since)
 
     def wait_for_outcome(
         self, outcome: str, *, api: str = "", transactional_id: str = "", nth: int = 1, timeout_s: float = WAIT_S

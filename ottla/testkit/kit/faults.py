@@ -6,13 +6,12 @@
     faults.on_marker(topic="orders").lose()
     faults.crash(at="after_prepare")
 
-A fault that never strikes is a test that tests nothing: `unfired` names them, and the pytest plugin fails the test.
+A fault that never strikes is a test that tests nothing: `clear` names them, and the pytest plugin fails the test.
 """
 
-from collections.abc import Callable
 from typing import Any, Final
 
-from ottla.testkit.kit.admin import Admin
+from ottla.testkit.kit.desks import FaultDesk
 from ottla.testkit.kit.process import BrokerProcess
 
 WAIT_S: Final = 30.0
@@ -37,8 +36,8 @@ _CRASHES: Final = {
 class PlannedFault:
     """A fault that is planned."""
 
-    def __init__(self, admin: Callable[[], Admin], shown: dict[str, Any], optional: bool) -> None:
-        self._admin = admin
+    def __init__(self, desk: FaultDesk, shown: dict[str, Any], optional: bool) -> None:
+        self._desk = desk
         self._shown = shown
         self.id: int = shown["id"]
         self.optional = optional
@@ -59,20 +58,20 @@ class PlannedFault:
 
     def wait_hit(self, hits: int = 1, timeout_s: float = WAIT_S) -> None:
         """Wait until it has struck so often. TimeoutError."""
-        shown = self._look(f"?hits={hits}&wait_ms={int(timeout_s * 1000)}")
+        self._shown = shown = self._desk.show(self.id, hits, timeout_s)
         if shown["hits"] < hits:
             raise TimeoutError(f"{self!r} has struck {shown['hits']} times in {timeout_s:g} s, of {shown['seen']} seen")
 
     def release(self) -> None:
         """Let go what it holds; it holds nothing any more."""
-        self._shown = self._admin().post(f"/v1/faults/{self.id}/release")
+        self._shown = self._desk.release(self.id)
 
     def remove(self) -> None:
         """Take it back."""
-        self._shown = self._admin().delete(f"/v1/faults/{self.id}")
+        self._shown = self._desk.remove(self.id)
 
-    def _look(self, query: str = "") -> dict[str, Any]:
-        self._shown = self._admin().get(f"/v1/faults/{self.id}{query}")
+    def _look(self) -> dict[str, Any]:
+        self._shown = self._desk.show(self.id)
         return self._shown
 
 
@@ -153,10 +152,10 @@ class OnDisk(_At):
 
 
 class Faults:
-    """The faults of one broker."""
+    """The faults of one broker, or of the proxy in front of one."""
 
-    def __init__(self, admin: Callable[[], Admin], process: BrokerProcess | None = None) -> None:
-        self._admin = admin
+    def __init__(self, desk: FaultDesk, process: BrokerProcess | None = None) -> None:
+        self._desk = desk
         self._process = process
         self._planned: dict[int, PlannedFault] = {}
         self._crashes: list[PlannedFault] = []
@@ -206,8 +205,8 @@ class Faults:
         return [self.on(api, times=times, optional=True, **where).reply("NOT_COORDINATOR") for api in apis]
 
     def add(self, given: dict[str, Any], *, optional: bool = False) -> PlannedFault:
-        """Plan a fault of its JSON (`ottla/testkit/faults/fault.py`). AdminFailed says what is wrong with it."""
-        fault = PlannedFault(self._admin, self._admin().post("/v1/faults", given), optional)
+        """Plan a fault of its JSON (`ottla/testkit/faults/fault.py`). FaultError says what is wrong with it."""
+        fault = PlannedFault(self._desk, self._desk.add(given), optional)
         self._planned[fault.id] = fault
         return fault
 
@@ -227,7 +226,7 @@ class Faults:
         self._crashes.clear()
         if crashed:
             return []
-        hits = {shown["id"]: shown["hits"] for shown in self._admin().delete("/v1/faults")}
+        hits = {shown["id"]: shown["hits"] for shown in self._desk.clear()}
         return [fault for fault in planned.values() if not fault.optional and not hits.get(fault.id, 1)]
 
     def _has_crashed(self) -> bool:

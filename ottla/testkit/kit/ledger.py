@@ -1,15 +1,14 @@
-"""Every call of a transaction and its answer, as a broker of ours has seen them. free"""
+"""Every call of a transaction and its answer, as a broker of ours has seen them. pure"""
 
-from base64 import b64decode
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from ottla.testkit.faults.exchange import Exchange
-from ottla.testkit.kit.admin import Admin
+from ottla.testkit.control.journal import Passage
+from ottla.testkit.history.calls import Call, read_calls
 
 K: Final = ApiKey
 _CALLS: Final = frozenset(
@@ -34,48 +33,44 @@ class LedgerEntry(NamedTuple):
     faults: tuple[int, ...]
 
 
-def read_ledger(admin: Admin, since: int) -> list[LedgerEntry]:
-    """The entries behind a number of the journal."""
-    entries = []
-    while True:
-        page = admin.get(f"/v1/journal?since={since}")
-        for passage in page["passages"]:
-            since = passage["number"]
-            entry = _entry(passage)
-            if entry is not None:
-                entries.append(entry)
-        if since >= page["last"] or not page["passages"]:
-            return entries
+def read_ledger(passages: Iterable[Passage]) -> Iterator[LedgerEntry]:
+    """The entries of what has passed."""
+    for call in read_calls(passages):
+        ids = call.subject.transactional_ids if call.api_key in _CALLS and call.message is not None else ()
+        if ids:
+            yield _entry(call, min(ids))
 
 
-def _entry(passage: dict[str, Any]) -> LedgerEntry | None:
-    exchange = Exchange(b64decode(passage["request"]), lambda _topic_id: None)
-    ids = exchange.subject.transactional_ids if exchange.api_key in _CALLS else ()
-    if not ids:
-        return None
-    request = exchange.message
-    named = request.transactions[0] if exchange.api_key == K.ADD_PARTITIONS_TO_TXN and request.transactions else request
-    reply = _reply(exchange, passage)
-    told = reply if exchange.api_key == K.INIT_PRODUCER_ID and reply is not None else named
-    identity = (
+def _entry(call: Call, transactional_id: str) -> LedgerEntry:
+    return LedgerEntry(
+        call.title,
+        transactional_id,
+        *_producer(call),
+        _outcome(call),
+        bool(call.message.committed) if call.api_key == K.END_TXN else None,
+        tuple(sorted(call.subject.partitions, key=str)),
+        call.client_id,
+        call.passage.began_ms,
+        tuple(call.passage.faults),
+    )
+
+
+def _producer(call: Call) -> tuple[int, int]:
+    """Who asks; of InitProducerId what is given, of a Produce what its first batch says."""
+    told = call.message
+    if call.api_key == K.PRODUCE:
+        return _first_batch(told)
+    if call.api_key == K.ADD_PARTITIONS_TO_TXN and told.transactions:
+        told = told.transactions[0]
+    elif call.api_key == K.INIT_PRODUCER_ID and call.reply is not None:
+        told = call.reply
+    return (
         _number(told, "producer_id", "v3_and_below_producer_id"),
         _number(told, "producer_epoch", "v3_and_below_producer_epoch"),
     )
-    return LedgerEntry(
-        exchange.title,
-        sorted(ids)[0],
-        *(_producer_of(request) if exchange.api_key == K.PRODUCE else identity),
-        _outcome(reply, passage),
-        bool(request.committed) if exchange.api_key == K.END_TXN else None,
-        tuple(sorted(exchange.subject.partitions, key=str)),
-        exchange.client_id,
-        passage["began_ms"],
-        tuple(passage["faults"]),
-    )
 
 
-def _producer_of(request: Any) -> tuple[int, int]:
-    """Who has sent a Produce, as its first batch says."""
+def _first_batch(request: Any) -> tuple[int, int]:
     for topic in request.topic_data or ():
         for row in topic.partition_data or ():
             if row.records is not None and len(row.records) >= HEADER_SIZE:
@@ -84,25 +79,15 @@ def _producer_of(request: Any) -> tuple[int, int]:
     return NO_PRODUCER_ID, NO_PRODUCER_EPOCH
 
 
-def _reply(exchange: Exchange, passage: dict[str, Any]) -> Any:
-    frame = b64decode(passage["reply"] or "")
-    if not frame:
-        return None
-    try:
-        return codec.decode_response(exchange.api_key, exchange.api_version, frame[4:])[1]
-    except ProtocolError:
-        return None
-
-
-def _outcome(reply: Any, passage: dict[str, Any]) -> str:
-    if reply is not None:
-        return next((ErrorCode(error).name for error in _errors(reply) if error), "NONE")
-    if passage["closed"]:
+def _outcome(call: Call) -> str:
+    if call.reply is not None:
+        return next((ErrorCode(error).name for error in _errors(call.reply) if error), "NONE")
+    if call.passage.reason:
         return "connection closed"
-    return "unanswered" if passage["reply"] is None else "lost"
+    return "unanswered" if call.passage.reply is None else "lost"
 
 
-def _errors(message: Any) -> Any:
+def _errors(message: Any) -> Iterator[int]:
     for name, field in type(message).fields.items():
         value = getattr(message, name, None)
         if name in _ERRORS and value is not None:

@@ -6,11 +6,13 @@ import threading
 from datetime import timedelta
 
 import pytest
+from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 import ottla.testkit
 from ottla.client.connection import AsyncConnection, BlockingConnection
 from ottla.protocol.api_keys import ApiKey
+from ottla.testkit.faults.fault import FaultError
 from ottla.testkit.kit.admin import AdminFailed
 from ottla.testkit.kit.process import BrokerFailed
 from ottla.testkit.kit.wire import KafkaError as Refused
@@ -336,3 +338,32 @@ def test_a_transaction_whose_marker_never_comes_is_named(kafka_txn_producer, kaf
     _commit(kafka_txn_producer("tx-held"), kafka_topic, b"held")
     with pytest.raises(AssertionError, match="1 transactions are open\n  tx-held: PrepareCommit"):
         ottla_broker.assert_no_open_transactions(wait_s=0)
+
+
+def test_a_proxy_has_faults_and_a_history_of_its_own(kafka_topic, ottla_broker, ottla_proxy):
+    producer = KafkaProducer(bootstrap_servers=ottla_proxy.bootstrap, transactional_id="tx-proxied")
+    fault = ottla_proxy.faults.on("EndTxn").drop_connection(after=True)
+    with pytest.raises(FaultError, match="needs a broker of ours"):
+        ottla_proxy.faults.on_marker().hold()
+    try:
+        producer.init_transactions()
+        _commit(producer, kafka_topic, b"once")
+    finally:
+        producer.close(timeout=5)
+    assert fault.hits == 1
+    ottla_broker.assert_committed(kafka_topic, ["once"])
+    assert [entry.outcome for entry in ottla_proxy.ledger() if entry.api == "EndTxn"] == ["connection closed", "NONE"]
+    assert [line["f"] for line in ottla_proxy.history() if line["type"] == "ok"] == ["init", "send", "end"]
+
+
+def test_a_history_tells_what_clients_did(kafka_txn_producer, kafka_topic, ottla_broker):
+    _commit(kafka_txn_producer("tx-told"), kafka_topic, b"told")
+    done = {line["f"]: line for line in ottla_broker.history() if line["type"] == "ok"}
+    assert done["send"]["mops"] == [["send", f"{kafka_topic}/0", "told", 0]]
+    assert {"init", "end"} <= set(done)
+    assert {event["api"] for event in ottla_broker.events()} >= {"InitProducerId", "Produce", "EndTxn"}
+
+
+def test_a_fault_that_cannot_be_is_refused_with_the_word_that_is_wrong(ottla_faults):
+    with pytest.raises(FaultError, match="did you mean EndTxn"):
+        ottla_faults.on("EndTx").hold()

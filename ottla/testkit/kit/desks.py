@@ -1,0 +1,97 @@
+"""Where faults are planned: in a broker of ours, over its admin port, or in a proxy of this process. shell"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ottla.testkit.faults.fault import Fault, FaultError, parse_fault
+from ottla.testkit.kit.admin import Admin, AdminFailed
+from ottla.testkit.proxying import ProxyServer
+
+Shown = dict[str, Any]
+"""A fault as JSON, with its counters and how many it holds."""
+
+_UNPROCESSABLE = 422
+
+
+class FaultDesk(Protocol):
+    """Plans faults and knows their counters. FaultError says what is wrong with one."""
+
+    def add(self, given: Shown) -> Shown: ...
+
+    def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> Shown:
+        """The fault, when it has struck so often or the time is up."""
+
+    def release(self, fault_id: int) -> Shown: ...
+
+    def remove(self, fault_id: int) -> Shown: ...
+
+    def clear(self) -> list[Shown]: ...
+
+
+class BrokerDesk:
+    """That of a broker of ours; the admin port changes with each start."""
+
+    def __init__(self, admin: Callable[[], Admin]) -> None:
+        self._admin = admin
+
+    def add(self, given: Shown) -> Shown:
+        try:
+            return self._admin().post("/v1/faults", given)  # type: ignore[no-any-return]
+        except AdminFailed as error:
+            if error.status == _UNPROCESSABLE:
+                raise FaultError(str(error)) from None
+            raise
+
+    def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> Shown:
+        query = f"?hits={hits}&wait_ms={int(timeout_s * 1000)}" if hits else ""
+        return self._admin().get(f"/v1/faults/{fault_id}{query}")  # type: ignore[no-any-return]
+
+    def release(self, fault_id: int) -> Shown:
+        return self._admin().post(f"/v1/faults/{fault_id}/release")  # type: ignore[no-any-return]
+
+    def remove(self, fault_id: int) -> Shown:
+        return self._admin().delete(f"/v1/faults/{fault_id}")  # type: ignore[no-any-return]
+
+    def clear(self) -> list[Shown]:
+        return self._admin().delete("/v1/faults")  # type: ignore[no-any-return]
+
+
+class ProxyDesk:
+    """That of a proxy."""
+
+    def __init__(self, proxy: ProxyServer) -> None:
+        self._proxy = proxy
+
+    def add(self, given: Shown) -> Shown:
+        return self._shown(self._proxy.plan.add(parse_fault(given)))
+
+    def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> Shown:
+        fault = self._fault(fault_id)
+        if hits and timeout_s:
+            try:
+                self._proxy.await_hits(fault, hits, timeout_s)
+            except TimeoutError:
+                return self._shown(fault)
+        return self._shown(fault)
+
+    def release(self, fault_id: int) -> Shown:
+        fault = self._fault(fault_id)
+        self._proxy.plan.release(fault_id)
+        return self._shown(fault)
+
+    def remove(self, fault_id: int) -> Shown:
+        fault = self._fault(fault_id)
+        self._proxy.plan.remove(fault_id)
+        return self._shown(fault)
+
+    def clear(self) -> list[Shown]:
+        return [self._shown(fault) for fault in self._proxy.plan.clear()]
+
+    def _fault(self, fault_id: int) -> Fault:
+        fault = self._proxy.plan.get(fault_id)
+        if fault is None:
+            raise KeyError(f"there is no fault {fault_id} any more")
+        return fault
+
+    def _shown(self, fault: Fault) -> Shown:
+        return fault.to_json() | {"held": self._proxy.plan.held(fault.id)}
