@@ -333,13 +333,6 @@ def test_transactions_of_many_partitions_are_told_open_or_not(kafka_topic_factor
     ottla_broker.assert_no_open_transactions(wait_s=10)
 
 
-def test_a_transaction_whose_marker_never_comes_is_named(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
-    ottla_faults.on_marker(topic=kafka_topic).hold()
-    _commit(kafka_txn_producer("tx-held"), kafka_topic, b"held")
-    with pytest.raises(AssertionError, match="1 transactions are open\n  tx-held: PrepareCommit"):
-        ottla_broker.assert_no_open_transactions(wait_s=0)
-
-
 def test_a_proxy_has_faults_and_a_history_of_its_own(kafka_topic, ottla_broker, ottla_proxy):
     producer = KafkaProducer(bootstrap_servers=ottla_proxy.bootstrap, transactional_id="tx-proxied")
     fault = ottla_proxy.faults.on("EndTxn").drop_connection(after=True)
