@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+OF_USERS = {"aiokafka", "confluent-kafka"}
+"""Client libraries: whoever uses one has it."""
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
@@ -37,9 +40,19 @@ def foreign_imports(folder):
     return {normal(distributions.get(module, [module])[0]) for module in foreign}
 
 
-@pytest.mark.parametrize("folder", ["ottla/protocol", "ottla/broker", "ottla/client", "ottla/cli"])
+@pytest.mark.parametrize("folder", ["ottla/protocol", "ottla/broker", "ottla/cli"])
 def test_the_core_imports_what_a_plain_install_brings(folder):
     assert foreign_imports(folder) - names(PROJECT["dependencies"]) == set()
+
+
+def test_the_client_imports_what_a_plain_install_brings_and_the_libraries_of_its_users():
+    assert foreign_imports("ottla/client") - names(PROJECT["dependencies"]) == OF_USERS
+
+
+def test_the_libraries_of_users_are_loaded_when_their_clients_come():
+    modules = "ottla.client.transaction, ottla.client.libraries, ottla.testkit.kit.clients, ottla.testkit.pytest_plugin"
+    source = f"import sys, {modules}; print({{'aiokafka', 'confluent_kafka'}} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", source], capture_output=True, text=True).stdout == "set()\n"
 
 
 @pytest.mark.parametrize("folder", ["ottla/scan", "ottla/audit"])
@@ -53,7 +66,7 @@ def test_spark_jobs_and_testkit_import_what_their_extras_bring(folder):
     extras = PROJECT["optional-dependencies"]
     assert "ottla[audit]" in extras["spark"]
     more = [*extras["audit"], *extras["spark"], *extras["delta"], "pytest"]
-    assert foreign_imports(folder) - names([*PROJECT["dependencies"], *more]) == set()
+    assert foreign_imports(folder) - names([*PROJECT["dependencies"], *more]) - OF_USERS == set()
 
 
 @pytest.mark.parametrize("requirement", PROJECT["dependencies"])
