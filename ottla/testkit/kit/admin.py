@@ -5,6 +5,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
 TIMEOUT_S: Final = 90.0
 
 

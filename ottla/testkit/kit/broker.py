@@ -24,6 +24,7 @@ from ottla.testkit.kit.process import BrokerProcess
 from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, transaction_version
 from ottla.testkit.reading import TopicRecord
 
+__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
 WAIT_S: Final = 30.0
 SETTLE_S: Final = 5.0
 _LOOK_S: Final = 0.02
@@ -328,7 +329,7 @@ class Broker:
         """What to know when a test has failed: the log since `begin`, open transactions, where the files are."""
         told = [f"{self.bootstrap}"]
         if self.process is not None:
-            told = [self.process.log_tail(self._log_from, most_lines)]
+            told = [self.process.log_tail(self._log_from, most_lines) or "it has logged nothing"]
             told += [f"its data directory is kept in {self.kept_dir()}"]
             if self.process.pid is None:
                 return "\n".join([*told, "the broker does not run"])

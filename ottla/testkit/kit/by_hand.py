@@ -20,6 +20,7 @@ from ottla.testkit.kit.wire import TRANSACTION, WAIT_S, KafkaError, Wire
 from ottla.testkit.simulation import wire as requests
 from ottla.testkit.simulation.wire import V1, V2, Ask, Generation
 
+__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
 CLIENT_ID: Final = "by-hand"
 _GENERATIONS: Final = {1: V1, 2: V2}
 

@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from ottla.testkit.kit.admin import Admin
 
+__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
+
 
 class BrokerClock:
     """Moves every timer of the broker: transaction timeouts, expiry of ids, sessions, retention, fetches that wait.
@@ -18,7 +20,10 @@ class BrokerClock:
 
     def advance(self, delta: timedelta | None = None, **of: float) -> datetime:
         """Jump ahead: `advance(days=7)`, with the names of `timedelta`, or one of those. The new time. ValueError."""
-        by = (delta or timedelta()) + timedelta(**of)
+        try:
+            by = (delta or timedelta()) + timedelta(**of)
+        except TypeError as error:
+            raise TypeError(f"advance() takes what timedelta takes, such as days=7 or seconds=1.5: {error}") from None
         if by < timedelta():
             raise ValueError("a broker's time goes forward only")
         return _time(self._admin().post("/v1/clock/advance", {"ms": by / timedelta(milliseconds=1)}))

@@ -14,6 +14,7 @@ from typing import Any, Final
 from ottla.testkit.kit.desks import FaultDesk
 from ottla.testkit.kit.process import BrokerProcess
 
+__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
 WAIT_S: Final = 30.0
 
 _CRASHES: Final = {

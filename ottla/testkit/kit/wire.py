@@ -16,6 +16,7 @@ from ottla.testkit.control import KIT_CLIENT_ID
 from ottla.testkit.furnish import message
 from ottla.testkit.reading import TopicRecord, readable
 
+__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
 K: Final = ApiKey
 WAIT_S: Final = 30.0
 FETCH_BYTES: Final = 16 * 1024 * 1024

@@ -68,6 +68,28 @@ def test_failing(kafka_txn_producer, kafka_topic, ottla_broker):
     assert list(kept.glob("topic-*-0/*.log"))
 
 
+def test_what_is_refused_is_told_at_the_line_of_the_test(tmp_path):
+    source = """
+def test_error(ottla_faults):
+    ottla_faults.on("EndTx").drop_connection()
+def test_time(ottla_clock):
+    ottla_clock.advance(day=7)
+def test_records(kafka_topic, ottla_broker):
+    ottla_broker.assert_committed(kafka_topic, ["paid"])
+"""
+    code, told = run(tmp_path, source)
+    assert code == 1, told
+    assert "'EndTx' is no API: did you mean EndTxn?" in told
+    assert "advance() takes what timedelta takes, such as days=7 or seconds=1.5:" in told
+    assert "it has logged nothing" in told
+    shown = [line for line in told.splitlines() if line.startswith((">", "E  "))]
+    assert [line.removeprefix(">").strip() for line in shown if line.startswith(">")] == [
+        'ottla_faults.on("EndTx").drop_connection()',
+        "ottla_clock.advance(day=7)",
+        'ottla_broker.assert_committed(kafka_topic, ["paid"])',
+    ]
+
+
 def test_somebody_elses_broker_is_asked_and_not_steered(tmp_path, ottla_broker):
     source = """
 def test_asked(kafka_producer, kafka_topic, ottla_broker):
