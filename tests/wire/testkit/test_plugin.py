@@ -117,3 +117,25 @@ def test_alone(number, kafka_topic_factory, ottla_broker):
     code, told = run(tmp_path, source, *arguments)
     assert code == 0, told
     assert "6 passed" in told
+
+
+def test_a_project_says_what_the_shared_broker_is(tmp_path):
+    (tmp_path / "conftest.py").write_text("""
+import pytest
+
+@pytest.fixture(scope="session")
+def ottla_proc(make_ottla):
+    return make_ottla(properties={"node.id": 0})
+""")
+    source = """
+from kafka.admin import KafkaAdminClient
+
+def test_node(kafka_bootstrap_servers, ottla_proc):
+    assert kafka_bootstrap_servers == ottla_proc.bootstrap
+    admin = KafkaAdminClient(bootstrap_servers=kafka_bootstrap_servers)
+    (broker,) = admin.describe_cluster()["brokers"]
+    admin.close()
+    assert broker["broker_id"] == 0
+"""
+    code, told = run(tmp_path, source)
+    assert code == 0, told
