@@ -30,7 +30,9 @@ def use_this_python() -> None:
         if not _is_said() and "PYSPARK_GATEWAY_PORT" not in os.environ:
             os.environ[WORKERS] = sys.executable
         return
-    context: Any = session.sparkContext
+    context: Any = getattr(session, "sparkContext", None)
+    if context is None:  # a client of Spark Connect: the workers are the server's
+        return
     is_ours = not _is_said() and context.getConf().get("spark.pyspark.python") is None and _is_local(context.master)
     if is_ours:
         context.pythonExec = sys.executable

@@ -34,7 +34,6 @@ COMPACTED_TOPICS = {name for name, (_, configs) in TOPICS.items() if "cleanup.po
 # What keeps everything that it was sent.
 WHOLE = ("orders", "many-index-entries", *(name for name in TOPICS if name.startswith("as-")))
 OVERRIDES = {
-    "file.delete.delay.ms": "0",
     "log.cleaner.backoff.ms": "150",
     "log.cleaner.delete.retention.ms": "500",
     "log.cleaner.min.cleanable.ratio": "0.01",

@@ -55,7 +55,8 @@ def dump(data_dir, files, *options, compacted=()):
         assert done.returncode == 0, said
         assert said.count("Dumping ") == len(chosen)
         printed += FIRST_OF_A_SEGMENT.sub("\n", without_gaps("\n" + said, compacted)).splitlines()
-    complaints = [line for line in printed if COMPLAINT.search(line)]
+    # What a record says is nobody's complaint: a group may be named after what failed.
+    complaints = [line for line in printed if COMPLAINT.search(line) and not line.startswith("| offset: ")]
     assert complaints == []
     return "\n".join(printed)
 
