@@ -5,7 +5,7 @@ import pytest
 
 from ottla.cli.plan_file import PlanError, read_plan
 
-PAGE = Path(__file__).parents[4] / "docs" / "admin-port.md"
+PAGE = Path(__file__).parents[3] / "docs" / "admin-port.md"
 LOST = {"at": "reply", "api": "EndTxn", "do": "lose"}
 FULL = {"at": "append", "do": "fail", "error": "ENOSPC", "where": {"topic": "ledger"}, "times": None}
 
