@@ -73,7 +73,7 @@ def run(arguments: "ExportArguments") -> int:
     """Export; the exit code."""
     # It is planned by the data source, so threads need PySpark too, though no Java.
     on_spark = is_on_spark(arguments.run_on)
-    if missing := lacks_pyspark("the export") or cannot_run("the export on Spark", on_spark=on_spark):
+    if missing := lacks_pyspark("the export") or cannot_run("the export", on_spark=on_spark):
         return _failed(missing)
     from ottla.scan.damage_log import REMEDY, DamagedSegment
     from ottla.scan.listing import UnreadableDirectory

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.scan.needs import WorkerLacks, check_worker
+from ottla.scan.needs import WorkerLacks, check_worker, lacking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +62,8 @@ def cannot_run(what: str, *, on_spark: bool) -> str:
         return missing
     if on_spark and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         return f"{what} needs Java 17: no java on the path and no JAVA_HOME"
+    if not on_spark and (lacks := lacking()):
+        return f"{what} needs {', '.join(lacks)}: pip install 'ottla[audit]', or '.[audit]' in a checkout"
     try:
         check_worker()
     except WorkerLacks as error:

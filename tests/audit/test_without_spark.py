@@ -68,6 +68,13 @@ def test_an_export_that_threads_would_make_misses_it_in_one_line(reference, tmp_
     assert not (tmp_path / "exported").exists()
 
 
+def test_an_audit_without_the_libraries_of_its_extra_names_the_extra(reference):
+    lacking = "import ottla.scan.needs as needs; needs.MODULES['no_such_module'] = 'no-such-thing'; "
+    done = run(lacking + COMMAND, "audit", reference("clean"))
+    told = "ottla audit: the audit needs no-such-thing: pip install 'ottla[audit]', or '.[audit]' in a checkout\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
 @pytest.mark.parametrize("job", ["audit", "alert", "export"])
 def test_a_driver_without_click_is_told_so_in_one_line(job):
     script = (

@@ -56,7 +56,8 @@ class Port:
                 _exit(REFUSED, f"{self.url} cannot do that: the broker was started without --test-control")
             _exit(REFUSED, str(refusal))
         except OSError as error:
-            _exit(NOT_ASKED, f"nobody answers at {self.url}: {error.strerror or error}")
+            what = f"nobody answers at {self.url}: {error.strerror or error}"
+            _exit(NOT_ASKED, f"{what}. --admin names the port that `ottla serve --admin-listen` has opened")
         except ValueError:
             _exit(NOT_ASKED, f"what answers at {self.url} is no admin port of Ottla")
 

@@ -100,8 +100,10 @@ def _tell(steps: Graduation, found: Found, place: str, dry_run: bool) -> None:
         f"{place}: {len(counts)} topics, {sum(counts.values())} partitions, {len(steps.records)} metadata records."
     )
     if dry_run:
-        click.echo("Nothing was changed. Without --dry-run: bootstrap.checkpoint and meta.properties are written, and")
-        click.echo("__cluster_metadata-0 is kept under another name.")
+        click.echo(
+            "Nothing was changed. Without --dry-run: bootstrap.checkpoint and meta.properties are written, if they"
+        )
+        click.echo("are not right already, and __cluster_metadata-0 is kept under another name and begun anew.")
         return
     for line in steps.done:
         click.echo(f"  {line}")

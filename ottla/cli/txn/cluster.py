@@ -109,7 +109,7 @@ class Cluster:
                 failures.append(str(error))
             else:
                 return _topology(reply)
-        raise Unanswered("; ".join(failures))
+        raise Unanswered("; ".join(failures) + " (-b HOST:PORT names the brokers to ask)")
 
     def open_transactions(
         self, places: Sequence[TopicPartition], asked: Callable[[int], None] = lambda count: None

@@ -144,7 +144,8 @@ def _answer(found: Explanation) -> str:
         opened = len(found.transactions)
         rest = f"; {opened} open transactions have nothing to read yet" if opened else ""
         return f"{where}: nothing is held back, the last stable offset is the end, {found.high_watermark}{rest}."
-    held = f"{where}: {found.held_back} offsets are held back, from {found.last_stable_offset} on"
+    offsets = "offset is" if found.held_back == 1 else "offsets are"
+    held = f"{where}: {found.held_back} {offsets} held back, from {found.last_stable_offset} on"
     if not found.transactions:
         return (
             f"{held}, and no transaction is open. Its end may not be replicated yet, or transactions begin and end "

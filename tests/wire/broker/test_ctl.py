@@ -218,7 +218,10 @@ def test_a_port_where_nobody_answers_is_one_line(steered):
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         done = steered.ctl("status", "--admin", url)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"ottla: nobody answers at {url}: Connection refused\n"
+    assert done.stderr == (
+        f"ottla: nobody answers at {url}: Connection refused. "
+        "--admin names the port that `ottla serve --admin-listen` has opened\n"
+    )
 
 
 def test_the_port_for_kafka_clients_is_no_admin_port(steered):

@@ -358,7 +358,8 @@ def test_where_nothing_listens_is_one_line():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     result = ottla("why", "ledger", "0", "-b", f"127.0.0.1:{port}")
-    assert (result.exit_code, result.stderr) == (2, f"ottla: 127.0.0.1:{port}: nothing listens there\n")
+    told = f"ottla: 127.0.0.1:{port}: nothing listens there (-b HOST:PORT names the brokers to ask)\n"
+    assert (result.exit_code, result.stderr) == (2, told)
 
 
 def test_on_a_terminal_a_long_search_shows_how_far_it_is(world, monkeypatch):
