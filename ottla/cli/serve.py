@@ -10,6 +10,7 @@ import click
 
 from ottla.cli.admin import admin_or_exit, warn_of_readers
 from ottla.cli.logs import log_to_stderr, parse_levels
+from ottla.cli.parent import stop_at_end_of_input
 from ottla.cli.settings import load_or_exit, takes_settings
 
 _PARTITION = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
@@ -65,6 +66,11 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
     metavar="RELEASE",
     help="With --test-control: have no newer version of any API than this Kafka, such as 2.8 or 3.9.",
 )
+@click.option(
+    "--until-input-ends",
+    is_flag=True,
+    help="Stop when standard input ends, so with whoever has started the broker with a pipe.",
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--log-level",
@@ -93,6 +99,7 @@ def serve(
     admin_token_file: str | None,
     test_control: bool,
     as_version: str | None,
+    until_input_ends: bool,
     log_format: str,
     log_level: dict[str, int],
     truncate_damaged: frozenset[str],
@@ -130,6 +137,8 @@ def serve(
     for note in loaded.notes():
         logging.getLogger("ottla.broker.config").warning("%s", note)
 
+    if until_input_ends:
+        stop_at_end_of_input()
     from ottla.broker.server import run  # the broker and kafka-python's codecs take most of the time to start
 
     sys.exit(

@@ -34,6 +34,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Test on this broker, which may be any Kafka, instead of starting one. It cannot be steered.",
     )
     group.addoption(
+        "--ottla-port",
+        type=int,
+        default=0,
+        metavar="PORT",
+        help="Where the shared broker listens, for code that has an address written into it; not with pytest-xdist.",
+    )
+    group.addoption(
         "--ottla-keep",
         action="store_true",
         help="Keep the data directories of brokers, also when all is well.",
@@ -67,7 +74,10 @@ def make_ottla(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     """Brokers of other settings: `make_ottla(properties={...})`. One of each is started in a session."""
     from ottla.testkit.kit.pool import BrokerPool
 
-    pool = BrokerPool(tmp_path_factory.mktemp("ottla"), keep=request.config.getoption("--ottla-keep"))
+    option = request.config.getoption
+    if option("--ottla-port") and hasattr(request.config, "workerinput"):
+        raise pytest.UsageError("--ottla-port is one port, and each worker of pytest-xdist has a broker of its own")
+    pool = BrokerPool(tmp_path_factory.mktemp("ottla"), keep=option("--ottla-keep"), port=option("--ottla-port"))
     yield pool
     pool.close()
 

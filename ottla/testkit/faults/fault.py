@@ -19,6 +19,8 @@ from typing import Any, Final
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
+__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
+
 POINTS: Final[Mapping[str, tuple[str, ...]]] = {
     "request": ("reply", "drop", "delay", "hold", "crash", "duplicate"),
     "reply": ("drop", "lose", "delay", "hold", "crash"),

@@ -7,6 +7,8 @@ from ottla.testkit.faults.fault import Fault, FaultError, parse_fault
 from ottla.testkit.kit.admin import Admin, AdminFailed
 from ottla.testkit.proxying import ProxyServer
 
+__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
+
 Shown = dict[str, Any]
 """A fault as JSON, with its counters and how many it holds."""
 

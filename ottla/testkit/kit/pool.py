@@ -17,9 +17,11 @@ class BrokerPool:
     `as_version="2.8"` is one with the versions of that release, and `transaction.version` 0 before 4.0.
     """
 
-    def __init__(self, directory: Path, keep: bool = False) -> None:
+    def __init__(self, directory: Path, keep: bool = False, port: int = 0) -> None:
+        """`port` is that of the broker without settings of its own; 0 for a free one."""
         self._directory = directory
         self._keep = keep
+        self._port = port
         self._brokers: dict[tuple[str | None, tuple[tuple[str, str], ...]], Broker] = {}
 
     def __call__(
@@ -37,8 +39,9 @@ class BrokerPool:
             settings.setdefault(TRANSACTION_VERSION, "0")
         key = as_version, tuple(sorted(settings.items()))
         if key not in self._brokers:
+            port = 0 if settings or as_version else self._port
             directory = self._directory / f"broker-{len(self._brokers)}"
-            broker = Broker(process=BrokerProcess(directory, settings, as_version))
+            broker = Broker(process=BrokerProcess(directory, settings, as_version, port))
             assert broker.process is not None
             broker.process.start()
             self._brokers[key] = broker

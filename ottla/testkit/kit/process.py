@@ -31,12 +31,16 @@ class BrokerFailed(RuntimeError):
 class BrokerProcess:
     """`ottla serve` in a directory of its own, with an admin port that steers it."""
 
-    def __init__(self, directory: Path, properties: Mapping[str, str], as_version: str | None = None) -> None:
+    def __init__(
+        self, directory: Path, properties: Mapping[str, str], as_version: str | None = None, port: int = 0
+    ) -> None:
+        """`port` is the one that it listens on; 0 for a free one."""
         self.directory = directory
         self.as_version = as_version
         self.properties = dict(SETTINGS) | dict(properties)
         self.bootstrap = ""
         self.admin_url = ""
+        self._port = port
         self.starts = 0
         self.on_start: list[Callable[[], None]] = []
         """Called after each start."""
@@ -64,12 +68,14 @@ class BrokerProcess:
         with self._lock:
             if self.pid is not None:
                 return
+            self._end(signal.SIGKILL)
             self.directory.mkdir(parents=True, exist_ok=True)
             ready = self.directory / "ready"
             ready.unlink(missing_ok=True)
             with self.log_file.open("ab") as log:
+                # The pipe ends with this process, however it ends, and the broker with it.
                 self._process = subprocess.Popen(
-                    self._command(ready), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
+                    self._command(ready), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log
                 )
             self._await_ready(ready)
             self.starts += 1
@@ -108,7 +114,14 @@ class BrokerProcess:
 
     def _command(self, ready: Path) -> list[str]:
         command = [sys.executable, "-m", "ottla", "serve", "--data-dir", str(self.data_dir)]
-        command += ["--listen", self.bootstrap or "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--test-control"]
+        command += [
+            "--listen",
+            self.bootstrap or f"127.0.0.1:{self._port}",
+            "--admin-listen",
+            "127.0.0.1:0",
+            "--test-control",
+        ]
+        command += ["--until-input-ends"]
         for name, value in self.properties.items():
             command += ["--override", f"{name}={value}"]
         if self.as_version is not None:
@@ -131,14 +144,17 @@ class BrokerProcess:
     def _end(self, number: signal.Signals) -> None:
         with self._lock:
             process = self._process
-            if process is None or process.poll() is not None:
+            if process is None:
                 return
-            process.send_signal(number)
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            if process.poll() is None:
+                process.send_signal(number)
+                try:
+                    process.wait(STOP_TIMEOUT_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            if process.stdin is not None:  # not before: its end is a signal too
+                process.stdin.close()
 
 
 def temporary_directory() -> Path:

@@ -2,7 +2,11 @@
 
 import asyncio
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -16,6 +20,7 @@ from ottla.testkit.faults.fault import FaultError
 from ottla.testkit.kit.admin import AdminFailed
 from ottla.testkit.kit.process import BrokerFailed
 from ottla.testkit.kit.wire import KafkaError as Refused
+from tests.patience import PATIENCE_S
 
 
 def _commit(producer, topic, *values):
@@ -243,6 +248,28 @@ def test_a_broker_for_a_block_is_gone_behind_it():
     assert not directory.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_broker_ends_with_the_process_that_has_started_it(tmp_path):
+    source = "\n".join(
+        [
+            "import os, signal",
+            "from pathlib import Path",
+            "from ottla.testkit.kit.process import BrokerProcess",
+            f"process = BrokerProcess(Path({str(tmp_path)!r}), {{}})",
+            "process.start()",
+            "print(process.pid, flush=True)",
+            "os.kill(os.getpid(), signal.SIGKILL)",
+        ]
+    )
+    ended = subprocess.run([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert ended.returncode == -signal.SIGKILL
+    log = tmp_path / "broker.log"
+    deadline = time.monotonic() + PATIENCE_S
+    while "Stopped" not in log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "Stopped" in log.read_text()
+    assert "Second signal" not in log.read_text()
 
 
 def test_a_broker_for_an_async_block():

@@ -1,6 +1,7 @@
 """The plugin in a project of somebody else: what it loads, what it shows, what it fails."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -138,4 +139,19 @@ def test_node(kafka_bootstrap_servers, ottla_proc):
     assert broker["broker_id"] == 0
 """
     code, told = run(tmp_path, source)
+    assert code == 0, told
+
+
+def test_the_shared_broker_listens_where_code_looks_for_it(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    source = f"""
+import pytest
+def test_there(kafka_bootstrap_servers):
+    assert kafka_bootstrap_servers == "127.0.0.1:{port}"
+@pytest.mark.ottla(properties={{"num.partitions": 2}})
+def test_elsewhere(kafka_bootstrap_servers):
+    assert kafka_bootstrap_servers != "127.0.0.1:{port}"
+"""
+    code, told = run(tmp_path, source, f"--ottla-port={port}")
     assert code == 0, told
