@@ -46,7 +46,7 @@ _REASONS = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "no permission to commit offsets for the group",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout_ms is above the broker's transaction.max.timeout.ms",
     ErrorCode.MESSAGE_TOO_LARGE: "a record is above the topic's max.message.bytes",
-    ErrorCode.ILLEGAL_GENERATION: "the consumer group rebalanced meanwhile",
+    ErrorCode.ILLEGAL_GENERATION: "the consumer has not joined its group yet, or the group rebalanced meanwhile",
     ErrorCode.UNKNOWN_MEMBER_ID: "the consumer is no longer a member of its group",
     ErrorCode.FENCED_INSTANCE_ID: "another consumer took over this group.instance.id",
 }
