@@ -41,6 +41,7 @@ def clients(tmp_path_factory):
     return tmp_path_factory.mktemp("clients")
 
 
+@pytest.mark.conformance
 @pytest.mark.maven
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_kafka_says_what_the_case_says(case, tmp_path, clients):
@@ -59,6 +60,7 @@ def test_kafka_says_what_the_case_says(case, tmp_path, clients):
         kafka.stop()
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", ["aiokafka", "confluent-kafka"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_other_clients_read_it_from_ottla(case, name, tmp_path):
@@ -83,6 +85,7 @@ def read_by(name, bootstrap, expected, directory):
     return found
 
 
+@pytest.mark.conformance
 @pytest.mark.maven
 def test_kafkas_tool_finds_fault_with_the_torn_end_only(tmp_path):
     for case in CASES:

@@ -135,8 +135,8 @@ def check(broker, cluster_id, count):
         assert read(bootstrap) == (kept, [max(n for n in kept if n % 2 == index) for index in range(2)]), broker.name
 
 
+@pytest.mark.conformance
 @pytest.mark.maven
-@pytest.mark.slow
 @pytest.mark.parametrize("cluster_id", CLUSTERS)
 def test_a_broker_of_several_listeners_moves_to_kafka_and_back_with_its_file_and_its_cluster(tmp_path, cluster_id):
     port = free_port(span=4)
