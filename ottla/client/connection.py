@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ottla import __version__
+from ottla.client.login import PLAINTEXT, SecurityOptions, encrypted, log_in
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
@@ -110,7 +111,10 @@ class Exchange:
 
 
 class BlockingConnection:
-    """A connection for one thread. Opens in the constructor; `timeout_s` holds for connecting and for each read."""
+    """A connection for one thread. Opens in the constructor; `timeout_s` holds for connecting and for each read.
+
+    `security` is of TLS and a login (`ottla.client.login`); LoginRefused if the broker does not let its user in.
+    """
 
     def __init__(
         self,
@@ -119,10 +123,17 @@ class BlockingConnection:
         *,
         client_id: str = DEFAULT_CLIENT_ID,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        security: SecurityOptions = PLAINTEXT,
     ) -> None:
         self._exchange = Exchange(client_id)
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = encrypted(self._socket, host, security)
+            log_in(self.send, security)
+        except (OSError, ProtocolError):
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

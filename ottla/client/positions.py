@@ -66,6 +66,11 @@ class Positions:
         return any(memory.began.get(tp) != offset for tp, offset in consumer.known().items())
 
     @property
+    def rebalanced_inside(self) -> bool:
+        """Whether the group rebalanced since the block began."""
+        return self._begin_generation not in (None, self._consumer.generation())
+
+    @property
     def went_back(self) -> bool:
         """Whether the consumer is where it went back to when the last transaction was not committed."""
         return self._memory().went_back
@@ -81,10 +86,9 @@ class Positions:
         block or threw the consumer out: what was read no longer matches what is assigned.
         """
         consumer = self._consumer
-        current = consumer.generation()
-        if self._begin_generation not in (None, current):
+        if self.rebalanced_inside:
             raise self.rebalanced()
-        before = self._committed_in(current)
+        before = self._committed_in(consumer.generation())
         self._sent = {tp: offset for tp, offset in consumer.known().items() if before.get(tp) != offset}
         if self._sent and consumer.subscribed and not consumer.is_member():
             # Without a member id the broker would take the offsets from anybody, as from clients before KIP-447.

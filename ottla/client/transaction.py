@@ -218,12 +218,13 @@ class Transaction:
 
     async def _withhold(self, positions: Positions, sent: int | None) -> None:
         """Abort what comes of records that will be polled again, here or elsewhere: nothing was read since the consumer
-        went back, or since its group rebalanced. Silent where nobody knows whether the block sent anything."""
-        went_back = positions.went_back
+        went back, or since its group rebalanced. Silent where that was before the block, and nobody knows whether the
+        block sent anything."""
+        went_back, rebalanced_inside = positions.went_back, positions.rebalanced_inside
         if went_back:
             self._positions = None  # to go there once more would throw away what it is fetching
         outcome = await self._give_up(positions.rebalanced())
-        if isinstance(outcome, TransactionFatal) or (sent and not went_back):
+        if isinstance(outcome, TransactionFatal) or ((sent or rebalanced_inside) and not went_back):
             raise outcome
         if sent:
             raise RuntimeError(

@@ -31,6 +31,7 @@ DELETE_HORIZON = 0x40
 
 MAX_SEQUENCE = 2**31 - 1
 
+MAGIC_OFFSET = 16
 CRC_OFFSET = 17
 ATTRIBUTES_OFFSET = 21
 MAX_TIMESTAMP_OFFSET = 35
@@ -120,6 +121,13 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         return _new(BatchHeader, HEADER.unpack_from(buffer, position))
     except StructError:
         raise ProtocolError(f"batch header cut short at position {position} of {len(buffer)} bytes") from None
+
+
+def says_transactional(buffer: Buffer) -> bool:
+    """Whether what begins like a batch says that it is of a transaction, sound or not."""
+    if len(buffer) < HEADER_SIZE or buffer[MAGIC_OFFSET] != MAGIC:
+        return False
+    return buffer[ATTRIBUTES_OFFSET + 1] & TRANSACTIONAL != 0
 
 
 def write_header(buffer: bytearray | memoryview, header: BatchHeader, position: int = 0) -> None:

@@ -6,6 +6,7 @@
     response_encoder(api_key, version)      -> encode(correlation_id, *fields)     the framed response, see `writer`
     row_writer(api_key, version, *path)     -> write(rows, *fields)                one struct of an array of it
     encode_request(message, version, correlation_id, client_id) / decode_response(api_key, version, frame)   for clients
+    read_response_in_steps(api_key, version, frame)           the message of a response, for who must not take long
     request_class(api_key) / response_class(api_key)          kafka-python's own classes, to build messages from
 
 Messages are kafka-python's objects: attributes in snake_case, nested structs as classes on the message class
@@ -120,10 +121,14 @@ def _reader(api_key: int, version: int, suffix: str) -> Reader:
 
 
 @cache
-def _stepped_reader(api_key: int, version: int) -> SteppedReader:
+def _stepped_reader(api_key: int, version: int, suffix: str) -> SteppedReader:
     _check_version(api_key, version)
-    message_class, flexible = _message_class(api_key, "Request"), is_flexible(api_key, version)
-    return compile_stepped_reader(message_class, version, flexible=flexible, max_entries=MAX_ENTRIES)
+    return compile_stepped_reader(
+        _message_class(api_key, suffix),
+        version,
+        flexible=is_flexible(api_key, version),
+        max_entries=MAX_ENTRIES if suffix == "Request" else None,
+    )
 
 
 def _check_version(api_key: int, version: int) -> None:
@@ -151,7 +156,7 @@ def read_request_in_steps(
 ) -> Generator[None, None, tuple[Any, int]]:
     """`read_request` as a generator, which yields after every `STEP_ENTRIES` entries of arrays; `body` is copied."""
     _check_size(api_key, body, limit_bytes)
-    return _read_in_steps(_stepped_reader(api_key, version), bytes(body))
+    return _read_in_steps(_stepped_reader(api_key, version, "Request"), bytes(body))
 
 
 def _read_in_steps(read: SteppedReader, body: bytes) -> Generator[None, None, tuple[Any, int]]:
@@ -180,6 +185,15 @@ def row_writer(api_key: int, version: int, *path: str) -> Writer:
         fields = fields[name].fields
     name = ".".join((_title(api_key), *path))
     return compile_writer(name, fields.values(), version, flexible=is_flexible(api_key, version))
+
+
+@cache
+def error_place(api_key: int, *path: str) -> int | None:
+    """Which of the values of a struct of that array is its error, as `row_writer` takes them; None if it has none."""
+    fields = response_class(api_key).fields
+    for name in path:
+        fields = fields[name].fields
+    return next((at for at, name in enumerate(fields) if name.endswith("error_code")), None)
 
 
 @cache
@@ -212,6 +226,22 @@ def encode_request(message: Any, version: int, correlation_id: int, client_id: s
 
 def decode_response(api_key: int, version: int, frame: memoryview | bytes) -> tuple[int, Any]:
     """(correlation id, response message) of a frame without its size; ProtocolError if it is not exactly that."""
+    correlation_id, version, body = _response_body(api_key, version, frame)
+    message, taken = _reader(api_key, version, "Response")(body)
+    _check_end(api_key, version, body, taken)
+    return correlation_id, message
+
+
+def read_response_in_steps(api_key: int, version: int, frame: memoryview | bytes) -> Generator[None, None, Any]:
+    """The message of `decode_response` as a generator, which yields after every `STEP_ENTRIES` entries of arrays."""
+    _, version, body = _response_body(api_key, version, frame)
+    message, taken = yield from _stepped_reader(api_key, version, "Response")(body)
+    _check_end(api_key, version, body, taken)
+    return message
+
+
+def _response_body(api_key: int, version: int, frame: memoryview | bytes) -> tuple[int, int, bytes]:
+    """(correlation id, version of the body, body); ProtocolError for a header that is cut short."""
     data = bytes(frame)
     if len(data) < 4:
         raise ProtocolError(f"response header cut short: {len(data)} bytes")
@@ -222,7 +252,9 @@ def decode_response(api_key: int, version: int, frame: memoryview | bytes) -> tu
     body = data[start:]
     if api_key == ApiKey.API_VERSIONS and body[:2] == _UNSUPPORTED_VERSION:
         version = 0  # this reply comes in version 0, whatever was asked (KIP-511)
-    message, taken = _reader(api_key, version, "Response")(body)
+    return correlation_id, version, body
+
+
+def _check_end(api_key: int, version: int, body: bytes, taken: int) -> None:
     if taken != len(body):
         raise ProtocolError(f"{_title(api_key)} v{version}: {len(body) - taken} bytes behind the response")
-    return correlation_id, message

@@ -16,6 +16,7 @@ _INT8 = Struct(">b")
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
+_FLOAT64 = Struct(">d")
 UUID_SIZE = 16
 MAX_STRING_BYTES = 0x7FFF
 """Of any string in any version: Kafka refuses a longer one, read or written, where the compact length could hold it."""
@@ -62,6 +63,10 @@ class Reader:
 
     def int64(self) -> int:
         return self._number(_INT64)
+
+    def float64(self) -> float:
+        value: float = _FLOAT64.unpack(self.raw(_FLOAT64.size))[0]
+        return value
 
     def unsigned_varint(self) -> int:
         value, self.position = read_unsigned_varint(self._buffer, self.position)
@@ -160,6 +165,9 @@ class Writer:
 
     def int64(self, value: int) -> None:
         self.out += _INT64.pack(value)
+
+    def float64(self, value: float) -> None:
+        self.out += _FLOAT64.pack(value)
 
     def unsigned_varint(self, value: int) -> None:
         write_unsigned_varint(self.out, value)

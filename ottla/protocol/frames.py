@@ -186,9 +186,7 @@ class ReceiveBuffer:
         small_limit_bytes: int | None = None,
         shared: "SharedMemory | None" = None,
     ) -> None:
-        self._limit = limit_bytes
-        self._small_limit = small_limit_bytes
-        self._any_limit = limit_bytes if small_limit_bytes is None else min(limit_bytes, small_limit_bytes)
+        self.limit(limit_bytes, small_limit_bytes)
         self._shared = shared
         self.may_grow = True
         """Whether memory may be taken for more than has arrived."""
@@ -199,6 +197,12 @@ class ReceiveBuffer:
         self._needed = 0  # bytes from _start that the next frame takes, 0 while unknown
         self._leased = 0  # frames handed out and not released
         self._small_streak = 0  # frames in a row that an initial buffer would have held
+
+    def limit(self, limit_bytes: int, small_limit_bytes: int | None) -> None:
+        """Bound the frames that are looked at from now on."""
+        self._limit = limit_bytes
+        self._small_limit = small_limit_bytes
+        self._any_limit = limit_bytes if small_limit_bytes is None else min(limit_bytes, small_limit_bytes)
 
     @property
     def buffered_bytes(self) -> int:

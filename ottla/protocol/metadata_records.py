@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UUID_SIZE, Reader, UnknownVersion, Writer
+from ottla.protocol.security_records import SECURITY_DECODERS, SECURITY_ENCODERS, SecurityRecord
 from ottla.protocol.varints import Buffer, write_unsigned_varint
 
 _FRAME_VERSION = 1
@@ -22,6 +23,8 @@ _INT32 = Struct(">i")
 # `ConfigResource.Type`: what a ConfigRecord is about.
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+BROKER_LOGGER_RESOURCE = 8
+CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 # `LeaderConstants`.
 NO_LEADER = -1
@@ -123,6 +126,7 @@ MetadataRecord = (
     | BeginTransactionRecord
     | EndTransactionRecord
     | AbortTransactionRecord
+    | SecurityRecord
 )
 
 
@@ -363,6 +367,7 @@ _ENCODERS: dict[type, tuple[int, int, Callable[..., None]]] = {
     BeginTransactionRecord: (23, 0, lambda writer, record: _encode_one_tag(writer, record.name)),
     EndTransactionRecord: (24, 0, lambda writer, _record: writer.tags()),
     AbortTransactionRecord: (25, 0, lambda writer, record: _encode_one_tag(writer, record.reason)),
+    **SECURITY_ENCODERS,
 }
 
 
@@ -382,4 +387,5 @@ _DECODERS: dict[int, tuple[int, Callable[[Reader, int], MetadataRecord]]] = {
     23: (0, lambda reader, _version: BeginTransactionRecord(_decode_one_tag(reader))),
     24: (0, _decode_end_transaction),
     25: (0, lambda reader, _version: AbortTransactionRecord(_decode_one_tag(reader))),
+    **SECURITY_DECODERS,
 }

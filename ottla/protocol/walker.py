@@ -60,7 +60,9 @@ def compile_reader(message_class: Any, version: int, *, flexible: bool, max_entr
     return _Generator(message_class.__name__, version, flexible, max_entries, stepped=False).reader(message_class)
 
 
-def compile_stepped_reader(message_class: Any, version: int, *, flexible: bool, max_entries: int) -> SteppedReader:
+def compile_stepped_reader(
+    message_class: Any, version: int, *, flexible: bool, max_entries: int | None
+) -> SteppedReader:
     """`compile_reader` for large bodies."""
     return _Generator(message_class.__name__, version, flexible, max_entries, stepped=True).stepped(message_class)
 

@@ -7,14 +7,11 @@ their defaults, ids are base64url, bytes base64.
 
 from base64 import b64encode
 from collections.abc import Callable
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from ottla.protocol.batch import KRAFT_VERSION, KRAFT_VOTERS, LEADER_CHANGE, SNAPSHOT_FOOTER, SNAPSHOT_HEADER
 from ottla.protocol.fields import UUID_SIZE, Reader
 from ottla.protocol.metadata_records import NO_LEADER_CHANGE, format_uuid
-
-_FLOAT64: Final = Struct(">d")
 
 Json = Any
 Read = Callable[[Reader, int], Json]
@@ -90,7 +87,7 @@ def _int64(reader: Reader, _version: int) -> Json:
 
 
 def _float64(reader: Reader, _version: int) -> Json:
-    return _FLOAT64.unpack(reader.raw(_FLOAT64.size))[0]
+    return reader.float64()
 
 
 def _bool(reader: Reader, _version: int) -> Json:

@@ -272,6 +272,17 @@ def test_a_rebalance_inside_the_block_aborts():
     assert consumer.sought == [(0, 5)]
 
 
+def test_a_rebalance_inside_the_block_is_told_where_nothing_was_read_since_and_nobody_knows_what_was_sent():
+    producer, consumer = Producer(), Consumer({0: 7}, 5)
+
+    def rebalance():
+        consumer.member, consumer.positions[0] = b"generation 2", confluent_kafka.OFFSET_INVALID
+
+    with pytest.raises(TransactionAborted, match="rebalanced") as caught:
+        run(producer, rebalance, consumer=consumer, consumer_config=CONFIG)
+    assert caught.value.retriable and producer.calls == ["begin", "abort"]
+
+
 def test_an_empty_poll_sends_no_positions():
     producer, consumer = Producer(), Consumer({0: 7})
     run(producer, consumer=consumer, consumer_config=CONFIG)

@@ -2,13 +2,16 @@ import pytest
 
 from ottla.protocol import batch as b
 from ottla.protocol.batch_header import (
+    CRC_OFFSET,
     HEADER_SIZE,
+    MAGIC_OFFSET,
     assign_offsets,
     crc_is_valid,
     decrement_sequence,
     increment_sequence,
     iter_batches,
     read_header,
+    says_transactional,
     set_append_time,
     set_max_timestamp,
 )
@@ -121,6 +124,17 @@ def test_iteration_stops_at_a_cut_batch_and_refuses_a_size_below_the_header():
         list(iter_batches(TWO_RECORDS + bytes(100)))
 
 
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_batch_says_that_it_is_of_a_transaction_sound_or_not(transactional):
+    data = bytearray(b.build_batch([(b"k", b"v")], producer_id=1, producer_epoch=0, transactional=transactional))
+    assert says_transactional(data) is says_transactional(memoryview(data)[:HEADER_SIZE]) is transactional
+    assert not says_transactional(data[: HEADER_SIZE - 1])
+    data[CRC_OFFSET] ^= 1
+    assert says_transactional(data) is transactional
+    data[MAGIC_OFFSET] = 1
+    assert not says_transactional(data)
+
+
 def test_short_header_is_a_protocol_error():
     with pytest.raises(ProtocolError, match="cut short"):
         read_header(bytes(60))
@@ -156,3 +170,13 @@ def test_compacted_batch_keeps_gaps_and_sequences():
 def test_batch_of_one_record_is_what_the_general_builder_makes(key, value):
     assert b.build_record_batch(key, value, 5) == b.build_batch([(key, value)], timestamp_ms=5)
     assert b.build_record_batch(key, value, 5, 0) == b.build_batch([(key, value)], timestamp_ms=5, base_sequence=0)
+
+
+def test_what_says_that_it_is_of_a_transaction_is_seen_before_it_is_checked():
+    transactional = bytes(
+        b.build_batch([(b"k", b"v")], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    )
+    assert says_transactional(transactional) and says_transactional(memoryview(transactional))
+    assert not says_transactional(b.build_batch([(b"k", b"v")]))
+    assert not says_transactional(transactional[:60])
+    assert not says_transactional(transactional[:16] + b"\x01" + transactional[17:])

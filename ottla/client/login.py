@@ -1,0 +1,62 @@
+"""What a connection does before its first request, where a listener wants TLS or a login. shell
+
+The options are kafka-python's: `security_protocol`, `ssl_cafile`, `ssl_certfile`, `ssl_password`, `ssl_check_hostname`,
+`sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`. The mechanisms are kafka-python's, too.
+"""
+
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+
+SecurityOptions = Mapping[str, Any]
+PLAINTEXT: Final[SecurityOptions] = {}
+_HANDSHAKE: Final = 1
+"""The version that announces requests; tokens are bare behind the one before."""
+
+
+class LoginRefused(ConnectionError):
+    """The broker does not let this user in, or not by this mechanism."""
+
+
+def encrypted(plain: socket.socket, host: str, options: SecurityOptions) -> socket.socket:
+    """The same connection behind TLS, if the protocol has it. OSError, with the reason, if that fails."""
+    if not options.get("security_protocol", "PLAINTEXT").endswith("SSL"):
+        return plain
+    context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
+    context.check_hostname = options.get("ssl_check_hostname", True)
+    if options.get("ssl_certfile"):
+        context.load_cert_chain(options["ssl_certfile"], password=options.get("ssl_password"))
+    return context.wrap_socket(plain, server_hostname=host)
+
+
+def log_in(send: Callable[[Any, int], Any], options: SecurityOptions) -> None:
+    """Log in by SASL, if the protocol has it. LoginRefused; `send` sends a request in a version, for its response."""
+    if not options.get("security_protocol", "PLAINTEXT").startswith("SASL"):
+        return
+    from kafka.net.sasl import get_sasl_mechanism
+
+    name = options["sasl_mechanism"]
+    answer = send(codec.request_class(ApiKey.SASL_HANDSHAKE)(mechanism=name), _HANDSHAKE)
+    if answer.error_code:
+        raise LoginRefused(f"{name} is refused: {_named(answer.error_code)}; there are {', '.join(answer.mechanisms)}")
+    mechanism = get_sasl_mechanism(name)(**options)
+    while not mechanism.is_done():
+        answer = send(codec.request_class(ApiKey.SASL_AUTHENTICATE)(auth_bytes=mechanism.auth_bytes()), 0)
+        if answer.error_code:
+            raise LoginRefused(answer.error_message or _named(answer.error_code))
+        try:
+            mechanism.receive(bytes(answer.auth_bytes))
+        except ValueError as error:  # what proves nothing, or is no token
+            raise LoginRefused(f"{name}: the broker's answer is wrong: {error}") from None
+
+
+def _named(error_code: int) -> str:
+    try:
+        return ErrorCode(error_code).name
+    except ValueError:
+        return f"error {error_code}"

@@ -1,0 +1,76 @@
+"""The values of ACLs: what may be done to what, as codes of the wire and of `__cluster_metadata-0`. pure
+
+Source: `ResourceType`, `PatternType`, `AclOperation`, `AclPermissionType` of Kafka 4.3.1, and `Resource.CLUSTER_NAME`.
+UNKNOWN, ANY and MATCH stand in filters alone.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+CLUSTER_NAME: Final = "kafka-cluster"
+WILDCARD: Final = "*"
+"""The name of a LITERAL pattern that matches every resource, and the host of an entry for every address."""
+WILDCARD_PRINCIPAL: Final = "User:*"
+
+
+class ResourceType(IntEnum):
+    """What an entry is about."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How the name of an entry matches names."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    """What is done to a resource."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class PermissionType(IntEnum):
+    """What an entry says."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+RESOURCE_TYPE_NAMES: Final = {
+    kind: "".join(part.capitalize() for part in kind.name.split("_")) for kind in ResourceType
+}
+"""As `kafka-acls` and Kafka's logs write them (`SecurityUtils.resourceTypeName`): Topic, TransactionalId."""
+OPERATION_NAMES: Final = {
+    operation: "".join(part.capitalize() for part in operation.name.split("_")) for operation in AclOperation
+}
+"""As `kafka-acls` takes and writes them (`SecurityUtils.operationName`): Write, IdempotentWrite."""

@@ -1,0 +1,100 @@
+"""What a request is about: transactional ids, producer ids, groups, topics, partitions. pure"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch_header import MAGIC, iter_batches
+from ottla.protocol.structs import structs
+
+_GROUPS, _TRANSACTIONS = 0, 1  # key types of FindCoordinator
+_IDS: Final = frozenset({"transactional_id", "v3_and_below_transactional_id", "transactional_ids"})
+_GROUP_IDS: Final = frozenset({"group_id", "groups_names"})
+_TOPIC_NAMES: Final = ("name", "topic")
+_PARTITION_ARRAYS: Final = ("partitions", "partition_data", "partition_indexes")
+_PARTITION_NUMBERS: Final = ("partition_index", "partition", "index")
+
+NameOf = Callable[[UUID], str | None]
+
+
+class Subject(NamedTuple):
+    """Whom and what a request names."""
+
+    transactional_ids: frozenset[str]
+    groups: frozenset[str]
+    partitions: frozenset[tuple[str, int | None]]
+    """(topic, partition), with None for requests that name topics alone."""
+
+
+def subject_of(api_key: int, message: Any, name_of: NameOf) -> Subject:
+    """The subject of a decoded request. `name_of` tells the topic of an id, where a request has no names."""
+    ids: set[str] = set()
+    groups: set[str] = set()
+    partitions: set[tuple[str, int | None]] = set()
+    for name, value in _values(message):
+        if name in _IDS:
+            ids.update(_strings(value))
+        elif name in _GROUP_IDS or (name == "groups" and api_key == ApiKey.DESCRIBE_GROUPS):
+            groups.update(_strings(value))
+    if api_key == ApiKey.FIND_COORDINATOR:
+        keys = {*_strings(message.key), *_strings(message.coordinator_keys)}
+        (ids if message.key_type == _TRANSACTIONS else groups).update(keys)
+    elif api_key == ApiKey.DELETE_TOPICS:
+        partitions.update((name, None) for name in _strings(message.topic_names))
+    for struct in structs(message):
+        topic = _topic(struct, name_of)
+        if topic is not None and type(struct) is not type(message):
+            partitions.update(_rows(topic, struct))
+    return Subject(frozenset(ids), frozenset(groups), frozenset(partitions))
+
+
+def producer_ids_of(message: Any) -> frozenset[int]:
+    """The producer ids of a decoded request: its own, those of its rows, and those of the batches that it brings.
+    ProtocolError for what is no batch."""
+    found: set[int] = set()
+    for name, value in _values(message):
+        if name == "producer_id":
+            found.add(value)
+        elif name == "records" and value:
+            found.update(header.producer_id for _, header in iter_batches(value) if header.magic == MAGIC)
+    return frozenset(producer_id for producer_id in found if producer_id >= 0)
+
+
+def _values(message: Any) -> Iterator[tuple[str, Any]]:
+    for struct in structs(message):
+        for name in type(struct).fields:
+            yield name, getattr(struct, name, None)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if value:
+            yield value
+    elif isinstance(value, list | tuple):
+        yield from (each for each in value if isinstance(each, str))
+
+
+def _topic(struct: Any, name_of: NameOf) -> str | None:
+    fields = type(struct).fields
+    for name in _TOPIC_NAMES:
+        if name in fields and (value := getattr(struct, name)):
+            return str(value)
+    topic_id = getattr(struct, "topic_id", None) if "topic_id" in fields else None
+    return name_of(topic_id) if isinstance(topic_id, UUID) else None
+
+
+def _rows(topic: str, struct: Any) -> Iterator[tuple[str, int | None]]:
+    fields = type(struct).fields
+    for array in _PARTITION_ARRAYS:
+        if array not in fields:
+            continue
+        for row in getattr(struct, array, None) or ():
+            if isinstance(row, int):
+                yield topic, row
+            else:
+                number = next(name for name in _PARTITION_NUMBERS if name in type(row).fields)
+                yield topic, getattr(row, number)
+        return
+    if "topic_id" in fields or "num_partitions" in fields or "count" in fields:
+        yield topic, None

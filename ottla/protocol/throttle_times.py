@@ -1,0 +1,64 @@
+"""Where `throttle_time_ms` stands in the frame of a response, to be set when it has been encoded. pure
+
+Mostly it is the first field. In Produce it is the last; in ApiVersions it stands behind the APIs, and in OffsetDelete
+behind the error. Old versions, and WriteTxnMarkers, have none.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from struct import Struct
+from typing import Any, Final
+
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.frames import is_flexible, response_header_size
+
+_FIELD: Final = "throttle_time_ms"
+_SIZE_BYTES: Final = 4
+_INT16_BYTES: Final = 2
+_INT32: Final = Struct(">i")
+_COUNT_AT: Final = 10
+"""In ApiVersions, behind the frame's size, the correlation id and the error."""
+
+
+def with_throttle_time(buffers: Sequence[Any], api_key: int, version: int, throttle_ms: int) -> Sequence[Any]:
+    """The frame with this time, in place where that is possible; as it is where the version has no room for it."""
+    place = _place(api_key, version)
+    if place is None:
+        return buffers
+    if api_key == ApiKey.API_VERSIONS:
+        place = _behind_apis(buffers[0], version)
+    which = 0 if place >= 0 else -1
+    buffer = buffers[which]
+    if not isinstance(buffer, bytearray):
+        buffer = bytearray(buffer)
+        buffers = [buffer, *buffers[1:]] if which == 0 else [*buffers[:-1], buffer]
+    _INT32.pack_into(buffer, place if place >= 0 else len(buffer) + place, throttle_ms)
+    return buffers
+
+
+@cache
+def _place(api_key: int, version: int) -> int | None:
+    """Bytes from the beginning of the first buffer, below 0 from the end of the last one; None if there is none."""
+    fields = [field for field in codec.response_class(api_key).fields.values() if field.for_version_q(version)]
+    names = [field.name for field in fields]
+    if _FIELD not in names:
+        return None
+    if api_key == ApiKey.PRODUCE:  # nothing is behind it but the empty tag section
+        return -_INT32.size - is_flexible(api_key, version)
+    before = _INT16_BYTES if names[0] == "error_code" else 0
+    return _SIZE_BYTES + response_header_size(api_key, version) + before
+
+
+def _behind_apis(buffer: Any, version: int) -> int:
+    """A count, and a row of three numbers for each API, with the tags of a struct where there are any."""
+    if version < 3:
+        apis = int.from_bytes(buffer[_COUNT_AT : _COUNT_AT + 4], "big")
+        return _COUNT_AT + 4 + apis * 6
+    count, at, shift = 0, _COUNT_AT, 0
+    while True:
+        byte: int = buffer[at]
+        count |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return at + max(0, count - 1) * 7
