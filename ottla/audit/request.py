@@ -15,9 +15,11 @@ from ottla.scan.listing import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     PartitionLog,
+    UnreadableDirectory,
     find_checkpoint,
     list_partitions,
     read_checkpoint,
+    read_cluster_id,
     storage_path,
 )
 
@@ -58,12 +60,30 @@ class Listed(NamedTuple):
 
 
 def list_everything(request: Request) -> list[Listed]:
-    """The partitions of all directories, as far back as `--since` asks. Raises UnreadableDirectory."""
+    """The partitions of all directories, as far back as `--since` asks.
+
+    Raises UnreadableDirectory, also where two of them are of different clusters.
+    """
+    _check_one_cluster(request.directories)
     listed = [one for directory in request.directories for one in list_all(directory)]
     if request.since_ms is None:
         return listed
     since_ms = request.since_ms
     return [one._replace(log=later_than(one.log, since_ms)) for one in listed]
+
+
+def _check_one_cluster(directories: tuple[str, ...]) -> None:
+    """Refuse directories that name different clusters: their coordinators and producer ids have nothing in common."""
+    if len(directories) == 1:
+        return
+    named = [(cluster_id, directory) for directory in directories if (cluster_id := read_cluster_id(directory))]
+    for cluster_id, directory in named:
+        first_id, first = named[0]
+        if cluster_id != first_id:
+            raise UnreadableDirectory(
+                f"{storage.shown(directory)} is of cluster {cluster_id}, and {storage.shown(first)} of {first_id}: "
+                "audit each by itself"
+            )
 
 
 def list_all(directory: str) -> list[Listed]:

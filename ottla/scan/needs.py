@@ -39,3 +39,15 @@ def check_worker() -> None:
             f"Python {platform.python_version()} on {platform.node()} lacks {', '.join(missing)}: "
             f"pip install 'ottla[spark]' there, or pip install {' '.join(missing)}"
         )
+
+
+def check_planner() -> None:
+    """Raise WorkerLacks where Spark has found the data source in a Python that cannot run it.
+
+    Mostly in the `python3` of the path, which sees the package because it lies in the current directory.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise WorkerLacks(
+            f"Spark starts {sys.executable}, Python {platform.python_version()} on {platform.node()}, which lacks "
+            "pyarrow: import ottla.spark_jobs in the script, or let PYSPARK_PYTHON name the Python with ottla[spark]"
+        )

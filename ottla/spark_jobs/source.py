@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from ottla.scan import schemas
+from ottla.scan.needs import check_planner
 from ottla.spark_jobs.options import OptionError, Options, read_options
 from ottla.spark_jobs.table_options import kept_options, options_of_table, table_schema
 
@@ -50,6 +51,11 @@ class OttlaSource(DataSource):
     hanging. `.schema("offset bigint, key binary")` reads these columns only: what is not named is not decoded. Names
     of columns are written in any case.
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        # Spark's own code imports Arrow next, and a process that dies of that is only said to have crashed.
+        check_planner()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

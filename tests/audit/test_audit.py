@@ -195,6 +195,19 @@ def test_directories_of_several_brokers_are_one_cluster(run_audit, reference, tm
     assert all("unverifiable" in one["message"] for one in lines(out))
 
 
+def test_directories_of_two_clusters_are_refused(run_audit, reference, tmp_path):
+    for name in ("one", "two", "three"):
+        shutil.copytree(reference("clean"), tmp_path / name)
+    properties = tmp_path / "two" / "meta.properties"
+    (ours,) = re.findall(r"^cluster.id=(.+)$", properties.read_text(), re.MULTILINE)
+    properties.write_text(properties.read_text().replace(ours, "another"))
+    (tmp_path / "three" / "meta.properties").unlink()
+    code, out, err = run_audit(tmp_path / "three", tmp_path / "one", tmp_path / "two")
+    assert (code, out) == (2, "")
+    assert f"{tmp_path / 'two'} is of cluster another, and {tmp_path / 'one'} of {ours}: audit each by itself" in err
+    assert run_audit(tmp_path / "three", tmp_path / "one", "--checks", "damage")[0] != 2
+
+
 def test_replicas_are_audited_each_for_itself(run_audit, reference, tmp_path):
     for name in ("one", "two"):
         shutil.copytree(reference("clean"), tmp_path / name)

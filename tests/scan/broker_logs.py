@@ -11,11 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from ottla.broker.api import fetch
+from ottla.broker.api.context import Request
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.workers import LaterWorkers
+from ottla.broker.security.session import Session
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -25,6 +27,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.produced import check_produced_batch
 from ottla.protocol.records import iter_records
 from ottla.protocol.values import TransactionMarker
+from tests.stand_in import broker_of
 
 TOPIC = "ledger"
 TOPIC_ID = bytes(range(16))
@@ -213,7 +216,13 @@ def write_directory(root, seed, partitions):
             stop()
     cluster = SimpleNamespace(partition=manager.get, is_unopened=lambda *_: False)
     long_work = LongWork(turns, LaterWorkers(turns.next_turn), 1 << 26)
-    broker = SimpleNamespace(cluster=cluster, clock=clock, turns=turns, long_work=long_work, stop=stop)
+    broker = broker_of(
+        cluster=cluster,
+        clock=clock,
+        turns=turns,
+        long_work=long_work,
+        stop=stop,
+    )
     return [writer.ledger for writer in writers], broker
 
 
@@ -275,7 +284,7 @@ def _fetch(broker, index, offset, isolation, max_bytes):
         forgotten_topics_data=[],
         rack_id="",
     )
-    handled = fetch.handle(broker, SimpleNamespace(api_version=FETCH_VERSION, correlation_id=1, body=body))
+    handled = fetch.handle(broker, Request(ApiKey.FETCH, FETCH_VERSION, 1, "", Session(), body))
     replies, bugs = [], []
     broker.turns.event(lambda: broker.turns.start(handled, replies.append, bugs.append))
     assert not bugs

@@ -1,6 +1,7 @@
 """What every task of Spark begins with."""
 
 import gc
+import importlib.util
 import sys
 from types import ModuleType
 
@@ -32,6 +33,15 @@ def test_library_that_is_missing_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setattr(needs, "lacking", lambda: ("numba", "zstandard"))
     with pytest.raises(needs.WorkerLacks, match=r"lacks numba, zstandard: pip install 'ottla\[spark\]' there"):
         needs.check_worker()
+
+
+def test_a_python_that_spark_cannot_plan_in_is_named_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        needs.WorkerLacks, match=r"which lacks pyarrow: import ottla\.spark_jobs in the script"
+    ) as raised:
+        needs.check_planner()
+    assert sys.executable in str(raised.value)
 
 
 def test_kernels_work_where_no_cache_can_be_written(monkeypatch):

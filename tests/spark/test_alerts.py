@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.documented import all_seen, check_lines
+from tests.spark.streaming import read_to_end
 
 pytestmark = pytest.mark.spark
 
@@ -16,26 +17,12 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def alerts(spark, tmp_path):
     """`alerts(root)`: what is new to a query that goes on from where it stood, as (event, topic, first offset)."""
-    collected = []
 
     def run(root):
-        collected.clear()
-        query = (
-            spark.readStream.format("ottla")
-            .option("view", "hanging")
-            .load(str(root))
-            .writeStream.foreachBatch(lambda table, _: collected.extend(table.collect()))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
-        return sorted((row.event, row.topic, row.firstOffset) for row in collected)
+        stream = spark.readStream.format("ottla").option("view", "hanging").load(str(root))
+        run.rows = read_to_end(stream, tmp_path / "checkpoint")
+        return sorted((row.event, row.topic, row.firstOffset) for row in run.rows)
 
-    run.rows = collected
     return run
 
 

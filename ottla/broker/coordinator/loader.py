@@ -96,7 +96,9 @@ class CoordinatorLoader(Generic[S]):
     def _give_up(self, index: int, why: str, bug: Exception | None = None) -> None:
         self.broken.add(index)
         log.error(
-            "%s-%d cannot be loaded and has no coordinator. Loading stopped: %s", self._topic, index, why, exc_info=bug
+            "%(topic)s-%(partition)d cannot be loaded and has no coordinator. Loading stopped: %(why)s",
+            {"topic": self._topic, "partition": index, "why": why},
+            exc_info=bug,
         )
 
     def _broke(self, error: Exception) -> None:

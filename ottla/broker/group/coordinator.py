@@ -101,6 +101,11 @@ class GroupCoordinator:
         for metadata in self._manager.groups():
             metadata.cancel_timer()
 
+    @property
+    def remaining_to_load(self) -> int:
+        """Partitions whose groups are still read."""
+        return len(self._manager.loading)
+
     def listed(self) -> tuple[ErrorCode, list[GroupMetadata]]:
         """Every group, for ListGroups; COORDINATOR_LOAD_IN_PROGRESS until all of them are loaded."""
         if self._manager.loading:
@@ -151,7 +156,7 @@ class GroupCoordinator:
         index = self._manager.partition_for(group_id)
         error = self._manager.log_group(index, group_id, ClassicGroup(group_id, 0, self._clock.now_ms()).value())
         if error:
-            log.error("Group %.100s could not be logged: %s", group_id, error.name)
+            log.error("Group %(group).100s could not be logged: %(error)s", {"group": group_id, "error": error.name})
             return None, error
         return self._manager.find(group_id)
 
@@ -176,9 +181,9 @@ class GroupCoordinator:
         else:
             return tuple(named.items())
         log.warning(
-            "Refused a member of group %.100s from %s: it names more than %d protocols, or gives more than %d bytes of "
-            "metadata (group.member.max.protocols, group.member.max.metadata.bytes)",
-            *(ask.group_id, ask.client_host, most, most_bytes),
+            "Refused a member of group %(group).100s from %(peer)s: it names more than %(most)d protocols, or gives "
+            "more than %(most_bytes)d bytes of metadata (group.member.max.protocols, group.member.max.metadata.bytes)",
+            {"group": ask.group_id, "peer": ask.client_host, "most": most, "most_bytes": most_bytes},
         )
         return None
 
@@ -272,7 +277,7 @@ class GroupCoordinator:
         if outcome.step is not None:
             outcome.add(self._manager.log_step(metadata, outcome.step, self._now()))
         for text, values in outcome.told:
-            log.info(text, *values)
+            log.info(text, values)
         joins, syncs = metadata.joins, metadata.syncs
         self._tell(iter([(joins.pop(each), reply) for each, reply in outcome.joined.items() if each in joins]))
         self._tell(iter([(syncs.pop(each), reply) for each, reply in outcome.synced.items() if each in syncs]))

@@ -12,6 +12,7 @@ Source: `OffsetMetadataManager.deleteOffsets`, `deleteAllOffsets`, `ClassicGroup
 import logging
 from collections.abc import Sequence
 
+from ottla.broker.costs import LOOK_US
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
@@ -70,7 +71,8 @@ class GroupDeletion:
             if activity is not None:
                 self._deletions.discard(activity)
             if bug is not None and wait.done:
-                log.error("Group %.100s was not deleted to its end", metadata.group.group_id, exc_info=bug)
+                about = {"group": metadata.group.group_id}
+                log.error("Group %(group).100s was not deleted to its end", about, exc_info=bug)
             wait.wake((error, bug))
 
         metadata.ending = True
@@ -105,6 +107,7 @@ class GroupDeletion:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, []
         asked = [*dict.fromkeys((topic, index) for topic, indexes in topics for index in indexes)]
+        self._turns.charge((len(topics) + sum([len(indexes) for _, indexes in topics])) * LOOK_US)
         subscribed: set[str] = set()
         for some in [*self._tombstones.portions(group_id, asked)] or [()]:
             metadata, error = await self._ready_group(group_id)

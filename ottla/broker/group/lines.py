@@ -1,6 +1,6 @@
 """What the log says of a group at INFO: who comes, who goes and why, and how its rebalances go. pure
 
-A line is a text and what goes into it. Names are a client's: each is cut, and of many members some are named.
+A line is a text and what goes into it, by name. Names are a client's: each is cut, and of many members some are named.
 
 Source of what is told: `GroupMetadataManager` of Kafka 4.3.1 (`log.info`); KIP-800 for the reasons that clients give.
 """
@@ -13,40 +13,55 @@ from ottla.broker.group.members import Member
 if TYPE_CHECKING:
     from ottla.broker.group.classic_group import ClassicGroup
 
-Line = tuple[str, tuple[object, ...]]
+Line = tuple[str, dict[str, object]]
 
 MOST_NAMED: Final = 5
 
 
 def preparing(group: "ClassicGroup", why: str) -> Line:
-    text = "Group %.100s: preparing to rebalance in state %s with old generation %d (reason: %s)"
-    return text, (group.group_id, group.state.value, group.generation, why)
+    text = (
+        "Group %(group).100s: preparing to rebalance in state %(state)s with old generation %(generation)d "
+        "(reason: %(why)s)"
+    )
+    return _line(group, text, state=group.state.value, why=why)
 
 
 def stabilized(group: "ClassicGroup") -> Line:
-    text = "Group %.100s: stabilized generation %d with %d members"
-    return text, (group.group_id, group.generation, len(group.members))
+    return _line(
+        group,
+        "Group %(group).100s: stabilized generation %(generation)d with %(members)d members",
+        members=len(group.members),
+    )
 
 
 def assigned(group: "ClassicGroup") -> Line:
     text = (
-        "Group %.100s: assignment of generation %d received from leader %.100s for %d members, %d of which are static"
+        "Group %(group).100s: assignment of generation %(generation)d received from leader %(leader).100s for "
+        "%(members)d members, %(static)d of which are static"
     )
-    values = group.group_id, group.generation, group.roster.leader, len(group.members), len(group.roster.static)
-    return text, values
+    roster = group.roster
+    return _line(group, text, leader=roster.leader, members=len(group.members), static=len(roster.static))
 
 
 def emptied(group: "ClassicGroup") -> Line:
-    return "Group %.100s: generation %d is empty", (group.group_id, group.generation)
+    return _line(group, "Group %(group).100s: generation %(generation)d is empty")
 
 
 def restarted(group: "ClassicGroup", member: Member, old_id: str) -> Line:
-    text = "Group %.100s: %s in generation %d, without a rebalance"
-    return text, (group.group_id, replaced(member, old_id), group.generation)
+    text = "Group %(group).100s: %(what)s in generation %(generation)d, without a rebalance"
+    return _line(group, text, what=replaced(member, old_id))
 
 
 def happened(group: "ClassicGroup", what: str) -> Line:
-    return "Group %.100s: %s", (group.group_id, what)
+    return _line(group, "Group %(group).100s: %(what)s", what=what)
+
+
+def _line(group: "ClassicGroup", text: str, **values: object) -> Line:
+    return text, {
+        "group": group.group_id,
+        "generation": group.generation,
+        **values,
+    }
 
 
 # -- reasons

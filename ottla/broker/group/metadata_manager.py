@@ -120,11 +120,13 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
                 self.shards[metadata.index], group_batch(group.group_id, record, now.wall_ms), APPLIED_BY_GROUP
             )
         except Exception:
-            log.exception("Group %.100s could not be logged", group.group_id)
+            log.exception("Group %(group).100s could not be logged", {"group": group.group_id})
             error = ErrorCode.UNKNOWN_SERVER_ERROR
         else:
             if error:
-                log.error("Group %.100s could not be logged: %s", group.group_id, error.name)
+                log.error(
+                    "Group %(group).100s could not be logged: %(error)s", {"group": group.group_id, "error": error.name}
+                )
         return group.logged(step, error, now)
 
     # ---- transactions that have ended

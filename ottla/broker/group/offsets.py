@@ -11,7 +11,7 @@ read, and is done by and by (`OffsetTransaction.settle`).
 """
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 from ottla.protocol.offsets_records import OffsetValue
@@ -108,6 +108,12 @@ class GroupOffsets:
         by_transaction = self.in_transactions.get(key)
         return by_transaction is not None and any(each.committed is None for each in by_transaction)
 
+    def pending(self, key: TopicPartition) -> Iterator[tuple[int, int]]:
+        """(producer id, offset) of each open transaction that covers the key."""
+        for transaction, pending in self.in_transactions.get(key, {}).items():
+            if transaction.committed is None:
+                yield transaction.producer_id, pending.value.offset
+
     def depth(self, key: TopicPartition) -> int:
         """How many transactions are looked at to tell of a key."""
         return len(self.in_transactions.get(key, ()))
@@ -137,6 +143,10 @@ class GroupOffsets:
     def places(self) -> Iterator[TopicPartition]:
         """Every key that has a committed or a pending offset now. Some may be told twice, or have none any more."""
         return chain([*self.committed], [*self.in_transactions])
+
+    def some_places(self, most: int) -> list[TopicPartition]:
+        """So many keys at most of `places`, each once, in a step that is as short as that."""
+        return list(dict.fromkeys(islice(chain(self.committed, self.in_transactions), most)))
 
     def known(
         self,

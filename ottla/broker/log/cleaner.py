@@ -91,7 +91,10 @@ class Cleaner:
             sizes, settings.segment_bytes, settings.segment_index_bytes, offsets.first_uncleanable
         ):
             await self._clean_segments(partition, [segments[at] for at in group], kept)
-        _log.info("%s is compacted up to offset %d, %d keys", partition.name, end_offset, len(offset_map))
+        _log.info(
+            "%(topic)s-%(partition)d is compacted up to offset %(offset)d, %(keys)d keys",
+            partition.about | {"offset": end_offset, "keys": len(offset_map)},
+        )
         return end_offset
 
     async def _collect_aborted(self, partition: Partition, upper: int) -> list[AbortedTxn]:

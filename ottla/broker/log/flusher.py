@@ -10,6 +10,7 @@ A sync that failed is never tried again: the kernel may have dropped the pages a
 from collections.abc import Callable
 
 from ottla.broker.log.partition import Partition
+from ottla.broker.metrics import SyncMetrics
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk, SyncJob
 
@@ -28,7 +29,10 @@ class Flusher:
         self._covered: list[tuple[Partition, int]] = []
         self._job: SyncJob | None = None
         self._scheduled = False
+        self._appends = 0
+        self._began_ms = 0.0
         self.busy = False
+        self.metrics = SyncMetrics()
 
     def raise_sync_error(self) -> None:
         """Raises the OSError of the sync that was under way, if it has failed and that was not heard yet."""
@@ -38,6 +42,7 @@ class Flusher:
     def flush(self, partition: Partition) -> None:
         """Put what the partition holds now on the device, then tell it (`Partition.flushed`)."""
         self._dirty[partition] = None
+        self._appends += 1
         self._schedule()
 
     def start(self) -> None:
@@ -61,7 +66,10 @@ class Flusher:
             if partition.offline is None and log.flushed_offset < log.log_end_offset:
                 self._covered.append((partition, log.log_end_offset))
                 paths.update(dict.fromkeys(log.files_to_flush()))
+        appends, self._appends = self._appends, 0
         if paths:
+            self.metrics.batches.observe(appends)
+            self._began_ms = self.metrics.now_ms()
             self._job = self._disk.start_sync([*paths], lambda: self._clock.from_thread(self._ended))
             self.busy = True
 
@@ -69,10 +77,14 @@ class Flusher:
         job, self._job = self._job, None
         self.busy = False
         covered, self._covered = self._covered, []
+        self.metrics.time.observe(self.metrics.now_ms() - self._began_ms)
         if job is not None and job.error is not None:
+            self.metrics.failed += 1
             self._failed(job.error)
             return
+        appends = self._appends
         for partition, end_offset in covered:
             partition.flushed(end_offset)
+        self._appends = appends  # who asks once more there has appended nothing
         if self._dirty:
             self._schedule()

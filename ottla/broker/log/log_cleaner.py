@@ -86,13 +86,15 @@ class LogCleaner:
             end_offset = await self._cleaner.clean(log, self._keys_max)
             self._logs.done_cleaning(partition, end_offset)
         except (LogCleaningAborted, Shortage) as why:
-            _log.info("%s is not cleaned now: %s", partition.name, why)
+            _log.info("%(topic)s-%(partition)d is not cleaned now: %(why)s", partition.about | {"why": why})
             self._put_off.add(partition)
         except ProtocolError as damage:
             self._mark_uncleanable(partition, damage)
 
     def _mark_uncleanable(self, partition: Partition, damage: ProtocolError) -> None:
-        _log.error("%s is not cleaned any more, it is damaged: %s", partition.name, damage)
+        _log.error(
+            "%(topic)s-%(partition)d is not cleaned any more, it is damaged: %(why)s", partition.about | {"why": damage}
+        )
         self._uncleanable.add(partition)
 
     # --- which log ------------------------------------------------------------------------------------------------

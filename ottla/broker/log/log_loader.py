@@ -31,7 +31,7 @@ from ottla.protocol.batch import COMMIT, read_marker
 from ottla.protocol.batch_header import CONTROL, LOG_OVERHEAD, BatchHeader
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.snapshot import ENTRY_BYTES, HEAD_BYTES, SnapshotDecoder, encode_snapshot
-from ottla.protocol.steps import Steps, to_the_end
+from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 
 _log = getLogger(__name__)
 
@@ -68,7 +68,7 @@ def load_log(disk: Disk, directory: str, settings: LogConfig, start: Start) -> L
 
 
 def load_steps(disk: Disk, directory: str, settings: LogConfig, start: Start) -> Steps[LoadedLog]:
-    """`load_log` in steps. What a recovery writes, it writes in one: who gives up leaves nothing half done."""
+    """`load_log` in steps. Who gives up a recovery leaves what a crash in the middle of it leaves."""
     loader = LogLoader(disk, directory, settings, start)
     try:
         return (yield from loader.load())
@@ -79,7 +79,11 @@ def load_steps(disk: Disk, directory: str, settings: LogConfig, start: Start) ->
     except (Damaged, BadBatch, ProtocolError) as damage:
         name = directory.rpartition("/")[2]
         reason = f"{directory} is damaged: {damage}"
-        _log.error("%s: %s; --truncate-damaged %s gives up what follows", name, reason, name)
+        topic, _, index = name.rpartition("-")
+        _log.error(
+            "%(topic)s-%(partition)s: %(why)s; --truncate-damaged %(topic)s-%(partition)s gives up what follows",
+            {"topic": topic, "partition": int(index) if index.isdigit() else index, "why": reason},
+        )
         for segment in loader.segments:
             segment.close()
         return new_log(disk, directory, settings, 0, start.now_ms)._replace(damage=reason)
@@ -123,7 +127,7 @@ class LogLoader:
         self._load_epochs(sound)
         yield from self._load_producers(log_start, sound)
         if sound < len(self.segments):
-            self._recover(sound)
+            yield from self._recover(sound)
         if self.passed_over:
             sound, log_start = 0, max(log_start, self.segments[0].base_offset)
             _log.info("%s: begins at %d, behind segments that were being deleted", self.directory, log_start)
@@ -295,7 +299,7 @@ class LogLoader:
 
     # --- recovery -------------------------------------------------------------------------------------------------
 
-    def _recover(self, sound: int) -> None:
+    def _recover(self, sound: int) -> Steps[None]:
         """Read the segments from `sound` on batch by batch; cut the log where it is torn."""
         self.end_offset = self.segments[sound].base_offset
         _log.info(
@@ -312,7 +316,7 @@ class LogLoader:
                     break
                 self.end_offset = max(self.end_offset, segment.base_offset)
                 self._save_snapshot(segment.base_offset)
-            bad = self._recover_segment(segment, self._most_offset(at))
+            bad = yield from self._recover_segment(segment, self._most_offset(at))
             segment.save_indexes(final=True)
             if bad is not None:
                 self._raise_if_damaged(bad, at)
@@ -374,7 +378,7 @@ class LogLoader:
         most = self.segments[at].base_offset + MAX_RELATIVE_OFFSET
         return most if at + 1 == len(self.segments) else min(most, self.segments[at + 1].base_offset - 1)
 
-    def _recover_segment(self, segment: LogSegment, most_offset: int) -> BadBatch | None:
+    def _recover_segment(self, segment: LogSegment, most_offset: int) -> Steps[BadBatch | None]:
         """Rebuild what hangs on a segment; the first batch that is not sound, if there is one."""
         index = segment.reset_indexes()
         for run in iter_runs(segment.file, 0, segment.size_bytes, segment.base_offset, most_offset, check_crc=True):
@@ -382,6 +386,7 @@ class LogLoader:
             self._replay_run(segment, run)
             if run.bad is not None:
                 return run.bad
+            yield len(run.data) * BYTE_US + len(run.headers) * ROW_US
         return None
 
     def _replay_run(self, segment: LogSegment, run: Run) -> None:

@@ -13,10 +13,11 @@ from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
-from ottla.broker.log.log_loader import Start, load_log, load_steps, new_log
+from ottla.broker.log.log_loader import Start, load_steps, new_log
 from ottla.broker.log.meta_properties import LogDirectoryError, MetaProperties, read_or_make
 from ottla.broker.log.openings import Openings
 from ottla.broker.log.partition import Partition
+from ottla.broker.log.remaining import Remaining
 from ottla.broker.log.side_files import SideFiles
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage, shortage
@@ -24,6 +25,7 @@ from ottla.broker.ports.disk import Disk, Lock, Volume
 from ottla.broker.ports.locks import LockHeld
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.values import TopicPartition
 
 _log = getLogger(__name__)
@@ -53,6 +55,7 @@ class LogManager:
         # By directory: what was recovered and is not opened yet.
         self._recovered: dict[str, parallel_recovery.RecoveredLog] = {}
         self._openings = Openings()
+        self.remaining = Remaining()
         self._checkpoints = Checkpointer(
             disk, clock, turns, settings.directory, self._partitions, self.fail_unless_short
         )
@@ -158,12 +161,24 @@ class LogManager:
 
         Raises Shortage, if the caller is `patient` and may ask again.
         """
+        return to_the_end(self.open_steps(topic, index, topic_id, leader_epoch, settings, patient))
+
+    def open_steps(
+        self,
+        topic: str,
+        index: int,
+        topic_id: bytes,
+        leader_epoch: int,
+        settings: LogConfig,
+        patient: bool = False,
+    ) -> Steps[Partition]:
+        """`open_partition` in steps, for a start, when nobody else can ask for the partition."""
         key = topic, index
         known = self._partitions.get(key)
         if known is not None:
             return known
         try:
-            loaded = self._make_or_load(key, topic_id, settings) if self.offline is None else None
+            loaded = (yield from self._make_or_load(key, topic_id, settings)) if self.offline is None else None
         except OSError as error:
             if patient and isinstance(error, Shortage):
                 self.fail_unless_short(error)
@@ -186,6 +201,7 @@ class LogManager:
             flush=self.flusher.flush,
         )
         self._partitions[key] = partition
+        self.remaining.opened(partition.log.directory)
         if self.offline is not None:
             partition.take_offline(self.offline)
         return partition
@@ -201,7 +217,7 @@ class LogManager:
             topic, index, topic_id, leader_epoch, settings, loaded=loaded, disk=self._disk, clock=self._clock
         )
 
-    def _make_or_load(self, key: TopicPartition, topic_id: bytes, settings: LogConfig) -> LoadedLog:
+    def _make_or_load(self, key: TopicPartition, topic_id: bytes, settings: LogConfig) -> Steps[LoadedLog]:
         topic, index = key
         directory = self._path(f"{topic}-{index}")
         now_ms = self._clock.now_ms()
@@ -214,31 +230,38 @@ class LogManager:
             if found_id is None or found_id == topic_id:
                 if found_id is None:
                     self._write_topic_id(directory, topic_id)
-                return self._load(key, directory, settings, now_ms)
+                return (yield from self._load(key, directory, settings, now_ms))
             self._rename_to_stray(topic, index)
             self._checkpoints.forget_on_disk(key)
             self._disk.make_dir(directory)
         self._write_topic_id(directory, topic_id)
         return new_log(self._disk, directory, settings, 0, now_ms)
 
-    def recover_in_processes(self, partitions: Iterable[tuple[str, int, bytes, LogConfig]]) -> None:
-        """After a crash: read the long logs of (topic, index, topic id, settings) now, several side by side.
+    def recover_in_processes(self, partitions: Iterable[tuple[str, int, bytes, LogConfig]]) -> Steps[None]:
+        """After a crash: count the logs of (topic, index, topic id, settings); read the long ones now, several side by
+        side.
 
         What cannot be done here is done when the partition is opened.
         """
         if self.clean_start or self.offline is not None:
             return
         now_ms = self._clock.now_ms()
-        jobs = []
+        jobs, sizes, logs = [], {}, 0
         try:
             for topic, index, topic_id, settings in partitions:
                 if (topic, index) in self._partitions:
                     continue
+                logs += 1
                 directory, start = self._path(f"{topic}-{index}"), self._start_of((topic, index), settings, now_ms)
                 size_bytes = parallel_recovery.bytes_to_recover(self._disk, directory, start.recovery_point)
+                sizes[directory] = size_bytes
                 if size_bytes >= parallel_recovery.LEAST_BYTES and self.topic_id_on_disk(topic, index) == topic_id:
                     jobs.append(parallel_recovery.LogToRecover(directory, settings, start, size_bytes))
-            self._recovered = parallel_recovery.recover_in_processes(self._disk, jobs)
+                yield 0.0  # the disk has charged it
+            self.remaining.expect(logs, sizes)
+            self._recovered = yield from parallel_recovery.recover_in_processes(
+                self._disk, jobs, self.remaining.recovered
+            )
         except OSError as error:
             self.fail_unless_short(error)
 
@@ -255,14 +278,14 @@ class LogManager:
         except OSError as error:
             self.fail_unless_short(error)
 
-    def _load(self, key: TopicPartition, directory: str, settings: LogConfig, now_ms: int) -> LoadedLog:
+    def _load(self, key: TopicPartition, directory: str, settings: LogConfig, now_ms: int) -> Steps[LoadedLog]:
         begun = self._openings.take(directory)
         if begun is not None:
             return begun
         found = self._recovered.pop(directory, None)
         if found is not None:
             return parallel_recovery.adopt_recovered(self._disk, directory, settings, found, now_ms)
-        return load_log(self._disk, directory, settings, self._start_of(key, settings, now_ms))
+        return (yield from load_steps(self._disk, directory, settings, self._start_of(key, settings, now_ms)))
 
     def _start_of(self, key: TopicPartition, settings: LogConfig, now_ms: int) -> Start:
         return Start(

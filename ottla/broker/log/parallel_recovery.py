@@ -4,7 +4,7 @@ Each log is recovered by `log_loader.py`, in a process that writes its files and
 not among the results is recovered when it is opened.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -17,6 +17,7 @@ from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.ports.disk import Disk
+from ottla.protocol.steps import Steps
 
 LEAST_BYTES: Final = 1 << 20
 """What is shorter is read when it is opened."""
@@ -75,13 +76,19 @@ def bytes_to_recover(disk: Disk, directory: str, recovery_point: int) -> int:
     return 0
 
 
-def recover_in_processes(disk: Disk, jobs: Sequence[LogToRecover]) -> dict[str, RecoveredLog]:
-    """{directory: what was found}, of those jobs for which it is worth the while. Raises OSError."""
+def recover_in_processes(
+    disk: Disk, jobs: Sequence[LogToRecover], done: Callable[[str], None] = lambda directory: None
+) -> Steps[dict[str, RecoveredLog]]:
+    """{directory: what was found}, of those jobs for which it is worth the while; `done` is told of each as it ends.
+
+    Raises OSError.
+    """
     jobs = [job for job in jobs if job.size_bytes >= LEAST_BYTES]
     sizes = [job.size_bytes for job in jobs]
     if len(jobs) < 2 or sum(sizes) < WORTH_BYTES:
         return {}
-    return {jobs[place].directory: found for place, found in disk.spread(_recover, jobs, sizes).items()}
+    recovered = yield from disk.spread(_recover, jobs, sizes, lambda place: done(jobs[place].directory))
+    return {jobs[place].directory: found for place, found in recovered.items()}
 
 
 def _recover(disk: Disk, job: LogToRecover) -> RecoveredLog:

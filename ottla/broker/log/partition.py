@@ -51,12 +51,17 @@ class Partition:
         "_on_failure",
         "_parked",
         "_pending",
+        "bytes_in",
+        "bytes_out",
+        "fetch_requests",
         "high_watermark",
         "index",
         "last_stable_offset",
         "leader_epoch",
         "log",
         "offline",
+        "produce_requests",
+        "records_in",
         "topic",
         "topic_id",
     )
@@ -85,10 +90,12 @@ class Partition:
         self.high_watermark = self.log.log_end_offset
         self.last_stable_offset = self.log.log_end_offset
         self._offline_error = ErrorCode.KAFKA_STORAGE_ERROR
+        self.bytes_in = self.bytes_out = self.records_in = self.produce_requests = self.fetch_requests = 0
         self._clock = clock
         self._on_failure = on_failure
         self._flush = flush
-        self._parked: dict[Wait[None], None] = {}
+        # Who waits for more, and whether for what is committed.
+        self._parked: dict[Wait[None], bool] = {}
         self._pending: deque[tuple[int, OnDurable]] = deque()
         self.lead(leader_epoch)
         self._move_last_stable_offset()
@@ -97,6 +104,11 @@ class Partition:
     def name(self) -> str:
         """`<topic>-<index>`."""
         return f"{self.topic}-{self.index}"
+
+    @property
+    def about(self) -> dict[str, object]:
+        """The fields of a line in the log."""
+        return {"topic": self.topic, "partition": self.index}
 
     @property
     def log_start_offset(self) -> int:
@@ -237,13 +249,26 @@ class Partition:
         else:
             self._pending.append((offset, callback))
 
-    def park(self, wait: Wait[None]) -> None:
-        """Wake `wait` when there is more to read, or when the partition goes offline."""
-        self._parked[wait] = None
+    def park(self, wait: Wait[None], committed: bool = False) -> None:
+        """Wake `wait` when there is more to read, or when the partition goes offline.
+
+        `committed`: it reads committed; for who asks what holds it.
+        """
+        self._parked[wait] = committed
 
     def unpark(self, wait: Wait[None]) -> None:
         """It waits no more; nothing if it was woken."""
         self._parked.pop(wait, None)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for more."""
+        return len(self._parked)
+
+    @property
+    def waiting_committed(self) -> int:
+        """How many of them read committed."""
+        return sum(self._parked.values())
 
     def _wake_parked(self) -> None:
         parked, self._parked = self._parked, {}
@@ -411,12 +436,15 @@ class Partition:
             self._fail(error)
             return
         self.take_offline(f"{self.log.directory} is damaged: {error}")
-        _log.error("%s: %s; --truncate-damaged %s gives up what follows", self.name, self.offline, self.name)
+        _log.error(
+            "%(topic)s-%(partition)d: %(why)s; --truncate-damaged %(topic)s-%(partition)d gives up what follows",
+            self.about | {"why": self.offline},
+        )
 
     def _fail(self, error: OSError) -> None:
         """IO failed: this partition is not trusted any more; after a mere shortage it is, and the next try may do."""
         if not isinstance(error, Shortage):
             self.take_offline(f"storage failed: {error}")
-            _log.error("%s: %s", self.name, self.offline)
+            _log.error("%(topic)s-%(partition)d: %(why)s", self.about | {"why": self.offline})
         if self._on_failure is not None:
             self._on_failure(error)

@@ -100,7 +100,9 @@ class Retention:
         except OSError as error:
             self._failed(error)
         except ProtocolError as bad:
-            _log.error("%s: nothing is deleted by age or size: %s", partition.name, bad)
+            _log.error(
+                "%(topic)s-%(partition)d: nothing is deleted by age or size: %(why)s", partition.about | {"why": bad}
+            )
         return False
 
     def _delete(self, partition: Partition, count: int) -> bool:
@@ -114,7 +116,8 @@ class Retention:
         self._deleter.delete_later(deleted, partition.log.config.file_delete_delay_ms)
         if removed:
             _log.info(
-                "%s: deleted %d segments, the log begins at %d", partition.name, count, partition.log_start_offset
+                "%(topic)s-%(partition)d: deleted %(count)d segments, the log begins at %(offset)d",
+                partition.about | {"count": count, "offset": partition.log_start_offset},
             )
         return bool(removed)
 

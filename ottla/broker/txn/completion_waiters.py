@@ -82,4 +82,8 @@ class CompletionWaiters:
 
         timer = line[wait] = self._clock.call_later(for_ms, give_up)
         wait.on_discard = leave
-        return await wait
+        waits = self._states.metrics.waits
+        began_ms = waits.begin()
+        ended = await wait
+        waits.end(began_ms)
+        return ended

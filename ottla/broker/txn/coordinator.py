@@ -69,6 +69,15 @@ class TransactionCoordinator:
         """Whether a partition is still being replayed."""
         return bool(self.states.loading)
 
+    @property
+    def remaining_to_load(self) -> int:
+        """Partitions that are still being replayed."""
+        return len(self.states.loading)
+
+    def count_open(self) -> int:
+        """How many transactions are open, their outcome undecided."""
+        return sum(len(shard.open) for shard in self.states.shards.values())
+
     def shards(self) -> Iterator[Shard]:
         """The replayed partitions; a snapshot, so that a scan may pause."""
         return iter(tuple(self.states.shards.values()))
@@ -99,10 +108,16 @@ class TransactionCoordinator:
                 and decision.record.status is TransactionStatus.PREPARE_ABORT
             ):
                 log.info(
-                    "Aborting the open transaction of transactionalId %.100s: it is initialized anew. ProducerId %d "
-                    "with producer epoch %d is fenced",
-                    *(transactional_id, state.producer_id, state.producer_epoch),
+                    "Aborting the open transaction of transactionalId %(transactional_id).100s: it is initialized "
+                    "anew. ProducerId %(producer_id)d with producer epoch %(producer_epoch)d is fenced",
+                    {
+                        "transactional_id": transactional_id,
+                        "producer_id": state.producer_id,
+                        "producer_epoch": state.producer_epoch,
+                    },
                 )
+                if self.states.events is not None:
+                    self.states.events.fenced(transactional_id, state.producer_id, state.producer_epoch)
             return decision
 
         # Most need none, but a decision cannot wait for one.

@@ -17,7 +17,9 @@ from typing import Final
 from ottla.broker.cluster.marker_sink import MarkerSink
 from ottla.broker.coordinator.shard import ClusterView
 from ottla.broker.costs import MARKER_US
-from ottla.broker.ports.clock import Clock
+from ottla.broker.events import Events
+from ottla.broker.metrics import TransactionMetrics
+from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Turns
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.values import Partitions
@@ -71,6 +73,7 @@ class Completion:
     __slots__ = (
         "awaiting",
         "backoff_ms",
+        "began_ms",
         "complained",
         "flushing",
         "marker",
@@ -80,11 +83,19 @@ class Completion:
         "transactional_id",
     )
 
-    def __init__(self, shard: Shard, transactional_id: str, marker: TransactionMarker, awaiting: Partitions) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        transactional_id: str,
+        marker: TransactionMarker,
+        awaiting: Partitions,
+        began_ms: float = 0.0,
+    ) -> None:
         self.shard = shard
         self.transactional_id = transactional_id
         self.marker = marker
         self.awaiting = awaiting
+        self.began_ms = began_ms
         self.backoff_ms = FIRST_RETRY_MS
         self.complained = NO_ERROR
         self.flushing = 0
@@ -107,6 +118,7 @@ class MarkerFanout:
         clock: Clock,
         log_complete: Callable[[Completion], ErrorCode],
         delay_ms: float = 0,
+        metrics: TransactionMetrics | None = None,
     ) -> None:
         self._cluster = cluster
         self._sink = sink
@@ -114,7 +126,11 @@ class MarkerFanout:
         self._clock = clock
         self._log_complete = log_complete
         self._delay_ms = delay_ms
+        self._metrics = metrics or TransactionMetrics()
+        self.events: Events | None = None
+        """Who is told of each marker; None if nobody asks."""
         self._queue: deque[Completion] = deque()
+        self._backing_off: dict[Completion, Timer] = {}
         self._scheduled = False
         self._stopped = False
 
@@ -136,7 +152,14 @@ class MarkerFanout:
     def stop(self) -> None:
         """Write no marker any more; recovery takes up what is left."""
         self._queue.clear()
+        self._backing_off.clear()
         self._stopped = True
+
+    def retry_now(self) -> None:
+        """Go on with what is backing off: what has kept it from its partitions is over."""
+        for completion, timer in list(self._backing_off.items()):
+            timer.cancel()
+            self._again(completion)
 
     def _run(self) -> None:
         """Work off the queue within the share."""
@@ -148,7 +171,9 @@ class MarkerFanout:
                 finished = self._write(completion)
             except Exception:
                 # A decided transaction must end whatever broke: say so and come back to it.
-                log.exception("Completing %.100s was interrupted, and is tried again", completion.transactional_id)
+                log.exception(
+                    "Completing %(transactional_id).100s was interrupted, and is tried again", _about(completion)
+                )
                 self._later(completion)
                 finished = True
             if not finished:
@@ -166,16 +191,25 @@ class MarkerFanout:
             turns.charged_us += MARKER_US
             topic = topics.get(name)
             if topic is None or index >= topic.partition_count:
-                log.info("%s-%d is gone: %.100s ends without it", name, index, completion.transactional_id)
+                log.info(
+                    "%(topic)s-%(partition)d is gone: %(transactional_id).100s ends without it",
+                    _about(completion, partition),
+                )
                 del awaiting[partition]
                 continue
             try:
                 error = write_marker(name, index, marker)
             except Exception:
-                log.exception("%s-%d broke over the marker of %.100s", name, index, completion.transactional_id)
+                log.exception(
+                    "%(topic)s-%(partition)d broke over the marker of %(transactional_id).100s",
+                    _about(completion, partition),
+                )
                 continue
             step = _NEXT.get(error)
             if step is _DONE:
+                if self.events is not None:
+                    owner = completion.transactional_id, marker.producer_id, marker.producer_epoch
+                    self.events.marked(*owner, name, index, marker.commit)
                 if self._sink.flushing:
                     self._flush(completion, partition)
                 else:
@@ -214,42 +248,57 @@ class MarkerFanout:
     def _complete(self, completion: Completion) -> None:
         error = self._log_complete(completion)
         if not error:
+            if completion.began_ms:
+                self._metrics.marker_phase.observe(self._metrics.now_ms() - completion.began_ms)
             return
         if completion.shard.log.offline is None:
             self._later(completion)
         else:
-            log.warning("Complete of %.100s is left to the next start: %s", completion.transactional_id, error.name)
+            log.warning(
+                "Complete of %(transactional_id).100s is left to the next start: %(error)s",
+                _about(completion) | {"error": error.name},
+            )
 
     def _later(self, completion: Completion) -> None:
         """Start another round after the back-off."""
-        self._clock.call_later(completion.backoff_ms, lambda: self._again(completion))
+        timer = self._clock.call_later(completion.backoff_ms, lambda: self._again(completion))
+        self._backing_off[completion] = timer
         completion.backoff_ms = min(completion.backoff_ms * 2, LAST_RETRY_MS)
 
     def _again(self, completion: Completion) -> None:
+        self._backing_off.pop(completion, None)
         completion.round = iter(tuple(completion.awaiting))
         self._enqueue(completion)
 
 
 def _warn(completion: Completion, partition: TopicPartition, error: ErrorCode) -> None:
     log.warning(
-        "%s-%d will never take the %s marker of %s (producer id %d, epoch %d, coordinator epoch %d): %s. The "
+        "%(topic)s-%(partition)d will never take the %(outcome)s marker of %(transactional_id)s (producer id "
+        "%(producer_id)d, epoch %(producer_epoch)d, coordinator epoch %(coordinator_epoch)d): %(error)s. The "
         "transaction ends without it; what this producer has open there stays open, and `ottla txn orphans` finds it",
-        *_named(completion, partition),
-        error.name,
+        _about(completion, partition) | {"error": error.name},
     )
 
 
 def _complain(completion: Completion, partition: TopicPartition, error: ErrorCode) -> None:
     log.error(
-        "%s-%d cannot take the %s marker of %s (producer id %d, epoch %d, coordinator epoch %d): %s should not be. It "
-        "is tried again, and the transaction does not end until it is taken",
-        *_named(completion, partition),
-        error.name,
+        "%(topic)s-%(partition)d cannot take the %(outcome)s marker of %(transactional_id)s (producer id "
+        "%(producer_id)d, epoch %(producer_epoch)d, coordinator epoch %(coordinator_epoch)d): %(error)s should not be. "
+        "It is tried again, and the transaction does not end until it is taken",
+        _about(completion, partition) | {"error": error.name},
     )
 
 
-def _named(completion: Completion, partition: TopicPartition) -> tuple[object, ...]:
-    marker, (name, index) = completion.marker, partition
-    outcome = "commit" if marker.commit else "abort"
-    owner = completion.transactional_id, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
-    return name, index, outcome, *owner
+def _about(completion: Completion, partition: TopicPartition | None = None) -> dict[str, object]:
+    """The fields of a line."""
+    marker = completion.marker
+    about: dict[str, object] = {
+        "transactional_id": completion.transactional_id,
+        "producer_id": marker.producer_id,
+        "producer_epoch": marker.producer_epoch,
+        "coordinator_epoch": marker.coordinator_epoch,
+        "outcome": "commit" if marker.commit else "abort",
+    }
+    if partition is not None:
+        about["topic"], about["partition"] = partition
+    return about

@@ -18,6 +18,8 @@ from ottla.broker.cluster.marker_sink import MarkerSink
 from ottla.broker.coordinator.errors import client_error
 from ottla.broker.coordinator.runtime import CoordinatorRuntime
 from ottla.broker.coordinator.shard import ClusterView, StateLog
+from ottla.broker.events import Events
+from ottla.broker.metrics import TransactionMetrics
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
@@ -25,7 +27,7 @@ from ottla.broker.txn.end_txn_rules import V2, decide_abort
 from ottla.broker.txn.log import encode_change, encode_tombstones
 from ottla.broker.txn.markers import Completion, MarkerFanout
 from ottla.broker.txn.shard import Shard
-from ottla.broker.txn.states import PREPARE_COMMIT, RESTING, TransactionStatus
+from ottla.broker.txn.states import ONGOING, PREPARE_COMMIT, RESTING, TransactionStatus
 from ottla.broker.txn.values import (
     ANSWERS,
     NEED_PRODUCER_ID,
@@ -34,6 +36,7 @@ from ottla.broker.txn.values import (
     TransactionState,
     TransientState,
 )
+from ottla.broker.txn.watched import tell
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import NO_PRODUCER_ID, TransactionMarker
 
@@ -75,12 +78,27 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     ) -> None:
         super().__init__(TRANSACTION_STATE_TOPIC, cluster, turns)
         self._clock = clock
-        self._fanout = MarkerFanout(cluster, sink, turns, clock, self.log_complete, markers_delay_ms)
+        self._events: Events | None = None
+        self.metrics = TransactionMetrics()
+        self._fanout = MarkerFanout(cluster, sink, turns, clock, self.log_complete, markers_delay_ms, self.metrics)
+
+    @property
+    def events(self) -> Events | None:
+        """Who is told what becomes of transactions; None if nobody asks."""
+        return self._events
+
+    @events.setter
+    def events(self, events: Events) -> None:
+        self._events = self._fanout.events = events
 
     def stop(self) -> None:
         """Read nothing and write no marker any more."""
         super().stop()
         self._fanout.stop()
+
+    def retry_markers(self) -> None:
+        """Send markers that wait for their back-off at once: what has kept them from their partitions is over."""
+        self._fanout.retry_now()
 
     @property
     def level(self) -> int:
@@ -125,12 +143,29 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             outcome = self.commit(transactional_id, decide)
         except Exception:
             # The transactions behind this one have timed out too; it is tried again by the next scan.
-            log.exception("Could not abort %.100s, which timed out", transactional_id)
+            log.exception(
+                "Could not abort %(transactional_id).100s, which timed out", {"transactional_id": transactional_id}
+            )
             return
+        if isinstance(outcome, Wait) or outcome.record is not None:
+            self.metrics.timed_out += 1
+            if self._events is not None:
+                self._tell_timed_out(transactional_id)
         if isinstance(outcome, Decision) and outcome.record is not None:
-            log.info("Aborted %.100s: its transaction timed out", transactional_id)
+            log.info(
+                "Aborted %(transactional_id).100s: its transaction timed out", {"transactional_id": transactional_id}
+            )
         elif isinstance(outcome, Decision) and outcome.error:
-            log.warning("Could not abort %.100s, which timed out: %s", transactional_id, outcome.error.name)
+            log.warning(
+                "Could not abort %(transactional_id).100s, which timed out: %(error)s",
+                {"transactional_id": transactional_id, "error": outcome.error.name},
+            )
+
+    def _tell_timed_out(self, transactional_id: str) -> None:
+        shard = self.shard_of(transactional_id)
+        state = shard.states.get(transactional_id) if isinstance(shard, Shard) else None
+        if self._events is not None and state is not None:
+            self._events.timed_out(transactional_id, state.producer_id, state.producer_epoch)
 
     def forget(self, shard: Shard, expired: Sequence[str]) -> None:
         """Log the tombstones of expired ids in one batch; each is Dead, and pending, until that is durable."""
@@ -183,7 +218,10 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         (first, decision), *others = changes
         assert decision.record is not None
         name, more = decision.record.status.wire_name, f" and {len(others)} others" if others else ""
-        log.warning("%s of %.100s%s was not logged: %s", name, first, more, error.name)
+        log.warning(
+            "%(state)s of %(transactional_id).100s%(more)s was not logged: %(error)s",
+            {"transactional_id": first, "state": name, "more": more, "error": error.name},
+        )
         for transactional_id, decision in changes:
             transient = shard.transient.get(transactional_id, NO_PENDING)
             shard.set_transient(transactional_id, machine.append_failed(transient, decision))
@@ -199,12 +237,17 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         for transactional_id, decision in changes:
             record = decision.record
             assert record is not None
+            before = shard.states.get(transactional_id)
+            if self._events is not None:
+                tell(self._events, transactional_id, before, record)
             if record.status is _DEAD:
                 shard.forget(transactional_id)
                 forgotten += 1
                 continue
-            before = shard.states.get(transactional_id)
             machine.apply(shard.states, transactional_id, record)
+            was_open = before is not None and before.status is ONGOING
+            if was_open is not (record.status is ONGOING):
+                self._count(record.status)
             transient = shard.transient.get(transactional_id, NO_PENDING)
             shard.set_transient(transactional_id, machine.record_applied(transient, decision.last_epoch))
             for effect in machine.effects(before, record):
@@ -214,6 +257,15 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         if forgotten:
             log.info("Forgot %d expired transactional ids", forgotten)
         return decision
+
+    def _count(self, status: TransactionStatus) -> None:
+        """A transaction is open from now on, or no more."""
+        if status is ONGOING:
+            self.metrics.begun += 1
+        elif status is PREPARE_COMMIT:
+            self.metrics.committed += 1
+        else:
+            self.metrics.aborted += 1
 
     def _run_effect(self, effect: machine.Effect, shard: Shard, transactional_id: str, state: TransactionState) -> None:
         if effect is _START_TIMEOUT:
@@ -229,4 +281,5 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             marker = TransactionMarker(
                 state.producer_id, state.producer_epoch, shard.epoch, commit, state.client_version
             )
-            self._fanout.begin(Completion(shard, transactional_id, marker, transient.awaiting))
+            began_ms = self.metrics.now_ms()
+            self._fanout.begin(Completion(shard, transactional_id, marker, transient.awaiting, began_ms))

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from ottla.cli.txn.verdict import KnownTransaction, OpenTransaction
+from ottla.broker.txn.verdict import KnownTransaction, OpenTransaction
 from ottla.client.connection import BlockingConnection
+from ottla.client.login import PLAINTEXT, LoginRefused, SecurityOptions
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
@@ -25,7 +26,7 @@ RETRY_FOR_S: Final = 3.0
 LATEST: Final = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
-_PLAIN_ONLY: Final = "this command speaks PLAINTEXT, neither TLS nor SASL"
+_PLAINTEXT: Final = " (it was asked in PLAINTEXT; --command-config FILE is for TLS and SASL)"
 DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _ELSEWHERE: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
@@ -37,7 +38,7 @@ class Unanswered(Exception):
     """The cluster could not be asked; the message is one line that says what to do about it."""
 
 
-class _Moved(Exception):
+class _Moved(Unanswered):
     """A broker is not, or not yet, the one to ask."""
 
 
@@ -83,9 +84,11 @@ def error_name(code: int) -> str:
 class Cluster:
     """Some brokers. `timeout_s` holds for connecting, for each answer, and for the repeating of questions."""
 
-    def __init__(self, bootstrap: Sequence[Address], timeout_s: float) -> None:
+    def __init__(self, bootstrap: Sequence[Address], timeout_s: float, security: SecurityOptions = PLAINTEXT) -> None:
         self._bootstrap = bootstrap
         self._timeout_s = timeout_s
+        self._security = security
+        self._doubt = "" if security else _PLAINTEXT
         self._connections: dict[Address, BlockingConnection] = {}
 
     def __enter__(self) -> Self:
@@ -127,7 +130,7 @@ class Cluster:
             topology = self.topology(names if len(names) <= IDS_AT_ONCE else None)
             late = time.monotonic() > deadline
             again: list[TopicPartition] = []
-            for leader, batch in _by_leader(topology, left):
+            for leader, batch in by_leader(topology, left):
                 if leader is None:
                     errors = dict.fromkeys(batch, int(ErrorCode.LEADER_NOT_AVAILABLE))
                 else:
@@ -218,6 +221,10 @@ class Cluster:
             reply = self._ask(address, listing(state_filters=[], producer_id_filters=list(chunk)))
             _check(broker, reply.error_code)
             transactional_ids += [row.transactional_id for row in reply.transaction_states]
+        return self.described(broker, address, transactional_ids)
+
+    def described(self, broker: int, address: Address, transactional_ids: Sequence[str]) -> list[KnownTransaction]:
+        """What the broker knows of those of these ids that it coordinates and that exist."""
         describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         known = []
         for ids in _chunks(transactional_ids, IDS_AT_ONCE):
@@ -228,22 +235,30 @@ class Cluster:
                 known.append(_known(broker, row))
         return known
 
-    def _ask(self, address: Address, message: Any) -> Any:
+    def _serves(self, address: Address, key: ApiKey) -> int:
+        """The highest version of an API that a broker serves; -1 if none. It has been asked something before."""
+        return self._connections[address].versions.get(key, (-1, -1))[1]
+
+    def _ask(self, address: Address, message: Any, version: int | None = None) -> Any:
         where = "{}:{}".format(*address)
         try:
             if address not in self._connections:
-                self._connections[address] = BlockingConnection(*address, timeout_s=self._timeout_s)
-            return self._connections[address].send(message)
+                self._connections[address] = BlockingConnection(
+                    *address, timeout_s=self._timeout_s, security=self._security
+                )
+            return self._connections[address].send(message, version)
         except ProtocolError as error:
-            reason = f"{error} ({_PLAIN_ONLY})"
+            reason = f"{error}{self._doubt}"
         except socket.gaierror:
             reason = "no such host"
         except TimeoutError:
-            reason = f"no answer within {self._timeout_s:g} s ({_PLAIN_ONLY})"
+            reason = f"no answer within {self._timeout_s:g} s{self._doubt}"
+        except LoginRefused as error:
+            reason = str(error)
         except ConnectionRefusedError:
             reason = "nothing listens there"
         except ConnectionError as error:
-            reason = f"{error} ({_PLAIN_ONLY})"
+            reason = f"{error}{self._doubt}"
         except OSError as error:
             reason = error.strerror or str(error)
         self._connections.pop(address, None)
@@ -259,7 +274,7 @@ def _topology(reply: Any) -> Topology:
     return Topology({row.node_id: (row.host, row.port) for row in reply.brokers}, topics, errors)
 
 
-def _by_leader(
+def by_leader(
     topology: Topology, places: Sequence[TopicPartition]
 ) -> Iterator[tuple[int | None, Sequence[TopicPartition]]]:
     """Partitions in batches, each of one leader; None for those that have none. Deleted ones are left out."""

@@ -5,57 +5,42 @@ For any Kafka, over plain connections. Both commands only read; what they advise
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from ottla.cli.bootstrap import asks_a_cluster
 
 if TYPE_CHECKING:
     from ottla.cli.txn.cluster import Cluster
 
 NOTHING, SOMETHING, NOT_ASKED = 0, 1, 2
-DEFAULT_TIMEOUT_S = 10.0
 
 
 @click.group()
 def txn() -> None:
     """Say what holds back committed reads, and which transactions nobody will end.
 
-    For any Kafka, Ottla or Apache, 3.0 or later. Connections are PLAINTEXT: TLS and SASL are not supported.
+    For any Kafka, Ottla or Apache, 3.0 or later.
     `kafka-python admin transactions` lists, describes and aborts transactions; these commands tell which, and how.
 
     Exit codes: 0 nothing found, 1 something found, 2 usage, or the brokers could not be asked.
     """
 
 
-def _asks_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that both commands have."""
-    for decorate in (
-        click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True),
-        click.option(
-            "--timeout-s",
-            type=click.FloatRange(min=0.1),
-            default=DEFAULT_TIMEOUT_S,
-            show_default=True,
-            help="For connecting, and for each answer.",
-        ),
-        click.option(
-            "-b",
-            "--bootstrap-server",
-            metavar="HOST:PORT[,...]",
-            default="localhost:9092",
-            show_default=True,
-            help="Brokers to begin with.",
-        ),
-    ):
-        command = decorate(command)
-    return command
-
-
 @txn.command()
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
-@_asks_a_cluster
-def why(topic: str, partition: int, bootstrap_server: str, timeout_s: float, format_name: str) -> None:
+@asks_a_cluster
+def why(
+    topic: str,
+    partition: int,
+    bootstrap_server: str,
+    command_config: Path | None,
+    timeout_s: float,
+    format_name: str,
+) -> None:
     """Say what pins the last stable offset of a partition.
 
     Consumers with isolation.level=read_committed get nothing beyond it. Lists the open transactions of the partition,
@@ -73,7 +58,7 @@ def why(topic: str, partition: int, bootstrap_server: str, timeout_s: float, for
         show(found, output_for(format_name), bootstrap_server)
         return SOMETHING if found.held_back else NOTHING
 
-    _ask(run, bootstrap_server, timeout_s)
+    _ask(run, bootstrap_server, command_config, timeout_s)
 
 
 @txn.command()
@@ -84,9 +69,14 @@ def why(topic: str, partition: int, bootstrap_server: str, timeout_s: float, for
     default=0,
     help="Leave out transactions whose last batch is younger.  [default: none; the coordinators decide]",
 )
-@_asks_a_cluster
+@asks_a_cluster
 def orphans(
-    topics: tuple[str, ...], min_age_ms: int, bootstrap_server: str, timeout_s: float, format_name: str
+    topics: tuple[str, ...],
+    min_age_ms: int,
+    bootstrap_server: str,
+    command_config: Path | None,
+    timeout_s: float,
+    format_name: str,
 ) -> None:
     """Find open transactions that their coordinator has forgotten.
 
@@ -108,16 +98,17 @@ def orphans(
             return SOMETHING
         return NOT_ASKED if found.gaps else NOTHING
 
-    _ask(run, bootstrap_server, timeout_s)
+    _ask(run, bootstrap_server, command_config, timeout_s)
 
 
-def _ask(run: Callable[["Cluster"], int], bootstrap_server: str, timeout_s: float) -> None:
+def _ask(run: Callable[["Cluster"], int], bootstrap_server: str, command_config: Path | None, timeout_s: float) -> None:
     """Run against the cluster and exit with what it returns; what cannot be asked is one line on stderr."""
+    from ottla.cli.client_properties import client_options
     from ottla.cli.txn.cluster import Cluster, Unanswered, parse_address  # the codecs: not for `ottla --help`
 
     try:
         addresses = [parse_address(part) for part in bootstrap_server.split(",")]
-        with Cluster(addresses, timeout_s) as cluster:
+        with Cluster(addresses, timeout_s, client_options(command_config)) as cluster:
             code = run(cluster)
     except (Unanswered, ValueError) as error:
         click.echo(f"ottla: {error}", err=True)

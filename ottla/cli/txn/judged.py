@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ottla.broker.txn.verdict import OpenTransaction, Standing, Verdict, by_producer, judge
 from ottla.cli.txn.cluster import Cluster
-from ottla.cli.txn.verdict import OpenTransaction, Standing, Verdict, by_producer, judge
 from ottla.protocol.values import TopicPartition
 
 _IN_DOUBT = (Standing.FORGOTTEN, Standing.UNKNOWN)

@@ -1,40 +1,16 @@
 """What pins the last stable offset of one partition. shell"""
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from ottla.broker.txn.explanation import Explanation, answer, remedy_rows
+from ottla.broker.txn.verdict import OpenTransaction, Verdict, age_ms, time_left_ms
 from ottla.cli.output import Output
 from ottla.cli.txn.cluster import READ_COMMITTED, READ_UNCOMMITTED, Address, Cluster, Unanswered, error_name
 from ottla.cli.txn.judged import judged
-from ottla.cli.txn.verdict import (
-    OpenTransaction,
-    Standing,
-    Verdict,
-    age_ms,
-    remedies,
-    seconds,
-    time_left_ms,
-)
 
 ATTEMPTS: Final = 5
 
 _Look = tuple[int, int, list[tuple[OpenTransaction, Verdict]], int]
-
-
-class Explanation(NamedTuple):
-    """A partition at one moment: its open transactions, the oldest first, and what their coordinators say."""
-
-    topic: str
-    partition: int
-    leader: int
-    last_stable_offset: int
-    high_watermark: int
-    transactions: list[tuple[OpenTransaction, Verdict]]
-    now_ms: int
-
-    @property
-    def held_back(self) -> int:
-        """How many offsets committed readers do not get yet."""
-        return self.high_watermark - self.last_stable_offset
 
 
 def explain(cluster: Cluster, topic: str, partition: int) -> Explanation:
@@ -71,7 +47,7 @@ def _look(cluster: Cluster, address: Address, topic: str, partition: int) -> tup
 
 def show(found: Explanation, output: Output, bootstrap: str) -> None:
     """The answer in a sentence, the figures, the transactions, and what ends the one that pins and the forgotten."""
-    output.line("answer", _answer(found))
+    output.line("answer", answer(found))
     output.table(
         "partition",
         ("topic", "partition", "leader", "last_stable_offset", "high_watermark", "held_back"),
@@ -88,7 +64,7 @@ def show(found: Explanation, output: Output, bootstrap: str) -> None:
     )
     if found.transactions:
         output.table("open transactions", _COLUMNS, _rows(found))
-        output.table("remedies", ("start_offset", "advice", "command"), _remedy_rows(found, bootstrap))
+        output.table("remedies", ("start_offset", "advice", "command"), remedy_rows(found, bootstrap))
     output.close()
 
 
@@ -126,40 +102,3 @@ def _rows(found: Explanation) -> list[tuple[object, ...]]:
         )
         for (each, verdict), until in zip(found.transactions, ends, strict=True)
     ]
-
-
-def _remedy_rows(found: Explanation, bootstrap: str) -> list[tuple[object, ...]]:
-    """Those behind the first one have time left or an outcome, except the forgotten, which would pin next."""
-    return [
-        (each.start_offset, remedy.advice, remedy.command)
-        for number, (each, verdict) in enumerate(found.transactions)
-        if number == 0 or verdict.standing is Standing.FORGOTTEN
-        for remedy in remedies(each, verdict, bootstrap, found.now_ms)
-    ]
-
-
-def _answer(found: Explanation) -> str:
-    where = f"{found.topic}-{found.partition}"
-    if not found.held_back:
-        opened = len(found.transactions)
-        rest = f"; {opened} open transactions have nothing to read yet" if opened else ""
-        return f"{where}: nothing is held back, the last stable offset is the end, {found.high_watermark}{rest}."
-    offsets = "offset is" if found.held_back == 1 else "offsets are"
-    held = f"{where}: {found.held_back} {offsets} held back, from {found.last_stable_offset} on"
-    if not found.transactions:
-        return (
-            f"{held}, and no transaction is open. Its end may not be replicated yet, or transactions begin and end "
-            "faster than one can ask."
-        )
-    first, verdict = found.transactions[0]
-    who = f"producer id {first.producer_id}, epoch {first.epoch}"
-    if verdict.known is not None:
-        who += f", transactional id {verdict.known.transactional_id!r}"
-    age = seconds(age_ms(first, verdict, found.now_ms))
-    since = f"last heard of {age} ago" if verdict.standing is Standing.FORGOTTEN else f"open for {age}"
-    behind = len(found.transactions) - 1
-    return f"{held}, by {who} ({verdict.standing}, {since}); {behind or 'no'} open {_plural(behind)} behind it."
-
-
-def _plural(count: int) -> str:
-    return "transaction waits" if count == 1 else "transactions wait"

@@ -12,6 +12,7 @@ from ottla.broker.log import parallel_recovery
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.ports import disk as disk_module
 from ottla.broker.ports.side_by_side import share_out
+from ottla.protocol.steps import to_the_end
 
 TOPIC_ID = bytes(range(16))
 SETTINGS = {"segment_bytes": 3_000, "index_interval_bytes": 200}
@@ -50,7 +51,7 @@ def found(broker, side_by_side):
     broker.start()
     if side_by_side:
         wanted = [("t", index, TOPIC_ID, LogConfig(**SETTINGS)) for index in range(PARTITIONS)]
-        broker.manager.recover_in_processes(wanted)
+        to_the_end(broker.manager.recover_in_processes(wanted))
     ahead_of_time = set(broker.manager._recovered)
     states = {}
     for index in range(PARTITIONS):
@@ -121,7 +122,7 @@ def test_io_that_fails_in_a_process_takes_the_directory_offline(killed, monkeypa
     monkeypatch.setattr(parallel_recovery, "_recover", fails)
     killed.start()
     wanted = [("t", index, TOPIC_ID, LogConfig(**SETTINGS)) for index in range(PARTITIONS)]
-    killed.manager.recover_in_processes(wanted)
+    to_the_end(killed.manager.recover_in_processes(wanted))
     assert "Input/output error" in killed.manager.offline
     assert killed.partition(index=3, leader_epoch=2, **SETTINGS).offline is not None
 
@@ -145,7 +146,7 @@ def test_open_partitions_and_those_of_other_topics_are_left_alone(killed):
     killed.start()
     killed.partition(index=0, leader_epoch=2, **SETTINGS)
     wanted = [("t", index, bytes(16) if index == 1 else TOPIC_ID, LogConfig(**SETTINGS)) for index in range(4)]
-    killed.manager.recover_in_processes(wanted)
+    to_the_end(killed.manager.recover_in_processes(wanted))
     assert set(killed.manager._recovered) == {str(killed.path(index=index)) for index in (2, 3)}
 
 

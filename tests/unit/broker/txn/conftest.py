@@ -18,6 +18,7 @@ from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.memory import Memory
 from ottla.broker.ports.disk import RealDisk
+from ottla.broker.security.session import Session
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.settings import TransactionSettings
@@ -29,6 +30,7 @@ from ottla.protocol.frames import is_flexible
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.produced import check_produced_batch
 from ottla.testkit.metadata import create_internal_topic, create_topic, reserve_producer_ids
+from tests.stand_in import broker_of
 
 STATE_TOPIC = "__transaction_state"
 
@@ -320,7 +322,7 @@ def ask(rig):
     """Send one request of a version through encoder, reader, handler and back; the response message."""
     groups = SimpleNamespace(offsets=SimpleNamespace(partition_for=lambda group_id: len(group_id)))
     rig.cluster.topics["__consumer_offsets"] = SimpleNamespace(partition_count=50)
-    broker = SimpleNamespace(
+    broker = broker_of(
         transactions=rig.coordinator,
         cluster=rig.cluster,
         clock=rig.clock,
@@ -333,7 +335,7 @@ def ask(rig):
         sent = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(sent, version, 7, "")
         body = codec.decode_request(api_key, version, frame[4 + HEADER_BYTES[is_flexible(api_key, version)] :])
-        replies = rig.begin(TABLE[api_key].handle(broker, Request(api_key, version, 7, "", "peer", body)))
+        replies = rig.begin(TABLE[api_key].handle(broker, Request(api_key, version, 7, "", Session(), body)))
         rig.clock.settle()
         (reply,) = replies
         framed = b"".join(reply.buffers)
@@ -420,7 +422,7 @@ class LogsBroker:
     def begin(self, key, version, body):
         """Send one request, decoded; a list that gets the reply."""
         replies = []
-        request = Request(key, version, 1, "", "peer", body)
+        request = Request(key, version, 1, "", Session(), body)
         handler = TABLE[key].handle(self.context, request)
         self.turns.event(lambda: self.turns.start(handler, replies.append, self.bugs.append))
         return replies

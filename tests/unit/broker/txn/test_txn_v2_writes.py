@@ -9,6 +9,7 @@ from ottla.broker.api.context import Request
 from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
+from ottla.broker.security.session import Session
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
@@ -292,7 +293,7 @@ def test_a_client_that_hangs_up_leaves_no_timer_behind(client, broker):
     waiting_for_markers(broker, client)
     broker.sink.hearing = 0
     armed = broker.clock.armed
-    handler = produce.handle(broker.context, Request(PRODUCE, 12, 1, "", "peer", client.body(LEDGER[0])))
+    handler = produce.handle(broker.context, Request(PRODUCE, 12, 1, "", Session(), client.body(LEDGER[0])))
     activity = broker.turns.start(handler, lambda reply: pytest.fail("answered"), broker.bugs.append)
     assert broker.clock.armed == armed + 1
     activity.discard()

@@ -47,11 +47,11 @@ class World:
             topics=[SimpleNamespace(topic=name, partitions=[number]) for name, number in places],
         )
 
-    def connect(self, host, port, timeout_s):
+    def connect(self, host, port, timeout_s, security):
         if (host, port) in self.refusals:
             raise self.refusals[host, port]
         (broker,) = [number for number, address in self.brokers.items() if address == (host, port)]
-        return SimpleNamespace(send=lambda message: self.answer(broker, message), close=lambda: None)
+        return SimpleNamespace(send=lambda message, version=None: self.answer(broker, message), close=lambda: None)
 
     def answer(self, broker, message):
         api = ApiKey(message.API_KEY)

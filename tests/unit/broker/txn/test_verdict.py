@@ -3,7 +3,7 @@ import shlex
 
 import pytest
 
-from ottla.cli.txn.verdict import (
+from ottla.broker.txn.verdict import (
     KnownTransaction,
     OpenTransaction,
     Standing,

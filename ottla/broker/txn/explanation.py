@@ -1,0 +1,66 @@
+"""What pins the last stable offset of a partition, in words. pure
+
+`ottla txn why` asks over the wire, of any Kafka; the admin port asks the broker that it belongs to.
+"""
+
+from typing import NamedTuple
+
+from ottla.broker.txn.verdict import OpenTransaction, Standing, Verdict, age_ms, remedies, seconds
+
+
+class Explanation(NamedTuple):
+    """A partition at one moment: its open transactions, the oldest first, and what their coordinators say."""
+
+    topic: str
+    partition: int
+    leader: int
+    last_stable_offset: int
+    high_watermark: int
+    transactions: list[tuple[OpenTransaction, Verdict]]
+    now_ms: int
+
+    @property
+    def held_back(self) -> int:
+        """How many offsets committed readers do not get yet."""
+        return self.high_watermark - self.last_stable_offset
+
+
+def remedy_rows(found: Explanation, bootstrap: str) -> list[tuple[int, str, str | None]]:
+    """What ends the open transactions: (first offset, advice, command).
+
+    Those behind the first one have time left or an outcome, except the forgotten, which would pin next.
+    """
+    return [
+        (each.start_offset, remedy.advice, remedy.command)
+        for number, (each, verdict) in enumerate(found.transactions)
+        if number == 0 or verdict.standing is Standing.FORGOTTEN
+        for remedy in remedies(each, verdict, bootstrap, found.now_ms)
+    ]
+
+
+def answer(found: Explanation) -> str:
+    """In a sentence."""
+    where = f"{found.topic}-{found.partition}"
+    if not found.held_back:
+        opened = len(found.transactions)
+        rest = f"; {opened} open transactions have nothing to read yet" if opened else ""
+        return f"{where}: nothing is held back, the last stable offset is the end, {found.high_watermark}{rest}."
+    offsets = "offset is" if found.held_back == 1 else "offsets are"
+    held = f"{where}: {found.held_back} {offsets} held back, from {found.last_stable_offset} on"
+    if not found.transactions:
+        return (
+            f"{held}, and no transaction is open. Its end may not be replicated yet, or transactions begin and end "
+            "faster than one can ask."
+        )
+    first, verdict = found.transactions[0]
+    who = f"producer id {first.producer_id}, epoch {first.epoch}"
+    if verdict.known is not None:
+        who += f", transactional id {verdict.known.transactional_id!r}"
+    age = seconds(age_ms(first, verdict, found.now_ms))
+    since = f"last heard of {age} ago" if verdict.standing is Standing.FORGOTTEN else f"open for {age}"
+    behind = len(found.transactions) - 1
+    return f"{held}, by {who} ({verdict.standing}, {since}); {behind or 'no'} open {_plural(behind)} behind it."
+
+
+def _plural(count: int) -> str:
+    return "transaction waits" if count == 1 else "transactions wait"

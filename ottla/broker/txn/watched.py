@@ -1,0 +1,29 @@
+"""What a change of a transactional id is for those who watch: a beginning, a decision, an end. pure"""
+
+from itertools import islice
+
+from ottla.broker.events import Events
+from ottla.broker.txn.states import ONGOING, PREPARE_COMMIT, PREPARED, TransactionStatus
+from ottla.broker.txn.values import TransactionState
+
+_COMPLETE_COMMIT = TransactionStatus.COMPLETE_COMMIT
+_COMPLETE = (_COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
+
+
+def tell(events: Events, transactional_id: str, before: TransactionState | None, after: TransactionState) -> None:
+    """A record of the id is durable. Empty aborts, which move an epoch and end nothing, are not told of."""
+    status = after.status
+    owner = after.producer_id, after.producer_epoch
+    if status is ONGOING:
+        if before is not None and before.status is ONGOING:
+            known, now = len(before.partitions), len(after.partitions)
+            events.joined(transactional_id, *owner, islice(after.partitions, known, now), now - known)  # they come last
+        else:
+            events.began(transactional_id, *owner, after.partitions)
+    elif status in PREPARED:
+        if after.partitions:
+            events.prepared(transactional_id, *owner, status is PREPARE_COMMIT)
+    elif status in _COMPLETE and before is not None and before.partitions:
+        events.completed(transactional_id, *owner, status is _COMPLETE_COMMIT)
+    elif status is TransactionStatus.DEAD:
+        events.expired(transactional_id, *owner)
