@@ -1,24 +1,27 @@
-"""What the admin port says of the broker itself: `/v1/broker` and `/openapi.json`. free"""
+"""What the admin port of every broker can be asked: which it is, its log levels, what passes, `/openapi.json`. free"""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
 from ottla import __version__
+from ottla.broker.admin.fields import TEXT
+from ottla.broker.admin.loglevel import LogLevels
 from ottla.broker.admin.openapi import described
 from ottla.broker.admin.routes import AdminRequest, AdminResponse, Route
+from ottla.broker.admin.trace.listening import Trace
 from ottla.broker.api.context import Broker
+from ottla.broker.ports.clock import Clock
 
-_TEXT: Final = {"type": "string"}
 _BROKER: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
-        "version": _TEXT,
+        "version": TEXT,
         "node_id": {"type": "integer"},
-        "cluster_id": _TEXT,
+        "cluster_id": TEXT,
         "listeners": {
             "type": "array",
             "description": "The addresses that clients are given, a listener's each.",
-            "items": {"type": "object", "properties": {"name": _TEXT, "host": _TEXT, "port": {"type": "integer"}}},
+            "items": {"type": "object", "properties": {"name": TEXT, "host": TEXT, "port": {"type": "integer"}}},
         },
         "features": {
             "type": "object",
@@ -26,13 +29,13 @@ _BROKER: Final[dict[str, Any]] = {
             "additionalProperties": {"type": "integer"},
         },
         "started_ms": {"type": "integer", "description": "Milliseconds since 1970."},
-        "data_dir": _TEXT,
+        "data_dir": TEXT,
     },
 }
 
 
-def own_routes(broker: Broker, started_ms: int, data_dir: str) -> Sequence[Route]:
-    """The routes that every admin port has, beside its description."""
+def own_routes(broker: Broker, clock: Clock, started_ms: int, data_dir: str) -> Sequence[Route]:
+    """The routes that every broker's admin port has, beside its description; `clock` is the machine's."""
 
     async def show(request: AdminRequest) -> AdminResponse:
         listeners = [
@@ -50,7 +53,11 @@ def own_routes(broker: Broker, started_ms: int, data_dir: str) -> Sequence[Route
             }
         )
 
-    return [Route("GET", "/v1/broker", show, "Say which broker this is", response_schema=_BROKER)]
+    return [
+        Route("GET", "/v1/broker", show, "Say which broker this is", response_schema=_BROKER),
+        *LogLevels(clock).routes,
+        *Trace(broker, clock).routes,
+    ]
 
 
 def with_description(routes: Sequence[Route], *, has_token: bool) -> Sequence[Route]:

@@ -2,7 +2,8 @@
 
 A browser sends its user's requests wherever a page tells it to. So the port asks of each request under which name it
 was reached (else a page could point its own name at this machine: DNS rebinding), and which site it comes from.
-Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`.
+Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`. What is public tells at most
+whether the broker serves: it is answered without the token, and its entry may be opened by a link from anywhere.
 """
 
 import secrets
@@ -14,7 +15,15 @@ from ottla.broker.admin.routes import AdminError
 
 LOCALHOST: Final = "localhost"
 _FROM_HERE: Final = frozenset(("same-origin", "none"))
-_ONCE: Final = (b"host", b"origin", b"authorization", b"content-type", b"sec-fetch-site")
+_ONCE: Final = (
+    b"host",
+    b"origin",
+    b"authorization",
+    b"content-type",
+    b"sec-fetch-site",
+    b"sec-fetch-mode",
+    b"sec-fetch-dest",
+)
 
 
 class Access(NamedTuple):
@@ -23,8 +32,11 @@ class Access(NamedTuple):
     host: str
     token: str | None
 
-    def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """AdminError 400, 401 or 403 unless who sends these headers (`single`) may ask."""
+    def check(self, headers: Mapping[bytes, bytes], *, is_public: bool = False, is_entry: bool = False) -> None:
+        """AdminError 400, 401 or 403 unless who sends these headers (`single`) may ask.
+
+        `is_public`: for what needs no token. `is_entry`: for a page that is opened by itself, whoever linked to it.
+        """
         host = headers.get(b"host", b"").decode("latin-1")
         if b"host" in headers and not self._is_ours(_host_of(host)):
             raise AdminError(403, f"This port is not known as {host}: ask for {self._names()}")
@@ -32,9 +44,10 @@ class Access(NamedTuple):
         site = headers.get(b"sec-fetch-site")
         if origin is not None and origin.decode("latin-1").lower() != f"http://{host.lower()}":
             raise AdminError(403, f"A page of {origin.decode('latin-1')} may not ask this port")
-        if site is not None and site.decode("latin-1").lower() not in _FROM_HERE:
+        is_elsewhere = site is not None and site.decode("latin-1").lower() not in _FROM_HERE
+        if is_elsewhere and not (is_entry and _opens_a_page(headers)):
             raise AdminError(403, "A page of another site may not ask this port")
-        if self.token is not None and not _is_token(headers.get(b"authorization", b""), self.token):
+        if self.token is not None and not is_public and not _is_token(headers.get(b"authorization", b""), self.token):
             challenge = (("WWW-Authenticate", 'Bearer realm="ottla"'),)
             raise AdminError(401, "This port wants its token: Authorization: Bearer TOKEN", challenge)
 
@@ -89,6 +102,11 @@ def _same(host: str, other: str) -> bool:
     if address is None:
         return host.lower().rstrip(".") == other.lower().rstrip(".")
     return address == _address(other)
+
+
+def _opens_a_page(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser fetches what it will show in a window: no script of another page sees anything of it."""
+    return headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
 
 
 def _is_token(authorization: bytes, token: str) -> bool:

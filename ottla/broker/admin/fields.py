@@ -13,6 +13,9 @@ from ottla.broker.admin.routes import AdminError, did_you_mean
 
 Schema = Mapping[str, Any]
 
+TEXT: Final[Schema] = {"type": "string"}
+NUMBER: Final[Schema] = {"type": "integer"}
+NUMBER_OR_NULL: Final[Schema] = {"type": ["integer", "null"]}
 MOST_ITEMS: Final = 1_000
 
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {

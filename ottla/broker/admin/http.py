@@ -15,7 +15,18 @@ import h11
 from ottla.broker.admin.access import Access, single
 from ottla.broker.admin.fields import checked
 from ottla.broker.admin.json_steps import BadJson, read_json, write_json
-from ottla.broker.admin.routes import JSON, AdminError, AdminRequest, AdminResponse, Route, Router
+from ottla.broker.admin.routes import (
+    ENTRY,
+    JSON,
+    AdminError,
+    AdminRequest,
+    AdminResponse,
+    Headers,
+    Route,
+    Router,
+    Stream,
+    nothing,
+)
 from ottla.broker.costs import COPY_BYTE_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.ports.clock import Clock
@@ -98,6 +109,7 @@ class HttpConnection(StreamProtocol):
         self._departure: Wait[None] | None = None
         self._is_late = self._ended = self._closed = self._answering = False
         self._reading_paused = self._writing_paused = False
+        self._stream_ended = nothing
         self.peer = "?"
         self.arrived_ms = clock.monotonic_ms()
         """When it came, or sent something last."""
@@ -152,6 +164,11 @@ class HttpConnection(StreamProtocol):
         activity, self._activity = self._activity, None
         if activity is not None:
             activity.discard()
+        self._end_stream()
+
+    def _end_stream(self) -> None:
+        ended, self._stream_ended = self._stream_ended, nothing
+        ended()
 
     def _begin(self) -> None:
         if self._closed:
@@ -273,12 +290,15 @@ class HttpConnection(StreamProtocol):
         has_body = b"transfer-encoding" in headers or int(headers.get(b"content-length", 0)) > 0
         if not has_body:
             self._next_event()  # so that the connection can be used on whatever the answer is
+        target = head.target.decode("latin-1")
+        is_public = self._router.is_public(method, target)
+        is_entry = is_public and target.partition("?")[0] == ENTRY
         try:
-            self._access.check(headers)
+            self._access.check(headers, is_public=is_public, is_entry=is_entry)
         except AdminError as refused:
             self._on_refused(self.peer, refused.message)
             raise
-        found = self._router.find(method, head.target.decode("latin-1"))
+        found = self._router.find(method, target)
         body = None
         if has_body:
             if not _is_json(headers.get(b"content-type", b"")):
@@ -342,25 +362,49 @@ class HttpConnection(StreamProtocol):
         return response
 
     async def _respond(self, method: str, response: AdminResponse, may_go_on: bool) -> None:
+        if callable(response.body):
+            await self._stream(method, response, may_go_on)
+            return
         try:
             pieces = await self._pieces(response)
         except (TypeError, ValueError) as error:
             log.error("What the admin port answers is no JSON: %.1000r", response.body, exc_info=error)
             response = AdminResponse(500, {"error": f"The answer is no JSON, and the broker's log has it: {error!r}"})
             pieces = await self._pieces(response)
-        headers = [*_ALWAYS, *response.headers]
+        headers: Headers = ()
         if pieces is not None:
-            headers += [("Content-Type", response.content_type), ("Content-Length", str(sum(map(len, pieces))))]
+            headers = (("Content-Type", response.content_type), ("Content-Length", str(sum(map(len, pieces)))))
+        self._write_head(response, headers, may_go_on)
+        for piece in pieces or () if method != "HEAD" else ():
+            await self._send(piece)
+        self._write(h11.EndOfMessage())
+        await self._all_sent()
+
+    async def _stream(self, method: str, response: AdminResponse, may_go_on: bool) -> None:
+        """A body of unknown length: in chunks, or to the end of the connection for HTTP/1.0."""
+        self._write_head(response, (("Content-Type", response.content_type),), may_go_on)
+        if method != "HEAD":
+            stream: Stream = response.body
+            self._answering = True  # who ends his side has gone
+            await self._all_sent()
+            self._stream_ended = response.ended
+            await stream(self._send)
+            self._answering = False
+            self._end_stream()
+        self._write(h11.EndOfMessage())
+        await self._all_sent()
+
+    def _write_head(self, response: AdminResponse, more: Headers, may_go_on: bool) -> None:
+        headers = [*_ALWAYS, *response.headers, *more]
         if not may_go_on:
             headers.append(("Connection", "close"))
         reason = HTTPStatus(response.status).phrase.encode()
         self._write(h11.Response(status_code=response.status, headers=headers, reason=reason))
-        for piece in pieces or () if method != "HEAD" else ():
-            for start in range(0, len(piece), PIECE_BYTES):
-                self._write(h11.Data(data=piece[start : start + PIECE_BYTES]))
-                await self._all_sent()
-        self._write(h11.EndOfMessage())
-        await self._all_sent()
+
+    async def _send(self, piece: bytes) -> None:
+        for start in range(0, len(piece), PIECE_BYTES):
+            self._write(h11.Data(data=piece[start : start + PIECE_BYTES]))
+            await self._all_sent()
 
     async def _pieces(self, response: AdminResponse) -> list[bytes] | None:
         """The body of a response; None if it has none. TypeError or ValueError if it is no JSON."""

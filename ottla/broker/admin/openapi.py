@@ -41,6 +41,8 @@ def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {"summary": route.summary}
     if parameters:
         operation["parameters"] = parameters
+    if route.is_public:
+        operation["security"] = []
     if route.request_schema is not None:
         is_needed = bool(route.request_schema.get("required"))
         operation["requestBody"] = {"required": is_needed, "content": {JSON: {"schema": dict(route.request_schema)}}}

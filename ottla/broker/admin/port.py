@@ -1,21 +1,21 @@
-"""The admin port of one broker: its sockets, and the connections that come in there. shell"""
+"""An admin port: its sockets, and the connections that come in there. shell"""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from ottla.broker.admin.about import own_routes, with_description
+from ottla.broker.admin.about import with_description
 from ottla.broker.admin.access import Access
 from ottla.broker.admin.http import HttpConnection
-from ottla.broker.admin.routes import Router
+from ottla.broker.admin.routes import AdminError, Route, Router
 from ottla.broker.admin.settings import AdminSettings, address_text
-from ottla.broker.admission import Seldom
-from ottla.broker.api.context import Broker
 from ottla.broker.costs import CONNECTION_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import allowed, shortage
 from ottla.broker.ports.listener import Listener
 from ottla.broker.ports.network import LoopNetwork, Sockets
+from ottla.broker.seldom import Seldom
+from ottla.broker.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -26,37 +26,40 @@ DESCRIPTORS_EACH: Final = 16
 
 
 class AdminPort:
-    """A port that is bound when it is made, and answers once it is open."""
+    """A port that is bound, is told what to answer, and listens; it may have to answer more later."""
 
     def __init__(self, settings: AdminSettings, network: LoopNetwork, clock: Clock) -> None:
         """`clock` is the real one, also where the broker's is moved."""
         self._settings = settings
         self._network = network
         self._clock = clock
-        self._started_ms = clock.now_ms()
         self._connections: set[HttpConnection] = set()
         self._sockets: Sockets = []
         self._listener: Listener | None = None
         self._seldom = {"connections": Seldom(), "requests": Seldom()}
         self._most = min(MOST_CONNECTIONS, max(FEWEST_CONNECTIONS, allowed() // DESCRIPTORS_EACH))
-        self._broker: Broker
-        self._router: Router
+        self._router = Router(())
+        self._turns: Turns
         self._access = Access(settings.host, settings.token)
 
     async def bind(self) -> None:
-        """Take the port: who comes waits until it is open. OSError if it cannot be had."""
+        """Take the port: who comes waits until it listens. OSError if it cannot be had."""
         host, port = self._settings.host, self._settings.port
         try:
             self._sockets = await self._network.bind(host, port)
         except OSError as error:
             raise OSError(f"Cannot listen on {address_text(host, port)}: {error.strerror}") from error
 
-    def open(self, broker: Broker, data_dir: str) -> None:
-        """Answer requests, as events of this broker."""
-        settings = self._settings
-        routes = [*own_routes(broker, self._started_ms, data_dir), *settings.routes(broker)]
-        self._router = Router(with_description(routes, has_token=settings.token is not None))
-        self._broker = broker
+    def answer(self, routes: Sequence[Route], elsewhere: AdminError | None = None) -> None:
+        """Have these routes from now on, and a description of them; or, with `elsewhere`, these alone, and refuse any
+        other path so."""
+        if elsewhere is None:
+            routes = with_description(routes, has_token=self._settings.token is not None)
+        self._router.serve(routes, elsewhere)
+
+    def listen(self, turns: Turns) -> None:
+        """Let them come in, and answer in events of these turns."""
+        self._turns = turns
         self._listener = self._network.accept(self._sockets, self)
         log.info("The admin port is %s", self.address)
 
@@ -82,7 +85,7 @@ class AdminPort:
 
     def accept(self, ip: str) -> HttpConnection | None:
         """What serves a connection from this address; None to refuse it."""
-        turns = self._broker.turns
+        turns = self._turns
         turns.charge(CONNECTION_US)
         if len(self._connections) >= self._most and not self._make_room():
             self._tell("connections", f"there are {self._most}, and all wait for their answers")
@@ -99,7 +102,7 @@ class AdminPort:
 
     def rest(self, go_on: Callable[[], None]) -> bool:
         """False if one more may be accepted at once; else `go_on` is called when others have been served."""
-        turns = self._broker.turns
+        turns = self._turns
         if turns.over:
             turns.rest(go_on)
             return True

@@ -15,6 +15,8 @@ from ottla.broker.turns import Wait
 
 JSON: Final = "application/json"
 MOST_QUERY_FIELDS: Final = 50
+ENTRY: Final = "/"
+"""The path of the page that is opened by itself; whatever it shows it asks for."""
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -34,13 +36,25 @@ class AdminRequest(NamedTuple):
     body: Any
 
 
+Send = Callable[[bytes], Coroutine[Wait[Any], None, None]]
+Stream = Callable[[Send], Coroutine[Wait[Any], None, None]]
+"""`async def stream(send)`: `await send(piece)` until it has all been said. A piece has been taken by the socket when
+`send` returns; who takes none of it in time is cut off, and the stream discarded as a handler is."""
+
+
+def nothing() -> None:
+    """What there is to do when a stream ends that has registered nowhere."""
+
+
 class AdminResponse(NamedTuple):
-    """An answer: bytes as they are, anything else written as JSON. None with status 204 is no body at all."""
+    """An answer: bytes as they are, a function as a stream, anything else written as JSON. None with status 204 is no
+    body at all. `ended` is called once a stream that was begun is over, however it ends."""
 
     status: int = 200
     body: Any = None
     content_type: str = JSON
     headers: Headers = ()
+    ended: Callable[[], None] = nothing
 
 
 class AdminError(Exception):
@@ -66,7 +80,8 @@ class Route:
 
     The schemas are of objects in JSON (`fields.py` has how much of JSON Schema that is), and stand in the description
     at `/openapi.json`. A handler gets a body that is as `request_schema` says, and none if there is none. `query` has
-    the names that the query may have, each with its meaning; others are refused. `status` is that of success.
+    the names that the query may have, each with its meaning; others are refused. `status` is that of success. What
+    `is_public` is answered without the token, so it must hold nothing that only who has it may know.
     """
 
     method: str
@@ -77,6 +92,7 @@ class Route:
     response_schema: Mapping[str, Any] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     status: int = 200
+    is_public: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -97,8 +113,15 @@ class Router:
     """The routes of one port. What is written out in a pattern goes before what is named there."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        """ValueError for two routes of one method that match the same paths."""
+        self.serve(routes)
+
+    def serve(self, routes: Sequence[Route], elsewhere: AdminError | None = None) -> None:
+        """Have these routes from now on, in place of those before; any other path is refused as `elsewhere` says.
+
+        ValueError for two routes of one method that match the same paths.
+        """
         self.routes = tuple(routes)
+        self._elsewhere = elsewhere
         # By the pattern without its names.
         self._methods: dict[tuple[str, ...], dict[str, Route]] = {}
         for route in routes:
@@ -114,8 +137,10 @@ class Router:
         if not path.startswith("/"):
             raise AdminError(400, "Ask for a path that begins with /")
         segments = [_decoded(segment) for segment in _segments_of(path)]
-        pattern = next((pattern for pattern in self._patterns if _matches(pattern, segments)), None)
+        pattern = self._pattern_of(segments)
         if pattern is None:
+            if self._elsewhere is not None:
+                raise self._elsewhere.with_traceback(None)  # else one that is raised often grows by each time
             raise AdminError(404, f"There is nothing at {path}; GET /openapi.json says what there is")
         methods = self._methods[pattern]
         route = methods.get("GET" if method == "HEAD" else method)
@@ -125,6 +150,15 @@ class Router:
         named = zip(_segments_of(route.pattern), segments, strict=True)
         parameters = {name[1:-1]: segment for name, segment in named if _unnamed(name) == _ANY}
         return Found(route, path, parameters, _read_query(query, route))
+
+    def is_public(self, method: str, target: str) -> bool:
+        """Whether this asks for what anybody may have."""
+        segments = [unquote(segment) for segment in _segments_of(target.partition("?")[0])]
+        route = self._methods.get(self._pattern_of(segments) or (), {}).get("GET" if method == "HEAD" else method)
+        return route is not None and route.is_public
+
+    def _pattern_of(self, segments: Sequence[str]) -> tuple[str, ...] | None:
+        return next((pattern for pattern in self._patterns if _matches(pattern, segments)), None)
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ def no_routes(broker: Broker) -> Sequence[Route]:
 class AdminSettings(NamedTuple):
     """An address to listen on (port 0 takes a free one), the token that is asked for, and more routes.
 
-    `routes` is called once, with the broker that is open, before anybody can ask.
+    A broker calls `routes` once, with itself when it is open, before anybody can ask.
     """
 
     host: str

@@ -115,3 +115,35 @@ def test_loopback_is_told_from_what_others_can_reach():
     )
     assert all(map(is_every_interface, ["", "0.0.0.0", "::"]))
     assert not any(map(is_every_interface, ["127.0.0.1", "localhost", "::1"]))
+
+
+OPENED = {"sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+
+
+def ask_for_page(access, is_public=True, is_entry=True, **headers):
+    named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+    return access.check(named, is_public=is_public, is_entry=is_entry)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_link_from_another_site_opens_the_page_and_nothing_else(site):
+    ask_for_page(HERE, sec_fetch_site=site, **OPENED)
+    for is_public in (True, False):
+        with pytest.raises(AdminError) as raised:
+            ask_for_page(HERE, is_public, is_entry=False, sec_fetch_site=site, **OPENED)
+        assert raised.value.status == 403
+
+
+@pytest.mark.parametrize("other", [{"sec_fetch_mode": "no-cors"}, {"sec_fetch_dest": "iframe"}])
+def test_the_page_is_not_loaded_into_another(other):
+    with pytest.raises(AdminError) as raised:
+        ask_for_page(HERE, **OPENED | {"sec_fetch_site": "cross-site"} | other)
+    assert raised.value.status == 403
+
+
+def test_what_is_public_needs_no_token_but_a_known_name():
+    access = Access("127.0.0.1", TOKEN)
+    ask_for_page(access, is_entry=False, host="localhost:1")
+    with pytest.raises(AdminError) as raised:
+        ask_for_page(access, host="evil.example")
+    assert raised.value.status == 403

@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from web import Web, request
 
+from ottla.broker.admin.routes import AdminResponse, Route
+
 
 @pytest.fixture(scope="module")
 def shared():
@@ -412,3 +414,35 @@ def test_any_bytes_are_answered_or_end_the_connection(web):
         visitor.end()
         web.lone.rest(5_000.0)
         assert visitor.transport.closed
+
+
+async def shown(request):
+    return AdminResponse(body=b"<!doctype html>", content_type="text/html; charset=utf-8")
+
+
+PAGES = (
+    Route("GET", "/", shown, "The page", is_public=True),
+    Route("GET", "/page/{name}", shown, "What it is made of", is_public=True),
+)
+LINKED = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+
+
+def test_the_page_is_loaded_without_the_token_and_asks_for_nothing_without_it():
+    web = Web(PAGES, token="correct-horse-battery")
+    assert [web.ask("GET", path).status for path in ("/", "/page/app.js", "/echo/x", "/nothing", "/%ff")] == [
+        200,
+        200,
+        401,
+        401,
+        401,
+    ]
+    assert web.ask("POST", "/page/app.js", {}).status == 401
+
+
+def test_a_link_from_another_site_opens_the_page_alone():
+    web = Web(PAGES)
+    assert web.ask("GET", "/", **LINKED).status == 200
+    for path in ("/page/app.js", "/echo/x", "/%2f", "//"):
+        assert web.ask("GET", path, **LINKED).status == 403, path
+    assert web.ask("POST", "/", {}, **LINKED).status == 403
+    assert web.ask("GET", "/", **LINKED | {"sec_fetch_dest": "iframe"}).status == 403

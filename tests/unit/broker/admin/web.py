@@ -77,8 +77,8 @@ class Transport:
 class Web:
     """The routes of a test on a broker, and the connections that ask for them."""
 
-    def __init__(self, routes=(), token=None):
-        self.lone = Lone()
+    def __init__(self, routes=(), token=None, lone=None):
+        self.lone = lone or Lone()
         self.waits = []
         self.asked = []
         self.router = Router([*self._own_routes(), *routes])

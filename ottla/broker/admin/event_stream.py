@@ -1,0 +1,101 @@
+"""`GET /v1/events`: what happens to transactions, while it happens, as server-sent events. free
+
+Each reader has a place in the ring of events, and is sent what is new a few times a second: nobody who writes an event
+knows of readers. Whoever reads slowly is told how many events he missed; who does not read is cut off, as any reader
+of this port.
+
+Source: the HTML standard, "Server-sent events".
+"""
+
+from typing import Final
+from weakref import WeakSet
+
+from ottla.broker.admin.history import EVENT_US, PIECE_EVENTS, event_json
+from ottla.broker.admin.listing import MOST_MS, ROW_JSON_US, encoded, whole_number
+from ottla.broker.admin.overview import Glance
+from ottla.broker.admin.routes import AdminError, AdminHandler, AdminRequest, AdminResponse, Route, Send
+from ottla.broker.api.context import Broker
+from ottla.broker.deadline import sleep
+from ottla.broker.events import Events
+from ottla.broker.ports.clock import Clock
+
+MOST_STREAMS: Final = 16
+TICK_MS: Final = 200.0
+OVERVIEW_TICKS: Final = 5
+COMMENT_TICKS: Final = 50
+EVENT_STREAM: Final = "text/event-stream"
+
+
+class EventStreams:
+    """The readers of one broker's events. `clock` is the real one: they wait outside of the broker's time."""
+
+    def __init__(self, broker: Broker, events: Events, clock: Clock, glance: Glance) -> None:
+        self._broker = broker
+        self._events = events
+        self._clock = clock
+        self._glance = glance
+        # A reader who has gone is discarded with the coroutine that holds it, and so is not here any more.
+        self._streams: WeakSet[_EventStream] = WeakSet()
+
+    def route(self) -> Route:
+        """The route."""
+        handler: AdminHandler = self._open
+        query = {"since": "Events behind this seq, as far as they are kept; those from now on if nothing is said."}
+        summary = "Stream what happens to transactions, as server-sent events: txn, overview, gap"
+        return Route("GET", "/v1/events", handler, summary, query=query)
+
+    async def _open(self, request: AdminRequest) -> AdminResponse:
+        if len(self._streams) >= MOST_STREAMS:
+            told = f"{MOST_STREAMS} read the events already: close one, or ask /v1/history"
+            raise AdminError(503, told, (("Retry-After", "10"),))
+        events = self._events
+        since = whole_number(request, "since", events.next_seq - 1, 0, MOST_MS)
+        # Of another start of the broker is what there is not yet.
+        first = since + 1 if since < events.next_seq else events.first_seq
+        stream = _EventStream(self._broker, events, self._clock, self._glance, first)
+        self._streams.add(stream)
+        return AdminResponse(body=stream.run, content_type=EVENT_STREAM)
+
+
+class _EventStream:
+    """One reader, who has been sent what is before `seq`."""
+
+    def __init__(self, broker: Broker, events: Events, clock: Clock, glance: Glance, seq: int) -> None:
+        self._broker = broker
+        self._events = events
+        self._clock = clock
+        self._glance = glance
+        self._seq = seq
+        self._left_out = events.left_out
+
+    async def run(self, send: Send) -> None:
+        """Send what is new, until nobody reads."""
+        ticks = 0
+        while True:
+            await self._send_new(send)
+            if not ticks % OVERVIEW_TICKS:
+                await send(await self._overview())
+            ticks += 1
+            if not ticks % COMMENT_TICKS:
+                await send(b": still here\n\n")
+            await sleep(self._broker.turns, self._clock, TICK_MS)
+
+    async def _send_new(self, send: Send) -> None:
+        events, end = self._events, self._events.next_seq
+        missed = events.left_out - self._left_out
+        self._left_out = events.left_out
+        while self._seq < end:
+            if self._seq < events.first_seq:
+                missed += events.first_seq - self._seq
+                self._seq = events.first_seq
+            some = events.some(self._seq, min(self._seq + PIECE_EVENTS, end))
+            piece = b"".join([b"id: %d\nevent: txn\ndata: %b\n\n" % (each[0], event_json(each)) for each in some])
+            self._seq += len(some)
+            self._broker.turns.charge(len(some) * EVENT_US)
+            await send(piece)
+        if missed:
+            await send(b'event: gap\ndata: {"left_out":%d}\n\n' % missed)
+
+    async def _overview(self) -> bytes:
+        self._broker.turns.charge(ROW_JSON_US)
+        return b"event: overview\ndata: %b\n\n" % encoded(await self._glance.overview())

@@ -1,0 +1,48 @@
+"""`GET /v1/export`: the live picture of some minutes as one page that needs no broker and no network. free"""
+
+from collections.abc import Mapping
+
+from ottla.broker.admin.history import WINDOW_QUERY, window, write_history
+from ottla.broker.admin.listing import MOST_ROWS, encoded
+from ottla.broker.admin.overview import Glance
+from ottla.broker.admin.page_files import HTML, embedded, exported_page
+from ottla.broker.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route, Send
+from ottla.broker.api.context import Broker
+from ottla.broker.costs import COPY_BYTE_US
+from ottla.broker.events import Events
+
+
+def export_route(broker: Broker, events: Events, glance: Glance, lists: Mapping[str, Route]) -> Route:
+    """The route; `lists` are those of which the page has the first rows, by the names of their data."""
+    before, behind = exported_page()  # it takes as long as two shares
+
+    async def export(request: AdminRequest) -> AdminResponse:
+        from_ms, to_ms = window(broker, request)
+        now_ms = broker.clock.now_ms()
+
+        async def stream(send: Send) -> None:
+            async def embed(piece: bytes) -> None:
+                broker.turns.charge(2 * len(piece) * COPY_BYTE_US)
+                await send(embedded(piece))
+
+            await send(before)
+            seen = encoded(await glance.overview())
+            await embed(b'{"exported_ms":%d,"overview":%b,"history":' % (now_ms, seen))
+            await write_history(broker, events, from_ms, to_ms, embed)
+            for name, route in lists.items():
+                answer = await route.handler(_asking(route))
+                await embed(b',"%b":' % name.encode())
+                await embed(answer.body)
+            await send(b"}" + behind)
+
+        name = f'attachment; filename="ottla-{now_ms}.html"'
+        return AdminResponse(body=stream, content_type=HTML, headers=(("Content-Disposition", name),))
+
+    handler: AdminHandler = export
+    summary = "Save what the page shows as one HTML file, to be opened without a broker"
+    return Route("GET", "/v1/export", handler, summary, query=WINDOW_QUERY)
+
+
+def _asking(route: Route) -> AdminRequest:
+    query = {"limit": str(MOST_ROWS)} if "limit" in route.query else {}
+    return AdminRequest(route.method, route.pattern, {}, query, None)

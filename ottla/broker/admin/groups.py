@@ -1,0 +1,180 @@
+"""`GET /v1/groups`: consumer groups, what their members read, and what they have committed. free"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from ottla.broker.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT
+from ottla.broker.admin.listing import LIMIT_MEANS, Foremost, JsonRows, limit_of
+from ottla.broker.admin.partitions import owners_of
+from ottla.broker.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
+from ottla.broker.admin.transactions import PLACE
+from ottla.broker.api.context import Broker
+from ottla.broker.costs import LOOK_US
+from ottla.broker.events import shortened
+from ottla.broker.group.assignment import assigned
+from ottla.broker.group.members import Member
+from ottla.broker.group.shard import GroupMetadata
+from ottla.protocol.values import TopicPartition
+
+MOST_MEMBERS: Final = 100
+MOST_ASSIGNED: Final = 500
+"""Partitions of one member."""
+MOST_OFFSETS: Final = 200
+MOST_PENDING: Final = 10
+"""Open transactions with an offset for one partition."""
+MOST_OF_ALL: Final = 10_000
+"""Members, their partitions and offsets of one answer."""
+
+_MEMBER: Final[dict[str, Any]] = {
+    "member_id": TEXT,
+    "client_id": TEXT,
+    "assignment": {"type": "array", "description": "[topic, [partition, ...]] each.", "items": {"type": "array"}},
+}
+_OFFSET: Final[dict[str, Any]] = {
+    **PLACE,
+    "committed": NUMBER_OR_NULL,
+    "pending": {
+        "type": "array",
+        "description": "What open transactions have committed.",
+        "items": {
+            "type": "object",
+            "properties": {
+                "producer_id": NUMBER,
+                "transactional_id": {"type": ["string", "null"]},
+                "offset": NUMBER,
+            },
+        },
+    },
+    "log_end_offset": NUMBER_OR_NULL,
+    "last_stable_offset": NUMBER_OR_NULL,
+    "lag": {**NUMBER_OR_NULL, "description": "Up to the high watermark."},
+    "lag_below_lso": {**NUMBER_OR_NULL, "description": "Up to the last stable offset."},
+}
+SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "groups": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "group_id": TEXT,
+                    "state": {**TEXT, "description": "Kafka's name: Stable, Empty, ..."},
+                    "protocol_type": TEXT,
+                    "members": {"type": "array", "items": {"type": "object", "properties": _MEMBER}},
+                    "members_left_out": NUMBER,
+                    "offsets": {"type": "array", "items": {"type": "object", "properties": _OFFSET}},
+                    "offsets_left_out": {**NUMBER, "description": "So many more at most."},
+                },
+            },
+        },
+        "total": NUMBER,
+        "left_out": NUMBER,
+    },
+}
+
+Owners = Mapping[int, tuple[str, int]]
+
+
+def groups_route(broker: Broker) -> Route:
+    """The route."""
+
+    async def show(request: AdminRequest) -> AdminResponse:
+        found = await _found(broker, limit_of(request), request.query.get("prefix", ""))
+        chosen = found.rows()
+        pending: set[int] = set()
+        for metadata in chosen:
+            for key in metadata.offsets.some_places(MOST_OFFSETS):
+                pending.update(producer_id for producer_id, _ in islice(metadata.offsets.pending(key), MOST_PENDING))
+            broker.turns.charge(MOST_OFFSETS * LOOK_US)
+            await broker.turns.share()
+        owners = await owners_of(broker, pending)
+        rows, left = JsonRows("groups", broker.turns), MOST_OF_ALL
+        for metadata in chosen:
+            row, items = _row(broker, metadata, owners, left)
+            left -= items
+            await rows.add(row, items)
+        return rows.finish(total=found.total, left_out=found.left_out)
+
+    handler: AdminHandler = show
+    query = {"prefix": "Groups that begin so.", "limit": LIMIT_MEANS}
+    return Route("GET", "/v1/groups", handler, "Show consumer groups", query=query, response_schema=SCHEMA)
+
+
+async def _found(broker: Broker, limit: int, prefix: str) -> Foremost[tuple[str], GroupMetadata]:
+    found: Foremost[tuple[str], GroupMetadata] = Foremost(limit)
+    for metadata in broker.groups.listed()[1]:
+        broker.turns.charge(2 * LOOK_US)
+        await broker.turns.share()
+        group_id = metadata.group.group_id
+        if not metadata.ending and group_id.startswith(prefix):
+            found.add((group_id,), metadata)
+    return found
+
+
+def _row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: int) -> tuple[dict[str, Any], int]:
+    """A group as it is shown, and how many items it has, which are not many more than `left`."""
+    group, offsets = metadata.group, metadata.offsets
+    members, items = [], 0
+    for member in islice(group.members.values(), MOST_MEMBERS):
+        if items >= left:
+            break
+        members.append(_member(member))
+        items += 1 + sum(len(partitions) for _, partitions in members[-1]["assignment"])
+    places = offsets.some_places(max(0, min(MOST_OFFSETS, left - items)))
+    row = {
+        "group_id": shortened(group.group_id),
+        "state": group.state.value,
+        "protocol_type": group.protocol_type or "",
+        "members": members,
+        "members_left_out": len(group.members) - len(members),
+        "offsets": [_offset(broker, metadata, key, owners) for key in places if key in offsets],
+        "offsets_left_out": max(0, offsets.at_most - MOST_OFFSETS),
+    }
+    return row, items + 5 * len(places)
+
+
+def _member(member: Member) -> dict[str, Any]:
+    return {
+        "member_id": shortened(member.member_id),
+        "client_id": shortened(member.client_id),
+        "assignment": [[shortened(topic), list(indexes)] for topic, indexes in _few(member.assignment)],
+    }
+
+
+def _few(assignment: bytes) -> Iterator[tuple[str, tuple[int, ...]]]:
+    left = MOST_ASSIGNED
+    for topic, indexes in assigned(assignment, MOST_ASSIGNED):
+        yield topic, indexes[:left]
+        left -= len(indexes)
+        if left <= 0:
+            return
+
+
+def _offset(broker: Broker, metadata: GroupMetadata, key: TopicPartition, owners: Owners) -> dict[str, Any]:
+    topic, index = key
+    value = metadata.offsets.get(key)
+    committed = None if value is None else value.value.offset
+    ends: tuple[int, int, int] | None = None
+    if broker.cluster.has_partition(topic, index) and not broker.cluster.is_unopened(topic, index):
+        partition = broker.cluster.partition(topic, index)
+        if partition is not None:
+            ends = partition.log_end_offset, partition.last_stable_offset, partition.high_watermark
+    return {
+        "topic": topic,
+        "partition": index,
+        "committed": committed,
+        "pending": [
+            {
+                "producer_id": producer_id,
+                "transactional_id": shortened(owners[producer_id][0]) if producer_id in owners else None,
+                "offset": offset,
+            }
+            for producer_id, offset in islice(metadata.offsets.pending(key), MOST_PENDING)
+        ],
+        "log_end_offset": None if ends is None else ends[0],
+        "last_stable_offset": None if ends is None else ends[1],
+        "lag": None if ends is None or committed is None else max(0, ends[2] - committed),
+        "lag_below_lso": None if ends is None or committed is None else max(0, ends[1] - committed),
+    }

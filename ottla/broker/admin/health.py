@@ -1,0 +1,61 @@
+"""Whether the broker lives and serves: `/livez`, `/readyz`, and `/v1/status/ready` as Redpanda has it. free
+
+These answer whoever reaches the port, also without its token, because what checks a container's health has none. They
+tell counts, and no names. They answer from the first step of a start on.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route
+from ottla.broker.health import Health
+
+UNAVAILABLE: Final = 503
+RETRY_LATER: Final = (("Retry-After", "1"),)
+STARTING: Final = AdminError(UNAVAILABLE, "The broker is starting: GET /readyz says what is left", RETRY_LATER)
+"""What any other request is told before the broker is there."""
+
+_STATUS: Final[dict[str, Any]] = {"type": "object", "properties": {"status": {"type": "string"}}}
+_COUNT: Final = {"type": "integer"}
+_READINESS: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "status": {"type": "string", "description": "ready, or not ready with status 503."},
+        "error": {"type": "string", "description": "Why it is not ready."},
+        "broker_state": {"type": "string", "description": "Kafka's BrokerState."},
+        "remaining_logs_to_recover": {**_COUNT, "description": "Partitions that must be opened after a crash."},
+        "remaining_bytes_to_recover": {**_COUNT, "description": "About how much of them must be read."},
+        "remaining_coordinators_to_load": {
+            **_COUNT,
+            "description": "Partitions of __transaction_state and __consumer_offsets that are still read.",
+        },
+    },
+}
+
+
+def health_routes(health: Health) -> Sequence[Route]:
+    """The routes that every broker's admin port has, and that need no token."""
+
+    async def live(request: AdminRequest) -> AdminResponse:
+        return AdminResponse(body={"status": "live"})
+
+    async def ready(request: AdminRequest) -> AdminResponse:
+        problem = health.problem()
+        counts = {"broker_state": health.state.name, **health.remaining()}
+        if problem is None:
+            return AdminResponse(body={"status": "ready", **counts})
+        return AdminResponse(UNAVAILABLE, {"status": "not ready", "error": problem, **counts}, headers=RETRY_LATER)
+
+    async def status(request: AdminRequest) -> AdminResponse:
+        if health.problem() is None:
+            return AdminResponse(body={"status": "ready"})
+        return AdminResponse(UNAVAILABLE, {"status": "booting"}, headers=RETRY_LATER)
+
+    return [
+        Route("GET", "/livez", live, "Say that the broker lives", response_schema=_STATUS, is_public=True),
+        Route("GET", "/readyz", ready, "Say whether the broker serves", response_schema=_READINESS, is_public=True),
+        # Redpanda answers 200 to both; who looks at the status alone would take a broker that boots for a ready one.
+        Route(
+            "GET", "/v1/status/ready", status, "The same for Redpanda's tools", response_schema=_STATUS, is_public=True
+        ),
+    ]

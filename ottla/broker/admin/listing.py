@@ -1,0 +1,105 @@
+"""Lists that an answer has a bounded part of: the foremost rows of a walk, each written as JSON by itself. pure
+
+What may be long is walked in shares, and of what a walk finds only the foremost rows are kept.
+"""
+
+import json
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any, Final, Generic, TypeVar
+
+from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse
+from ottla.broker.turns import Turns
+
+DEFAULT_LIMIT: Final = 100
+MOST_ROWS: Final = 1_000
+LIMIT_MEANS: Final = f"How many rows at most: {DEFAULT_LIMIT} if nothing is said, {MOST_ROWS} at most."
+ROW_JSON_US: Final = 15.0
+"""One row, made and written."""
+ITEM_US: Final = 2.0
+"""One entry of a list in a row."""
+MOST_MS: Final = 1 << 53
+
+K = TypeVar("K", bound=tuple[Any, ...])
+T = TypeVar("T")
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def encoded(value: Mapping[str, Any]) -> bytes:
+    """A small value as JSON, in one step."""
+    return _encode(value).encode()
+
+
+class Foremost(Generic[K, T]):
+    """The rows with the smallest keys of those that were added, and how many there were; keys differ."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: list[tuple[K, T]] = []
+        self._last: K | None = None
+        self.total = 0
+
+    def add(self, key: K, row: T) -> None:
+        """One more row."""
+        self.total += 1
+        if self._last is not None and key > self._last:
+            return
+        self._found.append((key, row))
+        if len(self._found) >= 2 * self._most:
+            self._cut()
+
+    def rows(self) -> list[T]:
+        """The foremost, in order."""
+        self._cut()
+        return [row for _, row in self._found]
+
+    @property
+    def left_out(self) -> int:
+        """How many were added beyond those."""
+        return max(0, self.total - self._most)
+
+    def _cut(self) -> None:
+        self._found.sort(key=itemgetter(0))
+        del self._found[self._most :]
+        if len(self._found) == self._most:
+            self._last = self._found[-1][0]
+
+
+class JsonRows:
+    """An answer `{"NAME": [row, ...], ...}` whose rows are written one by one, in shares."""
+
+    def __init__(self, name: str, turns: Turns) -> None:
+        self._turns = turns
+        self._pieces = [b'{"%b":[' % name.encode()]
+
+    async def add(self, row: Mapping[str, Any], items: int = 0) -> None:
+        """One more row, with so many entries in its lists."""
+        if len(self._pieces) > 1:
+            self._pieces.append(b",")
+        self._pieces.append(encoded(row))
+        self._turns.charge(ROW_JSON_US + items * ITEM_US)
+        await self._turns.share()
+
+    def finish(self, **more: Any) -> AdminResponse:
+        """The answer, with what stands beside the rows."""
+        return AdminResponse(body=b"".join([*self._pieces, _end(more)]))
+
+
+def _end(more: Mapping[str, Any]) -> bytes:
+    return b"]," + encoded(more)[1:] + b"\n" if more else b"]}\n"
+
+
+def limit_of(request: AdminRequest) -> int:
+    """How many rows are asked for. AdminError 400."""
+    return whole_number(request, "limit", DEFAULT_LIMIT, 1, MOST_ROWS)
+
+
+def whole_number(request: AdminRequest, name: str, default: int, least: int = 0, most: int = MOST_MS) -> int:
+    """A number in the query. AdminError 400 for what is none, or out of range."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and least <= int(text) <= most):
+        raise AdminError(400, f"{name} must be a whole number from {least} to {most}")
+    return int(text)

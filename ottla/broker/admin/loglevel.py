@@ -1,0 +1,126 @@
+"""`/v1/loglevel`: what the loggers of this process tell, and how to hear more of one for some minutes. free"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route, did_you_mean
+from ottla.broker.loggers import LEVELS, ROOT, check_logger, level_name
+from ottla.broker.ports.clock import Clock, Timer
+
+log = logging.getLogger(__name__)
+
+DEFAULT_FOR_MS: Final = 300_000
+MOST_FOR_MS: Final = 86_400_000
+MOST_LOGGERS: Final = 1_000
+"""With a level of their own: who asks for one must say its name, and there are as many as modules."""
+
+_LEVEL: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "logger": {"type": "string"},
+        "level": {"type": "string"},
+        "until_ms": {"type": ["integer", "null"], "description": "Milliseconds since 1970; null for a lasting level."},
+        "then": {"type": ["string", "null"], "description": "The level after that; null for the one of its parent."},
+    },
+}
+_CHANGE: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "level": {"type": "string", "enum": list(LEVELS)},
+        "for_ms": {"type": "integer", "minimum": 1, "maximum": MOST_FOR_MS},
+    },
+    "required": ["level"],
+}
+_LEVELS: Final = {"type": "array", "items": _LEVEL, "description": "The root, and all that have a level of their own."}
+
+
+class _Change(NamedTuple):
+    """A level that does not last."""
+
+    before: int
+    until_ms: int
+    timer: Timer
+
+
+class LogLevels:
+    """The levels of the loggers of a process, and which of them go back when. `clock` is the machine's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changes: dict[str, _Change] = {}
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """What can be asked of them."""
+        named = "/v1/loglevel/{logger}"
+        return (
+            Route("GET", "/v1/loglevel", self.show, "List the levels of loggers", response_schema=_LEVELS),
+            Route("PUT", named, self.change, "Change a logger's level for `for_ms`", _CHANGE, response_schema=_LEVEL),
+            Route("DELETE", named, self.restore, "Give a logger its level back", response_schema=_LEVEL),
+        )
+
+    async def show(self, request: AdminRequest) -> AdminResponse:
+        """All that are not their parent's."""
+        known = sorted(logging.root.manager.loggerDict.items())[:MOST_LOGGERS]
+        own = [name for name, each in known if isinstance(each, logging.Logger) and each.level]
+        return AdminResponse(body=[self._shown(name) for name in (ROOT, *own)])
+
+    async def change(self, request: AdminRequest) -> AdminResponse:
+        """Set a level now, and the one that was there before later."""
+        name = _checked(request.parameters["logger"])
+        for_ms = int(request.body.get("for_ms", DEFAULT_FOR_MS))
+        before = self._forget(name)
+        timer = self._clock.call_later(for_ms, lambda: self._restore(name))
+        self._changes[name] = _Change(before, self._clock.now_ms() + for_ms, timer)
+        log.info("Logger %s tells %s for %d s, as the admin port was asked", name, request.body["level"], for_ms / 1000)
+        _logger(name).setLevel(LEVELS[request.body["level"]])
+        return AdminResponse(body=self._shown(name))
+
+    async def restore(self, request: AdminRequest) -> AdminResponse:
+        """Go back at once."""
+        name = _checked(request.parameters["logger"])
+        if name not in self._changes:
+            raise AdminError(404, f"The level of {name} was not changed: GET /v1/loglevel says which are")
+        self._restore(name)
+        return AdminResponse(body=self._shown(name))
+
+    def _restore(self, name: str) -> None:
+        _logger(name).setLevel(self._forget(name))
+        log.info("Logger %s tells %s again", name, level_name(_logger(name).getEffectiveLevel()))
+
+    def _forget(self, name: str) -> int:
+        """The level that lasts."""
+        change = self._changes.pop(name, None)
+        if change is None:
+            return _logger(name).level
+        change.timer.cancel()
+        return change.before
+
+    def _shown(self, name: str) -> dict[str, Any]:
+        change = self._changes.get(name)
+        return {
+            "logger": name,
+            "level": level_name(_logger(name).getEffectiveLevel()),
+            "until_ms": None if change is None else change.until_ms,
+            "then": level_name(change.before) if change is not None and change.before else None,
+        }
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(None if name == ROOT else name)
+
+
+def _checked(name: str) -> str:
+    """The name of a logger that there is. AdminError 404: who invents names must not leave loggers behind."""
+    known = logging.root.manager.loggerDict
+    if name in known or name == ROOT:
+        return name
+    if name.partition(".")[0] != "ottla" or not all(part.isidentifier() for part in name.split(".")):
+        near = did_you_mean(name, [ROOT, "ottla", *(each for each in known if "." not in each)][:MOST_LOGGERS])
+        raise AdminError(404, f"There is no logger {name:.100}: {near}")
+    try:
+        check_logger(name)
+    except ValueError as error:
+        raise AdminError(404, f"{str(error).capitalize():.300}") from None
+    return name

@@ -1,0 +1,1 @@
+"""What the admin port shows to Prometheus: `/metrics`. free"""

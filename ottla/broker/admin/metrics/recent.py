@@ -1,0 +1,85 @@
+"""What has happened lately, of numbers that only grow: from what earlier scrapes have seen. pure
+
+Prometheus makes rates itself. But Kafka exports quantiles and rates that its own meters have decayed, and dashboards
+and kafka-ui read those as they are.
+"""
+
+from collections import deque
+from math import exp
+from typing import Final, NamedTuple
+
+from ottla.broker.metrics import Histogram, Metrics
+
+WINDOW_MS: Final = 300_000.0
+BETWEEN_MS: Final = 30_000.0
+"""Scrapes that are kept lie so far apart, however often somebody asks."""
+AVERAGED_MS: Final = 900_000.0
+
+
+class Seen:
+    """What a scrape has seen: counts and sums by API, and the time that the loop was busy."""
+
+    __slots__ = ("at_ms", "busy_ms", "counts")
+
+    def __init__(self, metrics: Metrics, at_ms: float) -> None:
+        self.at_ms = at_ms
+        self.busy_ms = 0.0 if metrics.turns is None else metrics.turns.sum
+        self.counts = {key: list(api.time.counts) for key, api in metrics.apis.items()}
+
+
+class Recent:
+    """The last minutes, as far as there were scrapes."""
+
+    def __init__(self, metrics: Metrics, at_ms: float) -> None:
+        self._metrics = metrics
+        self._seen = deque((Seen(metrics, at_ms),))
+
+    def look(self, at_ms: float) -> None:
+        """A scrape begins."""
+        if at_ms - self._seen[-1].at_ms >= BETWEEN_MS:
+            self._seen.append(Seen(self._metrics, at_ms))
+        while len(self._seen) > 1 and at_ms - self._seen[1].at_ms >= WINDOW_MS:
+            self._seen.popleft()
+
+    def requests(self, key: int) -> Histogram:
+        """How long requests of one API took since the oldest scrape that is kept."""
+        now, before = self._metrics.apis[key].time, self._seen[0].counts.get(key)
+        return now if before is None else now.since(before)
+
+    def idle(self, at_ms: float) -> float:
+        """The share of that time, 0 to 1, in which the loop was not busy."""
+        first, turns = self._seen[0], self._metrics.turns
+        passed_ms = at_ms - first.at_ms
+        if turns is None or passed_ms <= 0:
+            return 1.0
+        return min(1.0, max(0.0, 1.0 - (turns.sum - first.busy_ms) / passed_ms))
+
+
+class _Meter(NamedTuple):
+    at_ms: float
+    value: int
+    rate: float
+
+
+class Meters:
+    """Rates of counters by their names, averaged as Kafka's meters do it."""
+
+    def __init__(self, most: int) -> None:
+        """With more names than `most` all begin anew: there are some of what is gone long since."""
+        self._most = most
+        self._known: dict[tuple[str, str], _Meter] = {}
+
+    def rate(self, of: tuple[str, str], count: int, at_ms: float) -> float:
+        """Per second; 0 until it has been asked for twice. A counter that has begun anew begins here too."""
+        before = self._known.get(of)
+        if before is not None and at_ms <= before.at_ms:
+            return before.rate
+        rate = 0.0
+        if before is not None and count >= before.value:
+            passed_ms = at_ms - before.at_ms
+            lately = (count - before.value) * 1000 / passed_ms
+            rate = before.rate + (1 - exp(-passed_ms / AVERAGED_MS)) * (lately - before.rate) if before.rate else lately
+        elif len(self._known) >= self._most:
+            self._known.clear()
+        self._known[of] = _Meter(at_ms, count, rate)
+        return rate

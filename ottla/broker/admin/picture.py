@@ -1,0 +1,36 @@
+"""What the live picture of a broker is made of: its routes. free"""
+
+from collections.abc import Sequence
+
+from ottla.broker.admin.event_stream import EventStreams
+from ottla.broker.admin.export import export_route
+from ottla.broker.admin.groups import groups_route
+from ottla.broker.admin.history import history_routes
+from ottla.broker.admin.overview import Glance
+from ottla.broker.admin.partitions import partitions_route
+from ottla.broker.admin.routes import Route
+from ottla.broker.admin.transactions import transactions_route
+from ottla.broker.admin.why import why_route
+from ottla.broker.api.context import Broker
+from ottla.broker.ports.clock import Clock
+
+
+def picture_routes(broker: Broker, clock: Clock) -> Sequence[Route]:
+    """The routes; from now on the broker keeps what happens. `clock` is the real one."""
+    events = broker.watch()
+    glance = Glance(broker, events, clock)
+    history, refusals = history_routes(broker, events)
+    lists = {
+        "transactions": transactions_route(broker, events),
+        "partitions": partitions_route(broker),
+        "groups": groups_route(broker),
+        "refusals": refusals,
+    }
+    return [
+        glance.route(),
+        *lists.values(),
+        why_route(broker),
+        history,
+        EventStreams(broker, events, clock, glance).route(),
+        export_route(broker, events, glance, lists),
+    ]

@@ -1,0 +1,1 @@
+"""Requests and replies as they pass, decoded for whoever listens at the admin port."""

@@ -1,0 +1,235 @@
+"""`/v1/trace`: what passes the broker's connections, for a few who listen. free
+
+Nothing is kept while nobody listens. What a listener has not taken waits in a queue of his own; when that is full, what
+passes is dropped, and he is told how much. Copies are made while a request is served, and charged for; all else is done
+in the listener's own time.
+"""
+
+import json
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route, Send
+from ottla.broker.admin.trace.passed import Answered, Asked
+from ottla.broker.admin.trace.told import Steps, Told, request_steps, told_steps
+from ottla.broker.admin.trace.wanted import QUERY, Wanted, wanted_of
+from ottla.broker.api.context import Broker
+from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US
+from ottla.broker.memory import Room
+from ottla.broker.outbox import Part
+from ottla.broker.ports.clock import Clock
+from ottla.broker.tap import Refuse
+from ottla.broker.tap import Send as SendReply
+from ottla.broker.turns import Wait
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.frames import parse_request_header
+from ottla.protocol.subject import subject_of
+
+log = logging.getLogger(__name__)
+
+MOST_LISTENERS: Final = 4
+MOST_WAITING: Final = 2_000
+MOST_WAITING_BYTES: Final = 1024 * 1024
+LOOK_US: Final = 4.0
+"""One request that somebody might want to hear of."""
+KEEP_US: Final = 15.0
+"""One request or reply that is kept, its bytes aside."""
+LOOK_BYTES: Final = 4_096
+"""Whether a larger request is wanted is told by its bytes alone."""
+LOOK_BYTE_US: Final = 0.3
+T = TypeVar("T")
+MEDIA_TYPE: Final = "application/x-ndjson"
+
+_LINE: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "description": "A line: one object for each request and each reply.",
+    "properties": {
+        "kind": {"type": "string", "enum": ["listening", "request", "reply", "closed", "dropped"]},
+        "time_ms": {"type": "integer", "description": "Milliseconds since 1970."},
+        "peer": {"type": "string"},
+        "client_id": {"type": "string"},
+        "correlation_id": {"type": "integer"},
+        "api": {"type": "string"},
+        "version": {"type": "integer"},
+        "size_bytes": {"type": "integer"},
+        "took_ms": {"type": "number", "description": "Of a reply: since its request came."},
+        "errors": {"type": "array", "items": {"type": "string"}},
+        "fields": {"type": ["object", "null"], "description": "By Kafka's names; null for what is too large."},
+        "rows_left_out": {"type": "integer"},
+        "unreadable": {"type": "string", "description": "Why there are no fields."},
+        "reason": {"type": "string", "description": "Why the connection is closed."},
+        "count": {"type": "integer", "description": "How many requests and replies were dropped."},
+    },
+}
+
+
+class _Listener:
+    """One who listens, and what he has not been told yet."""
+
+    def __init__(self, wanted: Wanted, verbose: bool) -> None:
+        self.wanted = wanted
+        self.verbose = verbose
+        self.waiting: deque[Asked | Answered] = deque()
+        self.waiting_bytes = 0
+        self.dropped = 0
+        self.wait: Wait[None] | None = None
+
+    def hear(self, passed: Asked | Answered) -> None:
+        """Keep it until it is told, if there is room."""
+        if len(self.waiting) >= MOST_WAITING or self.waiting_bytes > MOST_WAITING_BYTES:
+            self.dropped += 1
+        else:
+            self.waiting.append(passed)
+            self.waiting_bytes += passed.held_bytes
+        wait, self.wait = self.wait, None
+        if wait is not None:
+            wait.wake(None)
+
+    def next(self) -> Asked | Answered:
+        """The oldest that waits."""
+        passed = self.waiting.popleft()
+        self.waiting_bytes -= passed.held_bytes
+        return passed
+
+
+class Trace:
+    """The listeners of one broker. `clock` is the machine's."""
+
+    def __init__(self, broker: Broker, clock: Clock) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._listeners: list[_Listener] = []
+        # (request or reply, API, version), of which something has been decoded.
+        self._used: set[tuple[bool, int, int]] = set()
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """What can be asked of it."""
+        summary = "Stream requests and replies as they pass, decoded: a line of JSON each"
+        return (Route("GET", "/v1/trace", self.open, summary, response_schema=_LINE, query=QUERY),)
+
+    async def open(self, request: AdminRequest) -> AdminResponse:
+        """Listen from now on, until the connection ends."""
+        listener = _Listener(wanted_of(request.query), request.query.get("verbose") == "true")
+        if len(self._listeners) >= MOST_LISTENERS:
+            raise AdminError(409, f"{MOST_LISTENERS} listen already, which is as many as may: end one of them first")
+
+        async def stream(send: Send) -> None:
+            self._listeners.append(listener)
+            self._broker.tap.heard = self.heard
+            await send(_line({"kind": "listening", "time_ms": self._clock.now_ms()}))
+            while True:
+                await self._tell(listener, send)
+
+        return AdminResponse(body=stream, content_type=MEDIA_TYPE, ended=lambda: self._leave(listener))
+
+    def heard(self, frame: memoryview, peer: str, send: SendReply, refuse: Refuse) -> tuple[SendReply, Refuse]:
+        """A request comes in; returns what hears of its reply (see `tap.Heard`)."""
+        try:
+            asked, listeners = self._keep(frame, peer)
+        except Exception as error:  # whoever asked must be served
+            log.error("A request of %s could not be traced", peer, exc_info=error)
+            return send, refuse
+        if asked is None:
+            return send, refuse
+
+        def sent(parts: Sequence[Part], room: Room | None) -> None:
+            self._end(asked, listeners, parts, "")
+            send(parts, room)
+
+        def refused(reason: str) -> None:
+            self._end(asked, listeners, (), reason)
+            refuse(reason)
+
+        return sent, refused
+
+    def _keep(self, frame: memoryview, peer: str) -> tuple[Asked | None, list[_Listener]]:
+        turns = self._broker.turns
+        turns.charge(LOOK_US)
+        try:
+            header, body = parse_request_header(frame)
+        except ProtocolError:
+            return None, []  # whose connection is closed with a line in the log
+        listeners = [each for each in self._listeners if each.wanted.may_fit(header, body)]
+        if not listeners:
+            return None, []
+        asked = Asked(header, peer, len(frame) + 4, self._clock.now_ms(), self._clock.monotonic_ms())
+        asked.keep(body)
+        turns.charge(KEEP_US + asked.held_bytes * COPY_BYTE_US)
+        for each in listeners:
+            each.hear(asked)
+        return asked, listeners
+
+    def _end(self, asked: Asked, listeners: Sequence[_Listener], parts: Sequence[Part], reason: str) -> None:
+        try:
+            answered = Answered(asked, self._clock.now_ms(), self._clock.monotonic_ms(), parts, reason)
+            self._broker.turns.charge(KEEP_US + answered.held_bytes * COPY_BYTE_US)
+            for each in listeners:
+                each.hear(answered)
+        except Exception as error:  # whoever asked must be answered
+            log.error("A reply to %s could not be traced", asked.peer, exc_info=error)
+
+    def _leave(self, listener: _Listener) -> None:
+        self._listeners.remove(listener)
+        if not self._listeners:
+            self._broker.tap.heard = None
+
+    async def _tell(self, listener: _Listener, send: Send) -> None:
+        """Tell what has been heard, one after the other; wait if there is nothing."""
+        if not listener.waiting and not listener.dropped:
+            listener.wait = wait = Wait[None](self._broker.turns)
+            await wait
+        while listener.waiting:
+            await self._broker.turns.share()
+            told = await self._told(listener.next(), listener)
+            if told is not None:
+                await send(_line(told))
+        dropped, listener.dropped = listener.dropped, 0
+        if dropped:
+            await send(_line({"kind": "dropped", "time_ms": self._clock.now_ms(), "count": dropped}))
+
+    async def _told(self, passed: Asked | Answered, listener: _Listener) -> Told | None:
+        """None for what only looked as if it were wanted."""
+        asked = passed if isinstance(passed, Asked) else passed.asked
+        if listener.wanted.asks_for_subject and not await self._is_about(asked, listener.wanted):
+            return None
+        use = isinstance(passed, Asked), *asked.header[:2]
+        if use not in self._used:
+            self._used.add(use)
+            self._broker.turns.charge(FIRST_USE_US)
+        return await self._drive(told_steps(passed, listener.verbose, self._name_of))
+
+    async def _is_about(self, asked: Asked, wanted: Wanted) -> bool:
+        """Whether it is what is wanted, as far as that can be told: not of what is large or cannot be decoded."""
+        if wanted not in asked.verdicts:
+            message = None
+            if asked.held_bytes <= LOOK_BYTES:
+                with suppress(ProtocolError):
+                    message = await self._drive(request_steps(asked))
+            self._broker.turns.charge(asked.held_bytes * LOOK_BYTE_US)
+            asked.verdicts[wanted] = message is None or wanted.is_about(
+                subject_of(asked.header.api_key, message, self._name_of)
+            )
+        return asked.verdicts[wanted]
+
+    async def _drive(self, steps: Steps[T]) -> T:
+        turns = self._broker.turns
+        while True:
+            try:
+                turns.charge(next(steps))
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            await turns.share()
+
+    def _name_of(self, topic_id: UUID) -> str | None:
+        topic = self._broker.cluster.topics_by_id.get(topic_id.bytes)
+        return None if topic is None else topic.name
+
+
+def _line(told: Told) -> bytes:
+    return (json.dumps(told, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,271 @@
+"""What has passed as objects of JSON: Kafka's names of fields, errors by name, records as counts, no secrets. pure
+
+Mostly what matters: a value that there is none of, no throttling and no error are left out, and of arrays the first
+`FEW_ROWS` rows are told. Bytes are told by their size: what members and SASL exchange is nobody's business here. The
+value of a config is told where Kafka would log it, not where it may be a password.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from ottla.broker.admin.trace.passed import MOST_ROWS, Answered, Asked, Records, Rows
+from ottla.broker.config.loggable import loggable_value
+from ottla.broker.config.option import HIDDEN
+from ottla.broker.costs import REQUEST_ENTRY_US
+from ottla.broker.log.checkpoints import encode_id
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch_header import HEADER_SIZE, read_header
+from ottla.protocol.compression import NAMES
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.structs import ERROR_FIELDS, structs
+from ottla.protocol.subject import NameOf
+from ottla.protocol.values import NO_PRODUCER_ID
+from ottla.protocol.walker import STEP_ENTRIES
+
+FEW_ROWS: Final = 10
+MOST_CHARS: Final = 1_000
+_TOPIC_NAMES: Final = ("name", "topic")
+_SECRET: Final = frozenset({"auth_bytes", "salt", "salted_password", "hmac", "token"})
+_ABSENT: Final[tuple[Any, ...]] = (None, "", [], -1)
+
+AT_ONCE_BYTES: Final = 512
+"""A larger body may have many entries, and is decoded in steps."""
+TELL_US: Final = 60.0
+"""One request or reply, its rows aside: looked at, decoded if it is small, told as JSON."""
+ROW_US: Final = 15.0
+"""One row, with its fields by their names."""
+
+T = TypeVar("T")
+Told = dict[str, Any]
+Steps = Generator[float, None, T]
+
+
+def told_steps(passed: Asked | Answered, verbose: bool, name_of: NameOf) -> Steps[Told]:
+    """A request or its reply as an object; yields what each step has cost, in microseconds. `name_of` is the name of a
+    topic's id."""
+    told = _head(passed)
+    if isinstance(passed, Answered) and passed.reason:
+        return told | {"reason": passed.reason[:MOST_CHARS]}
+    teller = _Teller(verbose, name_of)
+    yield TELL_US
+    try:
+        told |= yield from _fields_of(passed, teller)
+    except ProtocolError as error:
+        told |= {"fields": None, "unreadable": str(error)}
+    yield teller.rows_told * ROW_US
+    return told | teller.left_out
+
+
+def request_steps(asked: Asked) -> Steps[Any]:
+    """The decoded request, None for a Produce or one that is too large. ProtocolError if it is none."""
+    if asked.body is None:
+        return None
+    key, version = asked.header.api_key, asked.header.api_version
+    if len(asked.body) <= AT_ONCE_BYTES:
+        return codec.decode_request(key, version, asked.body)
+    message, _ = yield from _costed(codec.read_request_in_steps(key, version, asked.body))
+    return message
+
+
+def _fields_of(passed: Asked | Answered, teller: "_Teller") -> Steps[Told]:
+    """What a head has behind it: the fields, and of a reply its errors."""
+    if isinstance(passed, Asked):
+        if passed.produced is not None:
+            return {"fields": teller.rows(passed.produced, "topic_data", "name", "partition_data")}
+        message = yield from request_steps(passed)
+        return {"fields": None if message is None else teller.struct(message, passed.header.api_version)}
+    if passed.fetched is not None:
+        codes: set[int] = {row.fields["error_code"] for row in passed.fetched.rows} | {
+            passed.fetched.fields.get("error_code", 0)
+        }
+        fields: Told | None = teller.rows(passed.fetched, "responses", "topic", "partitions")
+    elif passed.data:
+        message = yield from _reply_steps(passed, passed.data)
+        codes = yield from _code_steps(message)
+        fields = teller.struct(message, passed.asked.header.api_version)
+    else:
+        codes, fields = set(), None
+    return {"errors": sorted(error_name(code) for code in codes if code), "fields": fields}
+
+
+def _reply_steps(answered: Answered, frame: bytes) -> Steps[Any]:
+    key, version = answered.asked.header.api_key, answered.asked.header.api_version
+    if len(frame) <= AT_ONCE_BYTES:
+        return codec.decode_response(key, version, frame)[1]
+    return (yield from _costed(codec.read_response_in_steps(key, version, frame)))
+
+
+def _code_steps(message: Any) -> Steps[set[int]]:
+    """The errors of all rows, also of those that are not told."""
+    codes: set[int] = set()
+    for at, struct in enumerate(structs(message)):
+        codes.update(getattr(struct, name) for name in ERROR_FIELDS & type(struct).fields.keys())
+        if at & (STEP_ENTRIES - 1) == STEP_ENTRIES - 1:
+            yield STEP_ENTRIES * REQUEST_ENTRY_US
+    return codes
+
+
+def _costed(steps: Generator[None, None, T]) -> Steps[T]:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        yield STEP_ENTRIES * REQUEST_ENTRY_US
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error, or its number."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def _head(passed: Asked | Answered) -> Told:
+    asked = passed if isinstance(passed, Asked) else passed.asked
+    key, version, correlation_id, client_id = asked.header
+    try:
+        api = ApiKey(key).title
+    except ValueError:
+        api = f"API {key}"
+    told: Told = {
+        "kind": "request",
+        "time_ms": passed.time_ms,
+        "peer": asked.peer,
+        "client_id": client_id[:MOST_CHARS],
+        "correlation_id": correlation_id,
+        "api": api,
+        "version": version,
+    }
+    if isinstance(passed, Answered):
+        told |= {"kind": "closed" if passed.reason else "reply", "took_ms": round(passed.at_ms - asked.at_ms, 3)}
+        if passed.reason:
+            return told
+    return told | {"size_bytes": passed.size_bytes}
+
+
+class _Teller:
+    """One message on its way to JSON, and how many rows it may still have."""
+
+    def __init__(self, verbose: bool, name_of: NameOf) -> None:
+        self._verbose = verbose
+        self._name_of = name_of
+        self._left = MOST_ROWS if verbose else FEW_ROWS
+        self._left_out = 0
+
+    @property
+    def rows_told(self) -> int:
+        """How many rows are told."""
+        return (MOST_ROWS if self._verbose else FEW_ROWS) - self._left
+
+    @property
+    def left_out(self) -> Told:
+        """How many rows are not told, if there are any."""
+        return {"rows_left_out": self._left_out} if self._left_out else {}
+
+    def struct(self, struct: Any, version: int) -> Told:
+        told: Told = {}
+        for name, field in type(struct).fields.items():
+            if not field.for_version_q(version):
+                continue
+            value = getattr(struct, name, None)
+            if value and _is_secret(struct, name):
+                told[name] = HIDDEN
+            elif isinstance(value, UUID):
+                told[name] = encode_id(value.bytes)
+                if name == "topic_id" and not any(getattr(struct, other, None) for other in _TOPIC_NAMES):
+                    self._add(told, "topic", self._name_of(value))
+            else:
+                self._add(told, name, self._value(value, version))
+        return told
+
+    def rows(self, rows: Rows, topics: str, topic_name: str, partitions: str) -> Told:
+        """What a Produce has and a Fetch is answered, under the names of their schemas."""
+        told: Told = {}
+        for name, value in rows.fields.items():
+            self._add(told, name, value)
+        told[topics] = groups = []
+        named: dict[str | UUID, Told] = {}
+        for row in rows.rows[: self._left]:
+            if row.topic not in named:
+                named[row.topic] = {topic_name: self._topic(row.topic), partitions: []}
+                groups.append(named[row.topic])
+            partition: Told = {}
+            for name, value in row.fields.items():
+                self._add(partition, name, value)
+            self._add(partition, "records", self._records(row.records))
+            named[row.topic][partitions].append(partition)
+        told_rows = min(self._left, len(rows.rows))
+        self._left -= told_rows
+        self._left_out += rows.left_out + len(rows.rows) - told_rows
+        return told
+
+    def _topic(self, topic: str | UUID) -> str:
+        return topic if isinstance(topic, str) else self._name_of(topic) or encode_id(topic.bytes)
+
+    def _add(self, told: Told, name: str, value: Any) -> None:
+        if name.endswith("error_code") and isinstance(value, int):
+            if value or self._verbose:
+                told[name] = error_name(value)
+        elif self._verbose or name == "acks" or not (value in _ABSENT or (name == "throttle_time_ms" and not value)):
+            told[name] = value  # -1 says most of acks
+
+    def _value(self, value: Any, version: int) -> Any:
+        if isinstance(value, str):
+            return value if len(value) <= MOST_CHARS else f"{value[:MOST_CHARS]}..."
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, bytes | bytearray | memoryview):
+            return f"{len(value)} bytes"
+        if isinstance(value, UUID):
+            return encode_id(value.bytes)
+        if isinstance(value, Sequence | set | frozenset):
+            return self._items([*value], version)
+        return self.struct(value, version) if hasattr(type(value), "fields") else str(value)
+
+    def _items(self, items: list[Any], version: int) -> list[Any]:
+        """Structs as far as there is room for rows, and a few of what else there is."""
+        told: list[Any] = []
+        for at, item in enumerate(items):
+            is_struct = hasattr(type(item), "fields")
+            if self._left <= 0 or (not is_struct and at == FEW_ROWS and not self._verbose):
+                self._left_out += len(items) - at
+                break
+            left = self._left
+            told.append(self._value(item, version))
+            if is_struct and self._left == left:  # what has rows is counted by them
+                self._left -= 1
+        return told
+
+    def _records(self, records: Records | None) -> Any:
+        if records is None:
+            return None
+        told: Told = {"size_bytes": records.size_bytes}
+        if len(records.head) < HEADER_SIZE:
+            return told
+        header = read_header(records.head)
+        if header.size_bytes < records.size_bytes:  # of a Fetch: what stands at its begin
+            return told | {"base_offset": header.base_offset}
+        told |= {"records": header.record_count}
+        if header.base_offset or self._verbose:
+            told["base_offset"] = header.base_offset
+        if header.producer_id != NO_PRODUCER_ID or self._verbose:
+            told |= {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
+            told |= {"base_sequence": header.base_sequence, "transactional": header.is_transactional}
+        if header.is_control:
+            told["control"] = True
+        if header.compression or self._verbose:
+            told["compression"] = NAMES.get(header.compression, str(header.compression))
+        return told
+
+
+def _is_secret(struct: Any, name: str) -> bool:
+    return name in _SECRET or (name == "value" and "name" in type(struct).fields and _is_hidden(struct))
+
+
+def _is_hidden(config: Any) -> bool:
+    return bool(loggable_value(config.name, config.value) != config.value)

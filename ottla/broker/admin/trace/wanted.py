@@ -1,0 +1,101 @@
+"""Which requests a listener wants to hear of. pure
+
+Each request is asked while somebody listens, so what can be told from bytes is: an id stands in a body with its length
+in front of it. Where that may be another field's, `is_about` decides later, once the body is decoded.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ottla.broker.admin.routes import AdminError, did_you_mean
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.frames import RequestHeader, is_flexible
+from ottla.protocol.subject import Subject
+from ottla.protocol.varints import write_unsigned_varint
+
+QUERY: Final[Mapping[str, str]] = {
+    "client_id": "Requests of this client.",
+    "transactional_id": "Requests that name this transactional id.",
+    "group": "Requests that name this group.",
+    "api": "Requests of this API, by Kafka's name for it.",
+    "verbose": "true for all fields and rows, not only those that matter mostly.",
+}
+_K: Final = ApiKey
+_SHARED: Final = frozenset({_K.FIND_COORDINATOR, _K.ADD_OFFSETS_TO_TXN, _K.TXN_OFFSET_COMMIT})
+_WITH_TRANSACTIONAL_ID: Final = _SHARED | {
+    _K.PRODUCE,
+    _K.INIT_PRODUCER_ID,
+    _K.ADD_PARTITIONS_TO_TXN,
+    _K.END_TXN,
+    _K.DESCRIBE_TRANSACTIONS,
+}
+_WITH_GROUP: Final = _SHARED | {
+    _K.OFFSET_COMMIT,
+    _K.OFFSET_FETCH,
+    _K.JOIN_GROUP,
+    _K.HEARTBEAT,
+    _K.LEAVE_GROUP,
+    _K.SYNC_GROUP,
+    _K.DESCRIBE_GROUPS,
+    _K.DELETE_GROUPS,
+    _K.OFFSET_DELETE,
+    _K.CONSUMER_GROUP_HEARTBEAT,
+}
+
+
+class Wanted(NamedTuple):
+    """All that is not None must fit."""
+
+    client_id: str | None = None
+    transactional_id: str | None = None
+    group: str | None = None
+    api_key: int | None = None
+
+    def may_fit(self, header: RequestHeader, body: memoryview) -> bool:
+        """Whether a request can be one of these, as its bytes say."""
+        if self.api_key is not None and header.api_key != self.api_key:
+            return False
+        if self.client_id is not None and header.client_id != self.client_id:
+            return False
+        if self.transactional_id is not None and not _holds(
+            header, body, self.transactional_id, _WITH_TRANSACTIONAL_ID
+        ):
+            return False
+        return self.group is None or _holds(header, body, self.group, _WITH_GROUP)
+
+    @property
+    def asks_for_subject(self) -> bool:
+        """Whether `is_about` must be asked too."""
+        return self.transactional_id is not None or self.group is not None
+
+    def is_about(self, subject: Subject) -> bool:
+        """Whether a request that may fit is one of these, as its decoded body says."""
+        return (self.transactional_id is None or self.transactional_id in subject.transactional_ids) and (
+            self.group is None or self.group in subject.groups
+        )
+
+
+def wanted_of(query: Mapping[str, str]) -> Wanted:
+    """What a request to the admin port asks to hear of. AdminError for an API that there is not."""
+    name, key = query.get("api"), None
+    if name is not None:
+        keys = {api.title.lower(): api for api in ApiKey}
+        key = keys.get(name.lower())
+        if key is None:
+            raise AdminError(400, f"There is no API {name:.100}: {did_you_mean(name, [api.title for api in ApiKey])}")
+    return Wanted(query.get("client_id"), query.get("transactional_id"), query.get("group"), key)
+
+
+def _holds(header: RequestHeader, body: memoryview, text: str, api_keys: frozenset[ApiKey]) -> bool:
+    """Whether a string stands somewhere in the body; in a Produce, where the transactional id does."""
+    if header.api_key not in api_keys:
+        return False
+    content, written = text.encode(), bytearray()
+    if is_flexible(header.api_key, header.api_version):
+        write_unsigned_varint(written, len(content) + 1)
+    else:
+        written += len(content).to_bytes(2, "big")
+    written += content
+    if header.api_key == _K.PRODUCE:
+        return body[: len(written)] == written
+    return written in bytes(body)

@@ -1,0 +1,91 @@
+"""How far a broker's life has come, and whether it serves: for those who wait for that. pure"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.log.remaining import Remaining
+
+if TYPE_CHECKING:
+    from ottla.broker.api.context import Broker
+    from ottla.broker.log.log_manager import LogManager
+
+MIB: Final = 1 << 20
+
+
+class BrokerState(IntEnum):
+    """`BrokerState` of Kafka 4.3.1, with its numbers, which stand in a metric; without controlled shutdown."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    """The directory is locked and its metadata is read."""
+    RECOVERY = 2
+    """The metadata is known, and the logs that a crash has left are recovered. Nobody listens yet."""
+    RUNNING = 3
+    """Clients may connect."""
+    SHUTTING_DOWN = 7
+
+
+class Health:
+    """What one broker has still to do before it serves. It is asked from the first step of its start to the last of its
+    stop, and counts when it is asked: nothing is kept up to date for it.
+
+    A broker is ready when all logs are recovered, its coordinators have read theirs for the first time, it listens, and
+    its log directory can be written. A coordinator that reads a partition later does not make it less ready.
+    """
+
+    def __init__(self) -> None:
+        self._state = BrokerState.NOT_RUNNING
+        self._logs: LogManager | None = None
+        self._broker: Broker | None = None
+        self._was_ready = False
+
+    def starting(self, logs: "LogManager") -> None:
+        """The directory is about to be opened."""
+        self._state, self._logs = BrokerState.STARTING, logs
+
+    def running(self, broker: "Broker") -> None:
+        """It listens."""
+        self._state, self._broker = BrokerState.RUNNING, broker
+
+    def stopping(self) -> None:
+        """It listens no more."""
+        self._state = BrokerState.SHUTTING_DOWN
+
+    @property
+    def state(self) -> BrokerState:
+        """Where it stands."""
+        if self._state is BrokerState.STARTING and self._logs is not None and self._logs.remaining.counted:
+            return BrokerState.RECOVERY
+        return self._state
+
+    def remaining(self) -> Mapping[str, int]:
+        """What is left, by name."""
+        left = Remaining() if self._logs is None else self._logs.remaining
+        return {
+            "remaining_logs_to_recover": left.logs,
+            "remaining_bytes_to_recover": left.recover_bytes,
+            "remaining_coordinators_to_load": self._coordinators_to_load(),
+        }
+
+    def problem(self) -> str | None:
+        """Why it is not ready, in a sentence that names nothing that only its owner may know; None if it is."""
+        state, remaining = self.state, self.remaining()
+        if state is BrokerState.SHUTTING_DOWN:
+            return "The broker is stopping"
+        if self._logs is not None and self._logs.offline is not None:
+            return "The log directory is offline, and the broker's log says why"
+        if state is BrokerState.RECOVERY:
+            logs, size_mib = remaining["remaining_logs_to_recover"], remaining["remaining_bytes_to_recover"] / MIB
+            return f"The broker recovers its logs: {logs} partitions are left, with {size_mib:.1f} MiB to read"
+        if state is not BrokerState.RUNNING:
+            return "The broker reads its metadata"
+        coordinators = remaining["remaining_coordinators_to_load"]
+        if coordinators and not self._was_ready:
+            return f"The coordinators read their logs: {coordinators} partitions are left"
+        self._was_ready = True
+        return None
+
+    def _coordinators_to_load(self) -> int:
+        broker = self._broker
+        return 0 if broker is None else broker.groups.remaining_to_load + broker.transactions.remaining_to_load

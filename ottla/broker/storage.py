@@ -1,0 +1,213 @@
+"""The log directory of one broker and the cluster that it holds, which are opened in steps. shell"""
+
+from dataclasses import replace
+from logging import getLogger
+from uuid import UUID
+
+from ottla.broker.cluster.features import TRANSACTION_FEATURE
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.cluster.kraft_log import METADATA_SETTINGS
+from ottla.broker.cluster.metadata import Cluster
+from ottla.broker.config import Config, ConfigInForce, TopicConfig, topic_config
+from ottla.broker.config.option import DEFAULT
+from ottla.broker.config.scram import parse_scram_users
+from ottla.broker.config.super_users import parse_super_users
+from ottla.broker.log.log_config import LogConfig, LogManagerConfig
+from ottla.broker.log.log_manager import LogManager
+from ottla.broker.log.meta_properties import LogDirectoryError
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.disk import Disk
+from ottla.broker.security.acl import AclAuthorizer
+from ottla.broker.security.first_users import user_record
+from ottla.broker.security.scram import BY_NAME
+from ottla.broker.turns import Turns
+from ottla.protocol.steps import Steps
+
+log = getLogger(__name__)
+
+MOST_INDEX_INTERVAL_BYTES = 256 * 1024
+"""A look-up walks over the batches between two entries of an index: 4,000 of them at most."""
+
+
+class Storage:
+    """What a broker keeps: its logs and, once it is open, its cluster and the configuration in force there."""
+
+    def __init__(
+        self, config: Config, clock: Clock, disk: Disk, turns: Turns, truncate_damaged: frozenset[str] = frozenset()
+    ) -> None:
+        self.config = config
+        self.in_force = ConfigInForce(config)
+        disk.charge = turns.charge
+        self.logs = LogManager(disk, clock, turns, _log_settings(config, truncate_damaged))
+        self.cluster: Cluster
+        self.authorizer: AclAuthorizer | None = None
+        """What decides who may do what, with the entries of the metadata; None: everybody may do everything."""
+        self._disk = disk
+        self._clock = clock
+        self._turns = turns
+
+    def new_uuid(self) -> UUID:
+        """One that nobody else draws."""
+        return UUID(bytes=self._disk.random_id(), version=4)
+
+    def open(self) -> Steps[None]:
+        """Open the directory, read the metadata, recover what a crash has left. No step is a `Work`.
+
+        LogDirectoryError or OSError leave the directory free. So does who gives up, and leaves it as a kill does.
+        """
+        config, in_force, logs = self.config, self.in_force, self.logs
+        _open_directory(logs, config.log_dirs)
+        self.cluster = cluster = Cluster(
+            logs,
+            self._clock,
+            self._turns,
+            logs.properties.node_id,
+            lambda: self.new_uuid().bytes,
+            lambda own: _partition_settings(in_force.of(cluster.node_id, cluster.image.broker_configs), own),
+            _internal_topics(config),
+            config.num_partitions,
+            config.transaction_version,
+            _metadata_settings(config),
+            lambda: (user_record(user, self._disk.random_id) for user in parse_scram_users(config.add_scram)),
+        )
+        try:
+            yield from cluster.open_steps()
+            if config.authorizer_class_name:
+                super_users = parse_super_users(config.super_users)
+                self.authorizer = AclAuthorizer(super_users, config.allow_everyone_if_no_acl_found)
+                yield from self.authorizer.load(cluster.image.acls.values())
+        except (LogDirectoryError, OSError, GeneratorExit):
+            logs.abandon()
+            raise
+        self.config = config = in_force.of(cluster.node_id, cluster.image.broker_configs)
+        _compare_levels(config, cluster)
+        _tell_users_missing(config, cluster)
+        _compare_acls(config, cluster)
+        _warn_of_unknown_partitions(cluster, logs.settings.truncate_damaged)
+
+
+def _open_directory(logs: LogManager, directory: str) -> None:
+    try:
+        logs.open()
+        if not logs.clean_start and logs.partition_dirs():
+            log.info("The last stop was not a clean one: recovering")
+    except FileExistsError as error:
+        raise OSError(f"Data directory {directory}: {error.filename} is not a directory") from error
+    except OSError as error:
+        place = "" if error.filename in (None, directory) else f" ({error.filename})"
+        raise OSError(f"Data directory {directory}: {error.strerror or error}{place}") from error
+
+
+def _compare_levels(config: Config, cluster: Cluster) -> None:
+    """Say so when the level that was asked for is not the one in force."""
+    given, level = config.transaction_version, cluster.feature(TRANSACTION_FEATURE)
+    if given != level and config.origin(TRANSACTION_FEATURE) != DEFAULT:
+        log.warning("transaction.version is %d in this directory, not %d: UpdateFeatures changes it", level, given)
+
+
+def _tell_users_missing(config: Config, cluster: Cluster) -> None:
+    """Say so when users that were given are not there, because the directory was not new."""
+    users = {(user.name, BY_NAME[user.mechanism]): user for user in parse_scram_users(config.add_scram)}
+    missing = [
+        f"{user.name} ({user.mechanism})" for key, user in users.items() if key not in cluster.image.scram_credentials
+    ]
+    if missing:
+        log.warning(
+            "add.scram is for a new directory; this one has not %s: kafka-configs adds users", ", ".join(missing)
+        )
+
+
+def _compare_acls(config: Config, cluster: Cluster) -> None:
+    """Say so when somebody may do more than the metadata says."""
+    if cluster.image.acls and not config.authorizer_class_name:
+        log.warning("The metadata holds %d ACLs: not enforced without authorizer.class.name", len(cluster.image.acls))
+
+
+def _warn_of_unknown_partitions(cluster: Cluster, truncate_damaged: frozenset[str]) -> None:
+    for name in sorted(truncate_damaged):
+        topic, _, index = name.rpartition("-")
+        if cluster.partition(topic, int(index)) is None:
+            log.warning("--truncate-damaged %s: there is no such partition", name)
+
+
+def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
+    """Partition counts and forced configs (`TransactionStateManager`, `GroupCoordinatorService` of Kafka 4.3.1)."""
+    return {
+        TRANSACTION_STATE_TOPIC: (
+            config.transaction_state_log_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
+        ),
+        CONSUMER_OFFSETS_TOPIC: (
+            config.offsets_topic_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        ),
+    }
+
+
+def _log_settings(config: Config, truncate_damaged: frozenset[str]) -> LogManagerConfig:
+    return LogManagerConfig(
+        directory=config.log_dirs,
+        node_id=config.node_id,
+        node_id_given=config.origin("node.id") != DEFAULT,
+        cluster_id=config.cluster_id or None,
+        file_delete_delay_ms=config.log_segment_delete_delay_ms,
+        truncate_damaged=truncate_damaged,
+    )
+
+
+def _partition_settings(config: Config, own: dict[str, str]) -> LogConfig:
+    topic = topic_config(config, own)
+    return LogConfig(
+        segment_bytes=topic.segment_bytes,
+        segment_ms=topic.segment_ms,
+        segment_index_bytes=topic.segment_index_bytes,
+        index_interval_bytes=min(topic.index_interval_bytes, MOST_INDEX_INTERVAL_BYTES),
+        max_message_bytes=topic.max_message_bytes,
+        log_append_time=topic.message_timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
+        segment_jitter_ms=topic.segment_jitter_ms,
+        cleanup_compact="compact" in topic.cleanup_policy,
+        cleanup_delete="delete" in topic.cleanup_policy,
+        retention_ms=topic.retention_ms,
+        retention_bytes=topic.retention_bytes,
+        file_delete_delay_ms=topic.file_delete_delay_ms,
+        min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms=topic.min_compaction_lag_ms,
+        max_compaction_lag_ms=topic.max_compaction_lag_ms,
+        delete_retention_ms=topic.delete_retention_ms,
+        flush_messages=topic.flush_messages,
+        compression_type=topic.compression_type,
+        compression_level=_compression_level(topic),
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
+        refuse_sequence_reuse=config.transaction_sequence_reuse_refuse,
+    )
+
+
+def _compression_level(topic: TopicConfig) -> int | None:
+    """The level for the topic's codec; None for the codec's own, and where there is no choice."""
+    match topic.compression_type:
+        case "gzip":
+            return int(topic.compression_gzip_level) if topic.compression_gzip_level != "-1" else None
+        case "lz4":
+            return topic.compression_lz4_level
+        case "zstd":
+            return topic.compression_zstd_level
+    return None
+
+
+def _metadata_settings(config: Config) -> LogConfig:
+    return replace(
+        METADATA_SETTINGS,
+        segment_bytes=config.metadata_log_segment_bytes,
+        segment_ms=config.metadata_log_segment_ms,
+        file_delete_delay_ms=config.log_segment_delete_delay_ms,
+    )

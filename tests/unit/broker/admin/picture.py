@@ -1,0 +1,90 @@
+"""The routes of the live picture on a broker in memory, and who asks them. free"""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from web import Web, request
+
+from ottla.broker.admin.picture import picture_routes
+from ottla.broker.admin.routes import Router
+from tests.api.callers import coordinating
+
+
+class Picture:
+    """A broker that is watched, and who asks it."""
+
+    def __init__(self, **options):
+        self.lone = coordinating(**options)
+        self.broker = self.lone.assembly.broker
+        self.web = Web(lone=self.lone)
+        self.web.router = Router(picture_routes(self.broker, self.lone.clock))
+        self.events = self.broker.events
+
+    def get(self, target, status=200):
+        """The answer as a value."""
+        return json.loads(self.fetch(target, status))
+
+    def fetch(self, target, status=200):
+        """The bytes of an answer, which may come in chunks."""
+        visitor = self.web.connect()
+        visitor.send(request("GET", target))
+        for _ in range(2_000):
+            written = bytes(visitor.transport.written)
+            head, _, body = written.partition(b"\r\n\r\n")
+            is_chunked = b"chunked" in head
+            if head and (body.endswith(b"0\r\n\r\n") if is_chunked else len(body) >= length_of(head)):
+                break
+            self.lone.rest()
+        assert int(head.split(b" ")[1]) == status, written[:1000]
+        return unchunked(body) if is_chunked else body
+
+    def follow(self, target="/v1/events"):
+        """Somebody who reads the stream."""
+        return Follower(self, target)
+
+
+class Follower:
+    """A reader of the event stream; `news` is what has come since he was asked last."""
+
+    def __init__(self, picture, target):
+        self.picture = picture
+        self.visitor = picture.web.connect()
+        self.visitor.send(request("GET", target))
+        self._seen = 0
+
+    @property
+    def head(self):
+        return bytes(self.visitor.transport.written).partition(b"\r\n\r\n")[0].decode()
+
+    def news(self, after_ms=300.0):
+        """[(event, data)] of what comes in this time."""
+        self.picture.lone.rest(after_ms)
+        body = unchunked(bytes(self.visitor.transport.written).partition(b"\r\n\r\n")[2])
+        new, self._seen = body[self._seen :], len(body)
+        return [told(block) for block in new.decode().split("\n\n") if block and not block.startswith(":")]
+
+
+def told(block):
+    fields = dict(line.split(": ", 1) for line in block.split("\n"))
+    data = json.loads(fields["data"])
+    if "id" in fields:
+        assert int(fields["id"]) == data["seq"]
+    return fields["event"], data
+
+
+def length_of(head):
+    return next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+
+
+def unchunked(data):
+    """The body, as far as it is there."""
+    found = b""
+    while data:
+        size, _, data = data.partition(b"\r\n")
+        size_bytes = int(size, 16)
+        found += data[:size_bytes]
+        data = data[size_bytes + 2 :]
+    return found

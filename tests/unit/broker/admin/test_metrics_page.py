@@ -1,0 +1,320 @@
+"""What Prometheus is shown at `/metrics`, and that no number of topics or groups makes the page hold anybody."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from ottla.broker.admin.metrics import groups, partitions
+from ottla.broker.admin.metrics.exposition import labels
+from ottla.broker.admin.metrics.families import families
+from ottla.broker.admin.metrics.page import MetricsPage
+from ottla.broker.metrics import Histogram
+from ottla.broker.turns import SHARE_US
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from tests.api.callers import LEDGER, LEDGER_PARTITIONS, Member, Producer, batch, commit, coordinating, produce
+from tests.unit.broker.admin.test_http_bounded import MOST_UNCHARGED_CALLS
+
+DASHBOARD_7589 = (
+    'sum(rate(kafka_topic_partition_current_offset{instance="$instance", topic=~"$topic"}[1m])) by (topic)',
+    'sum(kafka_consumergroup_lag{instance="$instance",topic=~"$topic"}) by (consumergroup, topic)',
+    "sum(delta(kafka_topic_partition_current_offset{instance=~'$instance', topic=~\"$topic\"}[5m])/5) by (topic)",
+    "sum(delta(kafka_consumergroup_current_offset{instance=~'$instance',topic=~\"$topic\"}[5m])/5) by "
+    "(consumergroup, topic)",
+    'sum by(topic) (kafka_topic_partitions{instance="$instance",topic=~"$topic"})',
+    "label_values(kafka_consumergroup_current_offset, job)",
+    'label_values(kafka_consumergroup_current_offset{job=~"$job"}, instance)',
+    "label_values(kafka_topic_partition_current_offset{instance='$instance',topic!='__consumer_offsets'}, topic)",
+)
+STRIMZI = """
+kafka_cluster_partition_replicascount kafka_controller_controllerstats_uncleanleaderelections_total
+kafka_controller_kafkacontroller_activecontrollercount kafka_controller_kafkacontroller_offlinepartitionscount
+kafka_log_log_size kafka_network_socketserver_networkprocessoravgidle_percent
+kafka_server_brokertopicmetrics_bytesin_total kafka_server_brokertopicmetrics_bytesout_total
+kafka_server_brokertopicmetrics_messagesin_total kafka_server_brokertopicmetrics_totalfetchrequests_total
+kafka_server_brokertopicmetrics_totalproducerequests_total
+kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent
+kafka_server_replicamanager_leadercount kafka_server_replicamanager_partitioncount
+kafka_server_replicamanager_underreplicatedpartitions kafka_server_socket_server_metrics_connection_count
+process_open_fds kafka_broker_info kafka_topic_partition_in_sync_replica kafka_topic_partition_leader_is_preferred
+kafka_topic_partition_oldest_offset kafka_topic_partition_replicas kafka_topic_partition_under_replicated_partition
+"""
+CONFLUENT = """
+kafka_controller_kafkacontroller_globalpartitioncount kafka_controller_kafkacontroller_globaltopiccount
+kafka_coordinator_group_groupmetadatamanager_numgroups kafka_coordinator_group_groupmetadatamanager_numgroupsstable
+kafka_log_log_logendoffset kafka_log_log_logstartoffset kafka_network_requestmetrics_errorspersec
+kafka_network_requestmetrics_requestspersec kafka_network_requestmetrics_totaltimems
+kafka_server_brokertopicmetrics_bytesinpersec kafka_server_brokertopicmetrics_bytesoutpersec
+kafka_server_brokertopicmetrics_messagesinpersec kafka_server_brokertopicmetrics_totalfetchrequestspersec
+kafka_server_brokertopicmetrics_totalproducerequestspersec kafka_server_kafkaserver_brokerstate
+kafka_server_socketservermetrics_connection_count process_cpu_seconds_total
+"""
+HOSTILE = 'a"b\\c\nd} 1\n# TYPE x é'
+_SERIES = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)')
+_LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\["\\n])*)"')
+
+
+class Scraped:
+    """A broker in memory, whose page is asked for."""
+
+    def __init__(self, lone):
+        self.lone = lone
+        self.broker = lone.assembly.broker
+        self.broker.metrics.measure(lone.clock.monotonic_ms, Histogram((1, 10)))
+        self.page = MetricsPage(self.broker, lone.clock, 1_000)
+
+    def text(self):
+        pieces, done = [], []
+
+        async def send(piece):
+            pieces.append(piece)
+
+        async def show():
+            response = await self.page.route.handler(None)
+            assert response.content_type == "text/plain; version=0.0.4; charset=utf-8"
+            await response.body(send)
+
+        turns = self.lone.turns
+        turns.event(lambda: turns.start(show(), done.append, self.lone.bugs.append))
+        while not done and not self.lone.bugs:
+            self.lone.rest()
+        assert self.lone.bugs == []
+        return b"".join(pieces).decode()
+
+    def series(self):
+        """{(name, labels): value}, by the format's own rules."""
+        found = {}
+        for line in self.text().removesuffix("\n").split("\n"):
+            if line.startswith("#"):
+                continue
+            match = _SERIES.fullmatch(line)
+            assert match, line
+            row = tuple(sorted(_LABEL.findall(match[2] or "")))
+            assert (match[1], row) not in found, line
+            found[match[1], row] = float(match[3])
+        return found
+
+    def value(self, name, /, **wanted):
+        return self.series()[name, tuple(sorted((key, str(value)) for key, value in wanted.items()))]
+
+    def names(self):
+        return {name for name, _ in self.series()}
+
+
+@pytest.fixture
+def scraped():
+    return Scraped(coordinating(log_flush_interval_messages=1))
+
+
+@pytest.fixture
+def furnished(scraped):
+    """Something of everything."""
+    lone = scraped.lone
+    producer = Producer(lone)
+    producer.begin(0)
+    producer.end()
+    Producer(lone, "hanging").begin(1)
+    produce(lone, batch(3), partition=2)
+    produce(lone, batch(), topic="nowhere")
+    commit(lone, (LEDGER, 2, 1))
+    Member(lone, "members").settle()
+    lone.rest(100)
+    return scraped
+
+
+def test_every_series_that_dashboard_7589_asks_for_is_there(furnished):
+    asked = {name for query in DASHBOARD_7589 for name in re.findall(r"kafka_\w+", query)} - {"kafka_exporter"}
+    assert len(asked) == 4
+    assert asked <= furnished.names()
+
+
+@pytest.mark.parametrize("dashboards", [STRIMZI, CONFLUENT], ids=["strimzi", "confluent"])
+def test_what_other_dashboards_ask_of_a_broker_is_there(furnished, dashboards):
+    assert {*dashboards.split()} <= furnished.names()
+
+
+def test_the_page_has_every_metric_of_the_list_with_its_labels_and_nothing_else(furnished):
+    known = {f"{each.name}{suffix}": {*each.labels} for each in families() for suffix in each.suffixes}
+    found = furnished.series()
+    assert {name for name, _ in found} == {*known}
+    for name, row in found:
+        assert {key for key, _ in row} <= known[name] | {"le"}, name
+
+
+def test_a_name_is_written_once_with_its_help_and_type(furnished):
+    lines = furnished.text().splitlines()
+    helped = [line.split()[2] for line in lines if line.startswith("# HELP")]
+    typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert helped == typed and len({*helped}) == len(helped)
+    assert {*helped} == {each.name for each in families()}
+
+
+def test_it_tells_what_is_so(furnished):
+    series = furnished.series()
+
+    def value(name, **wanted):
+        return series[name, tuple(sorted((key, str(value)) for key, value in wanted.items()))]
+
+    assert value("kafka_topic_partitions", topic=LEDGER) == 4
+    assert value("kafka_topic_partition_current_offset", topic=LEDGER, partition=2) == 3
+    assert value("kafka_consumergroup_current_offset", consumergroup="g", topic=LEDGER, partition=2) == 1
+    assert value("kafka_consumergroup_lag", consumergroup="g", topic=LEDGER, partition=2) == 2
+    assert value("kafka_consumergroup_lag_sum", consumergroup="g", topic=LEDGER) == 2
+    assert value("kafka_consumergroup_members", consumergroup="members") == 1
+    assert value("kafka_coordinator_group_groupmetadatamanager_numgroupsstable") == 1
+    assert value("kafka_server_brokertopicmetrics_messagesin_total", topic=LEDGER) == 5
+    assert value("kafka_server_brokertopicmetrics_messagesin_total") == 5
+    assert value("kafka_server_brokertopicmetrics_totalproducerequests_total", topic=LEDGER) == 3
+    unknown = {"request": "Produce", "error": "UNKNOWN_TOPIC_OR_PARTITION"}
+    assert value("kafka_network_requestmetrics_errors_total", **unknown) == 1
+    assert value("ottla_partition_last_stable_offset", topic=LEDGER, partition=1) == 0
+    assert value("ottla_partition_open_transactions", topic=LEDGER, partition=1) == 1
+    assert value("ottla_transactions", state="Ongoing") == 1
+    assert value("ottla_transactions_ended_total", outcome="commit") == 1
+    assert value("ottla_transaction_marker_phase_seconds_count") == 1
+
+
+def test_a_group_that_reads_committed_lags_behind_what_it_may_read_and_no_further(furnished):
+    commit(furnished.lone, (LEDGER, 1, 0))
+    place = {"consumergroup": "g", "topic": LEDGER, "partition": 1}
+    assert furnished.value("kafka_consumergroup_lag", **place) == 1
+    assert furnished.value("ottla_consumergroup_stable_lag", **place) == 0
+
+
+def test_a_last_stable_offset_that_stays_grows_old_until_it_moves(scraped):
+    producer = Producer(scraped.lone)
+    producer.begin(0)
+    name, place = "ottla_partition_last_stable_offset_age_seconds", {"topic": LEDGER, "partition": 0}
+    assert scraped.value(name, **place) < 1
+    scraped.lone.rest(30_000)
+    assert scraped.value(name, **place) == pytest.approx(30, abs=1)
+    assert scraped.value("ottla_transaction_oldest_open_seconds") == pytest.approx(30, abs=1)
+    producer.end()
+    scraped.lone.rest(100)
+    assert name not in scraped.names()
+    assert scraped.value("ottla_transaction_oldest_open_seconds") == 0
+
+
+def test_rates_and_quantiles_are_those_of_the_last_minutes(scraped):
+    lone = scraped.lone
+    scraped.text()
+    lone.rest(9_000)
+    produce(lone, batch(100))
+    lone.rest(1_000)
+    bytes_in = scraped.broker.metrics.bytes_in
+    rate = scraped.value("kafka_server_BrokerTopicMetrics_FifteenMinuteRate", name="BytesInPerSec", topic=LEDGER)
+    assert rate == pytest.approx(bytes_in / 10, rel=0.05)
+    quantile = {"request": "Produce", "quantile": "0.99"}
+    assert scraped.value("kafka_network_requestmetrics_totaltimems", **quantile) > 0
+    for _ in range(20):
+        lone.rest(31_000)
+        scraped.text()
+    assert scraped.value("kafka_network_requestmetrics_totaltimems", **quantile) == 0
+    later = scraped.value("kafka_server_BrokerTopicMetrics_FifteenMinuteRate", name="BytesInPerSec", topic=LEDGER)
+    assert 0 < later < rate
+
+
+def test_hostile_names_cannot_leave_their_label(scraped):
+    commit(scraped.lone, (LEDGER, 0, 0), group_id=HOSTILE)
+    scraped.lone.rest(100)
+    assert labels(consumergroup=HOSTILE) == 'consumergroup="a\\"b\\\\c\\nd} 1\\n# TYPE x é"'
+    rows = [dict(row) for name, row in scraped.series() if name == "kafka_consumergroup_members"]
+    assert [row["consumergroup"].replace("\\n", "\n").replace('\\"', '"') for row in rows] == [
+        HOSTILE.replace("\\", "\\\\")
+    ]
+
+
+def test_partitions_groups_and_offsets_beyond_a_number_are_left_out_and_counted(furnished, monkeypatch):
+    everything = len(furnished.series())
+    monkeypatch.setattr(partitions, "MOST_PARTITIONS", LEDGER_PARTITIONS - 1)
+    monkeypatch.setattr(groups, "MOST_GROUPS", 1)
+    monkeypatch.setattr(groups, "MOST_OFFSETS", 0)
+    series = furnished.series()
+    assert len(series) < everything
+    told = {dict(row)["of"]: value for (name, row), value in series.items() if name == "ottla_metrics_left_out"}
+    assert told == {"partitions": LEDGER_PARTITIONS, "groups": 1, "offsets": 1}
+    assert ("kafka_server_brokertopicmetrics_messagesin_total", ()) in series
+    assert not any(("topic", LEDGER) in row for _, row in series)
+
+
+def test_a_group_with_a_name_of_kilobytes_has_no_series(scraped):
+    commit(scraped.lone, (LEDGER, 0, 0), group_id="g" * 30_000)
+    scraped.lone.rest(100)
+    assert scraped.value("ottla_metrics_left_out", of="groups") == 1
+    assert len(scraped.text()) < 60_000
+
+
+def test_a_page_of_thousands_of_series_is_written_in_shares(scraped):
+    lone = scraped.lone
+    lone.create_topic("wide", 500)
+    turns = lone.turns
+    lone.rest(1_000)
+    turns.most_us, turns.uncharged_calls, turns.weighing = 0.0, 0, True
+    try:
+        text = scraped.text()
+    finally:
+        turns.weighing = False
+    assert text.count("\n") > 5_000
+    assert turns.most_us <= 2 * SHARE_US
+    assert turns.uncharged_calls <= MOST_UNCHARGED_CALLS
+
+
+def test_two_who_scrape_at_once_get_a_whole_page_each(furnished):
+    lone, pages, done = furnished.lone, ([], []), []
+
+    def start(pieces):
+        async def send(piece):
+            pieces.append(piece)
+            await lone.turns.pause()
+
+        async def show():
+            await (await furnished.page.route.handler(None)).body(send)
+
+        lone.turns.event(lambda: lone.turns.start(show(), done.append, lone.bugs.append))
+
+    for pieces in pages:
+        start(pieces)
+    while len(done) < 2:
+        lone.rest()
+    for pieces in pages:
+        names = {line.split("{")[0].split(" ")[0] for line in b"".join(pieces).decode().splitlines() if line[0] != "#"}
+        assert "process_start_time_seconds" in names and "kafka_brokers" in names
+
+
+def test_the_parser_of_prometheus_reads_it(furnished):
+    parser = pytest.importorskip("prometheus_client.parser", reason="needs prometheus-client (pip install '.[test]')")
+    commit(furnished.lone, (LEDGER, 0, 0), group_id=HOSTILE)
+    furnished.lone.rest(100)
+    found = {each.name: each for each in parser.text_string_to_metric_families(furnished.text())}
+    for family in families():
+        name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
+        assert found[name].type == family.kind.replace("untyped", "unknown")
+        assert found[name].documentation == family.help
+    members = {sample.labels["consumergroup"] for sample in found["kafka_consumergroup_members"].samples}
+    assert members == {HOSTILE, "g", "members"}
+
+
+OTHERS_NAMES = ("kafka_",)
+"""Whose rules differ: kafka_exporter has `_sum`, jmx_exporter capitals."""
+
+
+def test_promtool_has_nothing_to_say_about_names_of_ours(furnished):
+    promtool = shutil.which(os.environ.get("OTTLA_TEST_PROMTOOL", "promtool"))
+    if promtool is None:
+        pytest.skip("needs promtool of Prometheus, on the PATH or in OTTLA_TEST_PROMTOOL")
+    checked = subprocess.run([promtool, "check", "metrics"], input=furnished.text(), capture_output=True, text=True)
+    said = [line for line in (checked.stdout + checked.stderr).splitlines() if line]
+    assert checked.returncode in (0, 3)  # 3: lint, and the text is sound
+    assert [line for line in said if not line.startswith(OTHERS_NAMES)] == []
+
+
+def test_requests_of_a_fetch_are_those_of_consumers_too(furnished):
+    row = {"partition": 2, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    topics = [{"topic": LEDGER, "partitions": [row]}]
+    furnished.lone.call(K.FETCH, 4, max_wait_ms=0, max_bytes=1 << 20, topics=topics)
+    for request in ("Fetch", "FetchConsumer"):
+        assert furnished.value("kafka_network_requestmetrics_requests_total", request=request, version=4) == 1
+    assert E.NONE.name not in {dict(row).get("error") for _, row in furnished.series()}

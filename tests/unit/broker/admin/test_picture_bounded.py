@@ -1,0 +1,91 @@
+"""Thousands of everything: each answer of the live picture is made in shares, and is bounded."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from picture import Picture
+from test_http_bounded import holds_nobody
+from web import request
+
+from ottla.broker.txn.states import TransactionStatus
+from ottla.broker.txn.values import TransactionState
+from tests.api.callers import GROUP, LEDGER, Producer, commit
+
+MANY = 10_000
+PARTITIONS = 2_000
+MOST_ANSWER_BYTES = 4 * 1024 * 1024
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def crowded():
+    """Ids, partitions, groups, offsets and events; one real transaction holds a partition back."""
+    picture = Picture()
+    (shard,) = picture.broker.transactions.shards()
+    picture.lone.create_topic("many", PARTITIONS)
+    picture.lone.rest(20_000)
+    places = {("many", index): None for index in range(PARTITIONS)}
+    for number in range(MANY):
+        name = f"txn-{number:05}"
+        owned = places if number < 20 else {("many", number % PARTITIONS): None}
+        shard.states[name] = TransactionState(
+            *(10_000 + number, 0, TransactionStatus.ONGOING, 2**31 - 1, owned, START_MS + number, START_MS)
+        )
+        shard.open[name] = None
+    commit(picture.lone, *(("many", index, 0) for index in range(1_000)))
+    for number in range(MANY):
+        picture.broker.groups._manager.obtain(f"group-{number}")
+    for number in range(5_000):
+        picture.events.began(f"txn-{number}", 1, 0, [(LEDGER, 0)])
+        picture.events.refused(f"Api{number}", "ERROR", "client", "peer", f"txn-{number}", "why")
+    Producer(picture.lone, timeout_ms=900_000).begin(0)
+    yield picture
+    assert picture.lone.bugs == []
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/overview",
+        "/v1/transactions?limit=1000",
+        "/v1/transactions?state=all&limit=1000",
+        "/v1/transactions?prefix=nothing",
+        "/v1/partitions?limit=1000",
+        f"/v1/partitions/{LEDGER}/0/why",
+        "/v1/groups?limit=1000",
+        f"/v1/groups?prefix={GROUP}",
+        "/v1/history",
+        "/v1/refusals",
+        "/v1/events?since=0",
+        "/v1/export",
+    ],
+)
+def test_an_answer_of_many_rows_holds_nobody(crowded, target):
+    visitor = crowded.web.connect()
+
+    def ask():
+        visitor.send(request("GET", target))
+        for _ in range(300):
+            crowded.lone.rest()
+
+    weight = crowded.web.weigh(ask)
+    answer = bytes(visitor.transport.written)
+    assert answer.startswith(b"HTTP/1.1 200 OK") and answer.endswith((b"}\n", b"0\r\n\r\n", b"\n\n\r\n"))
+    assert len(visitor.transport.written) < MOST_ANSWER_BYTES
+    assert holds_nobody(weight), weight
+    visitor.hang_up()
+
+
+def test_what_was_left_out_is_said(crowded):
+    transactions = crowded.get("/v1/transactions?limit=1000")
+    assert (transactions["total"], transactions["left_out"]) == (MANY + 1, MANY - 999)
+    first = transactions["transactions"][0]
+    assert (len(first["partitions"]), first["partitions_left_out"]) == (100, PARTITIONS - 100)
+    (group,) = crowded.get(f"/v1/groups?prefix={GROUP}&limit=1")["groups"]
+    assert len(group["offsets"]) + group["offsets_left_out"] == 1_000
+    held = crowded.get("/v1/partitions?limit=1")["partitions"][0]
+    assert (held["topic"], held["open"][0]["transactional_id"]) == (LEDGER, "txn")

@@ -1,0 +1,334 @@
+"""Requests and replies as `/v1/trace` tells them, on a broker in memory."""
+
+import json
+import sys
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from web import Web, request
+
+from ottla.broker.admin.http import PIECE_BYTES, REQUEST_MS
+from ottla.broker.admin.routes import Router
+from ottla.broker.admin.trace import listening
+from ottla.broker.admin.trace.listening import MOST_LISTENERS, Trace
+from ottla.broker.admin.trace.passed import MOST_ROWS, Answered, Asked
+from ottla.broker.admin.trace.told import told_steps
+from ottla.broker.api.table import TABLE
+from ottla.broker.turns import SHARE_US
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.fetch_wire import FetchableTopicResponse, FetchPartitionData, encode_fetch_response
+from ottla.protocol.frames import RequestHeader, encode_request_header, parse_request_header, response_prefix
+from ottla.testkit.furnish import message
+from tests.api.callers import FEW, batch, produce
+from tests.lone import Lone
+
+LEDGER, TXN = "ledger", "txn"
+ID = UUID("112a2381-db54-4cf7-bb8b-b487adf78f58")
+
+
+class Traced:
+    """A broker whose admin port has a trace."""
+
+    def __init__(self):
+        self.web = Web()
+        self.web.lone = self.lone = Lone(**FEW)
+        broker = self.lone.assembly.broker
+        self.tap = broker.tap
+        self.web.router = Router(Trace(broker, self.lone.clock).routes)
+        self.lone.create_topic(LEDGER, 2)
+        for key_type in (0, 1):
+            self.lone.call_when_ready(K.FIND_COORDINATOR, 1, key="anybody", key_type=key_type)
+
+    def listen(self, query=""):
+        visitor = self.web.connect()
+        visitor.send(request("GET", f"/v1/trace{query}"))
+        assert lines_of(visitor)[0]["kind"] == "listening"
+        return visitor
+
+    def init(self, name=TXN):
+        asked = {"transactional_id": name, "transaction_timeout_ms": 1_000, "producer_id": -1, "producer_epoch": -1}
+        return self.lone.call_when_ready(K.INIT_PRODUCER_ID, 4, **asked)
+
+    def end(self, producer_id, epoch, name=TXN):
+        asked = {"transactional_id": name, "producer_id": producer_id, "producer_epoch": epoch, "committed": True}
+        return self.lone.call(K.END_TXN, 3, **asked)
+
+
+@pytest.fixture
+def traced():
+    traced = Traced()
+    yield traced
+    assert traced.lone.bugs == []
+
+
+def lines_of(visitor):
+    """The objects of a stream, out of its chunks."""
+    _, _, data = bytes(visitor.transport.written).partition(b"\r\n\r\n")
+    body = b""
+    while data:
+        size, _, data = data.partition(b"\r\n")
+        body += data[: int(size, 16)]
+        data = data[int(size, 16) + 2 :]
+    return [json.loads(line) for line in body.splitlines()]
+
+
+def told_of(traced, visitor):
+    traced.lone.rest(50)
+    return lines_of(visitor)[1:]
+
+
+def test_a_request_and_its_reply_are_told_with_what_matters(traced):
+    visitor = traced.listen("?api=endtxn")
+    producer = traced.init()
+    traced.end(producer.producer_id, 7)
+    asked, answered = told_of(traced, visitor)
+    head = {"client_id": "client", "correlation_id": 1, "api": "EndTxn", "version": 3}
+    fields = {"transactional_id": TXN, "producer_id": producer.producer_id, "producer_epoch": 7, "committed": True}
+    assert {name: asked[name] for name in head} == head
+    assert (asked["kind"], asked["fields"]) == ("request", fields)
+    assert asked["size_bytes"] == 4 + 10 + len("client") + 1 + (4 + 8 + 2 + 1) + 1
+    assert {name: answered[name] for name in head} == head
+    assert (answered["kind"], answered["errors"]) == ("reply", ["PRODUCER_FENCED"])
+    assert answered["size_bytes"] == 16 and answered["took_ms"] >= 0
+    assert answered["time_ms"] >= asked["time_ms"] > 0
+
+
+def test_of_records_their_header_is_told(traced):
+    visitor = traced.listen("?api=Produce")
+    records = batch(3, producer_id=4, producer_epoch=0, base_sequence=0)
+    produce(traced.lone, records, LEDGER, 1)
+    asked, answered = told_of(traced, visitor)
+    assert asked["fields"]["acks"] == -1
+    (topic,) = asked["fields"]["topic_data"]
+    (row,) = topic["partition_data"]
+    sequence = {"producer_id": 4, "producer_epoch": 0, "base_sequence": 0, "transactional": False}
+    assert (topic["name"], row["index"]) == (LEDGER, 1)
+    assert row["records"] == {"size_bytes": len(records), "records": 3} | sequence
+    assert answered["fields"]["responses"][0]["partition_responses"][0]["base_offset"] == 0
+
+
+def test_a_transactional_id_is_told_from_others_and_from_other_names(traced):
+    visitor = traced.listen(f"?transactional_id={TXN}")
+    other = traced.init("txn-2")
+    own = traced.init()
+    traced.end(other.producer_id, 0, "txn-2")
+    traced.end(own.producer_id, own.producer_epoch)
+    traced.lone.call(K.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["txn-2", TXN])
+    traced.lone.call(K.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[TXN])  # a group of that name
+    produce(traced.lone, batch(), transactional_id="txn-2")
+    produce(traced.lone, batch(), transactional_id=TXN)
+    told = told_of(traced, visitor)
+    assert [each["api"] for each in told if each["kind"] == "request"] == [
+        "InitProducerId",
+        "EndTxn",
+        "FindCoordinator",
+        "Produce",
+    ]
+    assert len(told) == 8
+
+
+def test_a_group_is_told_from_others(traced):
+    visitor = traced.listen("?group=g")
+    for group in ("g", "gg"):
+        traced.lone.call(K.OFFSET_FETCH, 7, group_id=group, topics=None, require_stable=False)
+        traced.lone.call(K.OFFSET_FETCH, 8, groups=[{"group_id": group, "topics": None}], require_stable=False)
+    told = told_of(traced, visitor)
+    assert [(each["kind"], each["version"]) for each in told] == [
+        *(("request", 7), ("reply", 7)),
+        *(("request", 8), ("reply", 8)),
+    ]
+
+
+def test_conditions_hold_together(traced):
+    visitors = [traced.listen(query) for query in ("?client_id=client&api=EndTxn", "?client_id=else", "?client_id=")]
+    traced.end(0, 0)
+    assert [len(told_of(traced, visitor)) for visitor in visitors] == [2, 0, 0]
+
+
+def test_an_api_that_there_is_not_is_refused(traced):
+    reply = traced.web.ask("GET", "/v1/trace?api=EndTx")
+    assert reply.status == 400
+    assert reply.value["error"] == "There is no API EndTx: did you mean EndTxn?"
+
+
+def test_nobody_is_heard_when_nobody_listens(traced):
+    assert traced.tap.heard is None
+    first, second = traced.listen(), traced.listen()
+    first.hang_up()
+    assert traced.tap.heard is not None
+    second.hang_up()
+    assert traced.tap.heard is None
+
+
+def test_who_takes_nothing_is_cut_off_and_heard_no_more(traced):
+    visitor = traced.listen()
+    visitor.transport.takes = 0
+    traced.end(0, 0)
+    traced.lone.rest(REQUEST_MS + 10)
+    assert visitor.transport.aborted and traced.tap.heard is None
+
+
+def test_a_slow_reader_is_told_how_much_is_missing_and_nobody_waits_for_him(traced, monkeypatch):
+    monkeypatch.setattr(listening, "MOST_WAITING", 5)
+    visitor = traced.listen("?api=EndTxn")
+    visitor.transport.takes = 0
+    for _ in range(10):
+        traced.end(0, 0)
+    visitor.transport.take(PIECE_BYTES)
+    told = told_of(traced, visitor)
+    kinds = [each["kind"] for each in told]
+    assert kinds == ["request", "reply"] * 3 + ["dropped"]
+    assert told[-1]["count"] == 20 - 6
+
+
+def test_only_a_few_may_listen(traced):
+    for _ in range(MOST_LISTENERS):
+        traced.listen()
+    reply = traced.web.ask("GET", "/v1/trace")
+    assert reply.status == 409 and "listen already" in reply.value["error"]
+
+
+def test_secrets_are_not_told(traced, caplog):
+    caplog.set_level("DEBUG", logger="ottla")
+    visitor = traced.listen("?verbose=true")
+    rows = [("retention.ms", "60000"), ("ssl.key.password", "hunter2"), ("plugin.thing", "hunter2")]
+    configs = [{"name": name, "value": value, "config_operation": 0} for name, value in rows]
+    resources = [{"resource_type": 2, "resource_name": LEDGER, "configs": configs}]
+    traced.lone.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=False)
+    sasl = message(K.SASL_AUTHENTICATE, 2, auth_bytes=b"\0me\0hunter2")
+    assert traced.lone.serve(sasl, 2) is not None
+    told = told_of(traced, visitor)
+    assert "hunter2" not in json.dumps(told) + caplog.text
+    (resource,) = told[0]["fields"]["resources"]
+    assert [row["value"] for row in resource["configs"]] == ["60000", "[hidden]", "[hidden]"]
+    sasl, refused = told[-2:]
+    assert (sasl["api"], sasl["fields"]) == ("SaslAuthenticate", {"auth_bytes": "[hidden]"})
+    assert refused["kind"] == "reply" and refused["errors"] == ["ILLEGAL_SASL_STATE"]
+
+
+def test_what_is_no_request_harms_nobody(traced):
+    visitor = traced.listen()
+    header = encode_request_header(RequestHeader(K.END_TXN, 3, 9, "client"))
+    for frame in (b"", b"\0\1", header + b"\xff\xff", encode_request_header(RequestHeader(99, 1, 9, "x"))):
+        client = traced.lone.client()
+        client._link.send(len(frame).to_bytes(4, "big") + frame)
+        traced.lone.rest(5)
+        assert client.closed
+    told = told_of(traced, visitor)
+    assert [(each["kind"], each["api"]) for each in told] == [
+        *(("request", "EndTxn"), ("closed", "EndTxn")),
+        *(("request", "API 99"), ("closed", "API 99")),
+    ]
+    assert "unreadable" in told[0] and "unreadable" in told[2]
+
+
+def test_a_trace_is_charged_for_and_shared(traced):
+    for _ in range(MOST_LISTENERS):
+        traced.listen("?verbose=true")
+    names = [{"name": f"topic-{number}"} for number in range(1_000)]
+    asked = message(K.METADATA, 4, topics=names, allow_auto_topic_creation=False)
+    traced.lone.serve(asked, 4)  # so that readers are made
+    weight = traced.lone.weigh(asked, 4)
+    assert weight.us <= 2 * SHARE_US and weight.uncharged_calls <= 2_000
+
+
+# -- every message
+
+
+def asked_of(key, version, content):
+    frame = encode_request_header(RequestHeader(key, version, 1, "c")) + content
+    header, body = parse_request_header(memoryview(frame))
+    asked = Asked(header, "peer", len(frame), 1, 1.0)
+    asked.keep(body)
+    return asked
+
+
+def told_at_once(passed, verbose):
+    steps = told_steps(passed, verbose, name_of)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def name_of(topic_id):
+    return LEDGER if topic_id == ID else None
+
+
+@pytest.mark.parametrize("key", TABLE, ids=lambda key: K(key).title)
+def test_every_version_of_every_message_is_told(key):
+    api = TABLE[key]
+    for version in range(api.min_version, api.max_version + 1):
+        content = codec.request_class(key)(version=version).encode(version=version)
+        asked = asked_of(key, version, bytes(content))
+        for verbose in (False, True):
+            told = told_at_once(asked, verbose)
+            assert told["fields"] is not None and "unreadable" not in told
+        reply = codec.response_class(key)(version=version)
+        parts = [framed(key, version, bytes(reply.encode(version=version)))]
+        told = told_at_once(Answered(asked, 2, 2.5, parts), True)
+        assert told["fields"] is not None and "unreadable" not in told and told["took_ms"] == 1.5
+
+
+def framed(key, version, body):
+    return response_prefix(key, version, 1, len(body)) + body
+
+
+class InFile:
+    """Records that nobody may read but the socket."""
+
+    def __init__(self, size_bytes):
+        self.size_bytes = size_bytes
+
+    def __len__(self):
+        return self.size_bytes
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+def test_a_fetch_reply_is_told_without_its_records(version):
+    small, large = batch(2, base_offset=5), batch(1, base_offset=9, producer_id=3, producer_epoch=1, base_sequence=0)
+    large += bytes(5_000)
+    rows = [
+        FetchPartitionData(0, 0, 7, 6, 1, [(3, 4), (5, 6)], small),
+        FetchPartitionData(1, 0, 10, 10, 0, None, memoryview(large)),
+        FetchPartitionData(2, 0, 9_000, 8_000, 0, [], InFile(70_000)),
+        FetchPartitionData(3, 1, -1, -1, -1, None, None, diverging_epoch=(1, 2), current_leader=(1, 4)),
+    ]
+    topics = [FetchableTopicResponse(LEDGER, rows, ID.bytes), FetchableTopicResponse(LEDGER, rows[:1], ID.bytes)]
+    parts = encode_fetch_response(topics, version, 1, throttle_time_ms=3)
+    asked = asked_of(K.FETCH, version, b"")
+    answered = Answered(asked, 2, 2.5, parts)
+    assert answered.size_bytes == sum(map(len, parts))
+    told = told_at_once(answered, False)
+    assert told["errors"] == ["OFFSET_OUT_OF_RANGE"]
+    (topic,) = told["fields"]["responses"]
+    first, second, third, fourth, again = topic["partitions"]
+    assert topic["topic"] == LEDGER and first == again
+    assert (first["high_watermark"], first["last_stable_offset"], first["aborted_transactions"]) == (7, 6, 2)
+    assert first["records"] == {"size_bytes": len(small), "records": 2, "base_offset": 5}
+    assert second["records"] == {"size_bytes": len(large), "base_offset": 9}
+    assert third["records"] == {"size_bytes": 70_000}
+    assert fourth == {"partition_index": 3, "error_code": "OFFSET_OUT_OF_RANGE"}
+
+
+def test_of_many_rows_the_first_are_told():
+    rows = [{"index": index, "records": None} for index in range(40)]
+    asked = {"transactional_id": None, "acks": 1, "timeout_ms": 1}
+    made = message(K.PRODUCE, 9, **asked, topic_data=[{"name": LEDGER, "partition_data": rows}])
+    told = told_at_once(asked_of(K.PRODUCE, 9, bytes(made.encode(version=9))), False)
+    assert len(told["fields"]["topic_data"][0]["partition_data"]) == 10 and told["rows_left_out"] == 30
+    reply = codec.response_class(K.METADATA)
+    topics = [reply.MetadataResponseTopic(error_code=3, name=str(at), partitions=[]) for at in range(500)]
+    body = reply(brokers=[], cluster_id="x", controller_id=1, topics=topics).encode(version=4)
+    answered = Answered(asked_of(K.METADATA, 4, b""), 2, 2.5, [framed(K.METADATA, 4, bytes(body))])
+    told = told_at_once(answered, True)
+    assert len(told["fields"]["topics"]) == MOST_ROWS and told["rows_left_out"] == 500 - MOST_ROWS
+    made = message(K.METADATA, 4, topics=[{"name": str(at)} for at in range(2_000)], allow_auto_topic_creation=False)
+    told = told_at_once(asked_of(K.METADATA, 4, bytes(made.encode(version=4))), True)
+    assert len(told["fields"]["topics"]) == MOST_ROWS and told["rows_left_out"] == 2_000 - MOST_ROWS
