@@ -7,7 +7,7 @@ from ottla.broker.config.group import describe_group
 from ottla.broker.config.listeners import Listener
 from ottla.broker.config.load import Loaded, load_config
 from ottla.broker.config.option import ConfigError, Kind, Option, Origin, Setting
-from ottla.broker.config.sources import from_environment, from_flags, from_properties
+from ottla.broker.config.sources import from_environment, from_flags, from_properties, jaas_file_of
 from ottla.broker.config.topic import (
     NOT_ACTED_ON,
     TOPIC_OPTIONS,
@@ -40,6 +40,7 @@ __all__ = [
     "from_environment",
     "from_flags",
     "from_properties",
+    "jaas_file_of",
     "load_config",
     "topic_config",
     "topic_config_problem",

@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ottla.broker.config.listeners import DEFAULT_PROTOCOL_MAP, LISTENER_RANGE, Listener
+from ottla.broker.config.listeners import (
+    DEFAULT_PROTOCOL_MAP,
+    ENCRYPTED,
+    LISTENER_RANGE,
+    WITH_LOGIN,
+    Listener,
+    parse_protocol_map,
+)
 from ottla.broker.config.option import (
     DEFAULT,
     INT32_MAX,
@@ -20,12 +27,15 @@ from ottla.broker.config.option import (
     int32,
     int64,
     options_of,
+    password,
     ratio,
     text,
 )
 
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 GZIP_LEVELS: Final = ("-1", *map(str, range(1, 10)))
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+STORES: Final = ("JKS", "PKCS12", "PEM")
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
@@ -40,6 +50,10 @@ class Config:
         "",
         "Ottla's own: the id of the cluster that a new data directory begins (Kafka: kafka-storage format -t); one is "
         "drawn if none is given. A directory of another cluster is refused.",
+    )
+    add_scram: str = password(
+        "Ottla's own: the users that a new data directory begins with, as of kafka-storage format --add-scram: "
+        "SCRAM-SHA-512=[name=alice,password=alice-secret], and others behind a comma."
     )
     process_roles: str = text("broker", "Must name broker; the controller's work is part of it.", kind=Kind.LIST)
     listeners: tuple[Listener, ...] = text(
@@ -56,7 +70,7 @@ class Config:
     )
     controller_listener_names: str = text("", "Listeners by these names are left out: there is no controller.")
     listener_security_protocol_map: str = text(
-        DEFAULT_PROTOCOL_MAP, "The protocol of each listener, by its name; only PLAINTEXT is served."
+        DEFAULT_PROTOCOL_MAP, "The protocol of each listener, by its name; PLAINTEXT and SSL are served."
     )
     inter_broker_listener_name: str = text(
         "", "The listener for other brokers, of which there are none: it must be one that is advertised."
@@ -88,7 +102,90 @@ class Config:
         "", "The same for single addresses or host names: HOST:NUMBER, comma separated.", kind=Kind.LIST
     )
     max_connection_creation_rate: int = int32(INT32_MAX, "New connections in a second; others wait.")
+    quota_window_num: int = int32(11, "Samples that quotas of clients are measured over.", at_least=1)
+    quota_window_size_seconds: int = int32(1, "How long each of them lasts.", at_least=1)
+    controller_quota_window_num: int = int32(
+        11, "Samples whose partitions may be created or deleted at once, under a controller_mutation_rate.", at_least=1
+    )
+    controller_quota_window_size_seconds: int = int32(1, "How long each of them lasts.", at_least=1)
     connections_max_idle_ms: int = int64(600000, "A connection idle for longer is closed; -1 keeps it.", at_least=-1)
+
+    # TLS. For one listener alone: listener.name.NAME.ssl...
+    ssl_keystore_type: str = text(
+        "JKS", "What the keystore is. A file of JKS may be PKCS12, as in Java; JKS itself is not read.", one_of=STORES
+    )
+    ssl_keystore_location: str = text("", "The file with the broker's key and certificates.")
+    ssl_keystore_password: str = password("The password of a PKCS12 keystore.")
+    ssl_key_password: str = password("The password of the key in a PEM file or in ssl.keystore.key.")
+    ssl_keystore_key: str = password("The broker's key itself, as PEM (PKCS 8), in place of a file.")
+    ssl_keystore_certificate_chain: str = password("Its certificates, the broker's first, as PEM.")
+    ssl_truststore_type: str = text("JKS", "What the truststore is.", one_of=STORES)
+    ssl_truststore_location: str = text("", "The file with the certificates that clients' own are checked by.")
+    ssl_truststore_password: str = password("The password of a PKCS12 truststore.")
+    ssl_truststore_certificates: str = password("The certificates themselves, as PEM, in place of a file.")
+    ssl_client_auth: str = text("none", "Whether clients show a certificate.", one_of=("none", "requested", "required"))
+    ssl_principal_mapping_rules: str = text(
+        "DEFAULT",
+        "Who the owner of a client's certificate is to ACLs and quotas: rules of RULE:PATTERN/REPLACEMENT/[L|U], comma "
+        "separated, of which the first that is for the name in the certificate decides. DEFAULT is the whole name.",
+    )
+    ssl_enabled_protocols: str = text(
+        "TLSv1.2,TLSv1.3", "The versions of TLS.", kind=Kind.LIST, one_of=("TLSv1.2", "TLSv1.3")
+    )
+    ssl_cipher_suites: str = text(
+        "",
+        "The cipher suites of TLS 1.2, by their names in Java or OpenSSL; empty for OpenSSL's choice. Those of TLS 1.3 "
+        "cannot be chosen among: if only such are named, there is no TLS 1.2.",
+        kind=Kind.LIST,
+    )
+    ssl_allow_dn_changes: bool = boolean(False, "Whether another keystore may have a certificate of another name (DN).")
+    ssl_allow_san_changes: bool = boolean(
+        False, "Whether the certificate of another keystore may lack alternative names (SAN) of the one before it."
+    )
+
+    # Who may do what.
+    authorizer_class_name: str = text(
+        "",
+        "What decides who may do what: Kafka's StandardAuthorizer (of org.apache.kafka.metadata.authorizer), by the "
+        "ACLs in the metadata. Empty: everybody may do everything.",
+    )
+    super_users: str = text("", "Who may do everything, whatever ACLs say: User:NAME, semicolon separated.")
+    allow_everyone_if_no_acl_found: bool = boolean(
+        False, "Whether everybody may do to a resource what they like if no ACL is about it."
+    )
+
+    # SASL. For one listener alone: listener.name.NAME..., for one of its mechanisms listener.name.NAME.MECHANISM...
+    sasl_enabled_mechanisms: str = text(
+        "GSSAPI",
+        "How clients of listeners with SASL log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Kafka's default "
+        "is not served, so this must be set.",
+        kind=Kind.LIST,
+    )
+    sasl_server_max_receive_size: int = int32(524288, "The largest request of a client that has not logged in.")
+    sasl_server_callback_handler_class: str = text(
+        "", "What checks the tokens of OAUTHBEARER; a class of Kafka's, by its name. For that mechanism alone."
+    )
+    connections_max_reauth_ms: int = int64(
+        0, "How long a client stays logged in: then it logs in anew, or is closed at its next request. 0 is for ever."
+    )
+    connection_failed_authentication_delay_ms: int = int32(
+        100, "How long a client waits for the answer that it was not let in."
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str = text("", "The keys that tokens are signed with: a URL, or file:...")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = int64(3600000, "After how long they are asked for anew.")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = int64(100, "How long to wait if they could not be had.")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = int64(10000, "The most of that, as it doubles.")
+    sasl_oauthbearer_clock_skew_seconds: int = int32(30, "By how much the clock of who issues tokens may be off.")
+    sasl_oauthbearer_expected_audience: str = text("", "Of these audiences a token must name one.", kind=Kind.LIST)
+    sasl_oauthbearer_allow_unverified_audience: bool = boolean(
+        False, "Ottla's own: whether a token may be for any audience, if none is expected."
+    )
+    sasl_oauthbearer_allow_unverified_issuer: bool = boolean(
+        False, "Ottla's own: whether a token may be of any issuer, if none is expected."
+    )
+    sasl_oauthbearer_expected_issuer: str = text("", "The issuer that a token must name.")
+    sasl_oauthbearer_scope_claim_name: str = text("scope", "The claim with a token's scopes.")
+    sasl_oauthbearer_sub_claim_name: str = text("sub", "The claim with the name of the user.")
 
     # Topics and logs.
     auto_create_topics_enable: bool = boolean(True, "Whether asking for a topic's metadata creates it.")
@@ -256,6 +353,10 @@ class Config:
         at_least=1,
     )
 
+    listener_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    """{listener's name: {option: value}} of `listener.name.NAME.OPTION`."""
+    jaas_file: str = field(default="", repr=False, compare=False)
+    """What stands in the file of Java's `java.security.auth.login.config`."""
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False)
     # Where configs have changed since the start (`dynamic.py`): what was there then, and what was set, by source.
     static: "Config | None" = field(default=None, repr=False, compare=False)
@@ -269,6 +370,18 @@ class Config:
         if not self.advertised_listeners:
             return listener
         return next((other for other in self.advertised_listeners if other.name == listener.name), None)
+
+    def protocol(self, listener: Listener) -> str:
+        """What is spoken there."""
+        return parse_protocol_map(self.listener_security_protocol_map or DEFAULT_PROTOCOL_MAP)[listener.name]
+
+    def is_encrypted(self, listener: Listener) -> bool:
+        """Whether it is spoken in TLS."""
+        return self.protocol(listener) in ENCRYPTED
+
+    def has_logins(self, listener: Listener) -> bool:
+        """Whether clients log in there by SASL."""
+        return self.protocol(listener) in WITH_LOGIN
 
     def origin(self, key: str) -> Origin:
         """Where the value of an option comes from."""

@@ -22,6 +22,7 @@ from ottla.broker.config.kafka_names import KAFKA_NAMES
 from ottla.broker.config.kept import KEPT_OPTIONS
 from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.config.option import DEFAULT, Kind, Option, value_text
+from ottla.broker.config.tls import LISTENER_PREFIX, TLS_OPTIONS, of_listener
 
 CLUSTER_RESOURCE: Final = ""
 """The name of the resource whose configs are for every broker."""
@@ -41,7 +42,6 @@ _OF_LISTENERS: Final = """
 ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
 ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
 """
-_LISTENER_PREFIX: Final = "listener.name."
 
 CHANGEABLE: Final = {option.key: option for option in BROKER_OPTIONS if option.key in _DYNAMIC.split()}
 DYNAMIC_OPTIONS: Final = {option.key: option for option in KEPT_OPTIONS} | CHANGEABLE
@@ -64,7 +64,7 @@ def dynamic_problem(given: Mapping[str, str]) -> str:
             f"[{', '.join(without_listener)}]"
         )
     for key, text in given.items():
-        option = DYNAMIC_OPTIONS.get(key)
+        option = _option(key)
         if option is not None and not _fits(option, text):
             return f"Invalid value {text} for configuration {key}: must be {option.range}"
     return _overrides_problem(given.get("max.connections.per.ip.overrides", ""))
@@ -81,9 +81,17 @@ def _overrides_problem(text: str) -> str:
 
 
 def _is_fixed(key: str) -> bool:
-    if key in DYNAMIC_OPTIONS or key in _SECURITY:
+    if _option(key) is not None or key in _SECURITY:
         return False
-    return key in _KNOWN or key.startswith(_LISTENER_PREFIX)
+    return key in _KNOWN or key.startswith(LISTENER_PREFIX)
+
+
+def _option(key: str) -> Option | None:
+    """The option that a key changes while the broker runs."""
+    named = of_listener(key)
+    if named is None:
+        return DYNAMIC_OPTIONS.get(key)
+    return TLS_OPTIONS[named[1]] if named[1] in _SECURITY else None
 
 
 def _fits(option: Option, text: str) -> bool:
@@ -128,12 +136,13 @@ class ConfigInForce:
 
 
 def broker_synonyms(config: Config, option: Option) -> tuple[Synonym, ...]:
-    """Where the value of an option may come from: (name, value, source), the one in force first."""
+    """Where the value of an option may come from: (name, value, source), the one in force first; secrets have none."""
     key, static = option.key, config.static or config
-    found = [(key, layer[key], source) for source, layer in config.dynamic if key in layer]
+    found: list[Synonym] = [(key, layer[key], source) for source, layer in config.dynamic if key in layer]
     if static.origin(key) != DEFAULT:
         found.append((key, value_text(getattr(static, option.attribute)), STATIC_BROKER_CONFIG))
-    return (*found, (key, value_text(option.default), DEFAULT_CONFIG))
+    found.append((key, value_text(option.default), DEFAULT_CONFIG))
+    return tuple((key, None if option.is_secret else value, source) for _, value, source in found)
 
 
 def describe_broker(config: Config) -> Iterator[ConfigEntry]:
@@ -143,7 +152,9 @@ def describe_broker(config: Config) -> Iterator[ConfigEntry]:
         synonyms = broker_synonyms(config, option)
         _, value, source = synonyms[0]
         read_only = option.key not in CHANGEABLE
-        yield ConfigEntry(option.key, value, source, option.kind, read_only, option.meaning, synonyms)
+        yield ConfigEntry(
+            option.key, value, source, option.kind, read_only, option.meaning, synonyms, sensitive=option.is_secret
+        )
     layers = [layer for _, layer in config.dynamic]
     others = sorted({key for layer in layers for key in layer} - {option.key for option in BROKER_OPTIONS})
     for key in others:
@@ -162,9 +173,10 @@ def describe_cluster(config: Config) -> Iterator[ConfigEntry]:
 
 
 def _of_dynamic(key: str, synonyms: tuple[Synonym, ...]) -> ConfigEntry:
-    option = DYNAMIC_OPTIONS.get(key)
+    option = _option(key)
     _, value, source = synonyms[0]
-    if option is None:  # a plugin's, for all that is known a password
+    if option is None or option.is_secret:  # a plugin's is a password, for all that is known
         hidden = tuple((name, None, level) for name, _, level in synonyms)
-        return ConfigEntry(key, None, source, Kind.UNKNOWN, True, "Kept, not acted on.", hidden, sensitive=True)
+        kind, meaning = (Kind.UNKNOWN, "Kept, not acted on.") if option is None else (option.kind, option.described)
+        return ConfigEntry(key, None, source, kind, option is None, meaning, hidden, sensitive=True)
     return ConfigEntry(key, value, source, option.kind, False, option.described, synonyms)

@@ -10,6 +10,8 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+ENCRYPTED: Final = frozenset({"SSL", "SASL_SSL"})
+WITH_LOGIN: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 DEFAULT_PROTOCOL_MAP: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 LISTENER_RANGE: Final = "NAME://HOST:PORT with a port from 0 to 65535, comma separated"
 
@@ -65,7 +67,7 @@ def parse_connections_per_ip(text: str) -> dict[str, int]:
 def broker_listeners(
     listeners: Sequence[Listener], controller_names: str, protocols: Mapping[str, str]
 ) -> tuple[Listener, ...]:
-    """The listeners that are not a controller's; ValueError for none, one that is not PLAINTEXT, or a port twice."""
+    """The listeners that are not a controller's; ValueError for none, or a port twice."""
     _refuse_shared_ports(listeners)
     controllers = listener_names(controller_names)
     found = tuple(listener for listener in listeners if listener.name not in controllers)
@@ -73,8 +75,6 @@ def broker_listeners(
         protocol = protocols.get(listener.name)
         if protocol is None:
             raise ValueError(f"a protocol for the listener {listener.name} in listener.security.protocol.map")
-        if protocol != "PLAINTEXT":
-            raise ValueError(f"PLAINTEXT listeners ({protocol} is not yet supported)")
     if not found:
         raise ValueError("at least one listener beside the controller's")
     return found

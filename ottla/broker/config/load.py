@@ -2,22 +2,28 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from ottla.broker.config.broker import BROKER_OPTIONS, Config
+from ottla.broker.config.broker import BROKER_OPTIONS, STANDARD_AUTHORIZER, Config
 from ottla.broker.config.listeners import (
     DEFAULT_PROTOCOL_MAP,
     LISTENER_RANGE,
+    WITH_LOGIN,
     broker_listeners,
     listener_names,
     parse_connections_per_ip,
     parse_listeners,
     parse_protocol_map,
 )
-from ottla.broker.config.option import ConfigError, Option, Origin, Setting, value_text
+from ottla.broker.config.option import HIDDEN, ConfigError, Option, Origin, Setting, value_text
+from ottla.broker.config.principal_rules import parse_principal_rules
+from ottla.broker.config.sasl import parse_jaas_of, sasl_option, sasl_settings
+from ottla.broker.config.scram import parse_scram_users
 from ottla.broker.config.sources import FLAG
-from ottla.broker.config.unknown import known_to_kafka, suggestion
+from ottla.broker.config.super_users import parse_super_users
+from ottla.broker.config.tls import TLS_OPTIONS, of_listener
+from ottla.broker.config.unknown import known_to_kafka, may_be_secret, suggestion
 
 _CLUSTER_ID: Final = re.compile("[A-Za-z0-9_+/=-]{0,64}")
 _BY_KEY: Final = {key: option for option in BROKER_OPTIONS for key in (option.key, *option.also)}
@@ -41,19 +47,21 @@ class Loaded(NamedTuple):
         return notes
 
 
-def load_config(*sources: Iterable[Setting]) -> Loaded:
+def load_config(*sources: Sequence[Setting], jaas_file: str = "") -> Loaded:
     """The configuration that the sources make, the first of them strongest; ConfigError for an impossible value, and
     for a flag that names no option: a file or an environment may be for others too.
+
+    `jaas_file` is what stands in the file with the users of listeners that have no `sasl.jaas.config`.
 
     The strongest source that names an option, under any of its keys, decides; within one source the option's own key
     goes before its others (`log.roll.ms` before `log.roll.hours`), as in Kafka, and the last of equal keys.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"listener_options": _of_listeners(sources), "jaas_file": jaas_file}
     chosen: dict[str, Setting] = {}
     strange: dict[str, Setting] = {}
     for source in sources:
         given = {setting.key: setting for setting in source}
-        strange |= {key: setting for key, setting in given.items() if key not in _BY_KEY and key not in strange}
+        strange |= {key: setting for key, setting in given.items() if _option(key) is None and key not in strange}
         _refuse_unknown_flags(given.values())
         for option in BROKER_OPTIONS:
             settings = [given[key] for key in (option.key, *option.also) if key in given]
@@ -66,24 +74,48 @@ def load_config(*sources: Iterable[Setting]) -> Loaded:
     return Loaded(config, tuple(sorted(ignored)), tuple(sorted(strange.keys() - ignored)))
 
 
+def _of_listeners(sources: Sequence[Sequence[Setting]]) -> dict[str, dict[str, str]]:
+    """What is for one listener alone; of the sources the first goes before the others."""
+    found: dict[str, dict[str, str]] = {}
+    for source in reversed(sources):
+        for setting in source:
+            named, option = of_listener(setting.key), _option(setting.key)
+            if named is not None and option is not None:
+                found.setdefault(named[0], {})[named[1]] = str(_parse(option, setting))
+    return found
+
+
+def _option(key: str) -> Option | None:
+    """The option that a key is for, of the broker or of one listener."""
+    named = of_listener(key)
+    return _BY_KEY.get(key) if named is None else TLS_OPTIONS.get(named[1]) or sasl_option(named[1])
+
+
 def _refuse_unknown_flags(settings: Iterable[Setting]) -> None:
     for setting in settings:
         if setting.origin.source == FLAG and setting.key not in _BY_KEY and not known_to_kafka(setting.key):
             meant = suggestion(setting.key) or "`ottla configs` lists them"
-            raise ConfigError(f"{setting.origin.place} {setting.key}={setting.text}: there is no such option; {meant}")
+            shown = HIDDEN if may_be_secret(setting.key) else setting.text
+            raise ConfigError(f"{setting.origin.place} {setting.key}={shown}: there is no such option; {meant}")
 
 
 def _parse(option: Option, setting: Setting) -> Any:
     try:
         if option.attribute in ("listeners", "advertised_listeners"):
             return parse_listeners(setting.text)
+        if option.attribute == "ssl_principal_mapping_rules":
+            parse_principal_rules(setting.text)
+        named = of_listener(setting.key)
+        if named is not None and option.attribute == "sasl_jaas_config":
+            parse_jaas_of(named[1], setting.text)
         return option.parse(setting.text, option.also.get(setting.key, 1))
     except ValueError as error:
         raise _impossible(setting, str(error)) from None
 
 
 def _impossible(setting: Setting, must_be: str) -> ConfigError:
-    shown = " ".join(setting.text.split())
+    option = _option(setting.key)
+    shown = HIDDEN if option is not None and option.is_secret else " ".join(setting.text.split())
     return ConfigError(f"{setting.key}={shown} ({setting.origin}): must be {must_be}")
 
 
@@ -99,10 +131,20 @@ def _check(config: Config, chosen: dict[str, Setting]) -> Config:
         raise refuse("process.roles", "broker, or broker,controller")
     if not _CLUSTER_ID.fullmatch(config.cluster_id):
         raise refuse("cluster.id", "up to 64 letters, digits, - and _ (or +, / and =)")
+    try:
+        parse_scram_users(config.add_scram)
+    except ValueError as error:
+        raise refuse("add.scram", str(error)) from None
     if not config.log_dirs or "," in config.log_dirs:
         raise refuse("log.dirs", "one directory")
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise refuse("group.min.session.timeout.ms", f"at most {config.group_max_session_timeout_ms}, the maximum")
+    if config.authorizer_class_name not in ("", STANDARD_AUTHORIZER):
+        raise refuse("authorizer.class.name", f"{STANDARD_AUTHORIZER}, or empty: no other can be loaded here")
+    try:
+        parse_super_users(config.super_users)
+    except ValueError as error:
+        raise refuse("super.users", str(error)) from None
     try:
         parse_connections_per_ip(config.max_connections_per_ip_overrides)
     except ValueError as error:
@@ -120,6 +162,12 @@ def _check_listeners(config: Config, refuse: Callable[[str, str], ConfigError]) 
         listeners = broker_listeners(config.listeners, config.controller_listener_names, protocols)
     except ValueError as error:
         raise refuse("listeners", str(error)) from None
+    for listener in listeners:
+        if protocols[listener.name] in WITH_LOGIN:
+            try:
+                sasl_settings(config, listener.name)
+            except ValueError as error:
+                raise ConfigError(str(error)) from None
     names = [listener.name for listener in listeners]
     controllers = listener_names(config.controller_listener_names)
     advertised = tuple(listener for listener in config.advertised_listeners if listener.name not in controllers)

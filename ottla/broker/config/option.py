@@ -28,6 +28,8 @@ class Kind(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
+    """A secret: shown to nobody."""
 
 
 class Origin(NamedTuple):
@@ -41,6 +43,8 @@ class Origin(NamedTuple):
 
 
 DEFAULT: Final = Origin("default")
+HIDDEN: Final = "[hidden]"
+"""`Password.HIDDEN` of Kafka."""
 
 
 class Setting(NamedTuple):
@@ -89,6 +93,15 @@ class Option:
         return "text"
 
     @property
+    def is_secret(self) -> bool:
+        """Whether its value is shown to nobody."""
+        return self.kind is Kind.PASSWORD
+
+    def shown(self, value: object) -> str:
+        """A value as a person may see it."""
+        return HIDDEN if self.is_secret and value else value_text(value)
+
+    @property
     def described(self) -> str:
         """The meaning, and whether it has one here."""
         return self.meaning if self.acted_on else f"{self.meaning} Kept and shown, not acted on."
@@ -132,7 +145,7 @@ def value_text(value: object) -> str:
     return str(value)
 
 
-# The five below stand on the right-hand side of a dataclass field and make it an option: so the field is the one place
+# The six below stand on the right-hand side of a dataclass field and make it an option: so the field is the one place
 # where an option is written down. They return `Any` because the field's annotation says the type.
 
 
@@ -154,6 +167,10 @@ def boolean(default: bool, meaning: str, **more: Any) -> Any:
 
 def text(default: object, meaning: str, *, kind: Kind = Kind.STRING, **more: Any) -> Any:
     return _option(kind, default, meaning, **more)
+
+
+def password(meaning: str) -> Any:
+    return dataclasses.field(default="", repr=False, metadata={_OPTION: {"kind": Kind.PASSWORD, "meaning": meaning}})
 
 
 def _option(kind: Kind, default: object, meaning: str, **more: Any) -> Any:

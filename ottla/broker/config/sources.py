@@ -14,6 +14,7 @@ FILE: Final = "file"
 _NOT_OPTIONS = re.compile(
     r"KAFKA_(HOME|VERSION|OPTS|DEBUG|CLUSTER_ID|HEAP_OPTS?|GC_LOG_OPTS|CLASSPATH|JVM_\w*|LOG4J\w*|TOOLS_LOG4J\w*|JMX_\w*)"
 )
+_JAAS_FILE = re.compile(r"-Djava\.security\.auth\.login\.config==?(\S+)")
 _UNDERSCORES = {1: ".", 2: "_", 3: "-"}
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -36,6 +37,12 @@ def environment_key(variable: str) -> str:
     """The key of a variable, as Kafka's container image maps it: `_` is a dot, `__` an underscore, `___` a dash."""
     name = variable.removeprefix("KAFKA_").lower()
     return re.sub("_{1,3}", lambda run: _UNDERSCORES[len(run[0])], name)
+
+
+def jaas_file_of(environment: Mapping[str, str]) -> str:
+    """The file with JAAS entries that Java is told of in `KAFKA_OPTS`, or an empty string."""
+    found = _JAAS_FILE.search(environment.get("KAFKA_OPTS", ""))
+    return "" if found is None else found[1].strip("\"'")
 
 
 def from_environment(environment: Mapping[str, str]) -> list[Setting]:

@@ -1,32 +1,48 @@
 """Keys that name no option: which ones Kafka knows all the same, and what was probably meant by the others. pure"""
 
+import re
 from difflib import get_close_matches
 from typing import Final
 
 from ottla.broker.config.broker import BROKER_OPTIONS
 from ottla.broker.config.kafka_names import KAFKA_NAMES
+from ottla.broker.config.tls import of_listener
 from ottla.broker.config.topic import TOPIC_OPTIONS
 
 OPTION_KEYS: Final = frozenset(key for option in BROKER_OPTIONS for key in (option.key, *option.also))
-_LISTENER_PREFIX: Final = "listener.name."
 _OF_BROKER: Final = {option.key: option.broker for option in TOPIC_OPTIONS if option.broker}
 """What a topic's config is called where it is the broker's."""
 _NEAR: Final = 0.75
+_SECRET_WORDS: Final = re.compile(r"passw|secret|jaas|token|credential")
+_SECRET: Final = sorted(
+    {option.key for option in BROKER_OPTIONS if option.is_secret} | set(filter(_SECRET_WORDS.search, KAFKA_NAMES))
+)
 
 
 def known_to_kafka(key: str) -> bool:
     """Whether Kafka has an option of this name, also for one listener (`listener.name.NAME.[MECHANISM.]OPTION`)."""
     if key in KAFKA_NAMES:
         return True
-    if not key.startswith(_LISTENER_PREFIX):
+    named = of_listener(key)
+    if named is None:
         return False
-    of_listener = key.removeprefix(_LISTENER_PREFIX).partition(".")[2]
-    return any(name in KAFKA_NAMES or name in OPTION_KEYS for name in (of_listener, of_listener.partition(".")[2]))
+    return any(name in KAFKA_NAMES or name in OPTION_KEYS for name in (named[1], named[1].partition(".")[2]))
+
+
+def may_be_secret(key: str) -> bool:
+    """Whether a key that names no option is like that of a password."""
+    named = of_listener(key)
+    tidy = _tidy(key if named is None else named[1])
+    return bool(get_close_matches(tidy, _SECRET, 1, _NEAR)) or _SECRET_WORDS.search(tidy) is not None
+
+
+def _tidy(key: str) -> str:
+    return key.strip().lower().replace("_", ".").replace("-", ".")
 
 
 def suggestion(key: str) -> str:
     """`did you mean KEY?`, or nothing if no option has a name like it."""
-    tidy = key.strip().lower().replace("_", ".").replace("-", ".")
+    tidy = _tidy(key)
     meant = tidy if tidy in OPTION_KEYS else _OF_BROKER.get(tidy)
     if meant is None:
         # What acts here goes before what Kafka has besides.

@@ -71,7 +71,7 @@ def test_every_level_is_described_the_one_in_force_first():
         ({"log.retention.hours": "7"}, "Cannot update these configs dynamically: [log.retention.hours]"),
         ({"max.request.body.bytes": "7000"}, "Cannot update these configs dynamically: [max.request.body.bytes]"),
         ({"listeners": "PLAINTEXT://:9"}, "Cannot update these configs dynamically: [listeners]"),
-        ({"listener.name.plaintext.ssl.keystore.location": "/x"}, "Cannot update these configs dynamically"),
+        ({"listener.name.plaintext.ssl.client.auth": "required"}, "Cannot update these configs dynamically"),
         ({"ssl.keystore.location": "/x"}, "only per-listener using the listener prefix: [ssl.keystore.location]"),
         ({"log.retention.ms": "abc"}, "Invalid value abc for configuration log.retention.ms: must be a whole number"),
         ({"max.connections.per.ip.overrides": "here"}, "'max.connections.per.ip.overrides': HOST:NUMBER"),

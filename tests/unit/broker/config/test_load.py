@@ -9,6 +9,7 @@ from ottla.broker.config import (
     from_properties,
     load_config,
 )
+from ottla.broker.config.super_users import parse_super_users
 
 # What Kafka 4.3.1 ships as config/server.properties, without its comments.
 KAFKA_SERVER_PROPERTIES = """
@@ -139,10 +140,10 @@ def test_retention_is_told_in_ms_before_minutes_before_hours(flags, retention_ms
 
 
 def test_what_nobody_knows_is_one_line_of_its_own():
-    environment = {"KAFKA_RETENTION_MS": "5", "KAFKA_LISTENER_NAME_INSIDE_SSL_KEYSTORE_TYPE": "PEM"}
+    environment = {"KAFKA_RETENTION_MS": "5", "KAFKA_LISTENER_NAME_INSIDE_SSL_PROTOCOL": "TLSv1.3"}
     properties = "no.such.option=1\nnum.io.threads=8\nlog.segment.byte=5"
     assert loaded(environment=environment, properties=properties).notes() == [
-        "Known to Kafka, ignored by Ottla: listener.name.inside.ssl.keystore.type, num.io.threads",
+        "Known to Kafka, ignored by Ottla: listener.name.inside.ssl.protocol, num.io.threads",
         "Unknown options, ignored: log.segment.byte (did you mean log.segment.bytes?), no.such.option, "
         "retention.ms (did you mean log.retention.ms?)",
     ]
@@ -169,8 +170,7 @@ def test_a_flag_that_names_no_option_is_refused_with_what_was_meant(flag, advice
     "key",
     [
         "num.io.threads",
-        "listener.name.inside.ssl.keystore.location",
-        "listener.name.inside.scram-sha-512.sasl.jaas.config",
+        "listener.name.inside.gssapi.sasl.jaas.config",
         "listener.name.inside.max.connections",
     ],
 )
@@ -193,7 +193,6 @@ def test_a_flag_that_only_kafka_knows_is_no_error(key):
         ("listeners=127.0.0.1:9092", "NAME://HOST:PORT with a port from 0 to 65535, comma separated"),
         ("listeners=PLAINTEXT://127.0.0.1:65536", "NAME://HOST:PORT with a port from 0 to 65535, comma separated"),
         ("listeners=PLAINTEXT://a:1,PLAINTEXT://b:2", "listeners with different names"),
-        ("listeners=SSL://a:1", "PLAINTEXT listeners (SSL is not yet supported)"),
         ("listeners=INSIDE://a:1", "a protocol for the listener INSIDE in listener.security.protocol.map"),
         (
             "listeners=PLAINTEXT://a:1,INSIDE://b:2",
@@ -239,7 +238,7 @@ def test_a_listener_by_any_name_is_served_when_the_map_makes_it_plaintext():
     assert str(config.listeners[0]) == "INSIDE://[::1]:2"
 
 
-INSIDE_AND_OUTSIDE = "listener.security.protocol.map=inside:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:SSL"
+INSIDE_AND_OUTSIDE = "listener.security.protocol.map=inside:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:SASL_SSL"
 
 
 @pytest.mark.parametrize(
@@ -302,7 +301,10 @@ def test_clients_are_sent_where_their_listener_is_unless_it_says_otherwise(flags
         ("listeners=INSIDE://a:1,CONTROLLER://b:1", "listeners=.* must be listeners with different ports"),
         ("listeners=INSIDE://a:1,inside://b:2", "listeners=.* must be listeners with different names"),
         ("listeners=INSIDE://a:1,PLAINTEXT://b:2", "listeners=.* must be a protocol for the listener PLAINTEXT"),
-        ("listeners=INSIDE://a:1,CONTROLLER://b:2", r"listeners=.* must be PLAINTEXT listeners \(SSL is not yet"),
+        (
+            "listeners=INSIDE://a:1,CONTROLLER://b:2",
+            "Listener CONTROLLER: sasl.enabled.mechanisms: GSSAPI is not supported.",
+        ),
         (
             "listeners=INSIDE://a:1 controller.listener.names=INSIDE",
             "listeners=.* must be at least one listener beside the controller's",
@@ -384,3 +386,25 @@ def test_a_properties_file_is_read_as_java_reads_it(text, expected):
 def test_a_continued_line_has_the_number_of_its_first_line():
     settings = from_properties("a=1\\\n2\n#\nb=3", "f")
     assert [str(setting.origin) for setting in settings] == ["file f:1", "file f:4"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "must_be"),
+    [
+        (
+            "authorizer.class.name=com.example.Mine",
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer, or empty: no other can be loaded here",
+        ),
+        ("super.users=alice", "TYPE:NAME, mostly User:NAME, with semicolons between them"),
+        ("super.users=User:a;User:", "TYPE:NAME, mostly User:NAME, with semicolons between them"),
+    ],
+)
+def test_who_decides_and_who_may_do_everything_are_refused_in_a_sentence(flag, must_be):
+    assert refusal(flag) == f"{flag} (flag --override): must be {must_be}"
+
+
+def test_super_users_may_have_commas_and_colons_in_their_names():
+    text = " User:CN=a,O=b:c ; User:b;; "
+    config = loaded([f"super.users={text}"]).config
+    assert parse_super_users(config.super_users) == {"User:CN=a,O=b:c", "User:b"}
+    assert config.authorizer_class_name == "" and config.allow_everyone_if_no_acl_found is False

@@ -1,0 +1,88 @@
+"""What `ssl.principal.mapping.rules` makes of the name in a client's certificate. pure
+
+    RULE:PATTERN/REPLACEMENT/[L|U],...,DEFAULT
+
+The first rule whose pattern is the whole name decides. Source: `SslPrincipalMapper` of Kafka 4.3.1, Java's
+`Matcher.replaceAll`; patterns are Python's, which has what rules are made of as Java has it.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+_RULE: Final = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)(.*?)|(.*?)"
+_SPLITTER: Final = re.compile(rf"\s*(?:{_RULE})\s*(?:,\s*|$)")
+_REFERENCE: Final = re.compile(r"\\(.)|\$\{(\w+)\}|\$(\d+)", re.DOTALL)
+_NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")
+RANGE: Final = "RULE:PATTERN/REPLACEMENT/[L|U], comma separated, or DEFAULT"
+
+
+class PrincipalRule(NamedTuple):
+    """One rule; without a pattern it is DEFAULT."""
+
+    pattern: re.Pattern[str] | None
+    replacement: str
+    case: str
+    """L, U or nothing."""
+
+    def apply(self, name: str) -> str | None:
+        """What it makes of the name; None if it is not for this one."""
+        if self.pattern is None:
+            return name
+        if self.pattern.fullmatch(name) is None:
+            return None
+        found = self.pattern.sub(self._replaced, name)
+        return found.lower() if self.case == "L" else found.upper() if self.case == "U" else found
+
+    def _replaced(self, match: re.Match[str]) -> str:
+        def expand(reference: re.Match[str]) -> str:
+            escaped, group, digits = reference.groups()
+            if escaped is not None:
+                return str(escaped)
+            if group is not None:
+                return match[group] or ""
+            return _numbered(match, digits)
+
+        return _REFERENCE.sub(expand, self.replacement)
+
+
+def parse_principal_rules(text: str) -> tuple[PrincipalRule, ...]:
+    """The rules in their order. ValueError with what they may be."""
+    found = []
+    for match in _SPLITTER.finditer(text.strip()):
+        default, pattern, replacement, case, *other = match.groups()
+        if any(other):
+            raise ValueError(RANGE)
+        if default:
+            found.append(PrincipalRule(None, "", ""))
+        elif pattern is not None:
+            try:
+                compiled = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
+            except re.error as error:
+                raise ValueError(f"{RANGE}, with a pattern that is one ({error})") from None
+            found.append(_checked(PrincipalRule(compiled, replacement, case)))
+    return tuple(found)
+
+
+def mapped_name(rules: Sequence[PrincipalRule], name: str) -> str | None:
+    """The user that goes by this name of a certificate; None if no rule is for it."""
+    return next((found for rule in rules if (found := rule.apply(name)) is not None), None)
+
+
+def _checked(rule: PrincipalRule) -> PrincipalRule:
+    """ValueError if the replacement names a group that is not there."""
+    assert rule.pattern is not None
+    names = {match[2] for match in _REFERENCE.finditer(rule.replacement) if match[2]}
+    if not names <= rule.pattern.groupindex.keys():
+        raise ValueError(f"{RANGE}, with a replacement of groups that are in the pattern")
+    return rule
+
+
+def _numbered(match: re.Match[str], digits: str) -> str:
+    """As many digits as there is a group for; without any, the text itself."""
+    groups = match.re.groups
+    size = 1
+    while size < len(digits) and int(digits[: size + 1]) <= groups:
+        size += 1
+    number = int(digits[:size])
+    return (match[number] or "" if number <= groups else f"${digits[:size]}") + digits[size:]

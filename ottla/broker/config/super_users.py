@@ -1,0 +1,17 @@
+"""`super.users`: who may do everything. pure"""
+
+from typing import Final
+
+RANGE: Final = "TYPE:NAME, mostly User:NAME, with semicolons between them"
+
+
+def parse_super_users(text: str) -> frozenset[str]:
+    """The principals, as TYPE:NAME; ValueError says what the text must be.
+
+    A name may hold commas and colons, as those of certificates do. Source: `StandardAuthorizer.getConfiguredSuperUsers`
+    and `SecurityUtils.parseKafkaPrincipal` of Kafka 4.3.1.
+    """
+    found = [part.strip() for part in text.split(";") if part.strip()]
+    if any(not all(part.partition(":")[::2]) for part in found):
+        raise ValueError(RANGE)
+    return frozenset(found)

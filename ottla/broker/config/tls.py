@@ -1,0 +1,91 @@
+"""The options of TLS, for all listeners and for one (`listener.name.NAME.ssl...`), and which are in force. pure
+
+Source: `SslConfigs` and `SslConfigs.RECONFIGURABLE_CONFIGS` of Kafka 4.3.1, KIP-226, KIP-651. The first letters of a
+listener's prefix are as in Kafka in lower case, whatever case the listener is written in.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from ottla.broker.config.broker import BROKER_OPTIONS, Config
+from ottla.broker.config.option import Option
+
+LISTENER_PREFIX: Final = "listener.name."
+_PREFIX: Final = "ssl_"
+_CLIENT_AUTH: Final = "ssl.client.auth"
+TLS_OPTIONS: Final[Mapping[str, Option]] = {
+    option.key: option for option in BROKER_OPTIONS if option.attribute.startswith(_PREFIX)
+}
+
+
+class TlsSettings(NamedTuple):
+    """What a listener has to show and whom it trusts. Empty is not given; lists are comma separated."""
+
+    ssl_keystore_type: str
+    ssl_keystore_location: str
+    ssl_keystore_password: str
+    ssl_key_password: str
+    ssl_keystore_key: str
+    ssl_keystore_certificate_chain: str
+    ssl_truststore_type: str
+    ssl_truststore_location: str
+    ssl_truststore_password: str
+    ssl_truststore_certificates: str
+    ssl_client_auth: str
+    ssl_principal_mapping_rules: str
+    ssl_enabled_protocols: str
+    ssl_cipher_suites: str
+    ssl_allow_dn_changes: str
+    ssl_allow_san_changes: str
+
+    def __repr__(self) -> str:
+        return f"TlsSettings(keystore_location={self.ssl_keystore_location!r}, client_auth={self.ssl_client_auth!r})"
+
+    @property
+    def allows_dn_changes(self) -> bool:
+        """Whether the broker's certificate may be one of another name."""
+        return self.ssl_allow_dn_changes == str(True)
+
+    @property
+    def allows_san_changes(self) -> bool:
+        """Whether the broker's certificate may lack alternative names of the one before."""
+        return self.ssl_allow_san_changes == str(True)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that are read, by name."""
+        return tuple(filter(None, (self.ssl_keystore_location, self.ssl_truststore_location)))
+
+
+def of_listener(key: str) -> tuple[str, str] | None:
+    """(the listener's name in upper case, the option) of `listener.name.NAME.OPTION`; None for another key."""
+    if not key.startswith(LISTENER_PREFIX):
+        return None
+    name, _, option = key.removeprefix(LISTENER_PREFIX).partition(".")
+    return name.upper(), option
+
+
+def tls_settings(config: Config, listener_name: str) -> TlsSettings:
+    """What is in force for a listener: what was changed while the broker runs goes before what it was started with,
+    there the listener's own before what is for all. A value that cannot be, which a log directory of Kafka's may hold,
+    is passed over."""
+    changed: dict[str, str] = {}
+    for _, layer in reversed(config.dynamic):
+        for key, text in layer.items():
+            named = of_listener(key)
+            if named is not None and named[0] == listener_name and named[1] in TLS_OPTIONS:
+                with suppress(ValueError):
+                    changed[named[1]] = str(TLS_OPTIONS[named[1]].parse(text))
+    static = config.listener_options.get(listener_name, {})
+
+    def value(option: Option) -> str:
+        own = changed.get(option.key, static.get(option.key))
+        return str(getattr(config, option.attribute)) if own is None else own
+
+    settings = TlsSettings(**{option.attribute: value(option) for option in TLS_OPTIONS.values()})
+    if _CLIENT_AUTH not in {**static, **changed} and any(
+        listener.name == listener_name and config.has_logins(listener) for listener in config.listeners
+    ):
+        return settings._replace(ssl_client_auth="none")  # KIP-684: who logs in needs no certificate beside
+    return settings

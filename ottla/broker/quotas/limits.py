@@ -1,0 +1,75 @@
+"""Which quota applies to a client, of those that are set for users, client ids, both and the defaults of either. pure
+
+A user has a quota together with a client id, or alone; a client id has one alone. The first of these that is set counts
+(`<default>` is for each name that has none of its own, and each of them is measured apart):
+
+    user and client id; user and <default>; user; <default> and client id; <default> and <default>; <default> user;
+    client id; <default> client id
+
+Source: `ClientQuotaManager.DefaultQuotaCallback` of Kafka 4.3.1.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+USER: Final = "user"
+DEFAULT: Final = None
+"""In the place of a name."""
+NOBODY: Final = ""
+"""In the place of a name where an entity has none of this type. No name is empty."""
+
+Owner = tuple[str, str]
+"""Who is measured together: (user, client id), either of which may be `NOBODY`."""
+_Key = tuple[str | None, str | None]
+
+
+class Limits:
+    """The quotas of one kind, by (user, client id)."""
+
+    __slots__ = ("_by_key", "_with_both")
+
+    def __init__(self) -> None:
+        self._by_key: dict[_Key, float] = {}
+        self._with_both = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._by_key)
+
+    def set(self, entity: Mapping[str, str | None], limit: float | None) -> None:
+        """The quota of an entity, the names of `user` and `client-id`; None takes it away."""
+        user, client_id = entity.get(USER, NOBODY), entity.get(CLIENT_ID, NOBODY)
+        key = user, client_id
+        both = user != NOBODY and client_id != NOBODY
+        if key in self._by_key:
+            self._with_both -= both
+            del self._by_key[key]
+        if limit is not None:
+            self._by_key[key] = limit
+            self._with_both += both
+
+    def owner(self, user: str, client_id: str) -> Owner:
+        """Whom a client of this user and client id is measured with."""
+        found, both = self._by_key, self._with_both
+        if both and ((user, client_id) in found or (user, DEFAULT) in found):
+            return user, client_id
+        if (user, NOBODY) in found:
+            return user, NOBODY
+        if both and ((DEFAULT, client_id) in found or (DEFAULT, DEFAULT) in found):
+            return user, client_id
+        if (DEFAULT, NOBODY) in found:
+            return user, NOBODY
+        return NOBODY, client_id
+
+    def of(self, owner: Owner) -> float | None:
+        """What the owner may take a second; None if that is not limited."""
+        user, client_id = owner
+        keys: tuple[_Key, ...] = ()
+        if user and client_id:
+            keys = (user, client_id), (user, DEFAULT), (DEFAULT, client_id), (DEFAULT, DEFAULT)
+        elif user:
+            keys = (user, NOBODY), (DEFAULT, NOBODY)
+        elif client_id:
+            keys = (NOBODY, client_id), (NOBODY, DEFAULT)
+        return next((self._by_key[key] for key in keys if key in self._by_key), None)

@@ -1,0 +1,178 @@
+"""What clients took, and for how long whoever took more than a quota has to wait. pure
+
+Each user or client id that a quota is for has a sensor. It is forgotten when it was not used for an hour, and the one
+that has rested longest when there are too many: client ids cost nothing, so who invents them has a sensor for each.
+
+Source: `ClientQuotaManager`, `ClientRequestQuotaManager`, `ControllerMutationQuotaManager` of Kafka 4.3.1.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, TypeVar
+
+from ottla.broker.quotas.limits import Limits, Owner
+from ottla.broker.quotas.rates import Rate, TokenBucket, Window
+
+EXPIRY_MS: Final = 3_600_000.0
+"""`ClientQuotaManager.InactiveSensorExpirationTimeSeconds`."""
+MOST_SENSORS: Final = 10_000
+"""Of one kind of quota. One takes 1.7 KB if it is in use all the time, 0.5 KB if it was used once."""
+
+Meter = TypeVar("Meter")
+
+
+class _Sensor(Generic[Meter]):
+    __slots__ = ("limit", "meter", "set_at", "used_ms")
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.limit = 0.0
+        self.set_at = -1
+        self.used_ms = 0.0
+
+
+class Sensors(Generic[Meter]):
+    """The sensors of one kind of quota that are in use, those that rested longest first."""
+
+    __slots__ = ("_by_owner", "_changes", "_limits", "_new")
+
+    def __init__(self, new: Callable[[], Meter]) -> None:
+        self._new = new
+        self._limits = Limits()
+        self._by_owner: OrderedDict[Owner, _Sensor[Meter]] = OrderedDict()
+        self._changes = 0
+
+    def __len__(self) -> int:
+        return len(self._by_owner)
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any quota of this kind."""
+        return bool(self._limits)
+
+    def set(self, entity: Mapping[str, str | None], limit: float | None) -> None:
+        """Set a quota, or take it away (None). What was taken before counts in the one that applies now."""
+        self._limits.set(entity, limit)
+        self._changes += 1
+        if not self._limits:
+            self._by_owner.clear()
+
+    def limit(self, user: str, client_id: str) -> float | None:
+        """What a client may take a second; None if that is not limited."""
+        return self._limits.of(self._limits.owner(user, client_id)) if self._limits else None
+
+    def find(self, user: str, client_id: str, now_ms: float) -> tuple[Meter, float] | None:
+        """What measures a client, and its limit; None if it is not limited."""
+        if not self._limits:
+            return None
+        owner = self._limits.owner(user, client_id)
+        sensor = self._by_owner.get(owner)
+        if sensor is not None and sensor.set_at == self._changes:
+            limit: float | None = sensor.limit
+        else:
+            limit = self._limits.of(owner)
+        if limit is None:
+            self._by_owner.pop(owner, None)
+            return None
+        if sensor is None:
+            self._make_room(now_ms)
+            sensor = self._by_owner[owner] = _Sensor(self._new())
+        else:
+            self._by_owner.move_to_end(owner)
+        sensor.limit, sensor.set_at, sensor.used_ms = limit, self._changes, now_ms
+        return sensor.meter, limit
+
+    def _make_room(self, now_ms: float) -> None:
+        """Forget two that are not needed any more: more than come, and no step is long."""
+        for _ in range(2):
+            if not self._by_owner:
+                return
+            oldest = next(iter(self._by_owner.values()))
+            if oldest.used_ms + EXPIRY_MS > now_ms and len(self._by_owner) < MOST_SENSORS:
+                return
+            self._by_owner.popitem(last=False)
+
+
+class ClientQuotaManager:
+    """The rates of one kind that clients may have: bytes produced or fetched, or the percentage of time they take.
+
+    `most_ms` is the longest time that one reply is throttled.
+    """
+
+    __slots__ = ("_most_ms", "_whole_s", "sensors")
+
+    def __init__(self, window: Window, most_ms: int | None = None) -> None:
+        self.sensors: Sensors[Rate] = Sensors(lambda: Rate(window))
+        self._whole_s = window.whole_ms / 1_000
+        self._most_ms = most_ms
+
+    def record(self, user: str, client_id: str, value: float, now_ms: float) -> int:
+        """A client has taken so much; for how many milliseconds it has to wait."""
+        found = self.sensors.find(user, client_id, now_ms)
+        if found is None:
+            return 0
+        rate, limit = found
+        rate.record(value, now_ms)
+        throttle_ms = rate.throttle_ms(limit, now_ms)
+        return throttle_ms if self._most_ms is None else min(throttle_ms, self._most_ms)
+
+    def take_back(self, user: str, client_id: str, value: float, now_ms: float) -> None:
+        """What was recorded in this moment has not been given."""
+        found = self.sensors.find(user, client_id, now_ms)
+        if found is not None:
+            found[0].record(-value, now_ms)
+
+    def most_at_once(self, user: str, client_id: str) -> float | None:
+        """What a client may take in one go that has taken nothing for a while, before it is throttled for it."""
+        limit = self.sensors.limit(user, client_id)
+        return None if limit is None else limit * self._whole_s
+
+
+class ControllerMutationQuotaManager:
+    """How many partitions clients may create and delete."""
+
+    __slots__ = ("sensors",)
+
+    def __init__(self, window: Window) -> None:
+        self.sensors: Sensors[TokenBucket] = Sensors(lambda: TokenBucket(window))
+
+    def quota_of(
+        self, user: str, client_id: str, now_ms: Callable[[], float], *, strict: bool
+    ) -> "ControllerMutationQuota | None":
+        """For one request; None if it is not limited."""
+        found = self.sensors.find(user, client_id, now_ms())
+        return None if found is None else ControllerMutationQuota(*found, now_ms, strict)
+
+
+class ControllerMutationQuota:
+    """The quota of one request. A strict one takes no more changes once too much was taken, but is not overdrawn by
+    whoever asks for much at once (KIP-599); another takes all, and only throttles."""
+
+    __slots__ = ("_bucket", "_limit", "_now_ms", "_strict", "_throttled_at_ms", "_throttled_ms")
+
+    def __init__(self, bucket: TokenBucket, limit: float, now_ms: Callable[[], float], strict: bool) -> None:
+        self._bucket = bucket
+        self._limit = limit
+        self._now_ms = now_ms
+        self._strict = strict
+        self._throttled_ms = 0
+        self._throttled_at_ms = 0.0
+
+    def takes(self, partitions: int) -> bool:
+        """Whether so many partitions may come or go; then they are counted."""
+        now_ms = self._now_ms()
+        if self._strict:
+            throttle_ms = self._bucket.throttle_ms(self._limit, now_ms)
+            if not throttle_ms:
+                self._bucket.record(partitions, self._limit, now_ms)
+        else:
+            self._bucket.record(partitions, self._limit, now_ms)
+            throttle_ms = self._bucket.throttle_ms(self._limit, now_ms)
+        if throttle_ms:
+            self._throttled_ms, self._throttled_at_ms = throttle_ms, now_ms
+        return not (self._strict and throttle_ms)
+
+    @property
+    def throttle_ms(self) -> int:
+        """How long the client has to wait, less the time since that was found."""
+        return max(0, round(self._throttled_ms - (self._now_ms() - self._throttled_at_ms)))

@@ -1,0 +1,280 @@
+"""The quotas of one broker, and what one request takes of them. pure
+
+What counts is the user of the connection and the client id of the request. A request percentage is that of the one
+event loop, in the broker's own ledger of work (`turns.py`): 100 is all that there is.
+
+Source: `QuotaFactory.QuotaManagers`, `RequestHandlerHelper`, `KafkaApis` of Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from ottla.broker.config import Config
+from ottla.broker.costs import LOOK_US
+from ottla.broker.quotas.connection_rates import ConnectionRates
+from ottla.broker.quotas.limits import IP
+from ottla.broker.quotas.managers import (
+    ClientQuotaManager,
+    ControllerMutationQuota,
+    ControllerMutationQuotaManager,
+    Sensors,
+)
+from ottla.broker.quotas.rates import Window
+from ottla.broker.turns import Turns, Wait
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.security_records import ClientQuotaRecord, QuotaEntity, SecurityRecord
+
+log = logging.getLogger(__name__)
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+
+RECORD_US: Final = 6.0
+"""What a request costs that is held against quotas."""
+_PERCENT_OF_US: Final = 100 / 1_000_000
+"""Of a second."""
+_PRODUCE: Final = ApiKey.PRODUCE.value
+_EXEMPT: Final = frozenset((ApiKey.WRITE_TXN_MARKERS.value,))
+"""What brokers ask of each other."""
+
+
+class Windows(NamedTuple):
+    """What rates are measured over, and how many partitions' tokens there are at once."""
+
+    client: Window = Window(11, 1_000.0)
+    controller: Window = Window(11, 1_000.0)
+
+
+DEFAULT_WINDOWS: Final = Windows()
+
+
+def windows_of(config: Config) -> Windows:
+    """As the options say."""
+    return Windows(
+        Window(config.quota_window_num, config.quota_window_size_seconds * 1_000.0),
+        Window(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1_000.0),
+    )
+
+
+class Throttled:
+    """How many requests were throttled, and for how many milliseconds in all."""
+
+    __slots__ = ("ms", "times")
+
+    def __init__(self) -> None:
+        self.times = self.ms = 0
+
+    def count(self, throttle_ms: int) -> None:
+        """One more."""
+        self.times += 1
+        self.ms += throttle_ms
+
+
+class QuotaManagers:
+    """All quotas of one broker. `enabled` is whether requests are held against any."""
+
+    __slots__ = (
+        "_by_key",
+        "_now_ms",
+        "_turns",
+        "connections",
+        "controller_mutation",
+        "enabled",
+        "fetch",
+        "produce",
+        "request",
+        "throttled",
+    )
+
+    def __init__(self, turns: Turns, now_ms: Callable[[], float], windows: Windows = DEFAULT_WINDOWS) -> None:
+        self._turns = turns
+        self._now_ms = now_ms
+        self.enabled = False
+        self.produce = ClientQuotaManager(windows.client)
+        self.fetch = ClientQuotaManager(windows.client)
+        self.request = ClientQuotaManager(windows.client, most_ms=round(windows.client.sample_ms))
+        self.controller_mutation = ControllerMutationQuotaManager(windows.controller)
+        self.connections = ConnectionRates(windows.client)
+        self._by_key: dict[str, Sensors[Any]] = {
+            PRODUCER_BYTE_RATE: self.produce.sensors,
+            CONSUMER_BYTE_RATE: self.fetch.sensors,
+            REQUEST_PERCENTAGE: self.request.sensors,
+            CONTROLLER_MUTATION_RATE: self.controller_mutation.sensors,
+        }
+        self.throttled = {key: Throttled() for key in self._by_key}
+        """By the key of the quota that it was for."""
+
+    def load(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Take what a directory has."""
+        for entity, values in quotas.items():
+            for key, value in values.items():
+                self.set(entity, key, value)
+
+    def changed(self, records: Iterable[SecurityRecord]) -> None:
+        """Take what has changed; records of other things are passed over."""
+        for record in records:
+            if isinstance(record, ClientQuotaRecord):
+                self._turns.charged_us += LOOK_US
+                self.set(record.entity, record.key, None if record.remove else record.value)
+
+    def set(self, entity: Iterable[tuple[str, str | None]], key: str, value: float | None) -> None:
+        """Set a quota of an entity, the (type, name) pairs of a user, a client id, both, or an address; None takes it
+        away."""
+        names = dict(entity)
+        if IP in names:
+            if key == CONNECTION_CREATION_RATE:
+                self.connections.set(names[IP], value)
+            return
+        sensors = self._by_key.get(key)
+        if sensors is None or not names:
+            log.warning("Ignoring unexpected quota key %s for entity %s", key, names)  # in Kafka's words
+            return
+        if value is not None and not value > 0:
+            log.warning("Ignoring the quota %s of %s for entity %s", key, value, names)
+            return
+        sensors.set(names, value)
+        self.enabled = any(each.limited for each in self._by_key.values())
+
+    def begin(self, api_key: int, principal: str, client_id: str, size_bytes: int) -> "RequestQuota":
+        """A request of so many bytes has come."""
+        self._turns.charged_us += RECORD_US
+        return RequestQuota(
+            self, self._turns, self._now_ms, api_key, principal.partition(":")[2], client_id, size_bytes
+        )
+
+
+class RequestQuota:
+    """What one request takes of the quotas of its client."""
+
+    __slots__ = (
+        "_api_key",
+        "_began_us",
+        "_client_id",
+        "_managers",
+        "_now_ms",
+        "_settled_ms",
+        "_size_bytes",
+        "_turns",
+        "_us",
+        "_user",
+        "_worst",
+        "mutation",
+    )
+
+    def __init__(
+        self,
+        managers: QuotaManagers,
+        turns: Turns,
+        now_ms: Callable[[], float],
+        api_key: int,
+        user: str,
+        client_id: str,
+        size_bytes: int,
+    ) -> None:
+        self._managers = managers
+        self._turns = turns
+        self._now_ms = now_ms
+        self._api_key = api_key
+        self._user = user
+        self._client_id = client_id
+        self._size_bytes = size_bytes
+        self._us = 0.0
+        self._began_us = turns.charged_us
+        self._settled_ms: int | None = None
+        self.mutation: ControllerMutationQuota | None = None
+
+    # --- how long its handler works -------------------------------------------------------------------------------
+
+    def resumed(self) -> None:
+        """Its handler goes on."""
+        self._began_us = self._turns.charged_us
+
+    def rested(self) -> None:
+        """Its handler waits, or has ended."""
+        self._us += self._turns.charged_us - self._began_us
+        self._began_us = self._turns.charged_us
+
+    # --- what handlers ask ----------------------------------------------------------------------------------------
+
+    def most_fetched(self) -> float | None:
+        """Bytes that may be fetched at once without being throttled in any case; None if that is not limited."""
+        return self._managers.fetch.most_at_once(self._user, self._client_id)
+
+    def may_fetch(self, size_bytes: int) -> bool:
+        """Whether so much may be answered to a Fetch, or nothing and the client has to wait.
+
+        A single batch that is more than the whole window has room for is answered, and waited for afterwards: who would
+        have to wait before it would never get it.
+        """
+        self.rested()
+        now_ms = self._now_ms()
+        user, client_id, managers = self._user, self._client_id, self._managers
+        asked_ms = managers.request.record(user, client_id, self._us * _PERCENT_OF_US, now_ms)
+        taken_ms = managers.fetch.record(user, client_id, size_bytes, now_ms)
+        self._settle(asked_ms, taken_ms, CONSUMER_BYTE_RATE)
+        if not self._settled_ms:
+            return True
+        most = managers.fetch.most_at_once(user, client_id)
+        if taken_ms and most is not None and size_bytes > most:
+            return True
+        managers.fetch.take_back(user, client_id, size_bytes, now_ms)
+        return False
+
+    def controller_mutation(self, *, strict: bool) -> ControllerMutationQuota | None:
+        """What partitions that come and go are counted in; None if they are not limited."""
+        manager = self._managers.controller_mutation
+        self.mutation = manager.quota_of(self._user, self._client_id, self._now_ms, strict=strict)
+        return self.mutation
+
+    # --- when it is answered --------------------------------------------------------------------------------------
+
+    def settle(self, *, answered: bool) -> int:
+        """For how many milliseconds the client has to wait. A request that is not `answered` (Produce with acks=0) is
+        not held against the percentage."""
+        if self._settled_ms is None:
+            now_ms = self._now_ms()
+            user, client_id, managers = self._user, self._client_id, self._managers
+            taken_ms, key = 0, PRODUCER_BYTE_RATE
+            if self._api_key == _PRODUCE:
+                taken_ms = managers.produce.record(user, client_id, self._size_bytes, now_ms)
+            elif self.mutation is not None:
+                taken_ms, key = self.mutation.throttle_ms, CONTROLLER_MUTATION_RATE
+            asked_ms = 0
+            if answered and self._api_key not in _EXEMPT:
+                asked_ms = managers.request.record(user, client_id, self._us * _PERCENT_OF_US, now_ms)
+            self._settle(asked_ms, taken_ms, key)
+        return self._settled_ms or 0
+
+    def _settle(self, asked_ms: int, taken_ms: int, key: str) -> None:
+        self._settled_ms = max(asked_ms, taken_ms)
+        if self._settled_ms:
+            self._managers.throttled[key if taken_ms > asked_ms else REQUEST_PERCENTAGE].count(self._settled_ms)
+
+
+class Measured:
+    """A handler whose work is counted in what its request takes; it is driven as the handler itself is."""
+
+    __slots__ = ("_handler", "_quota")
+
+    def __init__(self, handler: Any, quota: RequestQuota) -> None:
+        self._handler = handler
+        self._quota = quota
+        quota.rested()
+
+    def send(self, value: None) -> Wait[Any]:
+        """Go on to the next wait; StopIteration has the result."""
+        quota = self._quota
+        quota.resumed()
+        try:
+            wait: Wait[Any] = self._handler.send(value)
+        finally:
+            quota.rested()
+        return wait
+
+    def close(self) -> None:
+        """Drop the handler where it stands."""
+        self._handler.close()

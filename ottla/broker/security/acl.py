@@ -1,0 +1,366 @@
+"""Who may do what, by the entries that were made: what Kafka's StandardAuthorizer decides. pure
+
+Source: `StandardAuthorizerData` of Kafka 4.3.1, and the default of `Authorizer.authorizeByResourceType`. Super users
+may do everything. Else a DENY that matches, wherever it stands, wins over every ALLOW; without a match the answer is
+no, unless no entry at all is about the resource and `allow.everyone.if.no.acl.found` says otherwise.
+
+An answer costs lookups by the name and by as many beginnings of it as PREFIXED entries have lengths, not by how many
+entries there are; and the last ones are remembered until an entry changes.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from ottla.broker.security.authorizer import Need
+from ottla.broker.security.hosts import canonical_host
+from ottla.broker.security.session import Session
+from ottla.protocol.acls import WILDCARD, WILDCARD_PRINCIPAL, AclOperation, PatternType, PermissionType
+from ottla.protocol.security_records import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    SecurityRecord,
+)
+from ottla.protocol.steps import Steps
+
+MOST_DECISIONS: Final = 10_000
+"""That are remembered; with names of at most `REMEMBERED_CHARS` characters they take 4 MB."""
+REMEMBERED_CHARS: Final = 249
+LOAD_US: Final = 5.0
+"""One entry that is added."""
+_LOADED_AT_ONCE: Final = 200
+ANY_NAME: Final = "hardcode"
+"""The name that Kafka asks about first, where it asks about a whole type."""
+
+_LITERAL: Final = PatternType.LITERAL.value
+_PREFIXED: Final = PatternType.PREFIXED.value
+_ALLOW: Final = PermissionType.ALLOW.value
+_OPERATIONS: Final = 16
+_FIRST_DENY: Final = 1 << _OPERATIONS
+_IMPLIED_BY: Final = {
+    AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
+    AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
+}
+"""What an ALLOW of these operations allows besides."""
+
+# What entries of one principal and host say of one pattern, as a number: a bit for each operation that is allowed, and
+# above them one for each that is denied.
+_Mask = int
+_Holder = str | tuple[str, str]
+"""A principal at any host, or (principal, host)."""
+_Said = tuple[int, int, str, _Holder, _Mask]
+"""(resource type, kind of pattern, name, whose, bit) of one entry."""
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+_ALLOWED_BY: Final = {
+    operation.value: _bits(operation, AclOperation.ALL, *_IMPLIED_BY.get(operation, ())) for operation in AclOperation
+}
+_DENIED_BY: Final = {operation.value: _bits(operation, AclOperation.ALL) << _OPERATIONS for operation in AclOperation}
+
+
+class Decision(NamedTuple):
+    """An answer, and what it is based on: the entry that decides, or a rule's name in Kafka's log.
+
+    `touching` is how many patterns with entries the name matches.
+    """
+
+    allowed: bool
+    entry: AccessControlEntryRecord | None
+    rule: str
+    touching: int
+
+
+class _Patterns:
+    """The entries of one resource type."""
+
+    __slots__ = ("_of_length", "lengths", "literal", "prefixed")
+
+    def __init__(self) -> None:
+        self.literal: dict[str, dict[_Holder, _Mask]] = {}
+        self.prefixed: dict[str, dict[_Holder, _Mask]] = {}
+        self.lengths: tuple[int, ...] = ()
+        """Of the prefixes, the longest first."""
+        self._of_length: dict[int, int] = {}
+
+    def grants(self, pattern_type: int, name: str) -> dict[_Holder, _Mask]:
+        """What is said of a pattern, to be added to."""
+        if pattern_type == _LITERAL:
+            return self.literal.setdefault(name, {})
+        if name not in self.prefixed:
+            self.prefixed[name] = {}
+            self._count(len(name), 1)
+        return self.prefixed[name]
+
+    def drop(self, pattern_type: int, name: str) -> None:
+        """Nothing is said of a pattern any more."""
+        if pattern_type == _LITERAL:
+            del self.literal[name]
+        else:
+            del self.prefixed[name]
+            self._count(len(name), -1)
+
+    def prefixes(self, name: str) -> Iterator[tuple[str, dict[_Holder, _Mask]]]:
+        """(beginning, what is said of it) of those of a name, the longest first."""
+        prefixed, size = self.prefixed, len(name)
+        for length in self.lengths:
+            if length <= size and (grants := prefixed.get(name[:length])) is not None:
+                yield name[:length], grants
+
+    def matching(self, name: str) -> Iterator[tuple[int, str, dict[_Holder, _Mask]]]:
+        """(pattern type, its name, what is said of it) of each pattern that a name matches, in Kafka's order."""
+        if (grants := self.literal.get(name)) is not None:
+            yield _LITERAL, name, grants
+        for prefix, grants in self.prefixes(name):
+            yield _PREFIXED, prefix, grants
+        if name != WILDCARD and (grants := self.literal.get(WILDCARD)) is not None:
+            yield _LITERAL, WILDCARD, grants
+
+    def _count(self, length: int, by: int) -> None:
+        count = self._of_length.get(length, 0) + by
+        if count:
+            self._of_length[length] = count
+        else:
+            del self._of_length[length]
+        if count == (by > 0):  # the first of its length, or the last
+            self.lengths = tuple(sorted(self._of_length, reverse=True))
+
+
+class AclAuthorizer:
+    """An `Authorizer` over entries, which come and go one by one."""
+
+    def __init__(self, super_users: Collection[str] = (), allow_everyone_if_no_acl_found: bool = False) -> None:
+        """`super_users` as TYPE:NAME."""
+        self._super_users = frozenset(super_users)
+        self._default = allow_everyone_if_no_acl_found
+        self.entries: dict[bytes, AccessControlEntryRecord] = {}
+        """By id."""
+        self._types: dict[int, _Patterns] = {}
+        # How many entries name each host but the wildcard: mostly there are none, and nothing is looked up by host.
+        self._hosts: dict[str, int] = {}
+        # (resource type, bit of an operation, holder) -> (kind, name) that an ALLOW was made for, in order.
+        self._allowed: dict[tuple[int, int, _Holder], dict[tuple[int, str], None]] = {}
+        # Entries that say what another says already; only foreign directories could have such.
+        self._again: dict[_Said, int] = {}
+        self._decisions: dict[tuple[str, str, int, int, str | None], bool] = {}
+
+    # ---- entries
+
+    def load(self, entries: Iterable[AccessControlEntryRecord]) -> Steps[None]:
+        """Add many."""
+        for number, entry in enumerate(entries, 1):
+            self.add(entry)
+            if number % _LOADED_AT_ONCE == 0:
+                yield _LOADED_AT_ONCE * LOAD_US
+
+    def follow(self, records: Sequence[SecurityRecord]) -> None:
+        """Take changes from the metadata; what is no entry is somebody else's."""
+        for record in records:
+            if isinstance(record, AccessControlEntryRecord):
+                self.add(record)
+            elif isinstance(record, RemoveAccessControlEntryRecord):
+                self.remove(record.id)
+
+    def has(self, entry: AccessControlEntryRecord) -> bool:
+        """Whether an entry that is there says the same."""
+        resource_type, kind, name, holder, bit = _said(entry)
+        patterns = self._types.get(resource_type)
+        if patterns is None:
+            return False
+        grants = (patterns.literal if kind == _LITERAL else patterns.prefixed).get(name, {})
+        return bool(grants.get(holder, 0) & bit)
+
+    def add(self, entry: AccessControlEntryRecord) -> None:
+        """One more; one with an id that is there takes its place."""
+        if entry.id in self.entries:
+            self.remove(entry.id)
+        self.entries[entry.id] = entry
+        self._decisions.clear()
+        patterns = self._types.get(entry.resource_type)
+        if patterns is None:
+            patterns = self._types[entry.resource_type] = _Patterns()
+        said = _said(entry)
+        resource_type, kind, name, holder, bit = said
+        grants = patterns.grants(kind, name)
+        before = grants.get(holder, 0)
+        if before & bit:
+            self._again[said] = self._again.get(said, 0) + 1
+            return
+        grants[holder] = before | bit
+        if isinstance(holder, tuple):
+            self._hosts[holder[1]] = self._hosts.get(holder[1], 0) + 1
+        if bit < _FIRST_DENY:
+            self._allowed.setdefault((resource_type, bit, holder), {})[kind, name] = None
+
+    def remove(self, entry_id: bytes) -> None:
+        """The entry with this id is no more; there may be none."""
+        entry = self.entries.pop(entry_id, None)
+        if entry is None:
+            return
+        self._decisions.clear()
+        said = _said(entry)
+        again = self._again.pop(said, 0)
+        if again:
+            if again > 1:
+                self._again[said] = again - 1
+            return
+        resource_type, kind, name, holder, bit = said
+        patterns = self._types[resource_type]
+        grants = patterns.grants(kind, name)
+        grants[holder] &= ~bit
+        if not grants[holder]:
+            del grants[holder]
+            if not grants:
+                patterns.drop(kind, name)
+        if isinstance(holder, tuple):
+            _count_down(self._hosts, holder[1])
+        if bit < _FIRST_DENY:
+            names = self._allowed[resource_type, bit, holder]
+            del names[kind, name]
+            if not names:
+                del self._allowed[resource_type, bit, holder]
+
+    # ---- decisions
+
+    def authorize(self, session: Session, need: Need, name: str) -> bool:
+        """Whether the client may do this to the resource of that name."""
+        key = (session.principal, session.host, need.operation, need.resource_type, name)
+        allowed = self._decisions.get(key)
+        if allowed is None:
+            allowed = self._decide(*key)
+            if len(name) <= REMEMBERED_CHARS:
+                self._remember(key, allowed)
+        return allowed
+
+    def authorize_by_resource_type(self, session: Session, need: Need) -> bool:
+        """Whether the client may do this to any resource of that type, there or not.
+
+        A name or prefix that an ALLOW was made for will do, if no DENY covers all of it. Its cost is that of one
+        answer for each that is covered.
+        """
+        key = (session.principal, session.host, need.operation, need.resource_type, None)
+        allowed = self._decisions.get(key)
+        if allowed is None:
+            allowed = self._decide_by_resource_type(*key[:4])
+            self._remember(key, allowed)
+        return allowed
+
+    def why(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> Decision:
+        """The answer, with the entry that it is based on."""
+        if principal in self._super_users:
+            return Decision(True, None, "SuperUser", 0)
+        host = canonical_host(host)
+        allowing: AccessControlEntryRecord | None = None
+        touching = 0
+        patterns = self._types.get(resource_type)
+        for pattern_type, pattern, grants in patterns.matching(name) if patterns is not None else ():
+            touching += 1
+            for operation_bit, holder in _in_order(grants, self._holders(principal, host)):
+                mask = grants[holder]
+                of_pattern = (resource_type, pattern, int(pattern_type))
+                if mask & _DENIED_BY[operation] & operation_bit << _OPERATIONS:
+                    denying = _entry(*of_pattern, holder, operation_bit, PermissionType.DENY)
+                    return Decision(False, denying, "", touching)
+                if mask & _ALLOWED_BY[operation] & operation_bit:
+                    allowing = _entry(*of_pattern, holder, operation_bit, PermissionType.ALLOW)
+        if allowing is not None:
+            return Decision(True, allowing, "", touching)
+        allowed = self._default and not touching
+        return Decision(allowed, None, "DefaultAllow" if allowed else "DefaultDeny", touching)
+
+    def _decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
+        if principal in self._super_users:
+            return True
+        patterns = self._types.get(resource_type)
+        if patterns is None:
+            return self._default
+        holders = self._holders(principal, canonical_host(host))
+        found, is_touched = 0, False
+        for _, _, grants in patterns.matching(name):
+            is_touched = True
+            for holder in holders:
+                found |= grants.get(holder, 0)
+        if found & _DENIED_BY[operation]:
+            return False
+        return bool(found & _ALLOWED_BY[operation]) or (self._default and not is_touched)
+
+    def _decide_by_resource_type(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
+        if self._decide(principal, host, operation, resource_type, ANY_NAME):
+            return True
+        patterns = self._types.get(resource_type)
+        if patterns is None:
+            return False
+        holders = self._holders(principal, canonical_host(host))
+        denied = _DENIED_BY[operation]
+        of_all = patterns.literal.get(WILDCARD, {})
+        if _is_denied(of_all, holders, denied):
+            return False
+        for holder in holders:
+            for bit in (1 << operation, 1 << AclOperation.ALL):
+                for kind, name in self._allowed.get((resource_type, bit, holder), ()):
+                    if kind == _LITERAL:
+                        if name == WILDCARD:
+                            return True
+                        if _is_denied(patterns.literal[name], holders, denied):
+                            continue
+                    if not any(_is_denied(grants, holders, denied) for _, grants in patterns.prefixes(name)):
+                        return True
+        return False
+
+    def _holders(self, principal: str, host: str) -> tuple[_Holder, ...]:
+        """Whose entries count for a principal at a host."""
+        if host in self._hosts:
+            return principal, WILDCARD_PRINCIPAL, (principal, host), (WILDCARD_PRINCIPAL, host)
+        return principal, WILDCARD_PRINCIPAL
+
+    def _remember(self, key: tuple[str, str, int, int, str | None], allowed: bool) -> None:
+        if len(self._decisions) >= MOST_DECISIONS:
+            self._decisions.clear()
+        self._decisions[key] = allowed
+
+
+def _said(entry: AccessControlEntryRecord) -> _Said:
+    """What an entry says; what is neither LITERAL nor PREFIXED matches beginnings, as in Kafka.
+
+    An operation that is not known here is that of UNKNOWN, for which nobody asks.
+    """
+    kind = _LITERAL if entry.pattern_type == _LITERAL else _PREFIXED
+    holder = entry.principal if entry.host == WILDCARD else (entry.principal, canonical_host(entry.host))
+    bit = 1 << entry.operation if 0 <= entry.operation < _OPERATIONS else 1
+    if entry.permission_type != _ALLOW:
+        bit <<= _OPERATIONS
+    return entry.resource_type, kind, entry.resource_name, holder, bit
+
+
+def _count_down(counts: dict[str, int], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
+
+
+def _is_denied(grants: dict[_Holder, _Mask], holders: tuple[_Holder, ...], denied: int) -> bool:
+    return any(grants.get(holder, 0) & denied for holder in holders)
+
+
+def _in_order(grants: dict[_Holder, _Mask], holders: tuple[_Holder, ...]) -> Iterator[tuple[int, _Holder]]:
+    """(bit of an operation, whose) in the order of `StandardAcl`: by operation, principal, host."""
+    there = sorted((holder for holder in holders if holder in grants), key=_principal_and_host)
+    for operation in range(_OPERATIONS):
+        for holder in there:
+            yield 1 << operation, holder
+
+
+def _principal_and_host(holder: _Holder) -> tuple[str, str]:
+    return (holder, WILDCARD) if isinstance(holder, str) else holder
+
+
+def _entry(
+    resource_type: int, name: str, pattern_type: int, holder: _Holder, operation_bit: int, permission: PermissionType
+) -> AccessControlEntryRecord:
+    principal, host = _principal_and_host(holder)
+    operation = operation_bit.bit_length() - 1
+    return AccessControlEntryRecord(
+        b"", resource_type, name, pattern_type, principal, host, operation, permission.value
+    )

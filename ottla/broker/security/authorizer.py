@@ -1,0 +1,37 @@
+"""What an API needs, and who decides whether a client has it. pure
+
+Source: `Authorizer`, `AuthHelper` of Kafka 4.3.1.
+"""
+
+from typing import NamedTuple, Protocol
+
+from ottla.broker.security.session import Session
+from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.security_records import AccessControlEntryRecord
+
+
+class Need(NamedTuple):
+    """One right that an API needs, and the error of who lacks it.
+
+    `is_quiet`: that it is lacking is no refusal, because it is only asked what to show or which of two rights is there;
+    so nothing is told.
+    """
+
+    operation: AclOperation
+    resource_type: ResourceType
+    error: ErrorCode
+    is_quiet: bool = False
+
+
+class Authorizer(Protocol):
+    """Decides, without waiting."""
+
+    def authorize(self, session: Session, need: Need, name: str) -> bool:
+        """Whether the client may do this to the resource of that name."""
+
+    def has(self, entry: AccessControlEntryRecord) -> bool:
+        """Whether an entry that is there says the same."""
+
+    def authorize_by_resource_type(self, session: Session, need: Need) -> bool:
+        """Whether the client may do this to any resource of that type, there or not."""

@@ -1,0 +1,54 @@
+"""Changes of who may do what, as the log tells them. pure"""
+
+from collections.abc import Mapping
+
+from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
+from ottla.protocol.metadata_records import format_uuid
+from ottla.protocol.security_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    SecurityRecord,
+    UserScramCredentialRecord,
+)
+
+SCRAM_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""Names of the types of `ScramMechanism`."""
+
+
+def told(record: SecurityRecord, acls: Mapping[bytes, AccessControlEntryRecord]) -> str:
+    """What a record changes, without any secret, in the words of `kafka-acls` and `kafka-configs`.
+
+    `acls` are those before the change.
+    """
+    match record:
+        case AccessControlEntryRecord():
+            return _acl(record)
+        case RemoveAccessControlEntryRecord():
+            return (_acl(acls[record.id]) if record.id in acls else f"ACL {format_uuid(record.id)}") + " removed"
+        case UserScramCredentialRecord():
+            return f"{_mechanism(record.mechanism)} of user {record.name} with {record.iterations} iterations"
+        case RemoveUserScramCredentialRecord():
+            return f"{_mechanism(record.mechanism)} of user {record.name} removed"
+        case ClientQuotaRecord():
+            entity = ", ".join(f"{kind} {'<default>' if name is None else name}" for kind, name in record.entity)
+            return f"quota {record.key} of {entity} " + ("removed" if record.remove else f"= {record.value}")
+
+
+def _acl(entry: AccessControlEntryRecord) -> str:
+    return (
+        f"ACL {format_uuid(entry.id)} (principal={entry.principal}, host={entry.host}, "
+        f"operation={_name(AclOperation, entry.operation)}, "
+        f"permissionType={_name(PermissionType, entry.permission_type)}) on "
+        f"(resourceType={_name(ResourceType, entry.resource_type)}, name={entry.resource_name}, "
+        f"patternType={_name(PatternType, entry.pattern_type)})"
+    )
+
+
+def _name(kind: type[AclOperation | PermissionType | PatternType | ResourceType], code: int) -> str:
+    return kind(code).name if code in kind._value2member_map_ else str(code)
+
+
+def _mechanism(code: int) -> str:
+    return SCRAM_MECHANISMS.get(code, f"mechanism {code}")

@@ -1,0 +1,38 @@
+"""Which refusals are told: each once a minute. pure"""
+
+from typing import Final, NamedTuple
+
+from ottla.broker.seldom import Seldom
+
+MOST_DENIALS: Final = 500
+"""That are remembered. Of more than that some are told again within the minute; the log has limits of its own."""
+
+
+class Denial(NamedTuple):
+    """Who may not do what."""
+
+    principal: str
+    host: str
+    operation: int
+    resource_type: int
+    name: str
+
+
+class Denials:
+    """What was refused lately."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        # The one that came longest ago first.
+        self._seen: dict[Denial, Seldom] = {}
+
+    def times(self, denial: Denial, now_ms: float) -> int:
+        """It has happened: how often since it was told last, if it is to be told; else 0."""
+        seldom = self._seen.pop(denial, None)
+        if seldom is None:
+            seldom = Seldom()
+            if len(self._seen) >= MOST_DENIALS:
+                del self._seen[next(iter(self._seen))]
+        self._seen[denial] = seldom
+        return seldom.times(now_ms)

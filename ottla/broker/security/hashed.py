@@ -1,0 +1,54 @@
+"""Passwords of PLAIN against what SCRAM keeps of them in the metadata: no password is kept anywhere. pure
+
+To salt a password takes thousands of hashes, some milliseconds, so it is done beside the loop, one after the other:
+who floods the broker with logins takes one processor at most. A name that nobody has costs as much.
+"""
+
+from hashlib import pbkdf2_hmac
+from typing import Final
+
+from ottla.broker.ports.web import Web
+from ottla.broker.security.scram import ScramMechanism, ScramUsers, is_made_of
+from ottla.broker.turns import Gate, Turns, Wait
+from ottla.protocol.security_records import UserScramCredentialRecord
+
+_STRONGEST_FIRST: Final = (ScramMechanism.SCRAM_SHA_512, ScramMechanism.SCRAM_SHA_256)
+
+
+class HashedPasswords:
+    """Those of the users that were made for SCRAM."""
+
+    __slots__ = ("_elsewhere", "_gate", "_turns", "_users")
+
+    def __init__(self, users: ScramUsers, turns: Turns, elsewhere: Web) -> None:
+        self._users = users
+        self._turns = turns
+        self._elsewhere = elsewhere
+        self._gate = Gate()
+
+    async def problem(self, name: str, password: str) -> str:
+        """Why this name may not come in with this password, for the log; an empty string if it may."""
+        mechanism = next((each for each in _STRONGEST_FIRST if self._users.has(name, each)), _STRONGEST_FIRST[0])
+        credential, is_known = self._users.find(name, mechanism)
+        is_right = await self._is_right(mechanism, credential, password.encode())
+        if not is_known:
+            return "nobody has this name"
+        return "" if is_right else "the password is wrong"
+
+    async def _is_right(self, mechanism: ScramMechanism, credential: UserScramCredentialRecord, given: bytes) -> bool:
+        await self._gate.enter(self._turns)
+        wait: Wait[tuple[bool | None, Exception | None]] = Wait(self._turns)
+
+        def salt() -> bool:
+            salted = pbkdf2_hmac(mechanism.hash_name, given, credential.salt, credential.iterations)
+            return is_made_of(mechanism, credential, salted)
+
+        def ended(is_right: bool | None, failure: Exception | None) -> None:
+            self._gate.leave()  # also where the client has gone meanwhile
+            wait.wake((is_right, failure))
+
+        self._elsewhere.start(salt, ended)
+        is_right, failure = await wait
+        if failure is not None:
+            raise failure
+        return bool(is_right)

@@ -1,0 +1,143 @@
+"""The keys of a listener's tokens: fetched beside the loop, kept, fetched again. pure
+
+Source: `RefreshingHttpsJwks` of Kafka 4.3.1. There a token with an unknown key has the keys fetched, each key once a
+minute, and is refused meanwhile; here its client waits for them, and all unknown keys together have them fetched once
+in `MISSED_AGAIN_MS`. A file is read again in the same way. While there are no keys nobody is let in.
+"""
+
+import logging
+import re
+from typing import Any, Final, NamedTuple
+
+from ottla.broker.config.oauth import OAuthSettings
+from ottla.broker.ports.clock import Clock, Timer
+from ottla.broker.ports.web import Web, fetch
+from ottla.broker.security.keys import Head, VerificationKey, parse_keys
+from ottla.broker.security.oauth import TokenRefused
+from ottla.broker.turns import Turns, Wait
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES: Final = 256 * 1024
+TIMEOUT_S: Final = 10.0
+MISSED_AGAIN_MS: Final = 10_000.0
+_KEY_ID_CHARS_MOST: Final = 1_000
+_SAID_CHARS_MOST: Final = 200
+_AGAIN_MS_LEAST: Final = 10.0
+
+
+class Surroundings(NamedTuple):
+    """What keys need of the broker."""
+
+    clock: Clock
+    turns: Turns
+    web: Web
+
+
+class Jwks:
+    """One key set, under a URL."""
+
+    __slots__ = (
+        "_around",
+        "_backoff_ms",
+        "_fetched_ms",
+        "_keys",
+        "_settings",
+        "_stopped",
+        "_timer",
+        "_under_way",
+        "_waits",
+        "listener_name",
+    )
+
+    def __init__(self, listener_name: str, settings: OAuthSettings, around: Surroundings) -> None:
+        self.listener_name = listener_name
+        self._settings = settings
+        self._around = around
+        self._keys: tuple[VerificationKey, ...] = ()
+        self._waits: dict[Wait[None], None] = {}
+        self._under_way = False
+        self._stopped = False
+        self._fetched_ms = -MISSED_AGAIN_MS
+        self._backoff_ms = float(settings.jwks_endpoint_retry_backoff_ms)
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Fetch the keys, and again as long as it runs."""
+        if self._under_way or self._stopped:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._under_way = True
+        self._fetched_ms = self._around.clock.monotonic_ms()
+        url = self._settings.jwks_endpoint_url
+        self._around.web.start(lambda: parse_keys(fetch(url, MOST_BYTES, TIMEOUT_S)), self._fetched)
+
+    def stop(self) -> None:
+        """Fetch nothing any more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def key_for(self, head: Head) -> VerificationKey:
+        """The key that a token names; one that is not there may be new. TokenRefused."""
+        found = self._find(head)
+        if found is None and len(head.key_id) <= _KEY_ID_CHARS_MOST:
+            if self._around.clock.monotonic_ms() - self._fetched_ms >= MISSED_AGAIN_MS:
+                self.start()
+            if self._under_way:
+                await self._next_keys()
+                found = self._find(head)
+        if found is not None:
+            return found
+        if not self._keys:
+            raise TokenRefused("the broker has no keys to check it with")
+        raise TokenRefused(f"no key that it may be checked with: {head.algorithm} {head.key_id!r}"[:_SAID_CHARS_MOST])
+
+    def _find(self, head: Head) -> VerificationKey | None:
+        """The key of that name; a token without one must leave no choice."""
+        able = [key for key in self._keys if head.algorithm in key.algorithms]
+        if head.key_id:
+            return next((key for key in able if key.key_id == head.key_id), None)
+        return able[0] if len(able) == 1 else None
+
+    async def _next_keys(self) -> None:
+        wait: Wait[None] = Wait(self._around.turns)
+        give_up = self._around.clock.call_later(TIMEOUT_S * 1000, lambda: wait.wake(None))
+
+        def forget() -> None:
+            give_up.cancel()
+            self._waits.pop(wait, None)
+
+        wait.on_discard = forget
+        self._waits[wait] = None
+        await wait
+        forget()
+
+    def _fetched(self, keys: Any, failure: Exception | None) -> None:
+        self._under_way = False
+        where = f"the keys of OAUTHBEARER on listener {self.listener_name}"
+        if failure is None:
+            if keys != self._keys:
+                names = ", ".join(repr(key.key_id) for key in keys)
+                log.info("Fetched %s: %s", where, names[:_SAID_CHARS_MOST])
+            self._keys = keys
+            self._backoff_ms = float(self._settings.jwks_endpoint_retry_backoff_ms)
+            again_ms = float(self._settings.jwks_endpoint_refresh_ms)
+        else:
+            stays = "; those of before stay" if self._keys else "; nobody can log in with a token"
+            log.warning(
+                "Cannot fetch %s from %s: %s%s", where, _shown(self._settings.jwks_endpoint_url), failure, stays
+            )
+            again_ms = self._backoff_ms
+            self._backoff_ms = min(2 * self._backoff_ms, float(self._settings.jwks_endpoint_retry_backoff_max_ms))
+        for wait in self._waits:
+            wait.wake(None)
+        if not self._stopped:
+            self._timer = self._around.clock.call_later(max(again_ms, _AGAIN_MS_LEAST), self.start)
+
+
+def _shown(url: str) -> str:
+    """Without what may be a secret."""
+    return re.sub("//[^/@]*@", "//", url.partition("?")[0])

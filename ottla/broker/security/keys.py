@@ -1,0 +1,121 @@
+"""Key sets (JWKS) as the keys that may check a token's signature, and those checks. pure
+
+Through joserfc, which is an extra and is loaded where a listener needs it. Symmetric keys are left out, whatever a key
+set says: who can check such a token can make one. A key checks the algorithms of its own kind alone, so nobody has a
+public key taken for a secret.
+"""
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.broker.security.oauth import TokenRefused
+
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
+
+MOST_KEYS: Final = 100
+_RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
+_ALGORITHMS: Final = {
+    ("RSA", None): _RSA,
+    ("EC", "P-256"): frozenset({"ES256"}),
+    ("EC", "P-384"): frozenset({"ES384"}),
+    ("EC", "P-521"): frozenset({"ES512"}),
+}
+_RSA_BITS: Final = range(2_048, 6_144 + 1)
+"""What is shorter can be broken; a signature by what is longer is longer than joserfc reads."""
+_BITS_OF_BASE64: Final = 6
+_HEADER_BYTES_MOST: Final = 4_096
+
+
+class VerificationKey(NamedTuple):
+    """A key with its name, which may be empty, and the algorithms that it may check."""
+
+    key_id: str
+    algorithms: frozenset[str]
+    key: "Key"
+
+
+class Head(NamedTuple):
+    """What a token says of its signature, before anybody believes it."""
+
+    algorithm: str
+    key_id: str
+
+
+def parse_keys(content: bytes) -> tuple[VerificationKey, ...]:
+    """The keys of a set that can check tokens; ValueError says why it is none."""
+    try:
+        found = json.loads(content)
+        given = found["keys"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        raise ValueError("it is no key set: a JSON object with keys") from None
+    if not isinstance(given, list) or len(given) > MOST_KEYS:
+        raise ValueError(f"it is no key set of at most {MOST_KEYS} keys")
+    keys = [key for each in given if isinstance(each, dict) and (key := _parse_key(each)) is not None]
+    if not keys:
+        raise ValueError(
+            "there is no key of RSA (2,048 bits or more) or an elliptic curve in it that checks signatures"
+        )
+    return tuple(keys)
+
+
+def _parse_key(given: dict[str, Any]) -> VerificationKey | None:
+    """None for one that is for something else, or that nobody should believe."""
+    from joserfc.errors import JoseError
+    from joserfc.jwk import JWKRegistry, RSAKey
+
+    kind = given.get("kty")
+    algorithms = _ALGORITHMS.get((str(kind), given.get("crv") if kind == "EC" else None), frozenset())
+    if given.get("alg") is not None:
+        algorithms = algorithms.intersection({str(given["alg"])})
+    operations = given.get("key_ops")
+    is_for_checks = given.get("use") in (None, "sig") and (operations is None or "verify" in operations)
+    if not algorithms or not is_for_checks:
+        return None
+    if kind == "RSA" and len(str(given.get("n"))) * _BITS_OF_BASE64 < _RSA_BITS.start:
+        return None  # joserfc would warn of it
+    names = ("kty", "n", "e", "crv", "x", "y")
+    try:
+        key = JWKRegistry.import_key({name: str(given[name]) for name in names if name in given})
+    except (JoseError, ValueError, TypeError, KeyError):
+        return None
+    if isinstance(key, RSAKey) and key.public_key.key_size not in _RSA_BITS:
+        return None
+    key_id = given.get("kid")
+    return VerificationKey(key_id if isinstance(key_id, str) else "", algorithms, key)
+
+
+def read_head(token: str) -> Head:
+    """TokenRefused."""
+    from joserfc import jws
+    from joserfc.errors import JoseError
+
+    try:
+        header = jws.extract_compact(token.encode(), registry=_registry(None)).headers()
+    except (JoseError, ValueError, TypeError, RecursionError):
+        raise TokenRefused("it is no JWT") from None
+    algorithm, key_id = header.get("alg"), header.get("kid", "")
+    if not isinstance(algorithm, str) or not isinstance(key_id, str):
+        raise TokenRefused("its header is none of a JWT")
+    return Head(algorithm, key_id)
+
+
+def verified_claims(token: str, head: Head, key: VerificationKey) -> dict[str, Any]:
+    """What the token says, when its signature is by this key. TokenRefused."""
+    from joserfc import jwt
+    from joserfc.errors import BadSignatureError, JoseError
+
+    try:
+        return jwt.decode(token, key.key, registry=_registry(head.algorithm)).claims
+    except BadSignatureError:
+        raise TokenRefused("its signature is not by the key that it names") from None
+    except (JoseError, ValueError, TypeError, RecursionError) as error:
+        raise TokenRefused(f"it is no JWT: {type(error).__name__}") from None
+
+
+def _registry(algorithm: str | None) -> Any:
+    from joserfc.jws import JWSRegistry
+
+    registry = JWSRegistry(algorithms=None if algorithm is None else [algorithm], strict_check_header=False)
+    registry.max_header_length = _HEADER_BYTES_MOST
+    return registry

@@ -1,0 +1,164 @@
+"""What encrypts the connections of each listener, and what becomes of it when options or files change. shell"""
+
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from ottla.broker.config import Config, Listener
+from ottla.broker.config.principal_rules import mapped_name, parse_principal_rules
+from ottla.broker.config.tls import TlsSettings, tls_settings
+from ottla.broker.costs import HANDSHAKE_US
+from ottla.broker.foreign import Strangers, foreign_to_tls
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.key_files import stamp
+from ottla.broker.security.certificates import distinguished_name, why_not
+from ottla.broker.security.session import ANONYMOUS
+from ottla.broker.security.stores import TlsError
+from ottla.broker.security.tls import ServerTls, server_tls
+from ottla.broker.seldom import Seldom
+from ottla.broker.turns import Turns
+
+log = logging.getLogger(__name__)
+
+LOOK_MS: Final = 10_000.0
+"""How often it is looked whether a certificate has been renewed, when somebody comes."""
+
+_Stamps = tuple[tuple[int, int], ...]
+
+
+class ListenerTls:
+    """TLS of one listener. A change that cannot be is told, and what was there stays in force."""
+
+    def __init__(self, config: Config, listener: Listener, turns: Turns, clock: Clock, strangers: Strangers) -> None:
+        """TlsError if it cannot be begun."""
+        self._name = listener.name
+        self._turns = turns
+        self._clock = clock
+        self._strangers = strangers
+        self._seldom = Seldom()
+        # With logins it is they that say who a client is, not its certificate.
+        self._names_clients = not config.has_logins(listener)
+        self._settings = tls_settings(config, self._name)
+        self._current = self._made(self._settings)
+        self._rules = parse_principal_rules(self._settings.ssl_principal_mapping_rules)
+        self._stamps = _stamps(self._settings)
+        self._looked_ms = clock.monotonic_ms()
+
+    def current_context(self) -> ssl.SSLContext:
+        """That of connections that begin now; those that are there keep theirs. Files are looked at now and then."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._looked_ms >= LOOK_MS:
+            self._looked_ms = now_ms
+            stamps = _stamps(self._settings)
+            if stamps != self._stamps:
+                self._stamps = stamps
+                self._renew(self._settings)
+        return self._current.context
+
+    def principal(self, certificate: bytes | None) -> str:
+        """Who shows this certificate, in DER, to ACLs. ValueError if ssl.principal.mapping.rules has no rule for it.
+
+        Source: `DefaultKafkaPrincipalBuilder.applySslPrincipalMapper`.
+        """
+        if certificate is None or not self._names_clients:
+            return ANONYMOUS
+        name = distinguished_name(certificate)
+        user = mapped_name(self._rules, name)
+        if user is None:
+            raise ValueError(f"no rule of ssl.principal.mapping.rules is for the name in its certificate, {name}")
+        return f"User:{user}"
+
+    def change(self, config: Config) -> None:
+        """Take what the options say now."""
+        settings = tls_settings(config, self._name)
+        stamps = _stamps(settings)
+        if settings != self._settings or stamps != self._stamps:
+            self._stamps = stamps
+            self._renew(settings)
+
+    def take(self) -> None:
+        """Read the stores anew, whether they look as if they had changed or not."""
+        self._stamps = _stamps(self._settings)
+        self._renew(self._settings)
+
+    def problem(self, config: Config) -> str:
+        """Why what the options say could not be taken, or an empty string."""
+        settings = tls_settings(config, self._name)
+        if settings == self._settings:
+            return ""
+        try:
+            self._renewed(settings)
+        except TlsError as error:
+            return str(error)
+        return ""
+
+    def begin(self, start: Callable[[], None]) -> None:
+        """A handshake begins as the turns allow; the thousandth as well as the first."""
+
+        def run() -> None:
+            self._turns.charge(HANDSHAKE_US)
+            start()
+
+        self._turns.rest(run)
+
+    def failed(self, peer: str, reason: str) -> None:
+        """A client did not get in; told at most once a while."""
+        times = self._seldom.times(self._clock.monotonic_ms())
+        if times:
+            told = _explained(reason)
+            log.warning("%s: no TLS with %s: %s (%d times since this was said last)", self._name, peer, told, times)
+
+    def foreign(self, peer: str, first: bytes) -> None:
+        """A client does not speak TLS."""
+        told = foreign_to_tls(first)
+        if self._strangers.is_news(peer.rpartition(":")[0], told, self._clock.monotonic_ms()):
+            log.warning("Closing the connection of %s: %s", peer, told)
+
+    def _renew(self, settings: TlsSettings) -> None:
+        try:
+            self._current = self._renewed(settings)
+        except TlsError as error:
+            log.error("%s; the certificate that was there stays in use", error)
+        else:
+            self._settings = settings
+            log.info("The listener %s has taken its keystore anew", self._name)
+
+    def _renewed(self, settings: TlsSettings) -> ServerTls:
+        """What comes in place of what is there. TlsError where it must not."""
+        made = self._made(settings)
+        problem = why_not(
+            self._current.entry,
+            made.entry,
+            dn_may_change=settings.allows_dn_changes,
+            san_may_change=settings.allows_san_changes,
+        )
+        if problem:
+            raise TlsError(f"Listener {self._name}: {problem}")
+        return made
+
+    def _made(self, settings: TlsSettings) -> ServerTls:
+        try:
+            return server_tls(settings)
+        except TlsError as error:
+            raise TlsError(f"Listener {self._name}: {error}") from None
+
+
+def _stamps(settings: TlsSettings) -> _Stamps:
+    """When the files were changed last, and how long they are."""
+    return tuple(map(stamp, settings.files))
+
+
+_REASONS: Final = {
+    "CERTIFICATE_UNKNOWN": "it does not trust the broker's certificate",
+    "UNKNOWN_CA": "it does not trust the broker's certificate: its truststore lacks the CA",
+    "BAD_CERTIFICATE": "it does not take the broker's certificate: is the host name that it asks for in it?",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate, and ssl.client.auth is required",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not of a CA in the truststore, or has expired",
+    "UNSUPPORTED_PROTOCOL": "it speaks no version of ssl.enabled.protocols",
+    "NO_SHARED_CIPHER": "it has no cipher suite in common with the broker",
+}
+
+
+def _explained(reason: str) -> str:
+    return next((f"{words} ({reason})" for key, words in _REASONS.items() if key in reason), reason)

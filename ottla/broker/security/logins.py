@@ -1,0 +1,95 @@
+"""Who logs clients in on the listeners with SASL: their mechanisms, with their settings. pure"""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.broker.config import Config
+from ottla.broker.config.oauth import UNSECURED, unsecured_settings
+from ottla.broker.config.sasl import SaslSettings, sasl_settings
+from ottla.broker.security.hashed import HashedPasswords
+from ottla.broker.security.jwks import Jwks, Surroundings
+from ottla.broker.security.mechanism import LoginCounts, SaslServer
+from ottla.broker.security.oauth import NAME as OAUTHBEARER
+from ottla.broker.security.oauth import OAuthServer, Tokens
+from ottla.broker.security.plain import NAME as PLAIN
+from ottla.broker.security.plain import PlainServer
+from ottla.broker.security.scram import BY_NAME, ScramServer, ScramUsers
+from ottla.broker.security.signed import SignedTokens
+from ottla.broker.security.unsecured import UnsecuredTokens
+
+log = logging.getLogger(__name__)
+
+_USER: Final = "user_"
+_HASHED: Final = "scram_users"
+"""Ottla's own option of PLAIN's JAAS entry."""
+
+
+class Logins:
+    """Begins the logins on one listener. Keys of tokens are fetched from `start` to `stop`."""
+
+    def __init__(
+        self, listener_name: str, settings: SaslSettings, scram_users: ScramUsers, around: Surroundings
+    ) -> None:
+        self._settings = settings
+        self._scram_users = scram_users
+        self._jwks: Jwks | None = None
+        if OAUTHBEARER in settings.mechanisms:
+            self._tokens = self._tokens_of(listener_name, around)
+        self.names = settings.mechanisms
+        self.max_receive_bytes = settings.max_receive_bytes
+        self.counts = LoginCounts()
+        self._users = _users(settings)
+        self._hashed = HashedPasswords(scram_users, around.turns, around.web) if _has_hashed(settings) else None
+
+    def max_reauth_ms(self, name: str) -> int:
+        """How long a session by this mechanism lasts at most; 0 for ever."""
+        return self._settings.max_reauth_ms[name]
+
+    def server(self, name: str) -> SaslServer:
+        """Begin a login with one of `names`."""
+        if name == PLAIN:
+            return PlainServer(self._users, self._hashed)
+        if name == OAUTHBEARER:
+            return OAuthServer(self._tokens)
+        return ScramServer(BY_NAME[name], self._scram_users)
+
+    def start(self) -> None:
+        """Begin to fetch keys, if it has a use for them."""
+        if self._jwks is not None:
+            self._jwks.start()
+
+    def stop(self) -> None:
+        """Fetch nothing any more."""
+        if self._jwks is not None:
+            self._jwks.stop()
+
+    def _tokens_of(self, listener_name: str, around: Surroundings) -> Tokens:
+        oauth = self._settings.oauth
+        if oauth.validator == UNSECURED:
+            log.warning("Listener %s takes unsigned tokens of OAUTHBEARER: anybody can be anyone there", listener_name)
+            return UnsecuredTokens(unsecured_settings(self._settings.modules[OAUTHBEARER].options), around.clock.now_ms)
+        self._jwks = Jwks(listener_name, oauth, around)
+        return SignedTokens(oauth, self._jwks, around)
+
+
+def logins_of(config: Config, scram_users: ScramUsers, around: Surroundings) -> dict[str, Logins]:
+    """What logs clients in, by the name of the listener; those without SASL have none."""
+    return {
+        listener.name: Logins(listener.name, sasl_settings(config, listener.name), scram_users, around)
+        for listener in config.listeners
+        if config.has_logins(listener)
+    }
+
+
+def _has_hashed(settings: SaslSettings) -> bool:
+    """Whether PLAIN lets in users that were made for SCRAM."""
+    module = settings.modules.get(PLAIN)
+    return module is not None and module.options.get(_HASHED) == "true"
+
+
+def _users(settings: SaslSettings) -> Mapping[str, str]:
+    """The password of each user of PLAIN."""
+    module = settings.modules.get("PLAIN")
+    given = {} if module is None else module.options
+    return {key.removeprefix(_USER): text for key, text in given.items() if key.startswith(_USER)}

@@ -1,0 +1,115 @@
+"""SASL/OAUTHBEARER: a token that somebody else has issued says who the client is. pure
+
+Source: RFC 7628, `OAuthBearerSaslServer` and `OAuthBearerClientInitialResponse` of Kafka 4.3.1. A token that is refused
+is answered with an error as JSON; the client acknowledges it with one byte, and fails then. Stricter than Kafka: behind
+an error no other token may follow, and no key may come twice.
+"""
+
+import json
+import re
+from typing import Final, NamedTuple, Protocol
+
+from ottla.broker.security.mechanism import SaslFailed
+from ottla.broker.turns import Handler
+
+NAME: Final = "OAUTHBEARER"
+TOKEN_BYTES_MOST: Final = 32_768
+"""A larger message is not read; a token with the groups of a large company has a fifth of that."""
+
+_SEPARATOR: Final = "\x01"
+_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_KEY: Final = "[A-Za-z]+"
+_VALUE: Final = r"[\x21-\x7e \t\r\n]+"
+_FIRST: Final = re.compile(f"n,(?:a=(?P<wanted>{_NAME}))?,\x01(?P<pairs>(?:{_KEY}={_VALUE}\x01)*)\x01")
+_AUTH: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
+
+
+class Checked(NamedTuple):
+    """What a token says, and is believed."""
+
+    name: str
+    expires_at_ms: float
+
+
+class TokenRefused(Exception):
+    """`reason` is for the log, and repeats nothing of the token. `scope` is what it would have to have."""
+
+    def __init__(self, reason: str, scope: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.scope = scope
+
+
+class Tokens(Protocol):
+    """Checks the tokens of one listener."""
+
+    def check(self, token: str) -> Handler[Checked]:
+        """Who has this token. It may wait for keys. TokenRefused."""
+
+
+class OAuthServer:
+    """One login."""
+
+    __slots__ = ("_checked", "_refused", "_tokens", "complete")
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._checked = Checked("", 0.0)
+        self._refused: SaslFailed | None = None
+        self.complete = False
+
+    @property
+    def principal(self) -> str:
+        return f"User:{self._checked.name}"
+
+    @property
+    def expires_at_ms(self) -> float:
+        return self._checked.expires_at_ms
+
+    async def evaluate(self, token: bytes) -> bytes:
+        """Nothing, for who is let in; an error as JSON, for a token that is refused. SaslFailed."""
+        if self._refused is not None:
+            raise self._refused
+        if len(token) > TOKEN_BYTES_MOST:
+            raise SaslFailed(f"an OAUTHBEARER message of {len(token)} bytes; {TOKEN_BYTES_MOST} are the most")
+        wanted, bearer = _parse(token)
+        try:
+            checked = await self._tokens.check(bearer)
+        except TokenRefused as refused:
+            answer = _answer(refused)
+            self._refused = SaslFailed(f"the token is refused: {refused.reason}", answer)
+            return answer.encode()
+        if wanted not in ("", checked.name):
+            told = (
+                f"Authentication failed: Client requested an authorization id ({wanted}) that is different from the "
+                f"token's principal name ({checked.name})"
+            )
+            raise SaslFailed(told, told)
+        self._checked = checked
+        self.complete = True
+        return b""
+
+
+def _parse(token: bytes) -> tuple[str, str]:
+    """(who the client wants to be, the bearer token). The texts are Kafka's."""
+    found = _FIRST.fullmatch(token.decode(errors="replace"))
+    if found is None:
+        raise SaslFailed("Invalid OAUTHBEARER client first message")
+    pairs = [pair.partition("=") for pair in found["pairs"].split(_SEPARATOR)[:-1]]
+    values = {key: value for key, _, value in pairs}
+    if len(values) < len(pairs):
+        raise SaslFailed("Invalid OAUTHBEARER client first message: a key comes twice")
+    if "auth" not in values:
+        raise SaslFailed("Invalid OAUTHBEARER client first message: 'auth' not specified")
+    auth = _AUTH.fullmatch(values["auth"])
+    if auth is None:
+        raise SaslFailed("Invalid OAUTHBEARER client first message: invalid 'auth' format")
+    if auth["scheme"].lower() != "bearer":
+        raise SaslFailed("Invalid scheme in OAUTHBEARER client first message")
+    return found["wanted"] or "", auth["token"]
+
+
+def _answer(refused: TokenRefused) -> str:
+    if refused.scope:
+        return json.dumps({"status": "insufficient_scope", "scope": refused.scope})
+    return '{"status":"invalid_token"}'

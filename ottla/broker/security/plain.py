@@ -1,0 +1,76 @@
+"""SASL/PLAIN: a name with its password. pure
+
+The passwords stand in the JAAS entry, as in Kafka; Ottla's own: or as hashes in the metadata (`hashed.py`). Source: RFC
+4616, `PlainSaslServer` and `PlainServerCallbackHandler` of Kafka 4.3.1.
+"""
+
+import hmac
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+
+from ottla.broker.security.hashed import HashedPasswords
+from ottla.broker.security.mechanism import SaslFailed
+
+NAME: Final = "PLAIN"
+_TOKEN_BYTES_MOST: Final = 4_096
+"""RFC 4616 has three parts of at most 255 bytes; keys of services as passwords are longer."""
+_FIELDS: Final = 3
+_NOBODYS: Final = "\x00"
+"""The password that the one of an unknown user is compared with: no token can hold it."""
+
+
+class PlainServer:
+    """One login. `users` has the password of each name, `hashed` those of others."""
+
+    __slots__ = ("_hashed", "_name", "_users", "complete")
+
+    expires_at_ms = None
+
+    def __init__(self, users: Mapping[str, str], hashed: HashedPasswords | None = None) -> None:
+        self._users = users
+        self._hashed = hashed
+        self._name = ""
+        self.complete = False
+
+    @property
+    def principal(self) -> str:
+        return f"User:{self._name}"
+
+    async def evaluate(self, token: bytes) -> bytes:
+        """Nothing, for who is let in. SaslFailed."""
+        if len(token) > _TOKEN_BYTES_MOST:
+            raise SaslFailed(f"a PLAIN token of {len(token)} bytes; {_TOKEN_BYTES_MOST} are the most")
+        fields = token.decode(errors="replace").split("\0")
+        if len(fields) != _FIELDS:
+            # Kafka stops to count behind the fourth.
+            raise _failed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(fields), _FIELDS + 1)}")
+        wanted, name, password = fields
+        if not name:
+            raise _failed("Authentication failed: username not specified")
+        if not password:
+            raise _failed("Authentication failed: password not specified")
+        problem = await self._problem(name, password)
+        if problem:
+            raise SaslFailed(f"PLAIN as {name!r}: {problem}", "Authentication failed: Invalid username or password")
+        if wanted not in ("", name):
+            raise _failed("Authentication failed: Client requested an authorization id that is different from username")
+        self._name = name
+        self.complete = True
+        return b""
+
+    async def _problem(self, name: str, password: str) -> str:
+        if _same(password, self._users.get(name, _NOBODYS)):
+            return ""
+        if self._hashed is not None and name not in self._users:
+            return await self._hashed.problem(name, password)
+        return "the password is wrong" if name in self._users else "nobody has this name"
+
+
+def _same(given: str, kept: str) -> bool:
+    """Whether they are one password, in a time that tells nothing of it, not even how long it is (CVE-2021-38153)."""
+    return hmac.compare_digest(sha256(given.encode()).digest(), sha256(kept.encode()).digest())
+
+
+def _failed(told: str) -> SaslFailed:
+    return SaslFailed(told, told)

@@ -1,0 +1,227 @@
+"""The login of one connection by SASL: what may come when, who it is then, and for how long. pure
+
+    ApiVersions (once, if at all) -> SaslHandshake 1 -> SaslAuthenticate ... -> logged in
+                                     SaslHandshake 0 -> frames that are tokens and nothing else ... -> logged in
+    logged in, for a limited time  -> SaslHandshake -> ... -> logged in, as the same by the same mechanism
+
+Whatever else comes closes the connection. Source: `SaslServerAuthenticator`, `KafkaChannel` of Kafka 4.3.1; KIP-152 and
+KIP-368.
+"""
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final
+
+from ottla.broker.ports.clock import Clock
+from ottla.broker.security.mechanism import Mechanisms, SaslFailed, SaslServer
+from ottla.broker.security.session import Session
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+
+LOGIN_MS: Final = 60_000.0
+"""Ottla's own: in this time a client has logged in, or is closed. Kafka closes it when it has been idle for long."""
+AGAIN_MS: Final = 1_000.0
+"""`MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`: nobody logs in anew more often."""
+_SHOWN: Final = 40
+_API_VERSIONS: Final = ApiKey.API_VERSIONS.value
+_HANDSHAKE: Final = ApiKey.SASL_HANDSHAKE.value
+_AUTHENTICATE: Final = ApiKey.SASL_AUTHENTICATE.value
+
+
+class _State(Enum):
+    """Kafka's, but for those of GSSAPI's tokens without a handshake and of answers that are under way."""
+
+    HANDSHAKE_OR_VERSIONS_REQUEST = auto()
+    HANDSHAKE_REQUEST = auto()
+    AUTHENTICATE = auto()
+    COMPLETE = auto()
+    REAUTH_BAD_MECHANISM = auto()
+    FAILED = auto()
+
+
+_TEXT: Final = {
+    _State.HANDSHAKE_OR_VERSIONS_REQUEST: "handshake",
+    _State.HANDSHAKE_REQUEST: "handshake",
+    _State.AUTHENTICATE: "authentication",
+}
+_AWAITED: Final = {
+    _State.HANDSHAKE_OR_VERSIONS_REQUEST: (_API_VERSIONS, _HANDSHAKE),
+    _State.HANDSHAKE_REQUEST: (_HANDSHAKE,),
+    # A second handshake is answered, and the connection closed then.
+    _State.AUTHENTICATE: (_AUTHENTICATE, _HANDSHAKE),
+}
+
+
+class Authenticator:
+    """One of a connection to a listener with SASL, as long as it lasts."""
+
+    __slots__ = (
+        "_clock",
+        "_expires_ms",
+        "_has_headers",
+        "_mechanism",
+        "_mechanisms",
+        "_renewed_ms",
+        "_server",
+        "_state",
+        "_wanted",
+        "on_login",
+    )
+
+    def __init__(self, mechanisms: Mechanisms, clock: Clock) -> None:
+        self._mechanisms = mechanisms
+        self._clock = clock
+        self._state = _State.HANDSHAKE_OR_VERSIONS_REQUEST
+        # By which mechanism it has logged in, and by which it is about to.
+        self._mechanism = self._wanted = ""
+        self._server: SaslServer | None = None
+        self._has_headers = False
+        self._expires_ms: float | None = None
+        self._renewed_ms = -AGAIN_MS
+        self.on_login: Callable[[], None] | None = None
+        """Called when it has logged in the first time."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The mechanisms that a client may choose of."""
+        return self._mechanisms.names
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether the next frame is a token, without the header of a request."""
+        return self._state is _State.AUTHENTICATE and not self._has_headers
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the login is over, for good or ill: no token is awaited."""
+        return self._state is not _State.AUTHENTICATE
+
+    def is_login(self, api_key: int) -> bool:
+        """Whether a request belongs to a login, the first or a later one."""
+        return not self._mechanism or api_key in (_HANDSHAKE, _AUTHENTICATE)
+
+    def objection(self, api_key: int) -> str:
+        """Why the connection must be closed because this request has come, or an empty string."""
+        state = self._state
+        if state is _State.COMPLETE:
+            if self._expires_ms is None or self._clock.monotonic_ms() <= self._expires_ms:
+                return ""
+            if api_key == _HANDSHAKE and self._may_log_in_anew():
+                return ""
+            self._mechanisms.counts.expired += 1
+            return "the client should have logged in anew (connections.max.reauth.ms, or its token has expired)"
+        if state is _State.REAUTH_BAD_MECHANISM:
+            self._mechanisms.counts.failed_again += 1
+            return (
+                f"SASL mechanism '{self._wanted}' requested by client is not supported for re-authentication of "
+                f"mechanism '{self._mechanism}'"
+            )
+        if api_key in _AWAITED.get(state, ()):
+            return ""
+        self._count_failed()
+        return f"Unexpected Kafka request of type {_named(api_key)} during SASL {_TEXT.get(state, 'authentication')}."
+
+    def versions_told(self) -> None:
+        """ApiVersions has been answered without an error; before a login that happens once."""
+        if self._state is _State.HANDSHAKE_OR_VERSIONS_REQUEST:
+            self._state = _State.HANDSHAKE_REQUEST
+
+    def handshake(self, mechanism: str, version: int) -> tuple[ErrorCode, str]:
+        """The client chooses a mechanism: the error that it is answered, and why it must be closed then, if so."""
+        if self._state is _State.AUTHENTICATE:
+            self._fail()
+            return (
+                ErrorCode.ILLEGAL_SASL_STATE,
+                "Unexpected Kafka request of type SASL_HANDSHAKE during SASL authentication.",
+            )
+        if self._state is _State.COMPLETE:
+            if not self._may_log_in_anew():
+                return ErrorCode.ILLEGAL_SASL_STATE, ""
+            self._renewed_ms = self._clock.monotonic_ms()
+        if mechanism not in self.names:
+            self._fail()
+            return ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"Unsupported SASL mechanism {mechanism[:_SHOWN]!r}"
+        self._has_headers = version >= 1
+        self._wanted = mechanism
+        if self._mechanism not in ("", mechanism):
+            self._state = _State.REAUTH_BAD_MECHANISM
+            return ErrorCode.NONE, ""
+        self._server = self._mechanisms.server(mechanism)
+        self._state = _State.AUTHENTICATE
+        return ErrorCode.NONE, ""
+
+    async def authenticate(self, session: Session, token: bytes) -> tuple[bytes, int]:
+        """What to answer to the client's token, and for how many ms it is logged in then; 0 for ever, or if it is not
+        yet. SaslFailed, with what the client is told: then the connection must be closed."""
+        server = self._server
+        assert server is not None, "tokens come behind a handshake"
+        try:
+            answer = await server.evaluate(token)
+            if not server.complete:
+                return answer, 0
+            self._hold_to_principal(session.principal, server.principal)
+        except SaslFailed as failed:
+            self._fail()
+            raise SaslFailed(failed.reason, failed.told or self._general_sentence) from None
+        return answer, self._complete(session, server)
+
+    def _complete(self, session: Session, server: SaslServer) -> int:
+        counts = self._mechanisms.counts
+        if self._mechanism:
+            counts.logged_in_again += 1
+        else:
+            counts.logged_in += 1
+        session.principal = server.principal
+        self._mechanism = self._wanted
+        self._state = _State.COMPLETE
+        self._server = None
+        lifetime_ms = self._lifetime_ms(server)
+        self._expires_ms = None if lifetime_ms is None else self._clock.monotonic_ms() + lifetime_ms
+        on_login, self.on_login = self.on_login, None
+        if on_login is not None:
+            on_login()
+        return int(lifetime_ms or 0)
+
+    def _lifetime_ms(self, server: SaslServer) -> float | None:
+        """`ReauthInfo.calcCompletionTimesAndReturnSessionLifetimeMs`; None for ever."""
+        most_ms = self._mechanisms.max_reauth_ms(self._mechanism)
+        ends: list[float] = [most_ms] if most_ms > 0 else []
+        if server.expires_at_ms is not None:
+            ends.append(server.expires_at_ms - self._clock.now_ms())
+        return max(0, min(ends)) if ends else None
+
+    def _hold_to_principal(self, before: str, after: str) -> None:
+        if self._mechanism and before != after:
+            told = f"Cannot change principals during re-authentication from {_dotted(before)}: {_dotted(after)}"
+            raise SaslFailed(told, told)
+
+    def _may_log_in_anew(self) -> bool:
+        return self._expires_ms is not None and self._clock.monotonic_ms() - self._renewed_ms >= AGAIN_MS
+
+    def _fail(self) -> None:
+        self._state = _State.FAILED
+        self._server = None
+        self._count_failed()
+
+    def _count_failed(self) -> None:
+        if self._mechanism:
+            self._mechanisms.counts.failed_again += 1
+        else:
+            self._mechanisms.counts.failed += 1
+
+    @property
+    def _general_sentence(self) -> str:
+        """It tells nothing of the user: not even whether there is one."""
+        during = "re-authentication" if self._mechanism else "authentication"
+        return f"Authentication failed during {during} due to invalid credentials with SASL mechanism {self._wanted}"
+
+
+def _named(api_key: int) -> str:
+    try:
+        return ApiKey(api_key).name
+    except ValueError:
+        return str(api_key)
+
+
+def _dotted(principal: str) -> str:
+    return principal.replace(":", ".", 1)

@@ -1,0 +1,248 @@
+"""SASL/SCRAM-SHA-256 and -512: a password is proved and never sent. pure
+
+Source: RFC 5802 and 7677, `ScramSaslServer`, `ScramFormatter` and `ScramMessages` of Kafka 4.3.1. A name that nobody
+has is answered as one that somebody has, up to the end: from outside nobody can tell which names there are. Kafka ends
+such a login at its first message. What else is stricter: `m=` is refused, and the channel binding of the last message
+must be that of the first, as the RFC has it.
+"""
+
+import hashlib
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from itertools import islice
+from typing import Final, NamedTuple
+
+from ottla.broker.security.mechanism import SaslFailed
+from ottla.protocol.security_records import UserScramCredentialRecord
+
+MIN_ITERATIONS: Final = 4_096
+MAX_ITERATIONS: Final = 16_384
+
+
+class ScramMechanism(IntEnum):
+    """The mechanisms by the numbers that records and requests have for them."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def mechanism_name(self) -> str:
+        """As clients call it."""
+        return self.name.replace("_", "-")
+
+    @property
+    def hash_name(self) -> str:
+        """As hashlib calls it."""
+        return self.name.removeprefix("SCRAM_").replace("_", "").lower()
+
+    @property
+    def hash_bytes(self) -> int:
+        """How long its keys are."""
+        return 32 if self is ScramMechanism.SCRAM_SHA_256 else 64
+
+
+SCRAM_MECHANISMS: Final = frozenset(ScramMechanism)
+BY_NAME: Final = {each.mechanism_name: each for each in ScramMechanism}
+
+_TOKEN_BYTES_MOST: Final = 4_096
+_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_VALUE: Final = r"[\x01-\x2b\x2d-\x7f]+"
+_PRINTABLE: Final = r"[\x21-\x2b\x2d-\x7e]+"
+_BASE64: Final = "(?:[a-zA-Z0-9/+]{4})*(?:[a-zA-Z0-9/+]{3}=|[a-zA-Z0-9/+]{2}==)?"
+_EXTENSIONS: Final = f"(?:,[A-Za-z]+={_VALUE})*"
+_FIRST: Final = re.compile(
+    f"(?P<gs2>n,(?:a=(?P<wanted>{_NAME}))?,)"
+    f"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))"
+)
+_FINAL: Final = re.compile(
+    f"(?P<without_proof>c=(?P<channel>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
+)
+_TOKEN_AUTHENTICATION: Final = "tokenauth"
+_NEVER: Final = re.compile(r"[^\x01-\x7f]")
+_NONCE_BYTES: Final = 24
+_LOOKED_AT: Final = 1_000
+"""So many credentials say how those look that are made up."""
+_DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def name_can_log_in(name: str) -> bool:
+    """Whether a client can say this name: a message of Kafka's SCRAM is of ASCII without NUL."""
+    return name != "" and _NEVER.search(name) is None
+
+
+def credential(
+    name: str, mechanism: ScramMechanism, salt: bytes, salted_password: bytes, iterations: int
+) -> UserScramCredentialRecord:
+    """What is kept of a password: it can check a proof, and cannot make one."""
+    client_key = _hmac(mechanism, salted_password, b"Client Key")
+    stored_key = hashlib.new(mechanism.hash_name, client_key).digest()
+    server_key = _hmac(mechanism, salted_password, b"Server Key")
+    return UserScramCredentialRecord(name, mechanism, salt, stored_key, server_key, iterations)
+
+
+def is_made_of(mechanism: ScramMechanism, kept: UserScramCredentialRecord, salted_password: bytes) -> bool:
+    """Whether what is kept was made of this password."""
+    client_key = _hmac(mechanism, salted_password, b"Client Key")
+    return hmac.compare_digest(hashlib.new(mechanism.hash_name, client_key).digest(), kept.stored_key)
+
+
+class _Looks(NamedTuple):
+    """How the credentials of a mechanism look, for those of names that nobody has."""
+
+    iterations: int
+    salt_bytes: int
+    salt_is_text: bool
+    secret: bytes
+
+
+class ScramUsers:
+    """The credentials of a broker, by (name, mechanism), and what is made up where there is none."""
+
+    __slots__ = ("_by_name", "_looks", "_own_secret", "random_bytes")
+
+    def __init__(
+        self, by_name: Mapping[tuple[str, int], UserScramCredentialRecord], random_bytes: Callable[[int], bytes]
+    ) -> None:
+        self._by_name = by_name
+        self._looks: dict[ScramMechanism, _Looks] = {}
+        self._own_secret = random_bytes(32)
+        self.random_bytes = random_bytes
+
+    def changed(self, records: Sequence[object]) -> None:
+        """The credentials, or anything else of who may do what, are not those of before."""
+        self._looks.clear()
+
+    def has(self, name: str, mechanism: ScramMechanism) -> bool:
+        """Whether there is a credential of this name."""
+        return (name, mechanism) in self._by_name
+
+    def find(self, name: str, mechanism: ScramMechanism) -> tuple[UserScramCredentialRecord, bool]:
+        """The credential of this name and True, or one that nobody can log in with, always the same, and False."""
+        known = self._by_name.get((name, mechanism))
+        looks = self._looks.get(mechanism)
+        if looks is None:
+            looks = self._looks[mechanism] = self._look(mechanism)
+        made_up = _made_up(name, mechanism, looks)
+        return (made_up, False) if known is None else (known, True)
+
+    def _look(self, mechanism: ScramMechanism) -> _Looks:
+        some = [each for each in islice(self._by_name.values(), _LOOKED_AT) if each.mechanism == mechanism]
+        if not some:
+            return _Looks(MIN_ITERATIONS, 26, True, self._own_secret)
+        shapes = Counter((each.iterations, len(each.salt), _is_text(each.salt)) for each in some)
+        (shape, _), *_ = shapes.most_common(1)
+        # A secret that stays when the broker starts again: a salt that changed would tell that it is made up.
+        return _Looks(*shape, some[0].server_key)
+
+
+def _is_text(salt: bytes) -> bool:
+    return all(byte in _DIGITS for byte in salt)
+
+
+def _made_up(name: str, mechanism: ScramMechanism, looks: _Looks) -> UserScramCredentialRecord:
+    stream = hashlib.shake_256(looks.secret + mechanism.mechanism_name.encode() + b"\0" + name.encode())
+    length = mechanism.hash_bytes
+    made = stream.digest(looks.salt_bytes + 2 * length)
+    salt, stored_key, server_key = made[: -2 * length], made[-2 * length : -length], made[-length:]
+    if looks.salt_is_text:
+        salt = bytes(_DIGITS[byte % len(_DIGITS)] for byte in salt)
+    return UserScramCredentialRecord(name, mechanism, salt, stored_key, server_key, looks.iterations)
+
+
+class _Begun(NamedTuple):
+    """A login whose client has still to prove itself."""
+
+    name: str
+    credential: UserScramCredentialRecord
+    refused: str
+    gs2_header: str
+    nonce: str
+    first: str
+    """The client's first message, as both sign it."""
+    answer: str
+
+
+class ScramServer:
+    """One login."""
+
+    __slots__ = ("_begun", "_mechanism", "_name", "_users", "complete")
+
+    expires_at_ms = None
+
+    def __init__(self, mechanism: ScramMechanism, users: ScramUsers) -> None:
+        self._mechanism = mechanism
+        self._users = users
+        self._begun: _Begun | None = None
+        self._name = ""
+        self.complete = False
+
+    @property
+    def principal(self) -> str:
+        return f"User:{self._name}"
+
+    async def evaluate(self, token: bytes) -> bytes:
+        """The broker's first message, then its last. SaslFailed."""
+        if len(token) > _TOKEN_BYTES_MOST:
+            raise SaslFailed(f"a SCRAM message of {len(token)} bytes; {_TOKEN_BYTES_MOST} are the most")
+        message = token.decode(errors="replace")
+        begun, self._begun = self._begun, None
+        if begun is None:
+            self._begun = self._first(message)
+            return self._begun.answer.encode()
+        return self._final(message, begun)
+
+    def _first(self, message: str) -> _Begun:
+        found = _FIRST.fullmatch(message)
+        if found is None:
+            raise SaslFailed("the first message is none of SCRAM without channel binding")
+        name = found["name"].replace("=2C", ",").replace("=3D", "=")
+        if found["wanted"] is not None and found["wanted"] != found["name"]:
+            told = "Authentication failed: Client requested an authorization id that is different from username"
+            raise SaslFailed(told, told)
+        if f",{_TOKEN_AUTHENTICATION}=true" in f"{found['extensions']},".lower():
+            raise SaslFailed("the client has a delegation token, and there are none here")
+        credential, is_known = self._users.find(name, self._mechanism)
+        refused = "" if is_known else "nobody has this name"
+        if credential.iterations < MIN_ITERATIONS:
+            refused = f"the credential has {credential.iterations} iterations, which are too few"
+        nonce = found["nonce"] + b64encode(self._users.random_bytes(_NONCE_BYTES)).decode()
+        answer = f"r={nonce},s={b64encode(credential.salt).decode()},i={credential.iterations}"
+        return _Begun(name, credential, refused, found["gs2"], nonce, found["bare"], answer)
+
+    def _final(self, message: str, begun: _Begun) -> bytes:
+        found = _FINAL.fullmatch(message)
+        if found is None:
+            raise SaslFailed(f"{self._about(begun)}: the last message is none of SCRAM")
+        signed = f"{begun.first},{begun.answer},{found['without_proof']}".encode()
+        signature = _hmac(self._mechanism, begun.credential.stored_key, signed)
+        client_key = _xor(signature, b64decode(found["proof"]))
+        stored_key = hashlib.new(self._mechanism.hash_name, client_key).digest()
+        is_proved = hmac.compare_digest(stored_key, begun.credential.stored_key)
+        verifier = _hmac(self._mechanism, begun.credential.server_key, signed)
+        if found["nonce"] != begun.nonce:
+            raise SaslFailed(f"{self._about(begun)}: the nonce of the last message is not the one that was given")
+        if b64decode(found["channel"]) != begun.gs2_header.encode():
+            raise SaslFailed(f"{self._about(begun)}: the channel binding of the last message is not that of the first")
+        if begun.refused or not is_proved:
+            raise SaslFailed(f"{self._about(begun)}: {begun.refused or 'the password is wrong'}")
+        self._name = begun.name
+        self.complete = True
+        return b"v=" + b64encode(verifier)
+
+    def _about(self, begun: _Begun) -> str:
+        return f"{self._mechanism.mechanism_name} as {begun.name!r}"
+
+
+def _hmac(mechanism: ScramMechanism, key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, mechanism.hash_name)
+
+
+def _xor(signature: bytes, proof: bytes) -> bytes:
+    """Of a proof of another length nothing, which is no key."""
+    if len(signature) != len(proof):
+        return b""
+    return bytes(left ^ right for left, right in zip(signature, proof, strict=True))

@@ -1,0 +1,39 @@
+"""Who sits at the other end of a connection. pure
+
+Source: `RequestContext`, `KafkaPrincipal` of Kafka 4.3.1.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ottla.broker.security.sasl import Authenticator
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Whoever has not said who it is, where nobody asks."""
+DEFAULT_LISTENER: Final = "PLAINTEXT"
+
+
+class Session:
+    """One of a connection, as long as it lasts. `principal` is TYPE:NAME, as ACLs name it."""
+
+    __slots__ = ("authenticator", "listener_name", "peer", "principal", "throttle_ms")
+
+    def __init__(self, listener_name: str = DEFAULT_LISTENER, peer: str = "?", principal: str = ANONYMOUS) -> None:
+        self.listener_name = listener_name
+        self.peer = peer
+        """HOST:PORT of the client."""
+        self.principal = principal
+        self.throttle_ms = 0
+        """For how long nothing more of it is served behind the reply that is about to be sent."""
+        self.authenticator: Authenticator | None = None
+        """What logs the client in; None on a listener without SASL."""
+
+    @property
+    def host(self) -> str:
+        """The address alone."""
+        return self.peer.rpartition(":")[0]
+
+    @property
+    def sends_tokens(self) -> bool:
+        """Whether its next frame is a token, which is no request and has a password in it."""
+        return self.authenticator is not None and self.authenticator.takes_tokens

@@ -1,0 +1,74 @@
+"""Tokens that an issuer has signed: whose keys are known, for whom they are, and for how long. pure
+
+Source: `BrokerJwtValidator` and `ClaimValidationUtils` of Kafka 4.3.1. Stricter: a token of the future is refused, and
+`ottla/broker/config/oauth.py` what Kafka lets in where little is said.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.broker.config.oauth import OAuthSettings
+from ottla.broker.costs import TOKEN_US
+from ottla.broker.security.jwks import Jwks, Surroundings
+from ottla.broker.security.keys import read_head, verified_claims
+from ottla.broker.security.oauth import Checked, TokenRefused
+from ottla.broker.security.unsecured import seconds
+
+
+class SignedTokens:
+    """Checks the tokens of one listener, with the keys of `jwks`."""
+
+    __slots__ = ("_around", "_jwks", "_settings")
+
+    def __init__(self, settings: OAuthSettings, jwks: Jwks, around: Surroundings) -> None:
+        self._settings = settings
+        self._jwks = jwks
+        self._around = around
+
+    async def check(self, token: str) -> Checked:
+        turns = self._around.turns
+        turns.charge(TOKEN_US)
+        await turns.share()
+        head = read_head(token)
+        key = await self._jwks.key_for(head)
+        claims = verified_claims(token, head, key)
+        self._check_times(claims)
+        self._check_origin(claims)
+        name = claims.get(self._settings.sub_claim_name)
+        if not isinstance(name, str) or not name.strip():
+            raise TokenRefused(f"it has no {self._settings.sub_claim_name}")
+        _check_scopes(claims.get(self._settings.scope_claim_name))
+        return Checked(name.strip(), (seconds(claims, "exp") or 0.0) * 1000)
+
+    def _check_times(self, claims: Mapping[str, Any]) -> None:
+        expires_s, issued_s, begins_s = (seconds(claims, name) for name in ("exp", "iat", "nbf"))
+        now_s, skew_s = self._around.clock.now_ms() / 1000, self._settings.clock_skew_seconds
+        if expires_s is None or issued_s is None:
+            raise TokenRefused("it does not say when it was issued and expires")
+        if expires_s <= now_s - skew_s:
+            raise TokenRefused("it has expired")
+        if issued_s > now_s + skew_s:
+            raise TokenRefused("it was issued in the future")
+        if begins_s is not None and begins_s > now_s + skew_s:
+            raise TokenRefused("it is for a time to come")
+        if issued_s > expires_s:
+            raise TokenRefused("it expired before it was issued")
+
+    def _check_origin(self, claims: Mapping[str, Any]) -> None:
+        settings = self._settings
+        if settings.expected_issuer and claims.get("iss") != settings.expected_issuer:
+            raise TokenRefused("it is of another issuer")
+        if settings.expected_audience:
+            given = claims.get("aud")
+            audience = given if isinstance(given, list) else [given]
+            expected = [each.strip() for each in settings.expected_audience.split(",")]
+            if not any(each in expected for each in audience if isinstance(each, str)):
+                raise TokenRefused("it is for another audience")
+
+
+def _check_scopes(given: object) -> None:
+    """What is said must be scopes, each once, as Kafka has it."""
+    scopes = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    texts = [each.strip() for each in scopes if isinstance(each, str)]
+    if not all(texts) or len(texts) < len(scopes) or len(set(texts)) < len(texts):
+        raise TokenRefused("its scopes are none, or come twice")

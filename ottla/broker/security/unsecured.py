@@ -1,0 +1,81 @@
+"""Tokens that nobody has signed: for tests, where anybody may say who they are. pure
+
+Only for listeners that name `OAuthBearerUnsecuredValidatorCallbackHandler`; Kafka takes such tokens where nothing is
+said. Source: that class, `OAuthBearerUnsecuredJws` and `OAuthBearerValidationUtils` of Kafka 4.3.1.
+"""
+
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ottla.broker.config.oauth import UnsecuredSettings
+from ottla.broker.security.oauth import Checked, TokenRefused
+
+_LATEST_S: Final = 253_402_300_799.0
+"""The end of the year 9999: no session needs to last longer."""
+
+
+class UnsecuredTokens:
+    """Takes what a token says, if it has no signature and its time is not over."""
+
+    __slots__ = ("_now_ms", "_settings")
+
+    def __init__(self, settings: UnsecuredSettings, now_ms: Callable[[], float]) -> None:
+        self._settings = settings
+        self._now_ms = now_ms
+
+    async def check(self, token: str) -> Checked:
+        header, _, rest = token.partition(".")
+        payload, dot, signature = rest.partition(".")
+        if not dot or signature:
+            raise TokenRefused("it is no token without a signature")
+        if _object(header).get("alg") != "none":
+            raise TokenRefused("its algorithm is not none")
+        claims = _object(payload)
+        settings, now_ms = self._settings, self._now_ms()
+        skew_ms = settings.allowable_clock_skew_ms
+        name = claims.get(settings.principal_claim_name)
+        if not isinstance(name, str) or not name.strip():
+            raise TokenRefused(f"it has no {settings.principal_claim_name}")
+        expires_s, issued_s = seconds(claims, "exp"), seconds(claims, "iat")
+        if expires_s is None:
+            raise TokenRefused("it has no exp")
+        if now_ms - skew_ms >= expires_s * 1000:
+            raise TokenRefused("it has expired")
+        if issued_s is not None and issued_s * 1000 > now_ms + skew_ms:
+            raise TokenRefused("it was issued in the future")
+        if issued_s is not None and expires_s <= issued_s:
+            raise TokenRefused("it expired before it was issued")
+        if not scopes(claims.get(settings.scope_claim_name)).issuperset(settings.required_scope):
+            raise TokenRefused("it lacks a scope", f"[{', '.join(settings.required_scope)}]")
+        return Checked(name.strip(), expires_s * 1000)
+
+
+def seconds(claims: Mapping[str, Any], name: str) -> float | None:
+    """A time in seconds since 1970. TokenRefused if it is none."""
+    given = claims.get(name)
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float) or given < 0 or given != given:
+        raise TokenRefused(f"its {name} is no time")
+    return float(min(given, _LATEST_S))
+
+
+def scopes(given: object) -> frozenset[str]:
+    """The scopes of a claim: a text with blanks between them, or a list."""
+    if isinstance(given, str):
+        return frozenset(given.split())
+    if isinstance(given, list):
+        return frozenset(each.strip() for each in given if isinstance(each, str))
+    return frozenset()
+
+
+def _object(part: str) -> dict[str, Any]:
+    try:
+        value = json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise TokenRefused("it is no JSON")
+    return value

@@ -1,0 +1,19 @@
+"""Values of configs in logs: what may be a password is hidden."""
+
+import pytest
+
+from ottla.broker.config.loggable import loggable_value
+
+
+@pytest.mark.parametrize("name", ["retention.ms", "log.retention.ms", "consumer.session.timeout.ms"])
+def test_a_value_that_is_no_secret_is_told(name):
+    assert loggable_value(name, "60000") == "60000"
+    assert loggable_value(name, None) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["ssl.key.password", "listener.name.internal.ssl.keystore.password", "plugin.thing", ""]
+)
+def test_a_secret_and_what_nobody_knows_is_hidden(name):
+    assert loggable_value(name, "hunter2") == "[hidden]"
+    assert loggable_value(name, None) is None

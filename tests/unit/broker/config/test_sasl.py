@@ -1,0 +1,132 @@
+"""Options of SASL: which mechanisms a listener has, what is for one of them alone, and what cannot be."""
+
+import pytest
+
+from ottla.broker.config import ConfigError, from_environment, from_flags, jaas_file_of, load_config
+from ottla.broker.config.sasl import sasl_settings
+
+LISTENERS = "listeners=INSIDE://127.0.0.1:1,OUTSIDE://127.0.0.1:2"
+MAP = "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:SASL_PLAINTEXT"
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+USERS = f'listener.name.outside.plain.sasl.jaas.config={MODULE} required user_alice="hush";'
+
+
+def loaded(*flags, environment=()):
+    return load_config(from_flags([LISTENERS, MAP, *flags]), from_environment(dict(environment)))
+
+
+def settings(*flags, **more):
+    return sasl_settings(loaded(*flags, **more).config, "OUTSIDE")
+
+
+def test_a_listener_has_the_mechanisms_that_are_enabled_in_order():
+    found = settings("sasl.enabled.mechanisms=SCRAM-SHA-512, PLAIN", USERS)
+    assert found.mechanisms == ("SCRAM-SHA-512", "PLAIN")
+    assert found.modules["PLAIN"].options == {"user_alice": "hush"}
+    assert found.modules["SCRAM-SHA-512"].options == {}
+    assert found.max_receive_bytes == 524_288
+
+
+def test_a_listeners_own_mechanisms_go_before_those_of_all():
+    own = "listener.name.outside.sasl.enabled.mechanisms=SCRAM-SHA-256"
+    assert settings("sasl.enabled.mechanisms=PLAIN", own).mechanisms == ("SCRAM-SHA-256",)
+
+
+def test_what_is_for_a_mechanism_goes_before_what_is_for_the_listener_and_for_all():
+    found = settings(
+        "sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512",
+        "connections.max.reauth.ms=1000",
+        "listener.name.outside.connections.max.reauth.ms=2000",
+        "listener.name.outside.scram-sha-512.connections.max.reauth.ms=3000",
+        "sasl.oauthbearer.expected.issuer=all",
+        "listener.name.outside.oauthbearer.sasl.oauthbearer.expected.issuer=own",
+        "listener.name.outside.sasl.oauthbearer.clock.skew.seconds=7",
+        "listener.name.outside.oauthbearer.sasl.server.callback.handler.class="
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    )
+    assert found.max_reauth_ms == {"SCRAM-SHA-256": 2000, "SCRAM-SHA-512": 3000}
+    assert (found.oauth.expected_issuer, found.oauth.clock_skew_seconds) == ("own", 7)
+    assert found.oauth.validator == "OAuthBearerValidatorCallbackHandler"
+
+
+def test_variables_of_kafkas_image_are_read():
+    environment = {
+        "KAFKA_SASL_ENABLED_MECHANISMS": "PLAIN",
+        "KAFKA_LISTENER_NAME_OUTSIDE_PLAIN_SASL_JAAS_CONFIG": f"{MODULE} required user_bob=hush;",
+    }
+    assert settings(environment=environment).modules["PLAIN"].options == {"user_bob": "hush"}
+    assert loaded(environment=environment).notes() == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ([], "sasl.enabled.mechanisms: GSSAPI is not supported. Set listener.name.outside.sasl.enabled."),
+        (["sasl.enabled.mechanisms=PLAIN,GSSAPI", USERS], "sasl.enabled.mechanisms: GSSAPI is not"),
+        (["sasl.enabled.mechanisms=plain"], "sasl.enabled.mechanisms: plain is not"),
+        (["sasl.enabled.mechanisms="], "sasl.enabled.mechanisms: nothing is not supported"),
+        (["sasl.enabled.mechanisms=PLAIN"], "PLAIN needs its users. Set listener.name.outside.plain.sasl.jaas.config"),
+        ([USERS.removesuffix(";")], "plain.sasl.jaas.config=[hidden] (flag --override): must be a JAAS entry"),
+        ([USERS.replace("Plain", "Scram")], "=[hidden] (flag --override): must be a JAAS entry of PlainLoginModule"),
+    ],
+)
+def test_what_cannot_be_is_told_with_what_to_set(flags, told):
+    with pytest.raises(ConfigError) as refused:
+        loaded(*flags)
+    assert told in str(refused.value) and "hush" not in str(refused.value)
+
+
+FILE = f"""KafkaServer {{ {MODULE} required username=broker password=hush user_carol="hush"; }};
+outside.KafkaServer {{ {MODULE} required user_dave="hush"; }};
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "users"),
+    [(FILE, {"user_dave"}), (FILE.replace("outside", "other"), {"username", "password", "user_carol"})],
+)
+def test_users_may_stand_in_a_file_of_java(file, users):
+    config = load_config(from_flags([LISTENERS, MAP, "sasl.enabled.mechanisms=PLAIN"]), jaas_file=file).config
+    assert set(sasl_settings(config, "OUTSIDE").modules["PLAIN"].options) == users
+    assert "hush" not in repr(config)
+
+
+def test_an_option_goes_before_a_file():
+    flags = from_flags([LISTENERS, MAP, "sasl.enabled.mechanisms=PLAIN", USERS])
+    config = load_config(flags, jaas_file=FILE).config
+    assert set(sasl_settings(config, "OUTSIDE").modules["PLAIN"].options) == {"user_alice"}
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("KafkaServer { x.Other required user_a=hush; };", "PLAIN needs its users"),
+        ("{ hush", "the file must be NAME {"),
+    ],
+)
+def test_a_file_without_users_is_told(file, told):
+    with pytest.raises(ConfigError, match=told) as refused:
+        load_config(from_flags([LISTENERS, MAP, "sasl.enabled.mechanisms=PLAIN"]), jaas_file=file)
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("opts", "name"),
+    [
+        ("-Xmx1G -Djava.security.auth.login.config=/etc/kafka/jaas.conf -Dx=y", "/etc/kafka/jaas.conf"),
+        ('-Djava.security.auth.login.config=="/etc/jaas.conf"', "/etc/jaas.conf"),
+        ("-Xmx1G", ""),
+    ],
+)
+def test_the_file_is_the_one_that_java_is_told_of(opts, name):
+    assert jaas_file_of({"KAFKA_OPTS": opts}) == name
+
+
+def test_a_listener_without_sasl_needs_nothing_of_it():
+    config = load_config(from_flags(["listeners=PLAINTEXT://127.0.0.1:1"])).config
+    assert config.sasl_enabled_mechanisms == "GSSAPI"
+
+
+def test_users_are_shown_to_nobody():
+    config = loaded("sasl.enabled.mechanisms=PLAIN", USERS).config
+    assert "hush" not in repr(config) and "hush" not in repr(sasl_settings(config, "OUTSIDE"))

@@ -1,0 +1,23 @@
+"""Logins without a connection."""
+
+import pytest
+
+from ottla.broker.security.mechanism import SaslFailed
+
+
+def answer(server, token):
+    """What the broker answers to this token; it must not wait."""
+    handler = server.evaluate(token)
+    try:
+        handler.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("it waits")
+
+
+def refusal(server, token):
+    """The SaslFailed that this token gets."""
+    with pytest.raises(SaslFailed) as failed:
+        answer(server, token)
+    assert not server.complete
+    return failed.value

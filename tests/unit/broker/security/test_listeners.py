@@ -1,0 +1,136 @@
+"""TLS of one listener while it runs: certificates that are renewed, handshakes that wait, what is told of failures."""
+
+import shutil
+import ssl
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.config import Listener, from_flags, load_config
+from ottla.broker.foreign import Strangers
+from ottla.broker.security.listeners import LOOK_MS, ListenerTls
+from ottla.broker.security.stores import TlsError
+from tests.lone import Lone
+
+LISTENER = Listener("SSL", "127.0.0.1", 0)
+
+
+@pytest.fixture
+def lone():
+    return Lone()
+
+
+@pytest.fixture
+def keystore(tmp_path, certificates):
+    return shutil.copy(certificates.broker, tmp_path / "broker.pem")
+
+
+def config(keystore, *flags):
+    given = ["listeners=SSL://127.0.0.1:0", "ssl.keystore.type=PEM", f"ssl.keystore.location={keystore}", *flags]
+    return load_config(from_flags(given)).config
+
+
+def made(lone, keystore):
+    return ListenerTls(config(keystore), LISTENER, lone.turns, lone.clock, Strangers())
+
+
+def replace(keystore, other):
+    """As a tool does that renews certificates."""
+    shutil.copy(other, f"{keystore}.new")
+    Path(f"{keystore}.new").replace(keystore)
+
+
+def test_a_file_that_is_renewed_is_taken_by_who_comes_next(lone, keystore, other_certificates, caplog):
+    caplog.set_level("INFO")
+    tls = made(lone, keystore)
+    before = tls.current_context()
+    replace(keystore, other_certificates.broker)
+    lone.rest(LOOK_MS - 1)
+    assert tls.current_context() is before
+    lone.rest(1)
+    after = tls.current_context()
+    assert after is not before and isinstance(after, ssl.SSLContext)
+    lone.rest(LOOK_MS)
+    assert tls.current_context() is after
+    assert caplog.messages == ["The listener SSL has taken its keystore anew"]
+
+
+def test_a_file_that_is_half_written_changes_nothing_and_is_told_once(lone, keystore, certificates, caplog):
+    tls = made(lone, keystore)
+    before = tls.current_context()
+    keystore.write_text(certificates.key_pem)
+    for _ in range(3):
+        lone.rest(LOOK_MS)
+        assert tls.current_context() is before
+    (told,) = caplog.messages
+    assert told.startswith("Listener SSL: ssl.keystore.location") and "stays in use" in told
+    replace(keystore, certificates.broker)
+    lone.rest(LOOK_MS)
+    assert tls.current_context() is not before
+
+
+def test_a_change_that_cannot_be_is_known_before_and_passed_over(lone, keystore, other_certificates):
+    tls = made(lone, keystore)
+    before = tls.current_context()
+    wrong = config("/no/such")
+    assert "ssl.keystore.location /no/such" in tls.problem(wrong)
+    tls.change(wrong)
+    assert tls.current_context() is before
+    assert tls.problem(config(keystore)) == ""
+    right = config(other_certificates.broker)
+    assert tls.problem(right) == ""
+    tls.change(right)
+    assert tls.current_context() is not before
+    with pytest.raises(TlsError, match=r"Listener SSL: ssl\.keystore\.location /no/such"):
+        made(lone, "/no/such")
+
+
+def test_a_certificate_of_another_name_needs_leave(lone, keystore, certificates, caplog):
+    """As Kafka's `SslFactory` has it, whichever way the keystore is exchanged."""
+    tls = made(lone, keystore)
+    before = tls.current_context()
+    assert "DistinguishedName does not match" in tls.problem(config(certificates.client))
+    replace(keystore, certificates.client)
+    tls.take()
+    lone.rest(LOOK_MS)
+    assert tls.current_context() is before
+    (told,) = caplog.messages
+    assert "new={DN=CN=client}" in told and told.endswith("stays in use")
+    leave = "ssl.allow.dn.changes=true", "listener.name.ssl.ssl.allow.san.changes=true"
+    assert "SubjectAltNames do not match" in tls.problem(config(keystore, leave[0]))
+    assert tls.problem(config(keystore, *leave)) == ""
+    tls.change(config(keystore, *leave))
+    assert tls.current_context() is not before
+
+
+def test_stores_are_taken_when_somebody_asks_for_it(lone, keystore, caplog):
+    caplog.set_level("INFO")
+    tls = made(lone, keystore)
+    before = tls.current_context()
+    tls.take()
+    assert tls.current_context() is not before
+    assert caplog.messages == ["The listener SSL has taken its keystore anew"]
+
+
+def test_handshakes_begin_one_after_the_other_and_others_go_ahead(lone, keystore):
+    tls = made(lone, keystore)
+    begun = []
+    for number in range(100):
+        tls.begin(lambda number=number: begun.append(number))
+    assert begun == []
+    most = 0
+    while len(begun) < 100:
+        before = len(begun)
+        lone.schedule.run_next()
+        most = max(most, len(begun) - before)
+    assert begun == [*range(100)] and most <= 2
+
+
+def test_what_clients_did_wrong_is_explained_and_seldom_told(lone, keystore, caplog):
+    tls = made(lone, keystore)
+    for _ in range(1000):
+        tls.failed("10.0.0.1:5", "[SSL: PEER_DID_NOT_RETURN_A_CERTIFICATE] peer did not return a certificate")
+        tls.foreign("10.0.0.1:5", b"\x00\x00\x00\x10")
+    assert len(caplog.messages) == 2
+    assert "it shows no certificate, and ssl.client.auth is required" in caplog.messages[0]
+    assert "it speaks no TLS on a listener with SSL" in caplog.messages[1]

@@ -1,0 +1,87 @@
+"""Tokens without a signature, with the options of Kafka's validator for them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.broker.config.oauth import unsecured_settings
+from ottla.broker.security.oauth import Checked, TokenRefused
+from ottla.broker.security.unsecured import UnsecuredTokens
+from tests.unit.broker.security.tokens import NOW_MS, NOW_S, claims, part, signed, unsigned
+
+
+def check(token, **options):
+    """What it says; TokenRefused."""
+    given = {f"unsecuredValidator{name}": text for name, text in options.items()}
+    handler = UnsecuredTokens(unsecured_settings(given), lambda: NOW_MS).check(token)
+    with pytest.raises(StopIteration) as stop:
+        handler.send(None)
+    return stop.value.value
+
+
+def refused(token, **options):
+    with pytest.raises(TokenRefused) as refusal:
+        check(token, **options)
+    return refusal.value
+
+
+@pytest.mark.parametrize("said", [{"sub": "alice", "exp": NOW_S + 600}, claims(), claims(scope=["write"])])
+def test_what_it_says_is_believed(said):
+    assert check(unsigned(said)) == Checked("alice", (NOW_S + 600) * 1000)
+
+
+def test_options_say_which_claims_count():
+    options = {"PrincipalClaimName": "user", "ScopeClaimName": "may", "RequiredScope": "read write"}
+    assert check(unsigned(claims(user="bob", may="write read more")), **options).name == "bob"
+    assert check(unsigned(claims(user="bob", may=["write", "read"])), **options).name == "bob"
+    assert check(unsigned(claims(exp=NOW_S - 1)), AllowableClockSkewMs="1001").name == "alice"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (claims(sub=None), "it has no sub"),
+        (claims(sub=" "), "it has no sub"),
+        (claims(sub=1), "it has no sub"),
+        (claims(exp=None), "it has no exp"),
+        (claims(exp="x"), "its exp is no time"),
+        (claims(exp=NOW_S), "it has expired"),
+        (claims(iat=NOW_S + 1), "it was issued in the future"),
+        (claims(exp=NOW_S + 10, iat=NOW_S + 10), "it was issued in the future"),
+    ],
+)
+def test_what_is_not(said, why):
+    assert refused(unsigned(said)).reason == why
+
+
+def test_a_scope_that_lacks_is_named():
+    refusal = refused(unsigned(claims(scope="read")), RequiredScope="read write")
+    assert (refusal.reason, refusal.scope) == ("it lacks a scope", "[read, write]")
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        ".",
+        "..",
+        "...",
+        signed(),
+        signed().rpartition(".")[0] + ".",
+        unsigned(claims()) + "x",
+        unsigned(claims()).rstrip("."),
+        unsigned(claims(), alg="RS256"),
+        unsigned([1]),
+        f"{part([1])}.{part(claims())}.",
+        f"{part(b'[' * 40_000)}.{part(claims())}.",
+        f"{part(b'9' * 5_000)}.{part(claims())}.",
+        "é.é.",
+    ],
+)
+def test_other_tokens_are_refused(token):
+    assert refused(token).reason
+
+
+@given(st.text(max_size=200) | st.lists(st.binary(max_size=50).map(part), max_size=4).map(".".join))
+def test_any_token_is_believed_or_refused(token):
+    assert refused(token).reason
