@@ -14,10 +14,11 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US, WRITE_FILE_US
 from ottla.broker.ports.descriptors import Descriptors, told
 from ottla.broker.ports.locks import RealLock
-from ottla.broker.ports.side_by_side import processors, spread
+from ottla.broker.ports.side_by_side import processors, spread_steps
 from ottla.broker.ports.slices import FileSlice, RealSlice
 from ottla.broker.ports.syncs import Syncs, sync_descriptor
 from ottla.broker.ports.timed import Timed, timed
+from ottla.protocol.steps import Steps
 
 _NONE: Final = -1
 
@@ -144,9 +145,12 @@ class Disk(Protocol):
     def random_id(self) -> bytes:
         """16 random bytes for an id or a name that no other broker draws."""
 
-    def spread(self, work: Callable[["Disk", T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
+    def spread(
+        self, work: Callable[["Disk", T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
+    ) -> Steps[dict[int, R]]:
         """{place of an item: what `work` gave}, side by side in processes; whatever cannot be is left out.
 
+        `done` is told each place when its answer is there.
         Items and results must be picklable. `work` gets a disk of its own. Raises OSError if `work` does.
         """
 
@@ -446,10 +450,12 @@ class RealDisk(Timed):
     def random_id(self) -> bytes:
         return secrets.token_bytes(16)
 
-    def spread(self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
+    def spread(
+        self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
+    ) -> Steps[dict[int, R]]:
         if processors() < 2:
             return {}
-        return spread(lambda item: work(RealDisk(), item), items, sizes)
+        return (yield from spread_steps(lambda item: work(RealDisk(), item), items, sizes, done))
 
     def _write(self, path: str, data: Buffer, sync: bool) -> None:
         began_ns = self.now_ns()

@@ -13,11 +13,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
+from ottla.broker.ports.handshakes import HELLO_S, SHUTDOWN_S, Greeting, Security, shaking
+
 StreamProtocol = asyncio.Protocol
 Transport = asyncio.Transport
 
 BACKLOG: Final = 1024
 _PAUSE_MS: Final = 200.0
+_LIMITS: Final[dict[str, Any]] = {"ssl_handshake_timeout": HELLO_S, "ssl_shutdown_timeout": SHUTDOWN_S}
 _GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EPERM))
 
 
@@ -76,10 +79,19 @@ async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[so
 class Listener:
     """The sockets of one listener (`bind`), whose connections it accepts."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sockets: list[socket.socket], door: Door) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sockets: list[socket.socket],
+        door: Door,
+        security: Security | None = None,
+    ) -> None:
+        """Without `security` connections are plain."""
         self._loop = loop
         self._sockets = sockets
         self._door = door
+        self._security = security
+        self._greetings: dict[socket.socket, Greeting] = {}
         self._connecting: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._looking = False
@@ -108,6 +120,10 @@ class Listener:
         for listening in self._sockets:
             listening.close()
         self._sockets = []
+        for accepted, greeting in self._greetings.items():
+            greeting.discard()
+            accepted.close()
+        self._greetings.clear()
 
     def _pause(self, wait_ms: float = float("inf")) -> None:
         """Accept nothing for a while."""
@@ -152,14 +168,52 @@ class Listener:
             accepted.close()
             return
         accepted.setblocking(False)
-        task = self._loop.create_task(self._connect(protocol, accepted))
+        if self._security is None:
+            self._start(protocol, accepted)
+        else:
+            self._greet(protocol, accepted, f"{address[0]}:{address[1]}", self._security)
+
+    def _start(self, protocol: asyncio.BaseProtocol, accepted: socket.socket, peer: str = "") -> None:
+        task = self._loop.create_task(self._connect(protocol, accepted, peer))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    async def _connect(self, protocol: asyncio.BaseProtocol, accepted: socket.socket) -> None:
+    async def _connect(self, protocol: asyncio.BaseProtocol, accepted: socket.socket, peer: str) -> None:
+        security = self._security
+        secured: dict[str, Any] = {}
+        if security is not None:
+            shaking.set(accepted)
+            secured = {"ssl": security.current_context(), **_LIMITS}
         try:
-            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
+            await self._loop.connect_accepted_socket(lambda: protocol, accepted, **secured)
         except OSError as error:
-            with suppress(OSError):
-                accepted.close()
-            protocol.connection_lost(error)
+            if security is not None:
+                security.failed(peer, str(error) or type(error).__name__)
+            _turn_away(protocol, accepted, error)
+
+    def _greet(self, protocol: asyncio.BaseProtocol, accepted: socket.socket, peer: str, security: Security) -> None:
+        """Wait for the client's hello, and for its turn."""
+
+        def end(reason: str) -> None:
+            del self._greetings[accepted]
+            _turn_away(protocol, accepted, ConnectionAbortedError(reason))
+
+        def leave(reason: str) -> None:
+            end(reason)
+            security.failed(peer, reason)
+
+        def foreign(first: bytes) -> None:
+            end("no TLS")
+            security.foreign(peer, first)
+
+        def begin() -> None:
+            if self._greetings.pop(accepted, None) is not None:  # else the listener was closed meanwhile
+                self._start(protocol, accepted, peer)
+
+        self._greetings[accepted] = Greeting(self._loop, accepted, lambda: security.begin(begin), foreign, leave)
+
+
+def _turn_away(protocol: asyncio.BaseProtocol, accepted: socket.socket, error: OSError) -> None:
+    with suppress(OSError):
+        accepted.close()
+    protocol.connection_lost(error)

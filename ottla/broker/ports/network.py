@@ -3,6 +3,7 @@
 import asyncio
 import socket
 
+from ottla.broker.ports.handshakes import Security
 from ottla.broker.ports.listener import Door, Listener, bind
 
 Sockets = list[socket.socket]
@@ -18,9 +19,9 @@ class LoopNetwork:
         """Sockets that listen on every address of the host; OSError."""
         return await bind(self._loop, host, port)
 
-    def accept(self, sockets: Sockets, door: Door) -> Listener:
-        """Accept connections of these sockets as the door says."""
-        return Listener(self._loop, sockets, door)
+    def accept(self, sockets: Sockets, door: Door, security: Security | None = None) -> Listener:
+        """Accept connections of these sockets as the door says; plain ones without `security`."""
+        return Listener(self._loop, sockets, door, security)
 
     @staticmethod
     def close(sockets: Sockets) -> None:

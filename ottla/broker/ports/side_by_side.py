@@ -7,13 +7,16 @@ its parent's locks, so that nobody else touches the files; when the parent dies,
 import os
 import pickle
 import selectors
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from logging import getLogger
 from struct import Struct
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from ottla.protocol.steps import Steps, to_the_end
 
 _log = getLogger(__name__)
 
@@ -23,6 +26,7 @@ R = TypeVar("R")
 _LENGTH = Struct(">q")
 _READ_BYTES = 1 << 20
 _LOOK_SECONDS = 0.1
+_STEP_SECONDS = 0.02
 # The place of what ended a share early.
 _FAILURE = -1
 
@@ -49,6 +53,14 @@ def spread(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> 
     Raises an OSError that `work` raised: who did it once more might not meet it again, for the kernel tells once of a
     sync that failed.
     """
+    return to_the_end(spread_steps(work, items, sizes, lambda place: None))
+
+
+def spread_steps(
+    work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
+) -> Steps[dict[int, R]]:
+    """`spread` in steps, each of which waits a moment for what comes; `done` is told the place of what has. Who gives
+    up kills the processes."""
     try:
         selector = selectors.DefaultSelector()
     except OSError as error:  # it takes a descriptor
@@ -57,6 +69,7 @@ def spread(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> 
     children: list[int] = []
     parent = os.getpid()
     received: dict[int, bytearray] = {}
+    found: dict[int, R] = {}
     for share in share_out(sizes, min(processors(), len(items))):
         ends: tuple[int, ...] = ()
         try:
@@ -73,28 +86,46 @@ def spread(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> 
         children.append(pid)
         received[reader] = bytearray()
         selector.register(reader, selectors.EVENT_READ)
-    while selector.get_map():
-        for key, _ in selector.select():
-            reader = key.fd
-            data = os.read(reader, _READ_BYTES)
-            received[reader] += data
-            if not data:
-                selector.unregister(reader)
-                os.close(reader)
-    selector.close()
+    try:
+        while selector.get_map():
+            for key, _ in selector.select(_STEP_SECONDS):
+                reader = key.fd
+                data = os.read(reader, _READ_BYTES)
+                received[reader] += data
+                for place, result in _take_whole(received[reader]):
+                    found[place] = result
+                    if place != _FAILURE:
+                        done(place)
+                if not data:
+                    selector.unregister(reader)
+                    os.close(reader)
+            yield _STEP_SECONDS * 1_000_000
+    except GeneratorExit:
+        _kill(children, [key.fd for key in selector.get_map().values()])
+        raise
+    finally:
+        selector.close()
     for pid in children:
         status = 0
         with suppress(ChildProcessError):  # where SIGCHLD is ignored, nobody hears of it
             _, status = os.waitpid(pid, 0)
         if status:
             _log.warning("A process that read logs ended with status %d; they are read once more", status)
-    found: dict[int, R] = {}
-    for results in received.values():
-        found.update(_unpack(results))
     failure = found.pop(_FAILURE, None)
     if isinstance(failure, OSError):
         raise failure
     return found
+
+
+def _kill(children: Sequence[int], readers: Sequence[int]) -> None:
+    """End processes, and come back when they have ended: they hold the locks of this one."""
+    for pid in children:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+    for reader in readers:
+        os.close(reader)
 
 
 def follow(parent: int) -> None:
@@ -137,14 +168,11 @@ def _write(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _unpack(data: bytearray) -> "dict[int, R]":
-    found: dict[int, R] = {}
-    at = 0
-    while at + _LENGTH.size <= len(data):
-        behind = at + _LENGTH.size + _LENGTH.unpack_from(data, at)[0]
+def _take_whole(data: bytearray) -> Iterator[tuple[int, Any]]:
+    """The results that are whole, with their places; what is behind them stays."""
+    while len(data) >= _LENGTH.size:
+        behind = _LENGTH.size + _LENGTH.unpack_from(data)[0]
         if behind > len(data):
-            break
-        place, result = pickle.loads(memoryview(data)[at + _LENGTH.size : behind])
-        found[place] = result
-        at = behind
-    return found
+            return
+        yield pickle.loads(data[_LENGTH.size : behind])
+        del data[:behind]

@@ -64,10 +64,11 @@ def test_a_sync_that_fails_for_want_of_memory_is_a_failed_sync(tmp_path, monkeyp
     file.close()
 
 
-def test_what_the_disk_does_without_a_descriptor_to_be_had():
+def test_what_the_disk_does_without_a_descriptor_to_be_had(tmp_path):
     """In a process of its own: threads of other tests open and close descriptors as they please."""
     script = Path(__file__).with_name("no_descriptors.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(script)]
+    places = [f"--basetemp={tmp_path / 'base'}", str(script)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *places]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stdout
     assert "3 passed" in ran.stdout

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.ports import side_by_side
+from ottla.protocol.steps import to_the_end
 from tests.patience import PATIENCE_S
 
 SLEEPERS = """
@@ -19,7 +20,7 @@ from ottla.broker.ports import side_by_side
 side_by_side.processors = lambda: 2
 
 def sleep(item):
-    print(os.getpid(), flush=True)
+    os.write(1, b"%d\\n" % os.getpid())  # One write: both have the same pipe, and an unbuffered print takes two.
     time.sleep(60)
 
 side_by_side.spread(sleep, [1, 2], [1, 1])
@@ -41,6 +42,36 @@ def test_results_have_the_places_of_their_items_and_come_from_other_processes():
 def test_a_result_larger_than_a_pipe_comes_back_whole():
     found = side_by_side.spread(lambda item: bytes([item]) * 3_000_000, [7, 8], [1, 1])
     assert found == {0: b"\x07" * 3_000_000, 1: b"\x08" * 3_000_000}
+
+
+def test_what_is_done_is_told_before_the_rest_is(tmp_path):
+    def work(item):
+        while item and not (tmp_path / "go on").exists():
+            time.sleep(0.01)
+        return item
+
+    told = []
+    steps = side_by_side.spread_steps(work, [1, 0], [1, 1], told.append)
+    while not told:
+        next(steps)
+    assert told == [1]
+    (tmp_path / "go on").touch()
+    assert to_the_end(steps) == {0: 1, 1: 0}
+    assert told == [1, 0]
+
+
+def test_who_gives_up_leaves_no_process(tmp_path):
+    def work(item):
+        (tmp_path / str(os.getpid())).touch()
+        time.sleep(PATIENCE_S)
+
+    steps = side_by_side.spread_steps(work, [1, 2], [1, 1], lambda place: None)
+    while len(list(tmp_path.iterdir())) < 2:
+        next(steps)
+    steps.close()
+    for pid in map(int, (path.name for path in tmp_path.iterdir())):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 def test_what_failed_in_a_process_fails_in_its_parent():
