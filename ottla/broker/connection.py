@@ -15,15 +15,19 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ottla.broker.api.context import DEFAULT_LISTENER
 from ottla.broker.config import Config
 from ottla.broker.costs import HANG_UP_US, RECEIVED_BYTE_US
+from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import PRODUCE, Dispatcher, memory_of
 from ottla.broker.holding import Holding
 from ottla.broker.memory import FREE_BYTES, Room
 from ottla.broker.outbox import Outbox, Part
+from ottla.broker.ports.clock import Timer
 from ottla.broker.ports.hangups import has_hung_up
 from ottla.broker.ports.slices import CutShort
+from ottla.broker.security.sasl import LOGIN_MS, Authenticator
+from ottla.broker.security.session import DEFAULT_LISTENER, Session
+from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.frames import ReceiveBuffer, SharedMemory
@@ -33,6 +37,11 @@ log = logging.getLogger(__name__)
 LARGE_BYTES = 64 * 1024
 """A request of this size costs enough to be put off when the turn's share is spent, and so much that is received at
 once is charged for: less is a part of what a request costs."""
+
+
+LINGER_MS = 1_000.0
+"""Who is told that it was not let in may hang up itself in this time: kafka-python does not read what comes together
+with the end of a connection."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -50,7 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         "_holds_frame",
         "_inbox",
         "_is_new",
-        "_listener_name",
+        "_login",
+        "_muted",
         "_on_lost",
         "_outbox",
         "_paused_reading",
@@ -61,7 +71,8 @@ class Connection(asyncio.BufferedProtocol):
         "_turns",
         "draining",
         "idle_sweeps",
-        "peer",
+        "principal_of",
+        "session",
     )
 
     def __init__(
@@ -81,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = Outbox(turns)
         self._holding: Holding | None = None
         self._on_lost = on_lost
-        self._listener_name = listener_name
+        self.session = Session(listener_name)
         self._transport: asyncio.Transport
         self._activity: Activity[Any] | None = None
         self._busy = False
@@ -94,26 +105,55 @@ class Connection(asyncio.BufferedProtocol):
         self._produces = False
         self._paused_reading = False
         self._put_off = False
+        # Nothing is served until then, because a quota was violated.
+        self._muted: Timer | None = None
         # A part of what is to be sent has been sent; nothing is served until the rest is.
         self._sending = False
         self._ends_when_sent = False
+        # Until when a client must have logged in, or may read why it was not let in.
+        self._login: Deadline | None = None
+        self.principal_of: Callable[[bytes | None], str] | None = None
+        """Who shows a certificate, on a listener with TLS; ValueError for somebody that cannot be let in."""
         self.draining = False
         self.idle_sweeps = 0
-        self.peer = "?"
+
+    def ask_for_login(self, authenticator: Authenticator, config: Config, most_bytes: int) -> None:
+        """Serve nothing else before: until then a request has so many bytes at most, and the time is limited."""
+
+        def logged_in() -> None:
+            self._inbox.limit(config.socket_request_max_bytes, config.max_request_body_bytes)
+            self._forget_login()
+
+        self._inbox.limit(most_bytes, most_bytes)
+        authenticator.on_login = logged_in
+        self.session.authenticator = authenticator
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
         self._outbox.connect(self._transport)
         name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if name else "?"
+        self.session.peer = f"{name[0]}:{name[1]}" if name else "?"
         self._connections.add(self)
+        if self.session.authenticator is not None:
+            self._await_login(LOGIN_MS, self._login_is_late)
+        if self.principal_of is not None:
+            encrypted = transport.get_extra_info("ssl_object")
+            try:
+                self.session.principal = self.principal_of(encrypted.getpeercert(binary_form=True))
+            except ValueError as error:
+                self._refuse(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._broken = True
         self._connections.discard(self)
         self._outbox.clear()
         self._discard()
+        if self._muted is not None:
+            self._muted.cancel()
+        self._forget_login()
+        if self.session.authenticator is not None:
+            self.session.authenticator.on_login = None  # it refers to this connection
         if self._holding is not None:
             self._holding.release()
         on_lost, self._on_lost = self._on_lost, None
@@ -140,9 +180,10 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox.settle()
 
     def eof_received(self) -> bool:
-        if self._broken:
+        if self._broken or self._outbox.is_encrypted:  # TLS has no half of a connection
             return False
-        if self._outbox.parts or (self._produces if self._busy else self._put_off):
+        waits = self._put_off or (self._muted is not None and self._inbox.buffered_bytes > 0)
+        if self._outbox.parts or (self._produces if self._busy else waits):
             self._ended = True
             return True
         turns = self._turns
@@ -172,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
     def sweep(self, most_sweeps: int) -> None:
         """Called at intervals: close when nothing moved during `most_sweeps` of them (connections.max.idle.ms)."""
         self.idle_sweeps += 1
-        if self._holding is not None and self._holding.waits:
+        if self._muted is not None or (self._holding is not None and self._holding.waits):
             self.idle_sweeps = 0  # it is we who let it wait
         self._inbox.trim()
         if self.idle_sweeps > most_sweeps and not self._busy:
@@ -189,9 +230,9 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
         elif holding.stalled(self._outbox.unsent_bytes + self._transport.get_write_buffer_size()):
             log.warning(
-                "Closing the connection of %s: others wait for the memory of its request or reply, and it does not go "
-                "on (queued.max.request.bytes)",
-                self.peer,
+                "Closing the connection of %(peer)s: others wait for the memory of its request or reply, and it does "
+                "not go on (queued.max.request.bytes)",
+                {"peer": self.session.peer},
             )
             self.abort()
 
@@ -208,6 +249,23 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox.clear()
         self._discard()
         self._transport.abort()
+
+    def _await_login(self, delay_ms: float, late: Callable[[], None]) -> None:
+        """For so long, in place of what was before; then it is `late`."""
+        self._forget_login()
+        self._login = Deadline(self._dispatcher.clock, self._turns, delay_ms, late)
+
+    def _forget_login(self) -> None:
+        login, self._login = self._login, None
+        if login is not None:
+            login.cancel()
+
+    def _login_is_late(self) -> None:
+        log.warning(
+            "Closing the connection of %(peer)s: it has not logged in for %(seconds)d s",
+            {"peer": self.session.peer, "seconds": LOGIN_MS / 1000},
+        )
+        self._turns.rest_last(self.abort)
 
     def _end(self) -> None:
         """Serve nothing more, and close when all that is owed was sent."""
@@ -238,7 +296,14 @@ class Connection(asyncio.BufferedProtocol):
         """Start requests until one waits, the input ends, too much is unsent, or it is the turn of others."""
         others_first = self._is_new
         inbox, outbox = self._inbox, self._outbox
-        while not (self._busy or self._broken or outbox.paused or self._sending or self._ends_when_sent):
+        while not (
+            self._busy
+            or self._broken
+            or outbox.paused
+            or self._sending
+            or self._ends_when_sent
+            or self._muted is not None
+        ):
             if self.draining:
                 self._turns.at_end(self._end)
                 return
@@ -260,7 +325,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 frame = inbox.next_frame()
             except ProtocolError as error:
-                if self._dispatcher.tell_foreign(self.peer, inbox.first_bytes):
+                if self._dispatcher.tell_foreign(self.session.peer, inbox.first_bytes):
                     self._end_refused()
                 else:
                     self._refuse(str(error))
@@ -277,9 +342,12 @@ class Connection(asyncio.BufferedProtocol):
             self._is_new = False
             self._busy = self._holds_frame = True
             claim = None if self._holding is None else self._holding.hand_over()
-            self._activity = self._dispatcher.start(
-                frame, self.peer, self._send, self._refuse, claim, self._listener_name
-            )
+            dispatcher = self._dispatcher
+            send: Send = self._send
+            refuse: Refuse = self._refuse
+            if dispatcher.tap.heard is not None and not self.session.sends_tokens:
+                send, refuse = dispatcher.tap.heard(frame, self.session.peer, send, refuse)
+            self._activity = dispatcher.start(frame, self.session, send, refuse, claim)
             del claim  # the request has it
             if self._activity is not None:
                 self._produces = int.from_bytes(frame[:2], "big") == PRODUCE
@@ -287,6 +355,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._release_frame()
                 if self._ended and not self._produces:
                     self._turns.at_end(self._end)
+        if self._muted is not None and inbox.buffered_bytes > inbox.most_ahead_bytes:
+            self._pause_reading()
 
     def _release_frame(self) -> None:
         if self._holds_frame:
@@ -329,6 +399,8 @@ class Connection(asyncio.BufferedProtocol):
             if room is not None:
                 room.built(0)
             return
+        if self.session.throttle_ms:
+            self._mute()
         if room is not None:
             self._held().send(room)
         if parts:
@@ -339,6 +411,15 @@ class Connection(asyncio.BufferedProtocol):
         if resumed:
             self._turns.later(self._go_on)
 
+    def _mute(self) -> None:
+        """Serve nothing for as long as the reply says that the client is throttled (`ThrottledChannel` of Kafka)."""
+        throttle_ms, self.session.throttle_ms = self.session.throttle_ms, 0
+        self._muted = self._dispatcher.clock.call_later(throttle_ms, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._go_on()
+
     def _send_out(self) -> None:
         """Send what the socket takes; the rest when it takes more, or in a later turn if there is much."""
         outbox = self._outbox
@@ -346,7 +427,10 @@ class Connection(asyncio.BufferedProtocol):
             outbox.send()
         except (CutShort, OSError) as error:
             if not isinstance(error, ConnectionError):
-                log.error("Closing the connection of %s: its reply cannot be read from the log: %s", self.peer, error)
+                log.error(
+                    "Closing the connection of %(peer)s: its reply cannot be read from the log: %(error)s",
+                    {"peer": self.session.peer, "error": str(error)},
+                )
             self.abort()
             return
         self._sending = bool(outbox.parts)
@@ -367,13 +451,19 @@ class Connection(asyncio.BufferedProtocol):
         self._activity = None
         if self._broken:
             return
-        log.warning("Closing the connection of %s: %s", self.peer, reason)
+        log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": self.session.peer, "reason": reason})
+        self._dispatcher.tell_closed(self.session.peer, reason)
         self._end_refused()
 
     def _end_refused(self) -> None:
-        if self._outbox.parts and not self._sending:
+        tells_why = bool(self._outbox.parts)
+        if tells_why and not self._sending:
             self._send_out()
-        self._end()
+        if tells_why and self.session.authenticator is not None and not self._broken:
+            self._busy = True  # nothing more is served
+            self._await_login(LINGER_MS, self._end)
+        else:
+            self._end()
 
     def _pause_reading(self) -> None:
         if not self._paused_reading and not self._broken and not self._ended:

@@ -10,6 +10,12 @@ from typing import Final
 CONNECTION_US: Final = 100.0
 """One connection that is accepted, with its transport."""
 
+HANDSHAKE_US: Final = 1_500.0
+"""One TLS handshake: the signature of an RSA key of 2,048 bits is half of it; that of an elliptic curve a tenth."""
+
+TOKEN_US: Final = 400.0
+"""One token of OAUTHBEARER that is checked: its JSON, and a signature of RSA or an elliptic curve."""
+
 HANG_UP_US: Final = 30.0
 """One connection that is closed because its peer has hung up: what it held, and its socket, which is most of it."""
 
@@ -45,6 +51,9 @@ ROW_US: Final = 2.0
 APPEND_US: Final = 20.0
 """One batch that is appended: its producer's state, the indexes, the write."""
 
+AUTHORIZE_US: Final = 2.0
+"""One question whether a client may do something to a resource."""
+
 LOOK_US: Final = 0.2
 """One entry of a table that is looked at and left as it is."""
 
@@ -59,6 +68,9 @@ CHANGE_US: Final = 60.0
 
 WRITE_FILE_US: Final = 80.0
 """One small file that is written whole; 20 where the file system has nothing else to do, 700 where it has much."""
+
+PASSWORD_US: Final = 3_000.0
+"""One password that is made into a SCRAM credential: 4,096 iterations."""
 
 SYNC_US: Final = 1_000.0
 """One sync of a file or a directory for which the event loop waits."""

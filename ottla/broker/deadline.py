@@ -1,9 +1,9 @@
-"""A timer that declares somebody dead: it hears first what the sockets have to say. pure"""
+"""Timers: one that declares somebody dead and hears first what the sockets have to say; a handler's sleep. pure"""
 
 from collections.abc import Callable
 
 from ottla.broker.ports.clock import Clock
-from ottla.broker.turns import Turns
+from ottla.broker.turns import Turns, Wait
 
 
 class Deadline:
@@ -28,3 +28,10 @@ class Deadline:
         work, self._work = self._work, None
         if work is not None:
             work()
+
+
+async def sleep(turns: Turns, clock: Clock, delay_ms: float) -> None:
+    """Let a handler go on after so long, unless it is discarded before."""
+    wait: Wait[None] = Wait(turns)
+    wait.on_discard = clock.call_later(delay_ms, lambda: wait.wake(None)).cancel
+    await wait

@@ -5,12 +5,14 @@ as Kafka does; only ApiVersions gets a typed answer to a version that is not ser
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from ottla.broker.api.context import DEFAULT_LISTENER, Api, Broker, Close, Encoded, NoReply, Reply, Request
+from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply, Request
 from ottla.broker.api.fenced import FENCED, tell_fenced
+from ottla.broker.api.refused import tell_refused
+from ottla.broker.api.sasl_authenticate import handle_token
 from ottla.broker.costs import (
     COPY_BYTE_US,
     FIRST_USE_US,
@@ -20,14 +22,19 @@ from ottla.broker.costs import (
     REQUEST_US,
 )
 from ottla.broker.foreign import foreign_protocol
-from ottla.broker.memory import ENTRY_BYTES, Claim, Memory, Room, TooLarge, decoded_bytes
-from ottla.broker.outbox import Part
+from ottla.broker.memory import ENTRY_BYTES, Claim, Memory, TooLarge, decoded_bytes
+from ottla.broker.ports.clock import Clock
+from ottla.broker.quotas.quotas import Measured, RequestQuota
+from ottla.broker.security.sasl import Authenticator
+from ottla.broker.security.session import Session
+from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity, Gate, Handler
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.frames import parse_request_header
 from ottla.protocol.produce_wire import ProduceBody, decode_produce_request, produce_request_steps
+from ottla.protocol.throttle_times import with_throttle_time
 from ottla.protocol.walker import STEP_ENTRIES
 from ottla.protocol.writer import Unwritable
 
@@ -40,24 +47,26 @@ DECODED_AT_ONCE_BYTES: Final = 32_768
 """A larger body may have more entries than a share allows for, and is decoded in steps."""
 SMALL_BODY_BYTES: Final = 4_096
 """A smaller body takes no more than 128 KiB decoded, which is not counted."""
+CLOSED: Final = "connection closed"
+"""What stands in the place of an error where Kafka has none."""
 _KEY_AND_VERSION: Final = Struct(">hh")
 # Whole requests that no sound client sends: worth a line, unlike errors that come and go with the state of things.
 _MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST,))
 _TOLD: Final = _MISUSE | FENCED
 
-Send = Callable[[Sequence[Part], Room | None], None]
-Refuse = Callable[[str], None]
-
 
 class Dispatcher:
     """Starts the handler of each request of one broker."""
 
-    __slots__ = ("_broker", "_decoding", "_table", "_unused")
+    __slots__ = ("_broker", "_decoding", "_metrics", "_quotas", "_table", "_unused", "tap")
 
     def __init__(self, broker: Broker, table: Mapping[int, Api], first_use: bool = False) -> None:
         """`first_use`: whether readers and writers are made when somebody asks for a version first, and charged for."""
         self._broker = broker
+        self.tap = broker.tap
         self._table = table
+        self._metrics = broker.metrics
+        self._quotas = broker.quotas
         # One large body at a time: it takes ten times its size in objects.
         self._decoding = Gate()
         # (API, version), in one number, of which nobody has asked for anything yet.
@@ -70,50 +79,64 @@ class Dispatcher:
         """The budget of the broker."""
         return self._broker.memory
 
+    @property
+    def clock(self) -> Clock:
+        """That of the broker."""
+        return self._broker.clock
+
     def tell_foreign(self, peer: str, first: bytes) -> bool:
         """Whether these bytes, which are no request, are another protocol's; then nothing more needs to be told."""
         told = foreign_protocol(first)
         broker = self._broker
         if told is not None and broker.strangers.is_news(peer.rpartition(":")[0], told, broker.clock.monotonic_ms()):
-            log.warning("Closing the connection of %s: %s", peer, told)
+            log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": peer, "reason": told})
         return told is not None
+
+    def tell_closed(self, peer: str, reason: str) -> None:
+        """A connection is closed for what it sent: in the words of the log, which begin with the API."""
+        if self._broker.events is not None:
+            self._broker.events.refused(reason.partition(" ")[0], CLOSED, "", peer, None, reason)
 
     def start(
         self,
         frame: memoryview,
-        peer: str,
+        session: Session,
         send: Send,
         refuse: Refuse,
         claim: Claim | None = None,
-        listener_name: str = DEFAULT_LISTENER,
     ) -> "Activity[Reply] | None":
         """Serve one frame.
 
         `send` gets the reply's buffers (none for acks=0) and what they hold, now or in a later turn; `refuse` the
-        reason why the connection must be closed. `claim` is what a large request holds: it goes with the request,
-        as does `listener_name`. Returns the activity when the handler waits.
+        reason why the connection must be closed. `claim` is what a large request holds: it goes with the request.
+        Returns the activity when the handler waits.
         """
+        authenticator = session.authenticator
+        if authenticator is not None and authenticator.takes_tokens:
+            return self._start_token(frame, session, authenticator, send, refuse, claim)
         try:
             header, body = parse_request_header(frame)
         except ProtocolError as error:
             refuse(f"{_claimed_api(frame)}: bad request header: {error}")
             return None
         key, version, correlation_id, client_id = header
+        if authenticator is not None and (objection := authenticator.objection(key)):
+            refuse(f"{_title(key)} v{version}: {objection}")
+            return None
         api = self._table.get(key)
         if api is None:
             refuse(f"{_title(key)} v{version} is not served")
             return None
         if not api.min_version <= version <= api.max_version:
-            if key == API_VERSIONS:
-                send([codec.encode_unsupported_api_versions(correlation_id, api.min_version, api.max_version)], None)
-            else:
-                refuse(f"{api.title} v{version} is not served, only {api.min_version}-{api.max_version}")
+            _tell_versions(api, version, correlation_id, send, refuse)
             return None
-
         if key << 16 | version in self._unused:
             self._unused.remove(key << 16 | version)
             self._broker.turns.charge(FIRST_USE_US)
-        request = Request(key, version, correlation_id, client_id, peer, None, claim, listener_name)
+        request = Request(key, version, correlation_id, client_id, session, None, claim)
+        self._metrics.apis[key].versions[version] += 1
+        if self._quotas.enabled and not (authenticator is not None and authenticator.is_login(key)):
+            request.quota = self._quotas.begin(key, session.principal, client_id, len(frame))
 
         def bug(error: Exception) -> None:
             request.release()
@@ -121,17 +144,18 @@ class Dispatcher:
                 refuse(f"{api.title} v{version}: {error}")
                 return
             if not isinstance(error, OSError):  # failed IO has been reported by the log directory
-                log.error("%s v%d from %s failed", api.title, version, peer, exc_info=error)
+                log.error("%(api)s v%(version)d from %(peer)s failed", request.about, exc_info=error)
             refuse(f"{api.title} v{version} failed: {error!r}")
 
         def finish(reply: Reply) -> None:
             if request.claim is not None:
                 request.release()
             try:
-                _finish(reply, request, send, refuse)
+                self._finish(reply, request, send, refuse)
             except Exception as error:
                 bug(error)
 
+        done = self._metrics.timed(key, finish) if self._metrics.measured else finish
         try:
             coroutine = self._handler(api, request, body)
         except ProtocolError as error:
@@ -140,7 +164,54 @@ class Dispatcher:
         except Exception as error:  # a bug of ours; whoever sent this must not wait for ever
             bug(error)
             return None
-        return self._broker.turns.start(coroutine, finish, bug)
+        if request.quota is not None:
+            coroutine = cast("Handler[Any]", Measured(coroutine, request.quota))
+        return self._broker.turns.start(coroutine, done, bug)
+
+    def _start_token(
+        self,
+        frame: memoryview,
+        session: Session,
+        authenticator: Authenticator,
+        send: Send,
+        refuse: Refuse,
+        claim: Claim | None,
+    ) -> "Activity[Reply] | None":
+        """Serve a frame that is no request: a token of a login that was begun with SaslHandshake 0."""
+        token = bytes(frame)
+        if claim is not None:
+            claim.release()
+        turns = self._broker.turns
+        turns.charge(REQUEST_US + len(token) * COPY_BYTE_US)
+
+        def done(reply: Reply) -> None:
+            if isinstance(reply, Encoded):
+                send(reply.buffers, None)
+            elif isinstance(reply, Close):
+                refuse(reply.reason)
+
+        def bug(error: Exception) -> None:
+            log.error("The login of %(peer)s failed", {"peer": session.peer}, exc_info=error)
+            refuse(f"SaslAuthenticate failed: {error!r}")
+
+        return turns.start(handle_token(self._broker, session, authenticator, token), done, bug)
+
+    def _finish(self, reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
+        if request.quota is not None:
+            reply = _throttled(reply, request, request.quota)
+        if isinstance(reply, Encoded):
+            if reply.error_code:
+                self._metrics.apis[request.api_key].failed(reply.error_code)
+                tell_refused(self._broker, request, reply.error_code)
+                if reply.error_code in _TOLD:
+                    _tell_refused(self._broker, reply.error_code, request)
+            send(reply.buffers, reply.room)
+            if reply.closes:
+                refuse(f"{_title(request.api_key)} v{request.api_version}: {reply.closes}")
+        elif isinstance(reply, NoReply):
+            send((), None)
+        else:
+            refuse(reply.reason)
 
     def _handler(self, api: Api, request: Request, body: memoryview) -> Handler[Any]:
         """What serves the request; its body is decoded here unless it is large. Raises ProtocolError."""
@@ -229,33 +300,48 @@ def memory_of(api_key: int, size_bytes: int) -> int:
     return size_bytes if api_key == PRODUCE else size_bytes + decoded_bytes(size_bytes)
 
 
+def _throttled(reply: Reply, request: Request, quota: RequestQuota) -> Reply:
+    """The reply, which says how long its client has to wait; its connection sees to it (KIP-219)."""
+    if isinstance(reply, Close):
+        return reply
+    throttle_ms = quota.settle(answered=isinstance(reply, Encoded))
+    if not throttle_ms:
+        return reply
+    request.session.throttle_ms = throttle_ms
+    if not isinstance(reply, Encoded):
+        return reply
+    return reply._replace(buffers=with_throttle_time(reply.buffers, request.api_key, request.api_version, throttle_ms))
+
+
+def _tell_versions(api: Api, version: int, correlation_id: int, send: Send, refuse: Refuse) -> None:
+    """Another version is asked for than those that are served."""
+    if api.key == API_VERSIONS:
+        send([codec.encode_unsupported_api_versions(correlation_id, api.min_version, api.max_version)], None)
+    else:
+        refuse(f"{api.title} v{version} is not served, only {api.min_version}-{api.max_version}")
+
+
 def _nobody() -> None:
     """Hears that memory was granted."""
 
 
 def _tell_trailing(request: Request, trailing_bytes: int) -> None:
     """Kafka ignores them too."""
-    title = _title(request.api_key)
-    log.debug("%s v%d of %s: %d bytes behind its body", title, request.api_version, request.peer, trailing_bytes)
+    log.debug(
+        "%(api)s v%(version)d of %(peer)s: %(bytes)d bytes behind its body",
+        request.about | {"bytes": trailing_bytes},
+    )
 
 
-def _finish(reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
-    if isinstance(reply, Encoded):
-        if reply.error_code in _TOLD:
-            _tell_refused(reply.error_code, request)
-        send(reply.buffers, reply.room)
-    elif isinstance(reply, NoReply):
-        send((), None)
-    else:
-        refuse(reply.reason)
-
-
-def _tell_refused(error_code: int, request: Request) -> None:
+def _tell_refused(broker: Broker, error_code: int, request: Request) -> None:
     if error_code in FENCED:
-        tell_fenced(request, error_code)
+        tell_fenced(broker, request, error_code)
         return
     error = ErrorCode(error_code).name
-    log.warning("Refused %s v%d of %s: %s", _title(request.api_key), request.api_version, request.peer, error)
+    log.warning(
+        "Refused %(api)s v%(version)d of %(peer)s: %(error)s",
+        request.about | {"error": error},
+    )
 
 
 def _title(api_key: int) -> str:

@@ -14,12 +14,22 @@ def foreign_protocol(first: bytes) -> str | None:
     """What begins like this and is not Kafka's, with what to do about it. No frame of Kafka's has such a size."""
     if first.startswith(_TLS_HANDSHAKE):
         return (
-            "a TLS handshake came where PLAINTEXT is spoken: give the client security.protocol=PLAINTEXT, "
-            "as TLS is not served"
+            "a TLS handshake came where PLAINTEXT is spoken: give the client security.protocol=PLAINTEXT, or the "
+            "address of a listener with SSL"
         )
     if first.startswith(_HTTP):
         return "an HTTP request came where Kafka's protocol is spoken: this port is for Kafka clients"
     return None
+
+
+def foreign_to_tls(first: bytes) -> str:
+    """What begins like this and is no TLS, with what to do about it."""
+    if first.startswith(_HTTP):
+        return "an HTTP request came where Kafka's protocol is spoken over TLS: this port is for Kafka clients"
+    return (
+        "it speaks no TLS on a listener with SSL: give the client security.protocol=SSL, or the address of a listener "
+        "with PLAINTEXT"
+    )
 
 
 class Strangers:

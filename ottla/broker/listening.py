@@ -6,7 +6,7 @@ All of them count connections together (`docs/decisions/connection-limits.md`).
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from ottla.broker.admission import Admission, Limits, Seldom
+from ottla.broker.admission import Admission, Limits
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config, Listener
 from ottla.broker.config.listeners import parse_connections_per_ip
@@ -15,6 +15,9 @@ from ottla.broker.costs import CONNECTION_US
 from ottla.broker.ports.descriptors import allowed, connection_share, shortage
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.network import LoopNetwork, Sockets
+from ottla.broker.quotas.quotas import CONNECTION_CREATION_RATE
+from ottla.broker.security.listeners import ListenerTls
+from ottla.broker.seldom import Seldom
 from ottla.broker.turns import Turns
 from ottla.protocol.primitives import NodeEndpoint
 
@@ -38,7 +41,7 @@ class Listening:
     """The sockets of all listeners, and the connections that they let in."""
 
     def __init__(self, assembly: Assembly, turns: Turns, network: LoopNetwork) -> None:
-        """OSError if a limit is for a host that is unknown."""
+        """OSError if a limit is for a host that is unknown, or a listener's keystore cannot be used."""
         self._assembly = assembly
         self._turns = turns
         self._network = network
@@ -47,8 +50,14 @@ class Listening:
         self._overrides = self._overrides_of(assembly.config, ask=True)
         self._admission = Admission(_limits(assembly.config, self._overrides))
         self._listeners: list[SocketListener] = []
+        self._tls = {
+            listener.name: ListenerTls(assembly.config, listener, turns, self._clock, assembly.broker.strangers)
+            for listener in assembly.config.listeners
+            if assembly.config.is_encrypted(listener)
+        }
         self._seldom = {"waits": Seldom(), "refused": Seldom(), "failed": Seldom()}
         assembly.on_config_changed = self._change
+        assembly.broker.tls_problem = self._tls_problem
 
     async def open(self) -> list[Listener]:
         """Listen; returns the addresses that clients are given, in order. OSError: then nobody was let in anywhere."""
@@ -67,8 +76,14 @@ class Listening:
                 endpoints[listener.name] = self._endpoint(told, sockets)
         self._assembly.broker.endpoints = endpoints
         for listener, sockets in zip(self._config.listeners, bound, strict=True):
-            self._listeners.append(self._network.accept(sockets, _Door(self, listener.name)))
+            door = _Door(self, listener.name)
+            self._listeners.append(self._network.accept(sockets, door, self._tls.get(listener.name)))
         return [Listener(name, told.host, told.port) for name, told in endpoints.items()]
+
+    def take_keystores(self) -> None:
+        """Read keystores and truststores anew, for those who come from now on."""
+        for tls in self._tls.values():
+            tls.take()
 
     def close(self) -> None:
         """Listen no more; who has come in stays."""
@@ -104,11 +119,18 @@ class Listening:
     def accept(self, listener_name: str, ip: str) -> Connection | None:
         """What serves a connection that comes in on this listener; None to refuse it."""
         self._turns.charge(CONNECTION_US)
+        if not self._assembly.broker.quotas.connections.enter(ip, self._clock.monotonic_ms()):
+            self._tell("refused", "Refused connections: %s", f"{ip} has a quota ({CONNECTION_CREATION_RATE}) of them")
+            return None
         reason = self._admission.enter(ip)
         if reason is not None:
             self._tell("refused", "Refused connections: %s", reason)
             return None
-        return self._assembly.accept(lambda: self._left(ip), listener_name)
+        connection = self._assembly.accept(lambda: self._left(ip), listener_name)
+        tls = self._tls.get(listener_name)
+        if tls is not None:
+            connection.principal_of = tls.principal
+        return connection
 
     def rest(self, go_on: Callable[[], None]) -> bool:
         """False if one more may be accepted at once; else `go_on` is called when others have been served."""
@@ -126,8 +148,13 @@ class Listening:
         if config.max_connections_per_ip_overrides != self._config.max_connections_per_ip_overrides:
             self._overrides = self._overrides_of(config, ask=False)
         self._config = config
+        for tls in self._tls.values():
+            tls.change(config)
         self._admission.change(_limits(config, self._overrides))
         self._resume()
+
+    def _tls_problem(self, config: Config) -> str:
+        return next(filter(None, (tls.problem(config) for tls in self._tls.values())), "")
 
     def _overrides_of(self, config: Config, *, ask: bool) -> dict[str, int]:
         """The limits of single addresses. OSError if a host of `max.connections.per.ip.overrides` is unknown."""

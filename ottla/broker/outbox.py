@@ -24,6 +24,10 @@ PIECE_BYTES: Final = 256 * 1024
 WAIT_BYTES: Final = 64 * 1024
 """What is left to a transport so that it waits for its socket."""
 
+UNSENT_TLS_BYTES: Final = 16 * 1024
+"""What TLS may hold before it pauses us. It pauses at its limit, not above, and has tickets of its own to send before
+anything is read: with less it would be paused from the beginning."""
+
 EDGE_BYTES: Final = 16 * 1024
 """The end of a slice leaves with what follows it: a packet of three bytes costs as much as one of sixteen thousand."""
 
@@ -47,7 +51,17 @@ class Transport(Protocol):
 class Outbox:
     """`paused` is set while the transport holds bytes. What `send` raises ends the connection."""
 
-    __slots__ = ("_socket", "_transport", "_turns", "parts", "paused", "slices", "unsent_bytes", "written_bytes")
+    __slots__ = (
+        "_socket",
+        "_transport",
+        "_turns",
+        "is_encrypted",
+        "parts",
+        "paused",
+        "slices",
+        "unsent_bytes",
+        "written_bytes",
+    )
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -55,6 +69,8 @@ class Outbox:
         """What is queued, to be looked at."""
         self._transport: Transport
         self._socket = -1
+        self.is_encrypted = False
+        """Whether TLS stands between the transport and its socket."""
         self.paused = False
         self.slices = 0
         """Parts that are slices of files."""
@@ -66,9 +82,10 @@ class Outbox:
     def connect(self, transport: Transport) -> None:
         """Write to this transport from now on."""
         self._transport = transport
-        transport.set_write_buffer_limits(high=0)
+        self.is_encrypted = transport.get_extra_info("sslcontext") is not None
+        transport.set_write_buffer_limits(high=UNSENT_TLS_BYTES if self.is_encrypted else 0)
         socket = transport.get_extra_info("socket")
-        if socket is not None and transport.get_extra_info("sslcontext") is None:
+        if socket is not None and not self.is_encrypted:
             self._socket = socket.fileno()
 
     @property

@@ -19,15 +19,19 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly, log_bug
 from ottla.broker.collector import Collector
 from ottla.broker.config import Config, Listener
+from ottla.broker.health import Health
 from ottla.broker.listening import Listening, try_ports
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
+from ottla.broker.metrics import MeasuredTurns
 from ottla.broker.ports.allocator import give_back_what_is_freed
 from ottla.broker.ports.clock import Clock, LoopClock
 from ottla.broker.ports.disk import Disk, RealDisk
 from ottla.broker.ports.machine import machine_bytes
 from ottla.broker.ports.network import LoopNetwork
+from ottla.broker.ports.terminal import has_terminal
 from ottla.broker.ports.workers import ThreadWorkers
+from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
 
@@ -48,6 +52,10 @@ _KAFKA_LINES: Final = """\
 [KafkaRaftServer nodeId={node_id}] Kafka Server started
 [KafkaServer id={node_id}] started
 """
+
+
+class StartGivenUp(Exception):
+    """The broker was stopped while it recovered its logs. They are as a crash in that moment would leave them."""
 
 
 class Seams:
@@ -82,6 +90,9 @@ class Server:
         self._admin: AdminPort | None = None
         self._listening: Listening | None = None
         self._collector = Collector()
+        self._health = Health()
+        self.is_stopping = False
+        """Somebody has asked for an end: a start is given up where that is quicker."""
         self._assembly: Assembly
         self._workers: ThreadWorkers
         self.broker: Broker
@@ -89,11 +100,13 @@ class Server:
     async def start(self) -> list[Listener]:
         """Open the data directory and listen; returns the addresses that clients are given, a listener's each.
 
-        Raises LogDirectoryError or OSError; the directory is free then, and clean if it was opened whole.
+        Raises LogDirectoryError or OSError; the directory is free then, and clean if it was opened whole. Raises
+        StartGivenUp if `is_stopping` is set while logs are recovered: what is left is for the next start.
         """
         loop = asyncio.get_running_loop()
         real_clock = LoopClock(loop)
-        turns = Turns(real_clock.next_turn, log_bug)
+        started_ms = real_clock.now_ms()
+        turns = self._turns(real_clock)
         real_clock.enter = turns.event
         clock = self._seams.clock_over(real_clock)
         self._workers = ThreadWorkers(clock.from_thread)
@@ -102,27 +115,34 @@ class Server:
             await try_ports(network, self.config.listeners)  # it would be left behind, with nothing in it
         if self._admin_settings is not None:
             self._admin = await _bind_admin(self._admin_settings, network, real_clock)
+            _tell_start(self._admin, turns, self._health)
         disk = self._seams.disk(self.config.max_open_log_files)
         memory_bytes = max(LEAST_MEMORY_BYTES, min(MOST_MEMORY_BYTES, machine_bytes() // 8))
         try:
-            self._assembly = Assembly(
-                self.config, clock, disk, turns, self._truncate_damaged, self._workers, memory_bytes
-            )
-        except (LogDirectoryError, OSError):
+            storage = Storage(self.config, clock, disk, turns, self._truncate_damaged)
+            self._health.starting(storage.logs)
+            await self._open(storage, turns)
+        except (LogDirectoryError, OSError, StartGivenUp):
             if self._admin is not None:
                 self._admin.close()
             raise
+        self._assembly = Assembly(
+            self.config, clock, disk, turns, workers=self._workers, memory_bytes=memory_bytes, storage=storage
+        )
         self.broker = self._assembly.broker
+        if isinstance(turns, MeasuredTurns):
+            self.broker.metrics.measure(real_clock.monotonic_ms, turns.time)
         self._seams.assembled(self._assembly)
         _load_codecs()
         try:
-            if self._admin is not None:
-                self._admin.open(self.broker, str(Path(self.config.log_dirs).absolute()))
+            if self._admin is not None and self._admin_settings is not None:
+                _answer_all(self._admin, self._admin_settings, self.broker, self._health, real_clock, started_ms)
             self._listening = Listening(self._assembly, turns, network)
             addresses = await self._listening.open()
         except OSError:
             await self.stop()
             raise
+        self._health.running(self.broker)
         log.info("Serving %s on %s", Path(self.config.log_dirs).absolute(), self._listening.describe())
         self._assembly.start_housekeeping()
         self._collector.start()
@@ -130,6 +150,7 @@ class Server:
 
     async def stop(self) -> None:
         """Stop listening, let requests in progress end, close the logs cleanly."""
+        self._health.stopping()
         if self._listening is not None:
             self._listening.close()
         connections = self._assembly.connections
@@ -147,6 +168,40 @@ class Server:
         self._workers.stop()
         self._collector.stop()
 
+    def take_keystores(self) -> bool:
+        """Have every listener with TLS read its stores anew; False if there is none. A start reads them, a stop does
+        not need them."""
+        if self._listening is not None and not self.is_stopping:
+            self._listening.take_keystores()
+        return any(self.config.is_encrypted(listener) for listener in self.config.listeners)
+
+    async def _open(self, storage: Storage, turns: Turns) -> None:
+        """Open the storage in shares of the turns: the loop goes on, and who asks is told how much is left."""
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        work = self._open_in_shares(storage, turns)
+
+        def begin() -> None:
+            turns.start(work, opened.set_result, opened.set_exception)
+
+        turns.event(begin)
+        await opened
+
+    async def _open_in_shares(self, storage: Storage, turns: Turns) -> None:
+        steps = storage.open()
+        for step in steps:
+            assert isinstance(step, float)
+            turns.charge(step)
+            await turns.share()
+            if self.is_stopping and storage.logs.remaining.logs:
+                steps.close()
+                raise StartGivenUp
+
+    def _turns(self, clock: LoopClock) -> Turns:
+        """Measured, if somebody can ask for it."""
+        if self._admin_settings is None:
+            return Turns(clock.next_turn, log_bug)
+        return MeasuredTurns(clock.next_turn, log_bug, clock.monotonic_ms)
+
     @property
     def admin_address(self) -> str | None:
         """Where the admin port is, if there is one."""
@@ -161,6 +216,32 @@ async def _bind_admin(settings: "AdminSettings", network: LoopNetwork, clock: Lo
     return admin
 
 
+def _tell_start(admin: "AdminPort", turns: Turns, health: Health) -> None:
+    """Let the port tell how the start goes on, and nothing else."""
+    from ottla.broker.admin.health import STARTING, health_routes
+
+    admin.answer(health_routes(health), STARTING)
+    admin.listen(turns)
+
+
+def _answer_all(
+    admin: "AdminPort", settings: "AdminSettings", broker: Broker, health: Health, clock: Clock, started_ms: int
+) -> None:
+    from ottla.broker.admin.about import own_routes
+    from ottla.broker.admin.health import health_routes
+    from ottla.broker.admin.metrics.page import MetricsPage
+    from ottla.broker.admin.page_files import page_routes
+    from ottla.broker.admin.picture import picture_routes
+
+    if broker.authorizer is not None and settings.token is None:
+        log.warning("The admin port shows this whole machine what ACLs hide: give it a token (--admin-token-file)")
+    data_dir = str(Path(broker.config.log_dirs).absolute())
+    about = own_routes(broker, clock, started_ms, data_dir)
+    metrics = MetricsPage(broker, clock, started_ms)
+    picture = picture_routes(broker, clock)
+    admin.answer([*health_routes(health), *about, metrics.route, *page_routes(), *picture, *settings.routes(broker)])
+
+
 def run(
     config: Config,
     *,
@@ -170,7 +251,7 @@ def run(
     admin: "AdminSettings | None" = None,
     seams: Seams | None = None,
 ) -> int:
-    """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
+    """Serve until SIGTERM or SIGINT, or a SIGHUP that is not for keystores; returns the exit code.
 
     Prints `ready PLAINTEXT://host:port`, a line for each listener by its name, to stdout (and into `ready_file`, which
     is removed when they can no more, and before anything else at a start) when clients can connect, behind them
@@ -190,6 +271,7 @@ def run(
 
 async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> int:
     stopping = asyncio.Event()
+    had_terminal = has_terminal()
 
     def on_signal() -> None:
         if stopping.is_set():
@@ -197,17 +279,30 @@ async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> i
             _unsay_ready(ready_file)
             os._exit(1)
         stopping.set()
+        server.is_stopping = True
+
+    def on_hangup() -> None:
+        """Whose terminal has gone is to end; a daemon with TLS has a new certificate; another ends as any program."""
+        is_left = had_terminal and not has_terminal()
+        if is_left or not server.take_keystores():
+            on_signal()
 
     # The loop hears no signal while the start reads logs, so Python's own handlers stand in.
     heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    acts = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: on_hangup}
     for number in heard:
-        signal.signal(number, lambda _number, _frame: on_signal())
+        signal.signal(number, lambda number, _frame: acts[signal.Signals(number)]())
     _unsay_ready(ready_file)  # an earlier run's: who waits for it must not take that for ours
-    addresses = await server.start()
+    try:
+        addresses = await server.start()
+    except StartGivenUp:
+        log.info("Stopped before all logs were recovered: the next start recovers them")
+        _hear_no_more(heard)
+        return 0
     loop = asyncio.get_running_loop()
     if not stopping.is_set():  # the loop would hear once more what it has not read yet
         for number in heard:
-            loop.add_signal_handler(number, on_signal)
+            loop.add_signal_handler(number, acts[number])
     watch = _stop_with_storage(server, stopping)
     try:
         if not stopping.is_set():
@@ -220,12 +315,17 @@ async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> i
         await server.stop()
         watch.cancel()
         log.info("Stopped")
-        # All is done: who asks once more must not make it look like a failure while the process ends. A handler that
-        # does nothing, as what is ignored would be ignored by every process that this one starts.
         for number in heard:
             loop.remove_signal_handler(number)
-            signal.signal(number, lambda _number, _frame: None)
+        _hear_no_more(heard)
     return 0 if server.broker.logs.offline is None else 1
+
+
+def _hear_no_more(signals: Sequence[signal.Signals]) -> None:
+    """All is done: who asks once more must not make it look like a failure while the process ends. A handler that does
+    nothing, as what is ignored would be ignored by every process that this one starts."""
+    for number in signals:
+        signal.signal(number, lambda _number, _frame: None)
 
 
 def _stop_with_storage(server: Server, stopping: asyncio.Event) -> threading.Timer:

@@ -12,6 +12,7 @@ from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.cluster.names import unify_collision_chars
 from ottla.protocol.metadata_records import ConfigRecord
+from ottla.protocol.security_records import SecurityRecord
 
 R = TypeVar("R")
 
@@ -82,6 +83,12 @@ def delete_topic(cluster: Cluster, topic: TopicImage) -> None:
 def alter_configs(cluster: Cluster, changes: Sequence[ConfigRecord]) -> None:
     complete(cluster.controller.alter_configs(changes))
     settle(cluster)
+
+
+def change_security(cluster: Cluster, records: Sequence[SecurityRecord]) -> None:
+    complete(cluster.controller.log_security(records))
+    settle(cluster)
+    complete(cluster.controller.tell_security(records))
 
 
 def update_features(cluster: Cluster, updates: Sequence[FeatureUpdate]) -> None:

@@ -9,6 +9,7 @@ from ottla.broker.api import fetch
 from ottla.broker.api.context import Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.log.partition import Partition
+from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US, Wait
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -61,7 +62,7 @@ class Ledger:
 
         body = message(ApiKey.FETCH, VERSION, **asked(*rows, **given))
         handler = TABLE[ApiKey.FETCH].handle(
-            lone.assembly.broker, Request(ApiKey.FETCH, VERSION, 1, "", "client", body, claim)
+            lone.assembly.broker, Request(ApiKey.FETCH, VERSION, 1, "", Session(), body, claim)
         )
         lone.turns.event(lambda: lone.turns.start(handler, answered, lone.bugs.append))
         assert told == []

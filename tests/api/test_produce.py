@@ -7,12 +7,14 @@ import pytest
 
 from ottla.broker.api import produce
 from ottla.broker.api.context import Request
+from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produce_wire import ProduceBody
+from ottla.protocol.structs import error_codes
 from ottla.testkit.crash.life import Life
 from ottla.testkit.crash.script import Script
 from ottla.testkit.simulation import wire
@@ -90,7 +92,7 @@ def life(begin_life):
 
 def errors_of(life, ask, meanwhile):
     errors = []
-    life.call_all([ask], lambda _at, reply: errors.extend(wire.error_codes(reply)), meanwhile)
+    life.call_all([ask], lambda _at, reply: errors.extend(error_codes(reply)), meanwhile)
     return errors
 
 
@@ -204,7 +206,9 @@ def test_what_was_sent_to_a_topic_id_is_not_appended_to_the_next_topic_of_the_na
     body = ProduceBody(None, -1, 1000, [("", rows)], [topic_id], 0)
     with monkeypatch.context() as slow:
         slow.setattr(produce, "CHECK_US", SHARE_US)
-        handler = resting(produce.handle(life.assembly.broker, Request(ApiKey.PRODUCE, WITH_IDS, 1, "", "", body)))
+        handler = resting(
+            produce.handle(life.assembly.broker, Request(ApiKey.PRODUCE, WITH_IDS, 1, "", Session(), body))
+        )
     if made_again:
         life.call(deletion("scratch"))
         script.make_topic(("scratch", 3))

@@ -65,7 +65,7 @@ class Ledger:
 
     @property
     def counted(self):
-        return self.broker.counts.differing_duplicates
+        return self.broker.metrics.differing_duplicates
 
     def holds_nothing(self):
         return self.broker.long_work.is_idle and self.broker.memory.replies.held_bytes == 0

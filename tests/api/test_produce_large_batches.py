@@ -21,6 +21,7 @@ from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.records import iter_records
 from ottla.protocol.steps import RECORD_US
 from tests.lone import Lone
+from tests.stand_in import broker_of
 
 NOW = 1_700_000_000_000
 
@@ -31,7 +32,7 @@ class Desk:
     def __init__(self):
         self.later, self.bugs, self.found = [], [], []
         self.turns = Turns(self.later.append, self.bugs.append)
-        self.broker = SimpleNamespace(
+        self.broker = broker_of(
             config=SimpleNamespace(max_decompressed_message_bytes=1 << 25),
             turns=self.turns,
             long_work=LongWork(self.turns, LaterWorkers(self.later.append), 1 << 26),

@@ -7,12 +7,14 @@ import pytest
 from ottla.broker.api import produce
 from ottla.broker.api.context import NO_REPLY, Close, Request
 from ottla.broker.costs import REPLY_ROW_US, ROW_US
+from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
 from ottla.protocol.values import ZERO_UUID
 from ottla.testkit.simulation.charged import ChargedTurns
+from tests.stand_in import broker_of
 
 MANY = 8_192
 
@@ -34,7 +36,7 @@ def serve():
     def serve(version, acks, topics):
         later, bugs, replies = [], [], []
         turns = ChargedTurns(later.append, bugs.append, lambda *held: bugs.append(held))
-        broker = SimpleNamespace(
+        broker = broker_of(
             turns=turns,
             cluster=SimpleNamespace(
                 partition=lambda topic, index: None, is_unopened=lambda topic, index: False, topics_by_id={}
@@ -42,7 +44,7 @@ def serve():
             memory=SimpleNamespace(replies=SimpleNamespace(room=Room)),
         )
         ids = [ZERO_UUID] * len(topics) if version >= 13 else []
-        request = Request(ApiKey.PRODUCE, version, 7, "", "peer", ProduceBody(None, acks, 1, topics, ids, 0))
+        request = Request(ApiKey.PRODUCE, version, 7, "", Session(), ProduceBody(None, acks, 1, topics, ids, 0))
         turns.event(lambda: turns.start(produce.handle(broker, request), replies.append, bugs.append))
         while later:
             turns.event(later.pop(0))

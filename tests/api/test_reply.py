@@ -1,18 +1,18 @@
 """Replies that are written in slices: bytes, turns, memory, and what fits no frame."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from ottla.broker.api.context import Request
 from ottla.broker.api.reply import PIECE_BYTES, SETTLED_BYTES, ReplyBuilder, encoded
 from ottla.broker.memory import FREE_BYTES, Memory, TooLarge
+from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.writer import Rows, Unwritable
 from tests.replies import message_of
+from tests.stand_in import broker_of
 
 OFFSETS, VERSION = ApiKey.OFFSET_FETCH, 7
 
@@ -42,7 +42,13 @@ class Rig:
 
     async def reply(self, topics):
         """An OffsetFetch reply of [(topic, [metadata])]."""
-        reply = ReplyBuilder(SimpleNamespace(turns=self.turns, memory=self.memory), request())
+        reply = ReplyBuilder(
+            broker_of(
+                turns=self.turns,
+                memory=self.memory,
+            ),
+            request(),
+        )
         rows = reply.rows("topics")
         for name, partitions in topics:
             inner = reply.rows("topics", "partitions")
@@ -53,7 +59,7 @@ class Rig:
 
 
 def request():
-    return Request(OFFSETS, VERSION, 9, "", "peer", None)
+    return Request(OFFSETS, VERSION, 9, "", Session(), None)
 
 
 def expected(topics):

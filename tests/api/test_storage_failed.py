@@ -10,6 +10,7 @@ from ottla.broker.api.context import Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.config import Config, Listener
 from ottla.broker.ports.disk import RealFile
+from ottla.broker.security.session import Session
 from ottla.broker.server import Server
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -25,7 +26,7 @@ TOPICS = ("ledger", "doomed")
 
 async def answer(broker, key, version, body):
     replies = []
-    request = Request(key, version, 1, "", "10.0.0.1:4711", body)
+    request = Request(key, version, 1, "", Session(peer="10.0.0.1:4711"), body)
     broker.turns.event(
         lambda: broker.turns.start(
             TABLE[key].handle(broker, request), replies.append, lambda error: replies.append(error)

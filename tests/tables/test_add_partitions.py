@@ -7,6 +7,7 @@ import pytest
 
 from ottla.broker.api import add_offsets_to_txn
 from ottla.broker.api.context import Request
+from ottla.broker.security.session import Session
 from ottla.broker.txn.machine import check_step, decide_add_partitions, verify_partitions
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import NO_PENDING, TransactionState, TransientState
@@ -14,6 +15,7 @@ from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import TopicPartition
+from tests.stand_in import broker_of
 from tests.tables.rows import (
     BEGAN,
     BUSY,
@@ -349,12 +351,12 @@ def test_offsets_are_added_as_any_partition_is(row):
         asked.append((given, more.get("client_version", 0)))
         return answer
 
-    broker = SimpleNamespace(
+    broker = broker_of(
         transactions=SimpleNamespace(add_partitions=add_partitions),
         groups=SimpleNamespace(offsets=SimpleNamespace(partition_for={"g": 7}.get)),
     )
     body = SimpleNamespace(transactional_id="t", producer_id=PID, producer_epoch=3, group_id="g")
-    handler = add_offsets_to_txn.handle(broker, Request(OFFSETS, 3, 9, "", "peer", body))
+    handler = add_offsets_to_txn.handle(broker, Request(OFFSETS, 3, 9, "", Session(), body))
     with pytest.raises(StopIteration) as answered:
         handler.send(None)
     _, message = codec.decode_response(OFFSETS, 3, answered.value.value.buffers[0][4:])

@@ -7,17 +7,27 @@ Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOC
 same with TRANSACTION_ABORTABLE, which nothing here answers. Clients of transactions V2 send TxnOffsetCommit alone.
 """
 
+from typing import Final
+
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encoded
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 
+_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+_READ_GROUP: Final = need_of(AclOperation.READ, ResourceType.GROUP)
+NEEDS: Final = (_WRITE_ID, _READ_GROUP)
 FIRST_VERSION_WITH_FENCED = 2
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Add the group's offsets partition."""
     version, body = request.api_version, request.body
+    for need, name in ((_WRITE_ID, body.transactional_id), (_READ_GROUP, body.group_id)):
+        if not broker.may(request, need, name):
+            return encoded(request, error_code=need.error)
     partition = (CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_for(body.group_id))
     error = await broker.transactions.add_partitions(
         body.transactional_id, body.producer_id, body.producer_epoch, (partition,)

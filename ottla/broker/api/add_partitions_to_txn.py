@@ -9,18 +9,25 @@ sent by brokers, for producers of transactions V2 (KIP-890): several transaction
 to be verified (TRANSACTION_ABORTABLE for a partition that the open transaction lacks), internal topics included.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
+from ottla.broker.api.authorization import denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fenced import FENCED, tell_fenced
+from ottla.broker.api.refused import tell_rows_refused
 from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encoded
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.txn.end_txn_rules import V2
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
 
+_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+_WRITE: Final = need_of(AclOperation.WRITE, ResourceType.TOPIC)
+_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+NEEDS: Final = (_WRITE_ID, _WRITE, _ACT)
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
 
@@ -33,7 +40,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if version >= FIRST_VERSION_OF_BROKERS:
         return await _handle_brokers(broker, request)
     topics = body.v3_and_below_topics
-    asked, errors = await _asked(broker, topics, INTERNAL_TOPICS)
+    if not broker.may(request, _WRITE_ID, body.v3_and_below_transactional_id):
+        return await _written_below(broker, request, {}, _WRITE_ID.error)
+    names = (topic.name for topic in topics if topic.name not in INTERNAL_TOPICS)
+    asked, errors = await _asked(broker, topics, INTERNAL_TOPICS.union(await denied(broker, request, _WRITE, names)))
     if errors:
         default = ErrorCode.OPERATION_NOT_ATTEMPTED
     else:
@@ -46,20 +56,37 @@ async def handle(broker: Broker, request: Request) -> Reply:
         if version < FIRST_VERSION_WITH_FENCED and default is ErrorCode.PRODUCER_FENCED:
             default = ErrorCode.INVALID_PRODUCER_EPOCH
         if default in FENCED:
-            tell_fenced(request, default)
+            tell_fenced(broker, request, default)
     if len(topics) <= FEW_ROWS and len(asked) <= FEW_ROWS:
         rows = [
             (topic.name, [(index, errors.get((topic.name, index), default)) for index in topic.partitions])
             for topic in topics
         ]
+        _count(broker, request, rows)
         return encoded(request, results_by_topic_v3_and_below=rows)
+    return await _written_below(broker, request, errors, default)
+
+
+async def _written_below(broker: Broker, request: Request, errors: Errors, default: ErrorCode) -> Reply:
+    """The reply below version 4, written in shares."""
     reply = ReplyBuilder(broker, request)
+    topics = request.body.v3_and_below_topics
     written = await _written(reply, ("results_by_topic_v3_and_below",), topics, errors, default)
     return reply.finish(results_by_topic_v3_and_below=written)
 
 
+def _count(broker: Broker, request: Request, topics: Sequence[tuple[str, Sequence[tuple[Any, ErrorCode]]]]) -> None:
+    """Such a reply is not written row by row."""
+    failed = [error for _, rows in topics for _, error in rows if error]
+    if failed:
+        broker.metrics.apis[request.api_key].rows_failed(failed)
+        tell_rows_refused(broker, request, failed)
+
+
 async def _handle_brokers(broker: Broker, request: Request) -> Reply:
     """Versions 4 and 5: one result per transaction."""
+    if not broker.may(request, _ACT, CLUSTER_NAME):
+        return encoded(request, error_code=_ACT.error)
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results_by_transaction")
     for transaction in request.body.transactions:
@@ -87,7 +114,7 @@ async def _answer(broker: Broker, transaction: Any) -> tuple[Errors, ErrorCode]:
 
 
 async def _asked(
-    broker: Broker, topics: Sequence[Any], forbidden: frozenset[str]
+    broker: Broker, topics: Sequence[Any], forbidden: Collection[str]
 ) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
     """The partitions that are named, and those of them that may not be added, with the reason; looked at in shares."""
     exists, turns = broker.cluster.has_partition, broker.turns

@@ -7,22 +7,37 @@ Topics, this broker, the brokers of the cluster ("") and groups have configs tha
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ottla.broker.api.config_needs import config_needs, refusal
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
+from ottla.broker.config.dynamic import in_force
+from ottla.broker.config.tls import of_listener
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.turns import Handler, Turns
+from ottla.protocol.acls import AclOperation
 from ottla.protocol.errors import ApiError, ErrorCode
-from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
+from ottla.protocol.metadata_records import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+)
 
 _FAMILIES = {TOPIC_RESOURCE: TOPIC_FAMILY, BROKER_RESOURCE: BROKER_FAMILY, GROUP_RESOURCE: GROUP_FAMILY}
+_NEEDS: Final = config_needs(AclOperation.ALTER_CONFIGS)
+NEEDS: Final = tuple(dict.fromkeys(_NEEDS.values()))
 CONFIG_US: Final = 2.0
 """One config of a request that is read."""
+TLS_US: Final = 3_000.0
+"""The keystores of the listeners, read to see whether they could be used."""
 DECIDE_US: Final = 1.0
 """One config that gets another value, decided on with the others of its resource."""
-_OTHER_RESOURCES = {8: "Broker loggers", 16: "Client metrics"}
+_OTHER_RESOURCES = {BROKER_LOGGER_RESOURCE: "Broker loggers", CLIENT_METRICS_RESOURCE: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
 
 
@@ -49,7 +64,7 @@ async def answer(broker: Broker, request: Request, read: Read) -> Reply:
     outcomes: list[ApiError] = []
     try:
         await broker.cluster.controller.in_parts(
-            rows, _claimed_by, lambda part: _alter(broker, part, read, twice, validate_only, outcomes)
+            rows, _claimed_by, lambda part: _alter(broker, request, part, read, twice, validate_only, outcomes)
         )
     except OSError as failure:
         failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
@@ -73,6 +88,7 @@ def _claimed_by(row: Any) -> str:
 
 async def _alter(
     broker: Broker,
+    request: Request,
     rows: Sequence[Any],
     read: Read,
     twice: Container[tuple[int, str]],
@@ -84,7 +100,7 @@ async def _alter(
         if _named_by(row) in twice:
             outcome = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         else:
-            outcome, records = _decide(broker, await read(broker.turns, row))
+            outcome, records = _decide(broker, request, await read(broker.turns, row))
             broker.turns.charge(len(records) * DECIDE_US)
             if records and not validate_only:
                 await broker.cluster.controller.alter_configs(records)
@@ -102,15 +118,23 @@ def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
         return ApiError(invalid, f"Null value not supported for : {', '.join(resource.without_value)}")
     if resource.problem:
         return ApiError(invalid, resource.problem)
-    if resource.kind == TOPIC_RESOURCE:
-        return None if resource.name else ApiError(invalid, "Default topic resources are not allowed.")
     if resource.kind == BROKER_RESOURCE:
         return _refuse_broker(broker.cluster.node_id, resource.name)
-    if resource.kind == GROUP_RESOURCE:
-        return None if resource.name else ApiError(invalid, "Default group resources are not allowed.")
+    if resource.kind not in _NEEDS:
+        return ApiError(invalid, f"Unknown resource type {resource.kind}")
+    return None
+
+
+def _refuse_kind(resource: Resource) -> ApiError | None:
+    """Why nobody can change the configs of such a resource."""
+    invalid = ErrorCode.INVALID_REQUEST
+    if resource.kind == TOPIC_RESOURCE and not resource.name:
+        return ApiError(invalid, "Default topic resources are not allowed.")
+    if resource.kind == GROUP_RESOURCE and not resource.name:
+        return ApiError(invalid, "Default group resources are not allowed.")
     if resource.kind in _OTHER_RESOURCES:
         return ApiError(invalid, f"{_OTHER_RESOURCES[resource.kind]} have no configs here")
-    return ApiError(invalid, f"Unknown resource type {resource.kind}")
+    return None
 
 
 def _refuse_broker(node_id: int, name: str) -> ApiError | None:
@@ -121,8 +145,12 @@ def _refuse_broker(node_id: int, name: str) -> ApiError | None:
     return None
 
 
-def _decide(broker: Broker, resource: Resource) -> tuple[ApiError, list[ConfigRecord]]:
-    refused = _refuse(broker, resource)
+def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiError, list[ConfigRecord]]:
+    refused = (
+        _refuse(broker, resource)
+        or refusal(broker, request, _NEEDS, resource.kind, resource.name)
+        or _refuse_kind(resource)
+    )
     if refused is not None:
         return refused, []
     own = broker.cluster.image.configs_of(resource.kind, resource.name)
@@ -132,6 +160,18 @@ def _decide(broker: Broker, resource: Resource) -> tuple[ApiError, list[ConfigRe
         return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, name_problem), []
     if problem:
         return ApiError(error, problem), []
+    if resource.kind == BROKER_RESOURCE and any(of_listener(key) for key in values):
+        problem = _tls_problem(broker, resource.name, {**(own or {}), **values})
+        if problem:
+            return ApiError(ErrorCode.INVALID_REQUEST, problem), []
     if own is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist."), []
     return ApiError(), [ConfigRecord(resource.kind, resource.name, key, value) for key, value in values.items()]
+
+
+def _tls_problem(broker: Broker, name: str, values: Mapping[str, str | None]) -> str:
+    """Why the listeners could not take these configs: nobody could come in any more."""
+    broker.turns.charge(TLS_US)
+    node_id, image = broker.cluster.node_id, broker.cluster.image
+    configs = {**image.broker_configs, name: {key: value for key, value in values.items() if value is not None}}
+    return broker.tls_problem(in_force(broker.config.static or broker.config, node_id, configs))

@@ -8,7 +8,7 @@ is listed from 0 although 0-2 are refused, because librdkafka gates features on 
 import re
 from collections.abc import Mapping, Sequence
 
-from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.api.reply import encoded
 from ottla.broker.cluster.features import SUPPORTED_FEATURES
 from ottla.protocol.errors import ErrorCode
@@ -18,12 +18,16 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the served APIs; INVALID_REQUEST for a malformed software name or version."""
-    return answer(broker, request, _served(), broker.cluster.image.features)
+    reply = answer(broker, request, _served(), broker.cluster.image.features)
+    authenticator = request.session.authenticator
+    if authenticator is not None and not reply.error_code:
+        authenticator.versions_told()
+    return reply
 
 
 def answer(
     broker: Broker, request: Request, served: Sequence[tuple[int, int, int]], finalized: Mapping[str, int]
-) -> Reply:
+) -> Encoded:
     """The reply that lists these APIs, as (key, lowest, highest version), and these levels of features."""
     version = request.api_version
     if version >= 3 and not (

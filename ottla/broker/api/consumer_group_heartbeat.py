@@ -20,8 +20,8 @@ REMEDY: Final = "the consumer protocol (KIP-848) is not served: set group.protoc
 async def handle(broker: Broker, request: Request) -> Reply:
     """UNSUPPORTED_VERSION, whatever is asked."""
     log.warning(
-        "Refused ConsumerGroupHeartbeat of group %.100s from client %.100s at %s: %s",
-        *(request.body.group_id, request.client_id, request.peer, REMEDY),
+        "Refused ConsumerGroupHeartbeat of group %(group).100s from client %(client_id).100s at %(peer)s: %(remedy)s",
+        request.about | {"group": request.body.group_id, "remedy": REMEDY},
     )
     return encoded(
         request,

@@ -1,19 +1,27 @@
 """CreatePartitions 0-3: more partitions for topics that exist. free
 
-Version notes: 2 is flexible. A new partition has this broker as its one replica, also where a client assigns it. The
-internal topics keep their number: it decides which partition an id or a group belongs to.
+Version notes: 2 is flexible; 3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599). A new partition has this broker as its
+one replica, also where a client assigns it. The internal topics keep their number: it decides which partition an id or
+a group belongs to.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from ottla.broker.api.authorization import denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
+from ottla.broker.quotas.managers import ControllerMutationQuota
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ApiError, ErrorCode
 
+_ALTER: Final = need_of(AclOperation.ALTER, ResourceType.TOPIC)
+NEEDS: Final = (_ALTER,)
+FIRST_STRICT_VERSION = 3
 MAX_PARTITIONS = 10_000
 """That one request may add (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 
@@ -24,8 +32,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     first, twice = await named(broker.turns, body.topics, lambda asked: asked.name)
     outcomes: dict[str, ApiError | None] = dict.fromkeys(first)
     outcomes.update(dict.fromkeys(twice, ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")))
-    adding = _Adding(broker, body.validate_only, outcomes)
-    wanted = [asked for name, asked in first.items() if name not in twice]
+    refused = await denied(broker, request, _ALTER, (name for name in first if name not in twice))
+    outcomes.update(dict.fromkeys(refused, ApiError(_ALTER.error)))
+    wanted = [asked for name, asked in first.items() if outcomes[name] is None]
+    adding = _Adding(broker, body.validate_only, mutation_quota(request, FIRST_STRICT_VERSION), outcomes)
     try:
         await broker.cluster.controller.in_parts(wanted, lambda asked: asked.name, adding.add)
     except OSError as failure:
@@ -42,8 +52,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
 class _Adding:
     """One request on its way; `outcomes` get what is refused."""
 
-    def __init__(self, broker: Broker, validate_only: bool, outcomes: dict[str, ApiError | None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        validate_only: bool,
+        quota: ControllerMutationQuota | None,
+        outcomes: dict[str, ApiError | None],
+    ) -> None:
         self._broker = broker
+        self._quota = quota
         self._validate_only = validate_only
         self._outcomes = outcomes
         self._left = MAX_PARTITIONS
@@ -53,7 +70,10 @@ class _Adding:
         cluster, turns = self._broker.cluster, self._broker.turns
         for asked in wanted:
             topic = cluster.topics.get(asked.name)
-            refused = self._outcomes[asked.name] = _refuse(cluster.node_id, topic, asked, self._left)
+            refused = _refuse(cluster.node_id, topic, asked, self._left)
+            if refused is None and topic is not None and self._quota is not None:
+                refused = None if self._quota.takes(asked.count - topic.partition_count) else QUOTA_EXCEEDED
+            self._outcomes[asked.name] = refused
             if topic is not None and refused is None:
                 self._left -= asked.count - topic.partition_count
                 if not self._validate_only:

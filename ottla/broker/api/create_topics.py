@@ -3,25 +3,37 @@
 Partitions and replication factor of -1 are the broker's defaults, in every version as in Kafka, although the protocol
 has them from version 4 on. The replication factor is -1 or 1: there is one broker.
 
-Version notes: 5 is flexible and returns the configs in force; 7 returns the topic id.
+Version notes: 5 is flexible and returns the configs in force to who may describe them, others are told
+TOPIC_AUTHORIZATION_FAILED in their place; 6 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599); 7 returns the topic id.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Container, Iterable, Sequence
+from typing import Any, Final
 
+from ottla.broker.api.authorization import denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.image import INTERNAL_TOPICS
+from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.broker.config import describe_topic, topic_config_problem
 from ottla.broker.costs import CHANGE_US, CONFIG_ENTRY_US, ROW_US
+from ottla.broker.quotas.managers import ControllerMutationQuota
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.values import ZERO_UUID
 
 MAX_PARTITIONS = 10_000
 """Of one request, all its topics together (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`)."""
 
+FIRST_STRICT_VERSION = 6
 
+_CREATE_ANY: Final = need_of(AclOperation.CREATE, ResourceType.CLUSTER, is_quiet=True)
+_CREATE: Final = need_of(AclOperation.CREATE, ResourceType.TOPIC)
+_DESCRIBE_CONFIGS: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, is_quiet=True)
+NEEDS: Final = (_CREATE_ANY, _CREATE, _DESCRIBE_CONFIGS)
+_REFUSED = ApiError(_CREATE.error, "Authorization failed.")
 _EXCESSIVE = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 _DUPLICATE = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
@@ -30,14 +42,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Create each topic, or only check it when `validate_only`."""
     body = request.body
     first, twice = await named(broker.turns, body.topics, lambda asked: asked.name)
-    excessive = await _are_too_many(broker, body.topics)
-    outcomes: dict[str, ApiError | bytes] = (
-        dict.fromkeys(first, _EXCESSIVE) if excessive else dict.fromkeys(twice, _DUPLICATE)
-    )
+    refused = await _may_not_create(broker, request, (name for name in first if name not in twice))
+    excessive = await _are_too_many(broker, body.topics, refused)
+    outcomes: dict[str, ApiError | bytes] = dict.fromkeys(refused, _REFUSED)
+    outcomes.update(dict.fromkeys(first, _EXCESSIVE) if excessive else dict.fromkeys(twice, _DUPLICATE))
     wanted = [asked for name, asked in first.items() if name not in outcomes]
+    quota = mutation_quota(request, FIRST_STRICT_VERSION)
     try:
         await broker.cluster.controller.in_parts(
-            wanted, lambda asked: asked.name, lambda part: _create(broker, part, body.validate_only, outcomes)
+            wanted, lambda asked: asked.name, lambda part: _create(broker, part, body.validate_only, quota, outcomes)
         )
     except OSError as error:
         failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
@@ -47,15 +60,22 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
     for name, asked in first.items():
-        await _add(broker, topics, asked, outcomes[name], with_configs=request.api_version >= 5)
+        await _add(broker, request, topics, asked, outcomes[name])
     return reply.finish(topics=topics)
 
 
-async def _are_too_many(broker: Broker, topics: Sequence[Any]) -> bool:
+async def _may_not_create(broker: Broker, request: Request, names: Iterable[str]) -> Collection[str]:
+    """The topics that this client may not create (`ControllerApis.createTopics`)."""
+    if broker.may(request, _CREATE_ANY, CLUSTER_NAME):
+        return ()
+    return await denied(broker, request, _CREATE, (name for name in names if name != METADATA_TOPIC))
+
+
+async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Container[str]) -> bool:
     """Whether the request wants more partitions than one request may; each mention of a topic counts."""
     count = 0
     for asked in topics:
-        count += _partition_count(broker, asked)
+        count += 0 if asked.name in refused else _partition_count(broker, asked)
         if count > MAX_PARTITIONS:
             return True
         broker.turns.charge(ROW_US)
@@ -64,13 +84,19 @@ async def _are_too_many(broker: Broker, topics: Sequence[Any]) -> bool:
 
 
 async def _create(
-    broker: Broker, wanted: Sequence[Any], validate_only: bool, outcomes: dict[str, ApiError | bytes]
+    broker: Broker,
+    wanted: Sequence[Any],
+    validate_only: bool,
+    quota: ControllerMutationQuota | None,
+    outcomes: dict[str, ApiError | bytes],
 ) -> None:
     """Decide on each topic and log it; `outcomes` get the id or the refusal."""
     for asked in wanted:
         refused = _refuse(broker, asked)
         if refused is not None:
             outcomes[asked.name] = refused
+        elif quota is not None and not quota.takes(_partition_count(broker, asked)):
+            outcomes[asked.name] = QUOTA_EXCEEDED
         elif validate_only:
             outcomes[asked.name] = b""
         else:
@@ -143,11 +169,15 @@ def _own(asked: Any) -> dict[str, str]:
     return {name: value for name, value in _configs(asked).items() if value is not None}
 
 
-async def _add(broker: Broker, topics: ReplyRows, asked: Any, outcome: ApiError | bytes, *, with_configs: bool) -> None:
+async def _add(broker: Broker, request: Request, topics: ReplyRows, asked: Any, outcome: ApiError | bytes) -> None:
     if isinstance(outcome, ApiError):
         await topics.add(asked.name, ZERO_UUID, outcome.error, outcome.message, configs=None)
         return
-    entries = describe_topic(broker.config, _own(asked)) if with_configs else ()
+    if request.api_version >= 5 and not broker.may(request, _DESCRIBE_CONFIGS, asked.name):
+        created = asked.name, outcome or ZERO_UUID, ErrorCode.NONE, None
+        await topics.add(*created, configs=(), topic_config_error_code=_DESCRIBE_CONFIGS.error)
+        return
+    entries = describe_topic(broker.config, _own(asked)) if request.api_version >= 5 else ()
     broker.turns.charge(len(entries) * CONFIG_ENTRY_US)
     await topics.add(
         name=asked.name,

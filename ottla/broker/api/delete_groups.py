@@ -4,9 +4,17 @@ Version notes: 2 is flexible. A group that is named twice is deleted once and an
 an open transaction go as well: its commit brings none of them back.
 """
 
+from typing import Final
+
 from ottla.broker.api import durability
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.errors import ErrorCode
+
+_DELETE: Final = need_of(AclOperation.DELETE, ResourceType.GROUP)
+NEEDS: Final = (_DELETE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -14,9 +22,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
     for group_id in dict.fromkeys(request.body.groups_names):
-        error = await broker.groups.deletion.delete_group(group_id) or await durability.wait_group_durable(
-            broker, group_id
-        )
+        error = await _delete(broker, group_id) if broker.may(request, _DELETE, group_id) else _DELETE.error
         await broker.turns.share()
         await results.add(group_id, error)
     return reply.finish(results=results)
+
+
+async def _delete(broker: Broker, group_id: str) -> ErrorCode:
+    error = await broker.groups.deletion.delete_group(group_id)
+    return error or await durability.wait_group_durable(broker, group_id)

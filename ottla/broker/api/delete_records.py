@@ -2,12 +2,20 @@
 
 Version notes: 2 is flexible. Offset -1 is the high watermark. A topic that is only compacted keeps its records
 (POLICY_VIOLATION), and so do the internal ones. Of a partition that is named twice the last row counts, as in Kafka.
+Needs DELETE of the topic.
 """
 
+from typing import Final
+
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
+
+_DELETE: Final = need_of(AclOperation.DELETE, ResourceType.TOPIC)
+NEEDS: Final = (_DELETE,)
 
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
@@ -23,8 +31,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
     topics = reply.rows("topics")
     for name, offsets in asked.items():
         partitions = reply.rows("topics", "partitions")
+        may = broker.may(request, _DELETE, name)
         for index, offset in offsets.items():
-            error, low_watermark = await _delete(broker, name, index, offset)
+            error, low_watermark = _DELETE.error, NO_LOW_WATERMARK
+            if may:
+                error, low_watermark = await _delete(broker, name, index, offset)
             await partitions.add(index, low_watermark, error)
         await topics.add(name, partitions)
     return reply.finish(topics=topics)

@@ -1,21 +1,34 @@
 """DeleteTopics 1-6: metadata when it is durable, files after `file.delete.delay.ms`. free
 
-Version notes: 4 is flexible; 5 adds error messages; 6 names topics by name or by id. What is named twice is not
-deleted (`ControllerApis.deleteTopics`). The internal topics are not deleted: INVALID_REQUEST, because every open
-transaction and every group position stands in them.
+Version notes: 4 is flexible; 5 adds error messages and may answer THROTTLING_QUOTA_EXCEEDED (KIP-599); 6 names topics
+by name or by id. What is named twice is not deleted (`ControllerApis.deleteTopics`). The internal topics are not
+deleted: INVALID_REQUEST, because every open transaction and every group position stands in them. Who may not describe a
+topic is not told its name for its id.
 """
 
 import uuid
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
+from ottla.broker.security.authorizer import Need
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ZERO_UUID
+
+_DELETE_ANY: Final = need_of(AclOperation.DELETE, ResourceType.CLUSTER, is_quiet=True)
+_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
+_DELETE: Final = need_of(AclOperation.DELETE, ResourceType.TOPIC)
+NEEDS: Final = (_DELETE_ANY, _DESCRIBE, _DELETE)
+_REFUSED = (_DELETE.error, MESSAGES[_DELETE.error])
+
+FIRST_STRICT_VERSION = 5
 
 Asked = tuple[str | None, uuid.UUID | None]
 
@@ -38,7 +51,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         asked = [(name, None) for name in body.topic_names]
     first, twice = await named(broker.turns, asked, lambda each: each)
     outcomes = {each: _DUPLICATE_NAME if each[0] is not None else _DUPLICATE_ID for each in twice}
-    await _delete_all(broker, [each for each in first if each not in twice], outcomes)
+    await _Deleting(broker, request, outcomes).delete_all([each for each in first if each not in twice])
     reply = ReplyBuilder(broker, request)
     responses = reply.rows("responses")
     for name, topic_id in first:
@@ -50,60 +63,86 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(responses=responses)
 
 
-async def _delete_all(broker: Broker, wanted: Sequence[Asked], outcomes: dict[Asked, Outcome]) -> None:
-    """An outcome for each topic, when what was deleted is gone."""
-    deleted: set[bytes] = set()
-    try:
-        await broker.cluster.controller.in_parts(
-            wanted, lambda each: _name_of(broker, *each), lambda part: _delete(broker, part, deleted, outcomes)
-        )
-    except OSError as failed:
+class _Deleting:
+    """One request on its way; `outcomes` get one for each topic."""
+
+    def __init__(self, broker: Broker, request: Request, outcomes: dict[Asked, Outcome]) -> None:
+        self._broker = broker
+        self._request = request
+        self._outcomes = outcomes
+        self._quota = mutation_quota(request, FIRST_STRICT_VERSION)
+        self._may_all = broker.may(request, _DELETE_ANY, CLUSTER_NAME)
+        self._deleted: set[bytes] = set()
+
+    async def delete_all(self, wanted: Sequence[Asked]) -> None:
+        """An outcome for each topic, when what was deleted is gone."""
+        try:
+            await self._broker.cluster.controller.in_parts(wanted, self._name_of, self._delete)
+        except OSError as failed:
+            for each in wanted:
+                outcome = self._find(*each)
+                if not outcome.error:
+                    outcome = outcome._replace(error=ErrorCode.KAFKA_STORAGE_ERROR, message=str(failed))
+                self._outcomes[each] = outcome
+                await self._broker.turns.share()
+
+    async def _delete(self, wanted: Sequence[Asked]) -> None:
+        """Log the end of each topic that may be deleted; nobody else changes them meanwhile."""
         for each in wanted:
-            outcome = _find(broker, *each)
-            outcomes[each] = outcome if outcome.error else outcome._replace(error=_STORAGE, message=str(failed))
+            outcome = self._find(*each)
+            topic = outcome.topic
+            if topic is not None and not outcome.error:
+                if topic.topic_id in self._deleted:
+                    outcome = Outcome(topic, ErrorCode.INVALID_REQUEST, _BY_NAME_AND_ID)
+                elif self._quota is not None and not self._quota.takes(topic.partition_count):
+                    outcome = Outcome(topic, *QUOTA_EXCEEDED)
+                else:
+                    self._broker.cluster.controller.delete_topic(topic)
+                    self._deleted.add(topic.topic_id)
+            self._outcomes[each] = outcome
+            self._broker.turns.charge(CHANGE_US)
+            await self._broker.turns.share()
 
+    def _name_of(self, asked: Asked) -> str | None:
+        """What the topic is called, if anybody knows."""
+        name, topic_id = asked
+        if name is not None or topic_id is None:
+            return name
+        topic = self._broker.cluster.topics_by_id.get(topic_id.bytes)
+        return None if topic is None else topic.name
 
-async def _delete(broker: Broker, wanted: Sequence[Asked], deleted: set[bytes], outcomes: dict[Asked, Outcome]) -> None:
-    """Log the end of each topic that may be deleted; nobody else changes them meanwhile."""
-    for each in wanted:
-        outcome = _find(broker, *each)
+    def _find(self, name: str | None, topic_id: uuid.UUID | None) -> Outcome:
+        if name is not None and topic_id is not None:
+            return Outcome(None, ErrorCode.INVALID_REQUEST, "Name the topic or its id, not both")
+        outcome = self._find_by_id(topic_id) if name is None else self._find_by_name(name)
         topic = outcome.topic
-        if topic is not None and topic.topic_id in deleted:
-            outcome = Outcome(topic, ErrorCode.INVALID_REQUEST, _BY_NAME_AND_ID)
-        elif topic is not None and not outcome.error:
-            broker.cluster.controller.delete_topic(topic)
-            deleted.add(topic.topic_id)
-        outcomes[each] = outcome
-        broker.turns.charge(CHANGE_US)
-        await broker.turns.share()
+        if topic is not None and topic.internal and not outcome.error:
+            return Outcome(topic, ErrorCode.INVALID_REQUEST, f"The internal topic {topic.name} cannot be deleted")
+        return outcome
 
-
-def _name_of(broker: Broker, name: str | None, topic_id: uuid.UUID | None) -> str | None:
-    """What the topic is called, if anybody knows."""
-    if name is not None or topic_id is None:
-        return name
-    topic = broker.cluster.topics_by_id.get(topic_id.bytes)
-    return None if topic is None else topic.name
-
-
-def _find(broker: Broker, name: str | None, topic_id: uuid.UUID | None) -> Outcome:
-    if name is not None and topic_id is not None:
-        return Outcome(None, ErrorCode.INVALID_REQUEST, "Name the topic or its id, not both")
-    if name is None:
-        topic = broker.cluster.topics_by_id.get(topic_id.bytes) if topic_id is not None else None
+    def _find_by_id(self, topic_id: uuid.UUID | None) -> Outcome:
+        """That there is a topic of that id is told to everybody, but not what it is called."""
+        topic = self._broker.cluster.topics_by_id.get(topic_id.bytes) if topic_id is not None else None
         if topic is None:
             return Outcome(None, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    else:
-        topic = broker.cluster.topics.get(name)
+        if self._may(_DELETE, topic.name):
+            return Outcome(topic)
+        return Outcome(topic if self._may(_DESCRIBE, topic.name) else None, *_REFUSED)
+
+    def _find_by_name(self, name: str) -> Outcome:
+        """Whether there is such a topic is told to who may describe it."""
+        if not self._may(_DESCRIBE, name):
+            return Outcome(None, *_REFUSED)
+        topic = self._broker.cluster.topics.get(name)
         if topic is None:
             message = "This server does not host this topic-partition."
             return Outcome(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-    if topic.internal:
-        return Outcome(topic, ErrorCode.INVALID_REQUEST, f"The internal topic {topic.name} cannot be deleted")
-    return Outcome(topic)
+        return Outcome(topic) if self._may(_DELETE, name) else Outcome(None, *_REFUSED)
+
+    def _may(self, need: Need, name: str) -> bool:
+        return self._may_all or self._broker.may(self._request, need, name)
 
 
-_STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
 _DUPLICATE_NAME = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _DUPLICATE_ID = Outcome(None, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
 _BY_NAME_AND_ID = "The provided topic name maps to an ID that was already supplied."

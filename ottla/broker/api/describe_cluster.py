@@ -1,16 +1,24 @@
 """DescribeCluster 0-1: this broker is the cluster. free
 
 Version notes: 1 adds the endpoint type: 1 brokers; 2 controllers, MISMATCHED_ENDPOINT_TYPE here; anything else
-UNSUPPORTED_ENDPOINT_TYPE. Authorized operations are all there are (no authorizer).
+UNSUPPORTED_ENDPOINT_TYPE. Everybody is told where the brokers are; what may be done to the cluster is told to who has
+DESCRIBE on it, to others 0 (`AuthHelper.computeDescribeClusterResponse`).
 """
 
+from typing import Final
+
 from ottla.broker.api import operations
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encoded
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 
 BROKERS = 1
 CONTROLLERS = 2
+
+_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+NEEDS: Final = (_DESCRIBE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -23,14 +31,20 @@ async def handle(broker: Broker, request: Request) -> Reply:
             error_message="Only brokers are described here: this listener is not a controller's",
             endpoint_type=request.body.endpoint_type,
         )
-    endpoint = broker.endpoints.get(request.listener_name)
+    endpoint = broker.endpoints.get(request.session.listener_name)
     return encoded(
         request,
         endpoint_type=BROKERS,
         cluster_id=broker.logs.properties.cluster_id,
         controller_id=broker.cluster.node_id,
         brokers=[] if endpoint is None else [(*endpoint, False)],
-        authorized_operations=(
-            operations.OF_CLUSTER if request.body.include_cluster_authorized_operations else operations.NOT_ASKED_FOR
-        ),
+        authorized_operations=_operations(broker, request),
     )
+
+
+def _operations(broker: Broker, request: Request) -> int:
+    if not request.body.include_cluster_authorized_operations:
+        return operations.NOT_ASKED_FOR
+    if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
+        return 0
+    return operations.of_cluster(broker, request)

@@ -5,15 +5,21 @@ client metrics) have no configs here: INVALID_REQUEST.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
+from ottla.broker.api.config_needs import config_needs, refusal
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.named import last_named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.config import ConfigEntry, describe_broker, describe_cluster, describe_group, describe_topic
 from ottla.broker.costs import CONFIG_ENTRY_US
+from ottla.protocol.acls import AclOperation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+
+_NEEDS: Final = config_needs(AclOperation.DESCRIBE_CONFIGS)
+NEEDS: Final = tuple(dict.fromkeys(_NEEDS.values()))
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -24,7 +30,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     results = reply.rows("results")
     once = await last_named(broker.turns, body.resources, lambda asked: (asked.resource_type, asked.resource_name))
     for asked in once.values():
-        error, message, entries = _entries(broker, asked.resource_type, asked.resource_name)
+        error, message, entries = _entries(broker, request, asked.resource_type, asked.resource_name)
         wanted = frozenset(asked.configuration_keys or ())
         configs = reply.rows("results", "configs")
         for entry in entries:
@@ -45,7 +51,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(results=results)
 
 
-def _entries(broker: Broker, kind: int, name: str) -> tuple[ErrorCode, str | None, Iterable[ConfigEntry]]:
+def _entries(
+    broker: Broker, request: Request, kind: int, name: str
+) -> tuple[ErrorCode, str | None, Iterable[ConfigEntry]]:
+    refused = refusal(broker, request, _NEEDS, kind, name)
+    if refused is not None:
+        return *refused, ()
     if kind == TOPIC_RESOURCE:
         problem = detect_invalid_topic(name)
         if problem is not None:

@@ -1,15 +1,22 @@
 """DescribeGroups 0-5: state and members of groups. free
 
-Version notes: 3 asks for authorized operations (all of them: there is no authorizer); 4 adds instance ids; 5 is
+Version notes: 3 asks for authorized operations; 4 adds instance ids; 5 is
 flexible. A group that does not exist is Dead, as in Kafka below v6.
 """
 
+from typing import Final
+
 from ottla.broker.api import operations
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
+
+_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP)
+NEEDS: Final = (_DESCRIBE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -18,8 +25,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     groups = reply.rows("groups")
     for group_id in dict.fromkeys(request.body.groups):
+        if not broker.may(request, _DESCRIBE, group_id):
+            await groups.add(_DESCRIBE.error, None, group_id, "", "", "", (), operations.NOT_ASKED_FOR)
+            continue
         metadata, error = broker.groups.describe(group_id)
-        allowed = operations.OF_GROUP if asked_for_operations and not error else operations.NOT_ASKED_FOR
+        allowed = operations.NOT_ASKED_FOR
+        if asked_for_operations and not error:
+            allowed = operations.of_group(broker, request, group_id)
         if metadata is None:
             dead = "" if error else ClassicGroupState.DEAD.value
             await groups.add(error, None, group_id, dead, "", "", (), allowed)

@@ -1,19 +1,28 @@
 """DescribeLogDirs 1-4: the one log directory, and the sizes of the partitions in it. free
 
 Version notes: 2 is flexible; 3 adds an error of the whole answer; 4 the size of the volume and what is left of it
-(KIP-827). Nothing lags behind and nothing moves between directories: there is one broker with one directory.
+(KIP-827). Nothing lags behind and nothing moves between directories: there is one broker with one directory. Who may
+not describe the cluster is told of no directory.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.api.reply import ReplyBuilder, encoded
 from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
+
+_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+NEEDS: Final = (_DESCRIBE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Describe the directory with the partitions asked for; all of them if the request names no list."""
+    if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
+        return encoded(request, error_code=_DESCRIBE.error)
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("results", "topics")
     for name, indexes in (await _wanted(broker, request)).items():

@@ -3,13 +3,20 @@
 `current_txn_start_offset` is -1 without an open transaction; `coordinator_epoch` is that of the last marker. A hanging
 transaction is ended with these numbers (WriteTxnMarkers). A partition that an existing topic does not have is refused
 without a message, as Kafka does it. Of a partition with many producers each row is as that producer is when its turn
-comes; which producers there are is asked once.
+comes; which producers there are is asked once. Needs READ of the topic.
 """
 
+from typing import Final
+
+from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.names import detect_invalid_topic
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
+
+_READ: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
+NEEDS: Final = (_READ,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -21,6 +28,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
         asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     for name, indexes in asked.items():
         partitions = reply.rows("topics", "partitions")
+        if detect_invalid_topic(name) is None and not broker.may(request, _READ, name):
+            for index in indexes:
+                await partitions.add(index, _READ.error, MESSAGES[_READ.error])
+            indexes = {}
         for index in indexes:
             await _add(broker, reply, partitions, name, index)
         await topics.add(name, partitions)

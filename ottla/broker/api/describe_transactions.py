@@ -1,12 +1,21 @@
 """DescribeTransactions 0: state, producer and partitions of transactional ids. free
 
 Partitions of a prepared transaction are those whose markers are not written yet. An id in error has its error and
-nothing else. `transaction_start_time_ms` is -1 when the id never began one.
+nothing else. `transaction_start_time_ms` is -1 when the id never began one. Topics that the client may not DESCRIBE
+are left out.
 """
 
+from typing import Final
+
+from ottla.broker.api.authorization import denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import REPLY_ROW_US
+from ottla.protocol.acls import AclOperation, ResourceType
+
+_DESCRIBE_ID: Final = need_of(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+_SEE_TOPIC: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC, is_quiet=True)
+NEEDS: Final = (_DESCRIBE_ID, _SEE_TOPIC)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -14,6 +23,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     states = reply.rows("transaction_states")
     for transactional_id in dict.fromkeys(request.body.transactional_ids):
+        if not broker.may(request, _DESCRIBE_ID, transactional_id):
+            await states.add(_DESCRIBE_ID.error, transactional_id)
+            continue
         error, state, partitions = broker.transactions.describe(transactional_id)
         if state is None:
             await states.add(error, transactional_id)
@@ -22,6 +34,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
         for topic, index in partitions:
             topics.setdefault(topic, []).append(index)
         broker.turns.charge(len(partitions) * REPLY_ROW_US)
+        for topic in await denied(broker, request, _SEE_TOPIC, topics):
+            del topics[topic]
         await states.add(
             error_code=error,
             transactional_id=transactional_id,

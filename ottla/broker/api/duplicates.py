@@ -46,7 +46,7 @@ async def judge(broker: Broker, request: Request, duplicate: Duplicate, others: 
     """
     if not await _is_another(broker, duplicate):
         return duplicate.result
-    broker.counts.differing_duplicates += 1
+    broker.metrics.differing_duplicates += 1
     if not broker.config.producer_sequence_reuse_refuse:
         others.append(duplicate)
         return duplicate.result
@@ -60,13 +60,19 @@ def tell(broker: Broker, request: Request, others: list[Duplicate]) -> None:
     """Log that batches were acknowledged which are not in the log."""
     first = others[0]
     log.warning(
-        "Acknowledged records of %s that are not in the log: %r-%d: %s%s; %d such batches since the start",
-        request.peer,
-        first.partition.topic[:MOST_TOLD],
-        first.partition.index,
-        _described(request, first),
-        f" (and {len(others) - 1} more)" if len(others) > 1 else "",
-        broker.counts.differing_duplicates,
+        "Acknowledged records of %(peer)s that are not in the log: %(named)r-%(partition)d: %(why)s%(more)s; "
+        "%(count)d such batches since the start",
+        request.about
+        | first.partition.about
+        | {
+            "transactional_id": request.body.transactional_id,
+            "producer_id": first.header.producer_id,
+            "producer_epoch": first.header.producer_epoch,
+            "named": first.partition.topic[:MOST_TOLD],
+            "why": _described(request, first),
+            "more": f" (and {len(others) - 1} more)" if len(others) > 1 else "",
+            "count": broker.metrics.differing_duplicates,
+        },
     )
 
 
@@ -101,6 +107,9 @@ async def _is_another(broker: Broker, duplicate: Duplicate) -> bool:
         try:
             another = await broker.long_work.drive(differ(batch, header, there, stored, limit_bytes))
         except ProtocolError as broken:
-            log.warning("%s: the batch at offset %d cannot be compared: %s", partition.name, result.base_offset, broken)
+            log.warning(
+                "%(topic)s-%(partition)d: the batch at offset %(offset)d cannot be compared: %(why)s",
+                partition.about | {"offset": result.base_offset, "why": broken},
+            )
     room.built(0)
     return another

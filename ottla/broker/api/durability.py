@@ -17,7 +17,11 @@ async def wait_durable(broker: Broker, log: StateLog, last_offset: int) -> Error
         return NO_ERROR
     wait: Wait[ErrorCode] = Wait(broker.turns)
     log.when_durable(last_offset, wait.wake)
-    return await wait
+    waits = broker.metrics.waits["sync"]
+    began_ms = waits.begin()
+    error = await wait
+    waits.end(began_ms)
+    return error
 
 
 async def wait_group_durable(broker: Broker, group_id: str) -> ErrorCode:

@@ -9,11 +9,17 @@ same with TRANSACTION_ABORTABLE, which nothing here answers; 5 speaks transactio
 each transaction, and the answer has the producer id and epoch to go on with.
 """
 
-from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.fenced import FENCED, tell_fenced
-from ottla.broker.api.reply import encoded
-from ottla.protocol.errors import ErrorCode
+from typing import Final
 
+from ottla.broker.api.authorization import need_of
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import encoded
+from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+NEEDS: Final = (_WRITE_ID,)
 FIRST_VERSION_WITH_FENCED = 2
 FIRST_VERSION_WITH_PRODUCER = 5
 
@@ -21,6 +27,10 @@ FIRST_VERSION_WITH_PRODUCER = 5
 async def handle(broker: Broker, request: Request) -> Reply:
     """End the open transaction."""
     version, body = request.api_version, request.body
+    if not broker.may(request, _WRITE_ID, body.transactional_id):
+        return encoded(
+            request, error_code=_WRITE_ID.error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+        )
     v2 = version >= FIRST_VERSION_WITH_PRODUCER
     answer = await broker.transactions.end(
         body.transactional_id, body.producer_id, body.producer_epoch, body.committed, v2=v2
@@ -28,6 +38,5 @@ async def handle(broker: Broker, request: Request) -> Reply:
     error = answer.error
     if version < FIRST_VERSION_WITH_FENCED and error is ErrorCode.PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    if error in FENCED:
-        tell_fenced(request, error)
-    return encoded(request, 0, error, answer.producer_id, answer.producer_epoch)
+    reply = encoded(request, 0, error, answer.producer_id, answer.producer_epoch)
+    return reply._replace(error_code=error) if error else reply

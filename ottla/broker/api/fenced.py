@@ -3,7 +3,7 @@
 import logging
 from typing import Any, Final
 
-from ottla.broker.api.context import Request
+from ottla.broker.api.context import Broker, Request
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
@@ -14,18 +14,21 @@ FENCED: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER
 _SAID: Final = ("transactional_id", "producer_id", "producer_epoch", "group_id", "group_instance_id", "member_id")
 
 
-def tell_fenced(request: Request, error_code: int) -> None:
+def tell_fenced(broker: Broker, request: Request, error_code: int) -> None:
     """The client, and what it says that it is. Of InitProducerId more is known, and told where it is."""
+    broker.metrics.fenced += 1
     if request.api_key == ApiKey.INIT_PRODUCER_ID or not log.isEnabledFor(logging.INFO):
         return
-    said = [(name, _said(request.body, name)) for name in _SAID]
+    said = said_of(request.body)
+    told = "".join(f", {name} {str(value)[:100]}" for name, value in said.items())
     log.info(
-        "Fenced client %.100s at %s: %s answered %s%s",
-        *(request.client_id, request.peer, ApiKey(request.api_key).title, ErrorCode(error_code).name),
-        "".join(f", {name} {str(value)[:100]}" for name, value in said if value not in (None, "")),
+        "Fenced client %(client_id).100s at %(peer)s: %(api)s answered %(error)s%(told)s",
+        request.about | said | {"group": said.get("group_id"), "error": ErrorCode(error_code).name, "told": told},
     )
 
 
-def _said(body: Any, name: str) -> Any:
+def said_of(body: Any) -> dict[str, Any]:
+    """What a request says of its sender: transactional id, producer, group and member, as far as it has them."""
     # AddPartitionsToTxn of a client has another name for each.
-    return getattr(body, name, getattr(body, f"v3_and_below_{name}", None))
+    said = {name: getattr(body, name, getattr(body, f"v3_and_below_{name}", None)) for name in _SAID}
+    return {name: value for name, value in said.items() if value not in (None, "")}

@@ -4,8 +4,10 @@ Version notes: 4 isolation level, last stable offset and aborted list; 5 log sta
 session": every fetch is full, KIP-227); 9 leader epoch; 10 zstd; 11 rack; 12 flexible. Topic ids (13) are not served.
 
 A fetch that finds less than `min_bytes` is parked on its partitions and woken when a high watermark, a last stable
-offset or a log start moves, or when `max_wait_ms` has passed. Below the log start it is out of range.
-A partition that is named twice is fetched once, as it was named last.
+offset or a log start moves, or when `max_wait_ms` has passed. Below the log start it is out of range. An error is told
+at once, but for a topic that the client may not read beside others.
+A partition that is named twice is fetched once, as it was named last. Who fetches needs READ of the topic; who says
+that it is a replica, CLUSTER_ACTION.
 
 Records are not read: the reply has slices of the files, which its connection sends when it can be written. Only small
 pieces are, because a system call costs more than their copy.
@@ -15,12 +17,15 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from ottla.broker import outbox
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
 from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.turns import Wait
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.fetch_wire import (
     INLINE_BYTES,
@@ -30,15 +35,21 @@ from ottla.protocol.fetch_wire import (
     fetch_response_steps,
 )
 
+_READ: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
+_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+NEEDS: Final = (_READ, _ACT)
 READ_COMMITTED = 1
 _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 _HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
+_FETCH: Final = ApiKey.FETCH.value
 FULL_FETCH_EPOCHS = (-1, 0)
 MAX_RESPONSE_BYTES = 55 * 1024 * 1024
 ROWS_AT_ONCE: Final = 32
 """Looked at before others are asked about: what has few rows goes on although the share is spent."""
 PARKED_ROW_BYTES: Final = 600
 """What a partition of a waiting Fetch takes, about."""
+ROW_BYTES: Final = 40
+"""What a partition takes of a reply, its records aside."""
 MOST_READ_BYTES: Final = 32 * 1024
 """Of one partition; more is sent from its file."""
 MOST_HELD_BYTES: Final = 128 * 1024
@@ -72,27 +83,46 @@ async def handle(broker: Broker, request: Request) -> Reply:
     done = 0
     for topic in body.topics:
         rows = status.setdefault(topic.topic, {})
+        is_denied = broker.authorizer is not None and not _may_fetch(broker, request, topic.topic)
         for row in topic.partitions:
             turns.charged_us += ROW_US
             done += 1
             if not done % ROWS_AT_ONCE:
                 await turns.share()
+            if is_denied:
+                rows[row.partition] = FetchPartitionStatus(row.fetch_offset, 0, None, _READ.error)
+                continue
             if broker.cluster.is_unopened(topic.topic, row.partition):
                 await broker.cluster.opened(topic.topic, row.partition)
             rows[row.partition] = _status_of(broker, version, topic.topic, row)
     isolation = _TXN_COMMITTED if body.isolation_level == READ_COMMITTED else _HIGH_WATERMARK
     min_bytes, max_wait_ms, max_bytes = body.min_bytes, body.max_wait_ms, min(body.max_bytes, MAX_RESPONSE_BYTES)
+    quota = request.quota
+    if quota is not None and (most := quota.most_fetched()) is not None:
+        max_bytes = min(max_bytes, int(most))
+        min_bytes = min(min_bytes, max_bytes)
     if max_wait_ms > 0 and not await _enough(broker, status, isolation, min_bytes):
         if request.claim is not None:
             topic = row = body = None  # what waits is lent its memory in `_parked`
             request.forget_body()
         await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
-    topics = await _read(broker, status, isolation, max_bytes)
+    topics = await _read(broker, status, isolation, max_bytes, counts=quota is None)
+    if quota is not None:
+        if not quota.may_fetch(_answered_bytes(broker, topics)):
+            topics = []  # not read yet, for the client: it asks again when it is not throttled any more
+        _count(broker, topics)
     parts: list[Any] = []  # buffers, and of what has no bytes yet the slices that the partitions gave
     for cost_us in fetch_response_steps(parts, topics, version, request.correlation_id):
         turns.charged_us += cost_us
         await turns.share()
     return Encoded(parts)
+
+
+def _may_fetch(broker: Broker, request: Request, topic: str) -> bool:
+    """Only a broker may say that it is a replica (CVE-2018-1288)."""
+    if request.body.replica_id >= 0:
+        return broker.may(request, _ACT, CLUSTER_NAME)
+    return broker.may(request, _READ, topic)
 
 
 def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPartitionStatus:
@@ -126,19 +156,22 @@ async def _enough(
     on_discard: Callable[[], None] | None = None,
 ) -> bool:
     turns = broker.turns
-    missing = min_bytes
+    missing, waits = min_bytes, False
     for done, asked in enumerate(_each(status), 1):
         turns.charged_us += ROW_US
         if not done % ROWS_AT_ONCE:
             await turns.share(on_discard)
         if asked.error or asked.partition is None or asked.partition.offline is not None:
+            if asked.error is _READ.error:
+                continue  # who goes on asking for it beside others shall wait for these, as in Kafka
             return True
+        waits = True
         if asked.offset < asked.partition.log.log_start_offset:  # raised since by DeleteRecords or retention
             return True
         missing -= asked.partition.bytes_available(asked.offset, isolation, missing)
         if missing <= 0:
             return True
-    return not status
+    return not waits
 
 
 def _each(status: FetchStatus) -> Iterator[FetchPartitionStatus]:
@@ -156,6 +189,8 @@ async def _wait_for_data(
     """
     partitions = [asked.partition for asked in _each(status) if asked.partition is not None]
     many = len(partitions) >= ROWS_AT_ONCE
+    waits = broker.metrics.waits[_cause(isolation, partitions)]
+    began_ms = waits.begin()
     deadline = broker.clock.monotonic_ms() + max_wait_ms
     left_ms = float(max_wait_ms)
 
@@ -163,16 +198,27 @@ async def _wait_for_data(
         return await _enough(broker, status, isolation, min_bytes, on_discard)
 
     while left_ms > 0:
-        if not await _parked(broker, partitions, left_ms, look if many else None):
-            return
+        if not await _parked(broker, partitions, isolation, left_ms, look if many else None):
+            break
         if not many and await _enough(broker, status, isolation, min_bytes):
-            return
+            break
         left_ms = deadline - broker.clock.monotonic_ms()
+    waits.end(began_ms)
+
+
+def _cause(isolation: FetchIsolation, partitions: Sequence[Partition]) -> str:
+    """What the reader waits for: the end of a transaction, if one of the first partitions has something behind it."""
+    if isolation is _TXN_COMMITTED:
+        for partition in partitions[:ROWS_AT_ONCE]:
+            if partition.last_stable_offset < partition.high_watermark:
+                return "last_stable_offset"
+    return "data"
 
 
 async def _parked(
     broker: Broker,
     partitions: Sequence[Partition],
+    isolation: FetchIsolation,
     limit_ms: float,
     look: Callable[[Callable[[], None]], Awaitable[bool]] | None,
 ) -> bool:
@@ -204,8 +250,9 @@ async def _parked(
             partition.unpark(wait)
 
     wait.on_discard = leave
+    committed = isolation is _TXN_COMMITTED
     for partition in partitions:
-        partition.park(wait)
+        partition.park(wait, committed)
     if look is not None and await look(leave):
         goes_on = False
     else:
@@ -216,9 +263,10 @@ async def _parked(
 
 
 async def _read(
-    broker: Broker, status: FetchStatus, isolation: FetchIsolation, max_bytes: int
+    broker: Broker, status: FetchStatus, isolation: FetchIsolation, max_bytes: int, *, counts: bool = True
 ) -> list[FetchableTopicResponse]:
-    turns = broker.turns
+    """The rows of the reply; with `counts` their bytes are counted as answered."""
+    turns, metrics = broker.turns, broker.metrics
     left = max_bytes
     first = True
     held_bytes = 0
@@ -234,8 +282,10 @@ async def _read(
             partition = asked.partition
             turns.charged_us += ROW_US
             if asked.error or partition is None:
+                metrics.apis[_FETCH].failed(asked.error)
                 fetched.append(_failed(index, asked.error, () if partition is None else None))
                 continue
+            partition.fetch_requests += 1
             size_bytes = min(asked.max_bytes, left)
             found = partition.fetch_at_once(asked.offset, size_bytes, most_read, isolation, first)
             if found is None:
@@ -243,6 +293,7 @@ async def _read(
                 found = await broker.long_work.drive(steps)
             error, records, aborted = found
             if error:
+                metrics.apis[_FETCH].failed(error)
                 fetched.append(_failed(index, error, None))
                 continue
             offsets = partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
@@ -250,6 +301,9 @@ async def _read(
             if aborted:
                 turns.charged_us += len(aborted) * LOOK_US  # they are encoded
             if records:
+                if counts:
+                    partition.bytes_out += len(records)
+                    metrics.bytes_out += len(records)
                 first = False
                 left = max(0, left - len(records))
                 if isinstance(records, bytes):
@@ -259,6 +313,25 @@ async def _read(
                         left = 0  # too many files are held for others: the client asks for the rest again
         topics.append(FetchableTopicResponse(topic, fetched))
     return topics
+
+
+def _answered_bytes(broker: Broker, topics: Sequence[FetchableTopicResponse]) -> int:
+    """What the records of a reply take, and about what stands around them."""
+    rows = [row for topic in topics for row in topic.partitions]
+    broker.turns.charged_us += len(rows) * LOOK_US
+    return sum(len(row.records or b"") for row in rows) + len(rows) * ROW_BYTES
+
+
+def _count(broker: Broker, topics: Sequence[FetchableTopicResponse]) -> None:
+    """Count the bytes that are answered."""
+    for topic in topics:
+        for row in topic.partitions:
+            if row.records:
+                broker.metrics.bytes_out += len(row.records)
+                partition = broker.cluster.partition(topic.topic, row.partition)
+                if partition is not None:
+                    partition.bytes_out += len(row.records)
+        broker.turns.charged_us += len(topic.partitions) * LOOK_US
 
 
 def _failed(index: int, error: ErrorCode, aborted: tuple[()] | None) -> FetchPartitionData:

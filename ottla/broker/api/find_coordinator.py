@@ -2,44 +2,62 @@
 
 Version notes: 1 adds the key type; 3 is flexible; 4 asks for several keys; 6 adds share groups (key type 2), which are
 not served: INVALID_REQUEST, as for every unknown type. The internal topic behind a coordinator is created when
-somebody asks for it first.
+somebody who may asks for it first.
 """
 
+from typing import Any, Final
+
+from ottla.broker.api.authorization import MESSAGES, denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encoded
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 
-_TOPIC_OF_TYPE = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
+_DESCRIBE_GROUP: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP)
+_DESCRIBE_ID: Final = need_of(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+NEEDS: Final = (_DESCRIBE_GROUP, _DESCRIBE_ID, _ACT)
+FIRST_VERSION_WITH_KEYS: Final = 4
+FIRST_VERSION_WITH_SHARE: Final = 6
+SHARE: Final = 2
+_PLACE: Final = ("node_id", "host", "port", "error_code", "error_message")
+_OF_TYPE: Final = {0: (CONSUMER_OFFSETS_TOPIC, _DESCRIBE_GROUP), 1: (TRANSACTION_STATE_TOPIC, _DESCRIBE_ID)}
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Name the coordinator of each key."""
     version, body = request.api_version, request.body
-    topic = _TOPIC_OF_TYPE.get(body.key_type if version >= 1 else 0)
-    error, message = ErrorCode.NONE, None
-    if topic is None:
-        error, message = ErrorCode.INVALID_REQUEST, f"Key type {body.key_type} is not served"
-    else:
-        try:
-            await broker.cluster.ensure_internal_topic(topic)
-        except OSError as failed:
-            error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failed)
-    endpoint = broker.endpoints.get(request.listener_name)
-    if endpoint is None and not error:
-        error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, "This listener is not advertised"
-    node_id, host, port = (-1, "", -1) if error or endpoint is None else endpoint[:3]
-    place = {
-        "node_id": node_id,
-        "host": host,
-        "port": port,
-        "error_code": error,
-        "error_message": message if error or version < 4 else "",
-    }
-    if version < 4:
-        return encoded(request, **place)
+    keys = dict.fromkeys(body.coordinator_keys if version >= FIRST_VERSION_WITH_KEYS else (body.key,))
+    topic, need = _OF_TYPE.get(body.key_type if version >= 1 else 0, ("", None))
+    refused = await denied(broker, request, need, keys) if need is not None else ()
+    place = await _place(broker, request, topic) if len(refused) < len(keys) else {}
+    if version < FIRST_VERSION_WITH_KEYS:
+        return encoded(request, **(_nowhere(need.error, MESSAGES[need.error]) if need and refused else place))
     reply = ReplyBuilder(broker, request)
     coordinators = reply.rows("coordinators")
-    for key in dict.fromkeys(body.coordinator_keys):
-        await coordinators.add(key=key, **place)
+    for key in keys:
+        await coordinators.add(key=key, **(_nowhere(need.error, "") if need and key in refused else place))
     return reply.finish(coordinators=coordinators)
+
+
+async def _place(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
+    """Where the coordinator is whose state is in `topic`."""
+    version, key_type = request.api_version, request.body.key_type
+    if not topic:
+        if key_type == SHARE and version >= FIRST_VERSION_WITH_SHARE and not broker.may(request, _ACT, CLUSTER_NAME):
+            return _nowhere(_ACT.error, MESSAGES[_ACT.error])
+        return _nowhere(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not served")
+    try:
+        await broker.cluster.ensure_internal_topic(topic)
+    except OSError as failed:
+        return _nowhere(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failed))
+    endpoint = broker.endpoints.get(request.session.listener_name)
+    if endpoint is None:
+        return _nowhere(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This listener is not advertised")
+    message = None if version < FIRST_VERSION_WITH_KEYS else ""
+    return dict(zip(_PLACE, (*endpoint[:3], ErrorCode.NONE, message), strict=True))
+
+
+def _nowhere(error: ErrorCode, message: str) -> dict[str, Any]:
+    return dict(zip(_PLACE, (-1, "", -1, error, message), strict=True))

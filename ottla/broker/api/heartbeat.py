@@ -3,14 +3,23 @@
 Version notes: 3 adds static members; 4 is flexible.
 """
 
+from typing import Final
+
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encoded
 from ottla.broker.group.members import Caller
+from ottla.protocol.acls import AclOperation, ResourceType
+
+_READ: Final = need_of(AclOperation.READ, ResourceType.GROUP)
+NEEDS: Final = (_READ,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Prolong the member's session; REBALANCE_IN_PROGRESS asks it to join again."""
     version, body = request.api_version, request.body
+    if not broker.may(request, _READ, body.group_id):
+        return encoded(request, error_code=_READ.error)
     instance_id = body.group_instance_id if version >= 3 else None
     error = broker.groups.heartbeat(Caller(body.group_id, body.generation_id, body.member_id, instance_id))
     return encoded(request, error_code=error)

@@ -8,18 +8,30 @@ Version notes: 2 is flexible; 3 adds the producer id and epoch that the client h
 4 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 5 is the same with
 TRANSACTION_ABORTABLE, which nothing here answers. 6 (two-phase commit, KIP-939) is unstable in Kafka 4.3.1, which
 closes the connection on it too.
+
+Who has a transactional id must be allowed to WRITE it; who has none, to IDEMPOTENT_WRITE in the cluster or to WRITE to
+any topic (KIP-679).
 """
 
 import logging
+from typing import Final
 
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encoded
+from ottla.broker.costs import AUTHORIZE_US
+from ottla.broker.security.authorizer import Need
 from ottla.broker.txn.values import Decision
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)
 
+_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+_IDEMPOTENT_WRITE: Final = need_of(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, is_quiet=True)
+_WRITE_ANY: Final = Need(AclOperation.WRITE, ResourceType.TOPIC, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+NEEDS: Final = (_WRITE_ID, _IDEMPOTENT_WRITE, _WRITE_ANY)
 FIRST_VERSION_WITH_EXPECTATION = 3
 FIRST_VERSION_WITH_FENCED = 4
 
@@ -27,6 +39,9 @@ FIRST_VERSION_WITH_FENCED = 4
 async def handle(broker: Broker, request: Request) -> Reply:
     """Initialise the producer; an error carries producer id and epoch -1."""
     version, body = request.api_version, request.body
+    denied = _denied(broker, request)
+    if denied:
+        return encoded(request, error_code=denied, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
     expected = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
     if version >= FIRST_VERSION_WITH_EXPECTATION:
         expected = (body.producer_id, body.producer_epoch)
@@ -39,24 +54,43 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return encoded(request, error_code=error, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
 
+def _denied(broker: Broker, request: Request) -> ErrorCode:
+    if broker.authorizer is None:
+        return ErrorCode.NONE
+    transactional_id = request.body.transactional_id
+    if transactional_id is not None:
+        return ErrorCode.NONE if broker.may(request, _WRITE_ID, transactional_id) else _WRITE_ID.error
+    if broker.may(request, _IDEMPOTENT_WRITE, CLUSTER_NAME):
+        return ErrorCode.NONE
+    broker.turns.charged_us += AUTHORIZE_US
+    if broker.authorizer.authorize_by_resource_type(request.session, _WRITE_ANY):
+        return ErrorCode.NONE
+    broker.on_denied(request, _IDEMPOTENT_WRITE, CLUSTER_NAME)
+    return _IDEMPOTENT_WRITE.error
+
+
 def _tell(broker: Broker, request: Request, answer: Decision, expected_epoch: int) -> None:
     """Who has which epoch, and so who is fenced. `expected_epoch` is that of a client that goes on (KIP-360)."""
-    body, who = request.body, (request.client_id, request.peer)
+    body = request.body
+    about = request.about | {"transactional_id": body.transactional_id}
     if answer.error is ErrorCode.NONE:
         fences = answer.producer_epoch > 0 and expected_epoch == NO_PRODUCER_EPOCH
         log.info(
-            "Initialized transactionalId %.100s with producerId %d and producer epoch %d for client %.100s at %s%s",
-            *(body.transactional_id, answer.producer_id, answer.producer_epoch, *who),
-            "; lower epochs are fenced" if fences else "",
+            "Initialized transactionalId %(transactional_id).100s with producerId %(producer_id)d and producer epoch "
+            "%(producer_epoch)d for client %(client_id).100s at %(peer)s%(more)s",
+            about
+            | {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+            | {"more": "; lower epochs are fenced" if fences else ""},
         )
     elif answer.error is ErrorCode.PRODUCER_FENCED:
         log.info(
-            "Fenced client %.100s at %s: producerId %d, producer epoch %d of transactionalId %.100s is not its last",
-            *(*who, body.producer_id, body.producer_epoch, body.transactional_id),
+            "Fenced client %(client_id).100s at %(peer)s: producerId %(producer_id)d, producer epoch "
+            "%(producer_epoch)d of transactionalId %(transactional_id).100s is not its last",
+            about | {"producer_id": body.producer_id, "producer_epoch": body.producer_epoch},
         )
     elif answer.error is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
         log.warning(
-            "Refused transactionalId %.100s of client %.100s at %s: a transaction timeout of %d ms is not from 1 to "
-            "%d (transaction.max.timeout.ms)",
-            *(body.transactional_id, *who, body.transaction_timeout_ms, broker.transactions.settings.max_timeout_ms),
+            "Refused transactionalId %(transactional_id).100s of client %(client_id).100s at %(peer)s: a transaction "
+            "timeout of %(asked_ms)d ms is not from 1 to %(most_ms)d (transaction.max.timeout.ms)",
+            about | {"asked_ms": body.transaction_timeout_ms, "most_ms": broker.transactions.settings.max_timeout_ms},
         )

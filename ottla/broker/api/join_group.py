@@ -6,30 +6,43 @@ Version notes: 1 adds the rebalance timeout (before, the session timeout serves)
 """
 
 from ipaddress import ip_address
+from typing import Final
 
 from ottla.broker.api import durability
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.group.coordinator import JoinAsk
 from ottla.broker.group.members import Timeouts
+from ottla.broker.group.replies import JoinReply
+from ottla.protocol.acls import AclOperation, ResourceType
+
+_READ: Final = need_of(AclOperation.READ, ResourceType.GROUP)
+NEEDS: Final = (_READ,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Answer when the generation is known."""
-    version, group_id = request.api_version, request.body.group_id
+    group_id = request.body.group_id
+    if not broker.may(request, _READ, group_id):
+        return await _reply(broker, request, JoinReply(_READ.error))
     join = broker.groups.join(_asked(request))
     request.forget_body()
     joined = await join
     error = joined.error or await durability.wait_group_durable(broker, group_id)
+    return await _reply(broker, request, joined._replace(error=error))
+
+
+async def _reply(broker: Broker, request: Request, joined: JoinReply) -> Reply:
     reply = ReplyBuilder(broker, request)
     members = reply.rows("members")
     for member_id, instance_id, subscription in joined.members:
         await members.add(member_id, instance_id, subscription)
     return reply.finish(
-        error_code=error,
+        error_code=joined.error,
         generation_id=joined.generation,
         protocol_type=joined.protocol_type,
-        protocol_name=joined.protocol if version >= 7 else joined.protocol or "",
+        protocol_name=joined.protocol if request.api_version >= 7 else joined.protocol or "",
         leader=joined.leader,
         skip_assignment=joined.skip_assignment,
         member_id=joined.member_id,

@@ -7,11 +7,16 @@ log tells (KIP-800).
 from typing import Final
 
 from ottla.broker.api import durability
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encoded
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import NO_ERROR
 
 MEMBERS_AT_ONCE: Final = 500
+
+_READ: Final = need_of(AclOperation.READ, ResourceType.GROUP)
+NEEDS: Final = (_READ,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -20,6 +25,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     As many at a time as a share holds; the group is looked at anew each time, as for one request after another.
     """
     version, body = request.api_version, request.body
+    if not broker.may(request, _READ, body.group_id):
+        return encoded(request, error_code=_READ.error)
     if version < 3:
         error, errors = broker.groups.leave(body.group_id, [(body.member_id, None)])
         return encoded(

@@ -1,23 +1,34 @@
 """ListGroups 0-4: every group of this broker. free
 
-Version notes: 3 is flexible; 4 adds states and a filter by them.
+Version notes: 3 is flexible; 4 adds states and a filter by them. Who may not describe the cluster is told of
+the groups that it may describe.
 """
 
+from typing import Final
+
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import REPLY_ROW_US
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+
+_DESCRIBE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER, is_quiet=True)
+_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP, is_quiet=True)
+NEEDS: Final = (_DESCRIBE_CLUSTER, _DESCRIBE)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the groups, filtered by state where the version can."""
     wanted = {state.strip().lower() for state in request.body.states_filter} if request.api_version >= 4 else set()
+    sees_all = broker.may(request, _DESCRIBE_CLUSTER, CLUSTER_NAME)
     error, listed = broker.groups.listed()
     reply = ReplyBuilder(broker, request)
     groups = reply.rows("groups")
     for metadata in listed:
         state = metadata.group.state.value
-        if not wanted or state.lower() in wanted:
-            await groups.add(metadata.group.group_id, metadata.group.protocol_type or "", state)
+        group_id = metadata.group.group_id
+        if (not wanted or state.lower() in wanted) and (sees_all or broker.may(request, _DESCRIBE, group_id)):
+            await groups.add(group_id, metadata.group.protocol_type or "", state)
         else:
             broker.turns.charge(REPLY_ROW_US)
             await broker.turns.share()

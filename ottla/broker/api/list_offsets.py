@@ -4,20 +4,25 @@ Version notes: 2 isolation level; 4 leader epoch; 6 flexible; 7 max timestamp (-
 9 last tiered (-5, KIP-1005); 10 a timeout for remote storage, of which there is none; 11 earliest pending upload (-6,
 KIP-1023). What is tiered is nowhere: offset -1. Who is no consumer (a replica id) may see up to the end of the log.
 A partition named twice is INVALID_REQUEST; a special timestamp that the version does not know UNSUPPORTED_VERSION.
+Needs DESCRIBE of the topic.
 """
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fetch import READ_COMMITTED, leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 
+_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
+NEEDS: Final = (_DESCRIBE,)
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -56,8 +61,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
     topics = reply.rows("topics")
     for topic in body.topics:
         partitions = reply.rows("topics", "partitions")
+        may = broker.may(request, _DESCRIBE, topic.name)
         for row in {row.partition_index: row for row in topic.partitions}.values():  # one answer for duplicates
-            if times[topic.name, row.partition_index] > 1:
+            if not may:
+                found = Found(_DESCRIBE.error)
+            elif times[topic.name, row.partition_index] > 1:
                 found = Found(ErrorCode.INVALID_REQUEST)
             else:
                 found = await _find(broker, version, topic.name, row, isolation)

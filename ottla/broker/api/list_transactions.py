@@ -1,7 +1,7 @@
 """ListTransactions 0-2: the transactional ids of this broker, filtered by state, producer id, age and pattern. free
 
 While a partition of the transaction log is being loaded the whole answer is COORDINATOR_LOAD_IN_PROGRESS. State names
-that do not exist are given back; ids that are being forgotten are left out.
+that do not exist are given back; ids that are being forgotten, or that the client may not DESCRIBE, are left out.
 
 Version notes: 1 has the ids whose transaction began longer ago than a duration; one that never began a transaction
 counts as older than any. 2 has the ids that match a regular expression as a whole (RE2's syntax, KIP-1152);
@@ -9,15 +9,20 @@ INVALID_REGULAR_EXPRESSION for what is none, or costs too much. It is not served
 """
 
 from collections.abc import Callable
+from typing import Final
 
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.pattern import AVAILABLE, MAX_BYTES, Pattern, PatternError, compile_pattern
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
-from ottla.broker.costs import PATTERN_BYTE_US, ROW_US
+from ottla.broker.costs import LOOK_US, PATTERN_BYTE_US, ROW_US
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 
+_SEE_ID: Final = need_of(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, is_quiet=True)
+NEEDS: Final = (_SEE_ID,)
 FIRST_VERSION_WITH_DURATION = 1
 FIRST_VERSION_WITH_PATTERN = 2
 LAST_VERSION = FIRST_VERSION_WITH_PATTERN if AVAILABLE else FIRST_VERSION_WITH_DURATION
@@ -38,11 +43,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
     else:
         try:
             pattern = _pattern(broker, request)
-            await _write(broker, rows, _filter(broker, request), pattern)
+            await _write(broker, request, rows, _filter(broker, request), pattern)
         except PatternError:
             error = ErrorCode.INVALID_REGULAR_EXPRESSION
     if error:
         unknown, rows = [], reply.rows("transaction_states")
+    broker.turns.charge(len(unknown) * LOOK_US)
     return reply.finish(error_code=error, unknown_state_filters=unknown, transaction_states=rows)
 
 
@@ -71,7 +77,7 @@ def _filter(broker: Broker, request: Request) -> Keep:
     return keep
 
 
-async def _write(broker: Broker, rows: ReplyRows, keep: Keep, pattern: Pattern | None) -> None:
+async def _write(broker: Broker, request: Request, rows: ReplyRows, keep: Keep, pattern: Pattern | None) -> None:
     for shard in broker.transactions.shards():
         for transactional_id in list(shard.states):
             await broker.turns.share()
@@ -79,5 +85,7 @@ async def _write(broker: Broker, rows: ReplyRows, keep: Keep, pattern: Pattern |
             state = shard.states.get(transactional_id)
             if state is None or not keep(state) or shard.is_dying(transactional_id):
                 continue
-            if pattern is None or pattern.matches(transactional_id):
+            if pattern is not None and not pattern.matches(transactional_id):
+                continue
+            if broker.may(request, _SEE_ID, transactional_id):
                 await rows.add(transactional_id, state.producer_id, state.status.wire_name)

@@ -1,24 +1,41 @@
 """Metadata 0-12: this broker, the topics, the leader of each partition. free
 
 Version notes: 0 has no null list, so an empty list asks for all topics; 4 adds auto-creation; 7 leader epochs; 9 is
-flexible; 10 topic ids; 12 looks topics up by id. 8 asks for authorized operations (all: there is no authorizer), those
-of the cluster up to 10. Who came in on a listener that is not advertised is told of no broker, and of no leaders:
+flexible; 10 topic ids; 12 looks topics up by id. 8 asks for authorized operations, those of the
+cluster up to 10. Who came in on a listener that is not advertised is told of no broker, and of no leaders:
 LISTENER_NOT_FOUND, below 6 LEADER_NOT_AVAILABLE; 0 names no replicas either (`KRaftMetadataCache`).
+
+Of all topics, those that the client may not DESCRIBE are left out; where they are named, they are answered with
+TOPIC_AUTHORIZATION_FAILED, there or not. So are those that would be created and that it may not CREATE.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.broker.api import operations
+from ottla.broker.api.authorization import denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.mutations import mutation_quota
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
 from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.costs import CHANGE_US
+from ottla.broker.quotas.managers import ControllerMutationQuota
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import NO_LEADER
 from ottla.protocol.values import ZERO_UUID
+
+_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
+_SEE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC, is_quiet=True)
+_CREATE_ANY: Final = need_of(AclOperation.CREATE, ResourceType.CLUSTER, is_quiet=True)
+_CREATE: Final = need_of(AclOperation.CREATE, ResourceType.TOPIC)
+_DESCRIBE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+NEEDS: Final = (_DESCRIBE, _SEE, _CREATE_ANY, _CREATE, _DESCRIBE_CLUSTER, *operations.TOPIC_NEEDS)
+_Asked = tuple[str | None, UUID | None]
+"""A name or an id, or both."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -28,22 +45,39 @@ async def handle(broker: Broker, request: Request) -> Reply:
     answer = _Answer(broker, request)
     if asked is None or (version == 0 and not asked):
         for topic in list(broker.cluster.topics.values()):
-            await answer.add(topic)
+            if broker.may(request, _SEE, topic.name):
+                await answer.add(topic)
+            else:
+                await broker.turns.share()
     else:
         create = broker.config.auto_create_topics_enable and (version < 4 or body.allow_auto_topic_creation)
         by_id = version >= 10
         once, _ = await named(broker.turns, asked, lambda item: (item.name, item.topic_id if by_id else None))
-        refused = await _create_absent(broker, [name for name, _ in once if name]) if create else {}
+        answer.hidden = await denied(broker, request, _DESCRIBE, _names(broker, once))
+        absent = [name for name, _ in once if name and name not in answer.hidden] if create else ()
+        refused = await _create_absent(broker, request, absent)
         for name, topic_id in once:
             await answer.add_asked(name, None if topic_id is None else topic_id.bytes, refused)
-    of_cluster = 8 <= version <= 10 and body.include_cluster_authorized_operations
+    of_cluster = operations.NOT_ASKED_FOR
+    if 8 <= version <= 10 and body.include_cluster_authorized_operations:
+        may = broker.may(request, _DESCRIBE_CLUSTER, CLUSTER_NAME)
+        of_cluster = operations.of_cluster(broker, request) if may else 0
     return answer.reply.finish(
         brokers=answer.brokers,
         cluster_id=broker.logs.properties.cluster_id,
         controller_id=broker.cluster.node_id,
         topics=answer.topics,
-        authorized_operations=operations.OF_CLUSTER if of_cluster else operations.NOT_ASKED_FOR,
+        authorized_operations=of_cluster,
     )
+
+
+def _names(broker: Broker, asked: Iterable[_Asked]) -> Iterator[str]:
+    """Of all that are asked for, there or not; what has an unknown id has none."""
+    for name, topic_id in asked:
+        if name:
+            yield name
+        elif topic_id is not None and (topic := broker.cluster.topics_by_id.get(topic_id.bytes)) is not None:
+            yield topic.name
 
 
 class _Placed(NamedTuple):
@@ -69,11 +103,13 @@ class _Answer:
         self._version = version = request.api_version
         self.reply = ReplyBuilder(broker, request)
         self.topics = self.reply.rows("topics")
-        asked_for = version >= 8 and request.body.include_topic_authorized_operations
-        self._operations = operations.OF_TOPIC if asked_for else operations.NOT_ASKED_FOR
-        endpoint = broker.endpoints.get(request.listener_name)
+        self._request = request
+        self._operations_too = version >= 8 and request.body.include_topic_authorized_operations
+        endpoint = broker.endpoints.get(request.session.listener_name)
         self.brokers = [] if endpoint is None else [endpoint]
         here = (broker.cluster.node_id,)
+        self.hidden: Collection[str] = ()
+        """Names of topics that the client may not see."""
         self._placed = _Placed(ErrorCode.NONE, *here, here, ()) if endpoint is not None else _unreached(here, version)
 
     async def add_asked(self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]) -> None:
@@ -81,12 +117,16 @@ class _Answer:
         topics = self._broker.cluster.topics
         if not name and topic_id is not None:
             topic = self._broker.cluster.topics_by_id.get(topic_id)
+            nameless = None if self._version >= 12 else ""
             if topic is None:
-                nameless = None if self._version >= 12 else ""
                 await self.topics.add(ErrorCode.UNKNOWN_TOPIC_ID, nameless, topic_id)
+            elif topic.name in self.hidden:
+                await self.topics.add(_DESCRIBE.error, nameless, topic_id)
             else:
                 await self.add(topic)
-        elif name is None or detect_invalid_topic(name) is not None:
+        elif name in self.hidden:
+            await self.topics.add(_DESCRIBE.error, name)
+        elif name is None or (name not in refused and detect_invalid_topic(name) is not None):
             await self._add_error(name or "", ErrorCode.INVALID_TOPIC_EXCEPTION)
         elif name not in topics:
             await self._add_error(name, refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -94,7 +134,13 @@ class _Answer:
             await self.add(topics[name])
 
     async def _add_error(self, name: str, error: ErrorCode) -> None:
-        await self.topics.add(error, name, ZERO_UUID, False, (), self._operations)
+        told = operations.NOT_ASKED_FOR if error is _CREATE.error else self._operations(name)
+        await self.topics.add(error, name, ZERO_UUID, False, (), told)
+
+    def _operations(self, name: str) -> int:
+        if not self._operations_too:
+            return operations.NOT_ASKED_FOR
+        return operations.of_topic(self._broker, self._request, name)
 
     async def add(self, topic: TopicImage) -> None:
         """A topic with its partitions."""
@@ -102,31 +148,41 @@ class _Answer:
         error, leader, replicas, offline = self._placed
         for index, epoch in enumerate(topic.leader_epochs):
             await partitions.add(error, index, leader, epoch, replicas, replicas, offline)
-        await self.topics.add(ErrorCode.NONE, topic.name, topic.topic_id, topic.internal, partitions, self._operations)
+        await self.topics.add(
+            ErrorCode.NONE, topic.name, topic.topic_id, topic.internal, partitions, self._operations(topic.name)
+        )
 
 
-async def _create_absent(broker: Broker, names: Iterable[str]) -> dict[str, ErrorCode]:
+async def _create_absent(broker: Broker, request: Request, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Create the topics that do not exist, and wait until they do; why each of the others could not be created."""
     # A name may stand beside several ids. What is logged exists only later, so the second would be created as well.
     absent = [name for name in dict.fromkeys(names) if name not in broker.cluster.topics]
     refused: dict[str, ErrorCode] = {}
+    if absent and not broker.may(request, _CREATE_ANY, CLUSTER_NAME):
+        refused = dict.fromkeys(await denied(broker, request, _CREATE, absent), _CREATE.error)
+        absent = [name for name in absent if name not in refused]
     if absent:
+        quota = mutation_quota(request, 0)
         try:
-            await broker.cluster.controller.in_parts(absent, str, lambda part: _create(broker, part, refused))
+            await broker.cluster.controller.in_parts(absent, str, lambda part: _create(broker, part, quota, refused))
         except OSError:
-            refused = {name: refused.get(name, ErrorCode.KAFKA_STORAGE_ERROR) for name in absent}
+            refused |= {name: refused.get(name, ErrorCode.KAFKA_STORAGE_ERROR) for name in absent}
     return refused
 
 
-async def _create(broker: Broker, names: Sequence[str], refused: dict[str, ErrorCode]) -> None:
+async def _create(
+    broker: Broker, names: Sequence[str], quota: ControllerMutationQuota | None, refused: dict[str, ErrorCode]
+) -> None:
     cluster = broker.cluster
     for name in names:
         if name in INTERNAL_TOPICS:
             await cluster.create_internal_topic(name)
         elif name not in cluster.topics:
-            if cluster.name_problem(name) is None:
-                await cluster.controller.create_topic(name, cluster.default_partitions, {})
-            else:
+            if cluster.name_problem(name) is not None:
                 refused[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+            elif quota is not None and not quota.takes(cluster.default_partitions):
+                refused[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # the client asks again
+            else:
+                await cluster.controller.create_topic(name, cluster.default_partitions, {})
         broker.turns.charge(CHANGE_US)
         await broker.turns.share()

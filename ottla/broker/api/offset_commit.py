@@ -2,18 +2,21 @@
 
 Version notes: 2-4 carry a retention time; 6 leader epochs; 7 static members; 8 is flexible; 9 says GROUP_ID_NOT_FOUND
 of a group that does not exist (KIP-848, whose consumer groups are not served). Partitions that do not exist are
-UNKNOWN_TOPIC_OR_PARTITION.
+UNKNOWN_TOPIC_OR_PARTITION, those of topics that the client may not read TOPIC_AUTHORIZATION_FAILED, whether they exist
+or not.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ottla.broker.api import durability
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import with_tables
-from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
+from ottla.broker.costs import BATCH_US, LOOK_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ZERO_UUID
 
@@ -21,11 +24,22 @@ INT64_MAX = 2**63 - 1
 ROWS_AT_ONCE = 250
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _ILLEGAL_GENERATION: Final = ErrorCode.ILLEGAL_GENERATION
+_READ_GROUP: Final = need_of(AclOperation.READ, ResourceType.GROUP)
+READ_TOPIC: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
+NEEDS: Final = (_READ_GROUP, READ_TOPIC)
+
+Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
+"""[(topic, [(partition, error)])]."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Commit each offset; one row per partition."""
     version, body = request.api_version, request.body
+    if broker.authorizer is not None and not broker.may(request, _READ_GROUP, body.group_id):
+        rows = await refused_rows(broker, body.topics, _READ_GROUP.error)
+        return await with_tables(
+            broker, request, "topics", "partitions", [(name, ZERO_UUID, row) for name, row in rows]
+        )
     caller = Caller(
         body.group_id,
         body.generation_id_or_member_epoch,
@@ -39,14 +53,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     def commit(rows: Sequence[CommitRow]) -> list[ErrorCode]:
         return broker.groups.offsets.commit(caller, rows, no_such_group=no_such_group)
 
-    topics = await commit_rows(broker, body.topics, version >= 6, expire_ms, commit)
+    topics = await commit_rows(broker, request, version >= 6, expire_ms, commit)
     topics = or_else(topics, await durability.wait_group_durable(broker, body.group_id))
     tables = [(name, ZERO_UUID, partitions) for name, partitions in topics]
     return await with_tables(broker, request, "topics", "partitions", tables)
-
-
-Rows = list[tuple[str, list[tuple[int, ErrorCode]]]]
-"""[(topic, [(partition, error)])]."""
 
 
 def or_else(rows: Rows, error: ErrorCode) -> Rows:
@@ -56,14 +66,24 @@ def or_else(rows: Rows, error: ErrorCode) -> Rows:
     return [(topic, [(index, before or error) for index, before in partitions]) for topic, partitions in rows]
 
 
+async def refused_rows(broker: Broker, topics: Sequence[Any], error: ErrorCode) -> Rows:
+    """Every row with this error."""
+    rows: Rows = []
+    for topic in topics:
+        rows.append((topic.name, [(row.partition_index, error) for row in topic.partitions]))
+        broker.turns.charge(ROW_US + len(topic.partitions) * LOOK_US)
+        await broker.turns.share()
+    return rows
+
+
 async def commit_rows(
     broker: Broker,
-    topics: Sequence[Any],
+    request: Request,
     with_epochs: bool,
     expire_ms: int,
     commit: Callable[[Sequence[CommitRow]], list[ErrorCode]],
 ) -> Rows:
-    """Commit the rows whose partition exists; (topic, [(partition, error)]) in the order of the request.
+    """Commit the rows whose topic may be read and whose partition exists; (topic, [(partition, error)]) as asked for.
 
     `commit` gets as many rows at a time as a share holds, and looks at the group anew each time.
     """
@@ -87,15 +107,19 @@ async def commit_rows(
         if turns.rest_is_due:
             await turns.pause()
 
-    for topic in topics:
+    for topic in request.body.topics:
         name, told = topic.name, list[tuple[int, ErrorCode]]()
         found.append((name, told))
         count += 1
+        is_refused = broker.authorizer is not None and not broker.may(request, READ_TOPIC, name)
         for row in topic.partitions:
             if count >= ROWS_AT_ONCE:
                 await settle()
             count += 1
             index = row.partition_index
+            if is_refused:
+                told.append((index, READ_TOPIC.error))
+                continue
             if exists(name, index):
                 epoch = row.committed_leader_epoch if with_epochs else NO_PARTITION_LEADER_EPOCH
                 metadata = row.committed_metadata or ""

@@ -5,27 +5,46 @@ none if they are no consumers (NON_EMPTY_GROUP). An offset that does not exist i
 do not exist are UNKNOWN_TOPIC_OR_PARTITION; an error of the group is that of the request, which has no rows then.
 """
 
+from typing import Final
+
 from ottla.broker.api import durability
+from ottla.broker.api.authorization import denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
-from ottla.broker.costs import ROW_US
+from ottla.broker.api.reply import encoded, with_tables
+from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
+
+_DELETE: Final = need_of(AclOperation.DELETE, ResourceType.GROUP)
+_READ: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
+NEEDS: Final = (_DELETE, _READ)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Delete each offset; one row per partition."""
     body = request.body
+    if not broker.may(request, _DELETE, body.group_id):
+        return encoded(request, error_code=_DELETE.error)
     exists = broker.cluster.has_partition
-    asked = [(topic.name, [row.partition_index for row in topic.partitions]) for topic in body.topics]
-    broker.turns.charge(sum(len(indexes) for _, indexes in asked) * ROW_US)
-    known = [(name, [index for index in indexes if exists(name, index)]) for name, indexes in asked]
+    asked: list[tuple[str, list[int], ErrorCode]] = []
+    known: list[tuple[str, list[int]]] = []
+    refused = await denied(broker, request, _READ, (topic.name for topic in body.topics))
+    for topic in body.topics:
+        name, indexes = topic.name, [row.partition_index for row in topic.partitions]
+        is_refused = name in refused
+        asked.append((name, indexes, _READ.error if is_refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        known.append((name, [] if is_refused else [index for index in indexes if exists(name, index)]))
+        broker.turns.charge((1 + len(indexes)) * ROW_US)
+        await broker.turns.share()
     error, errors = await broker.groups.deletion.delete_offsets(body.group_id, known)
     error = error or await durability.wait_group_durable(broker, body.group_id)
     if error:
         return encoded(request, error_code=error)
     topics = []
-    for (name, indexes), (_, known_indexes), known_errors in zip(asked, known, errors, strict=True):
+    for (name, indexes, absent), (_, known_indexes), known_errors in zip(asked, known, errors, strict=True):
         told = dict(zip(known_indexes, known_errors, strict=True))
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        topics.append((name, [(index, told.get(index, unknown)) for index in dict.fromkeys(indexes)]))
-    return encoded(request, topics=topics)
+        rows = [(index, told.get(index, absent)) for index in dict.fromkeys(indexes)]
+        topics.append((name, rows))
+        broker.turns.charge(ROW_US + len(indexes) * LOOK_US)
+        await broker.turns.share()
+    return await with_tables(broker, request, "topics", "partitions", topics)

@@ -2,20 +2,27 @@
 
 Version notes: 2 asks for all topics with a null list and has an error of the whole request; 5 adds leader epochs; 6 is
 flexible; 7 can require stable offsets (KIP-447): a partition that an open transaction covers is UNSTABLE_OFFSET_COMMIT;
-8 asks for several groups.
+8 asks for several groups. Topics that the client may not describe are TOPIC_AUTHORIZATION_FAILED where
+they are named, and left out of all topics.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from ottla.broker.api import durability
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.costs import LOOK_US, REPLY_ROW_US
 from ottla.broker.group.commits import fetched
 from ottla.broker.group.offsets import GroupOffsets
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
+
+_DESCRIBE_GROUP: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP)
+_DESCRIBE_TOPIC: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
+NEEDS: Final = (_DESCRIBE_GROUP, _DESCRIBE_TOPIC)
 
 Asked = dict[str, dict[int, None]]
 """topic -> partitions."""
@@ -46,18 +53,28 @@ class _Answer:
     def __init__(self, broker: Broker, request: Request, path: Sequence[str]) -> None:
         self.reply = ReplyBuilder(broker, request)
         self._broker = broker
+        self._request = request
         self._path = path
         self._stable = request.api_version >= 7 and request.body.require_stable
 
     async def of_group(self, group_id: str, mentions: Sequence[Sequence[Any] | None]) -> tuple[ErrorCode, ReplyRows]:
         """What one group has, each offset as it is when its turn comes; all of it where a mention is None."""
         topics = self.reply.rows(*self._path)
+        if not self._broker.may(self._request, _DESCRIBE_GROUP, group_id):
+            return _DESCRIBE_GROUP.error, topics
         error, offsets = self._broker.groups.offsets.of_group(group_id)
         if error:
             return error, topics
-        asked = await self._committed(offsets) if None in mentions else await self._merged(mentions)
+        is_all = None in mentions
+        asked = await self._committed(offsets) if is_all else await self._merged(mentions)
         for topic, indexes in asked.items():
             partitions = self.reply.rows(*self._path, "partitions")
+            if not self._broker.may(self._request, _DESCRIBE_TOPIC, topic):
+                await self._looked_at()
+                if not is_all:
+                    await partitions.extend((index, -1, -1, "", _DESCRIBE_TOPIC.error) for index in indexes)
+                    await topics.add(name=topic, partitions=partitions)
+                continue
             for index in indexes:
                 key = (topic, index)
                 found = fetched(offsets, key, self._stable)

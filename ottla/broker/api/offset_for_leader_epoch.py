@@ -1,17 +1,23 @@
 """OffsetForLeaderEpoch 2-4: where a leader epoch ended, by which consumers notice a truncated log (KIP-320). free
 
 Version notes: 2 current leader epoch; 3 replica id (nobody replicates from this broker, so it changes nothing);
-4 is flexible. Epoch -1, and one above the latest, have no end: epoch and offset -1 without an error.
+4 is flexible. Epoch -1, and one above the latest, have no end: epoch and offset -1 without an error. Needs DESCRIBE of
+the topic, or CLUSTER_ACTION.
 """
 
-from typing import Any
+from typing import Any, Final
 
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fetch import leader_epoch_error
 from ottla.broker.api.reply import ReplyBuilder
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 
+_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, is_quiet=True)
+_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
+NEEDS: Final = (_ACT, _DESCRIBE)
 UNDEFINED = (UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
 
 
@@ -19,10 +25,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """The largest epoch that is not above the one asked for, and the offset behind its last record."""
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
+    is_broker = broker.may(request, _ACT, CLUSTER_NAME)
     for asked in request.body.topics:
         partitions = reply.rows("topics", "partitions")
+        may = is_broker or broker.may(request, _DESCRIBE, asked.topic)
         for row in asked.partitions:
-            error, (epoch, end_offset) = await _find(broker, asked.topic, row)
+            error, (epoch, end_offset) = _DESCRIBE.error, UNDEFINED
+            if may:
+                error, (epoch, end_offset) = await _find(broker, asked.topic, row)
             await partitions.add(error, row.partition, epoch, end_offset)
         await topics.add(asked.topic, partitions)
     return reply.finish(topics=topics)

@@ -1,27 +1,64 @@
-"""What may be done to a resource, as clients are told it: all of it, because there is no authorizer. pure
+"""What a client may do to a resource, as it is told. free
 
-Each is the int32 whose bits are the codes of Kafka's `AclOperation`. Source: `AclEntry.supportedOperations`.
+Each is the int32 whose bits are the codes of `AclOperation`. Without an authorizer it is all that there is. Source:
+`AclEntry.supportedOperations`, `AuthHelper.authorizedOperations` of Kafka 4.3.1.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
-READ: Final = 3
-WRITE: Final = 4
-CREATE: Final = 5
-DELETE: Final = 6
-ALTER: Final = 7
-DESCRIBE: Final = 8
-CLUSTER_ACTION: Final = 9
-DESCRIBE_CONFIGS: Final = 10
-ALTER_CONFIGS: Final = 11
-IDEMPOTENT_WRITE: Final = 12
+from ottla.broker.api.context import Broker, Request
+from ottla.broker.security.authorizer import Need
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.errors import NO_ERROR
+
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
 
 
-def _bits(*codes: int) -> int:
-    return sum(1 << code for code in codes)
+def _needs(resource_type: ResourceType, *operations: AclOperation) -> tuple[Need, ...]:
+    return tuple(Need(operation, resource_type, NO_ERROR, is_quiet=True) for operation in operations)
 
 
-OF_TOPIC: Final = _bits(READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
-OF_GROUP: Final = _bits(READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
-OF_CLUSTER: Final = _bits(CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE)
+def _bits(needs: Iterable[Need]) -> int:
+    return sum(1 << need.operation for need in needs)
+
+
+TOPIC_NEEDS: Final = _needs(
+    ResourceType.TOPIC,
+    *(AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER),
+    *(AclOperation.DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS),
+)
+GROUP_NEEDS: Final = _needs(
+    ResourceType.GROUP,
+    *(AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS),
+)
+CLUSTER_NEEDS: Final = _needs(
+    ResourceType.CLUSTER,
+    *(AclOperation.CREATE, AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.CLUSTER_ACTION),
+    *(_DESCRIBE_CONFIGS, _ALTER_CONFIGS, AclOperation.IDEMPOTENT_WRITE),
+)
+OF_TOPIC: Final = _bits(TOPIC_NEEDS)
+OF_GROUP: Final = _bits(GROUP_NEEDS)
+OF_CLUSTER: Final = _bits(CLUSTER_NEEDS)
 NOT_ASKED_FOR: Final = -(1 << 31)
+
+
+def of_topic(broker: Broker, request: Request, name: str) -> int:
+    """What the client may do to this topic, there or not."""
+    if broker.authorizer is None:
+        return OF_TOPIC
+    return _bits(need for need in TOPIC_NEEDS if broker.may(request, need, name))
+
+
+def of_group(broker: Broker, request: Request, name: str) -> int:
+    """What the client may do to this group, there or not."""
+    if broker.authorizer is None:
+        return OF_GROUP
+    return _bits(need for need in GROUP_NEEDS if broker.may(request, need, name))
+
+
+def of_cluster(broker: Broker, request: Request) -> int:
+    """What the client may do to the cluster."""
+    if broker.authorizer is None:
+        return OF_CLUSTER
+    return _bits(need for need in CLUSTER_NEEDS if broker.may(request, need, CLUSTER_NAME))

@@ -12,19 +12,23 @@ a suspension, so a marker cannot come between them (`verification.py`).
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, groupby, islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.broker.api import duplicates, durability, verification
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
 from ottla.broker.api.duplicates import MOST_TOLD, Duplicate
 from ottla.broker.api.fenced import FENCED
+from ottla.broker.api.refused import tell_refused
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOK_US, ROW_US
+from ottla.broker.events import Events
 from ottla.broker.log.log_validator import ValidationResult, is_recompressed
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult
-from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, read_header
+from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, read_header, says_transactional
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
 from ottla.protocol.produced import BatchCheck, Checked, check_at_once, check_steps
@@ -33,6 +37,9 @@ from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ZERO_UUID, 
 
 log = logging.getLogger(__name__)
 
+_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+_WRITE: Final = need_of(AclOperation.WRITE, ResourceType.TOPIC)
+NEEDS: Final = (_WRITE_ID, _WRITE)
 CHECK_US = 6.0
 """One partition's batch that is looked up and checked, its records aside."""
 ROWS_AT_ONCE = 100
@@ -95,17 +102,23 @@ class Write(NamedTuple):
 async def handle(broker: Broker, request: Request) -> Reply:
     """Append every partition's batch; one row per partition with its error or its base offset."""
     body: ProduceBody = request.body
-    turns = broker.turns
+    turns, is_open = broker.turns, broker.authorizer is None
+    if not is_open and not await _may_use_id(broker, request):
+        return await _reply(broker, request, _refuse_all(body, _WRITE_ID.error))
     if body.acks not in (-1, 0, 1):
         return await _reply(broker, request, _refuse_all(body, ErrorCode.INVALID_REQUIRED_ACKS))
     writes: list[Write] = []
     places: set[tuple[str, bytes, int]] = set()
     owners: set[tuple[int, int]] = set()
     for topic, topic_id, partitions in _named(broker, body):
+        is_denied = not is_open and bool(topic) and not broker.may(request, _WRITE, topic)
         for index, records in partitions:
-            if broker.cluster.is_unopened(topic, index):
-                await broker.cluster.opened(topic, index)
-            write = _check(broker, request.api_version, topic, topic_id, index, records)
+            if is_denied:
+                write = Write(topic, topic_id, index, records, None, None, _WRITE.error, None)
+            else:
+                if broker.cluster.is_unopened(topic, index):
+                    await broker.cluster.opened(topic, index)
+                write = _check(broker, request.api_version, topic, topic_id, index, records)
             if not write.is_ready:
                 write = await _check_in_steps(broker, request.api_version, write)
             writes.append(write)
@@ -130,6 +143,22 @@ async def handle(broker: Broker, request: Request) -> Reply:
             if turns.rest_is_due:
                 await turns.pause()
     return await _reply(broker, request, map(_row, writes, results))
+
+
+async def _may_use_id(broker: Broker, request: Request) -> bool:
+    """Whether no batch says that it is of a transaction, or the client may write with the transactional id.
+
+    That goes by what each batch says, whether it can be written or not (CVE-2018-17196).
+    """
+    body, turns = request.body, broker.turns
+    for _, partitions in body.topics:
+        for _, records in partitions:
+            if records is not None and says_transactional(records):
+                return body.transactional_id is not None and broker.may(request, _WRITE_ID, body.transactional_id)
+            turns.charged_us += ROW_US
+            if turns.rest_is_due:
+                await turns.pause()
+    return True
 
 
 def _named(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Partitions]]:
@@ -258,21 +287,40 @@ async def _append_all(
 ) -> list[AppendResult]:
     results = []
     others: list[Duplicate] = []
-    turns = broker.turns
+    turns, metrics, events = broker.turns, broker.metrics, broker.events
     for write in writes:
         if write.validated is not None and write.partition is not None:
             while write.validated.settings is not write.partition.log.config:
                 write = await _validated_anew(broker, write)
+        if write.partition is not None:
+            write.partition.produce_requests += 1
         result = _append(broker, request, write, joined)
+        size_bytes = len(write.records or b"")
         if result.duplicate:
+            metrics.duplicates += 1
             result = await _judged(broker, request, write, result, others)
+        elif result.error is NO_ERROR:
+            if events is not None:
+                _tell_written(events, request.body.transactional_id, write)
+            partition, records = write.partition, result.last_offset + 1 - result.base_offset
+            assert partition is not None
+            partition.bytes_in += size_bytes
+            partition.records_in += records
+            metrics.bytes_in += size_bytes
+            metrics.records_in += records
         results.append(result)
-        turns.charged_us += APPEND_US + len(write.records or b"") * COPY_BYTE_US
+        turns.charged_us += APPEND_US + size_bytes * COPY_BYTE_US
         if turns.rest_is_due:
             await turns.pause()
     if others:
         duplicates.tell(broker, request, others)
     return results
+
+
+def _tell_written(events: Events, transactional_id: str | None, write: Write) -> None:
+    header = _transactional_header(write)
+    if header is not None and transactional_id is not None:
+        events.wrote(transactional_id, header.record_count, header.size_bytes)
 
 
 async def _validated_anew(broker: Broker, write: Write) -> Write:
@@ -365,7 +413,10 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
     """A row for each partition; what is more than a few is made and written in shares."""
     few = list(islice(rows, ROWS_AT_ONCE))
     if len(few) < ROWS_AT_ONCE:
-        return _unanswered(broker, request, [row for row in few if row.error]) or Encoded(
+        refused = [row for row in few if row.error]
+        if refused:
+            broker.metrics.apis[request.api_key].rows_failed([row.error for row in refused])
+        return _unanswered(broker, request, refused) or Encoded(
             [encode_produce_response(few, request.api_version, request.correlation_id)]
         )
     reply, failed = ReplyBuilder(broker, request), []
@@ -388,6 +439,9 @@ def _unanswered(broker: Broker, request: Request, failed: list[PartitionResponse
     """acks=0 has no reply; a failure then closes the connection, which is all that such a client can notice."""
     if not failed:
         return None if request.body.acks else NO_REPLY
+    if broker.events is not None:
+        tell_refused(broker, request, failed[0].error, _why(failed))
+    broker.metrics.sequence_gaps += len([row for row in failed if row.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
     reused = [row for row in failed if row.error is ErrorCode.UNKNOWN_PRODUCER_ID]
     if reused:
         _tell_reused(broker, request, reused)
@@ -395,23 +449,31 @@ def _unanswered(broker: Broker, request: Request, failed: list[PartitionResponse
         return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}")
     fenced = [row for row in failed if row.error in FENCED]
     if fenced:
-        log.info("Fenced client %.100s at %s: Produce answered %s", request.client_id, request.peer, _why(fenced))
+        broker.metrics.fenced += 1
+        log.info("Fenced client %(client_id).100s at %(peer)s: Produce answered %(why)s", _about(request, fenced))
     bad = [row for row in failed if row.error in _BAD_INPUT]
     if bad:
-        log.warning("Refused Produce v%d of %s: %s", request.api_version, request.peer, _why(bad))
+        log.warning("Refused Produce v%(version)d of %(peer)s: %(why)s", _about(request, bad))
     return None
 
 
 def _tell_reused(broker: Broker, request: Request, reused: list[PartitionResponse]) -> None:
     """The only refusals with UNKNOWN_PRODUCER_ID: Kafka would have acknowledged some of these, and dropped them."""
-    broker.counts.reused_sequences += len(reused)
+    broker.metrics.reused_sequences += len(reused)
     log.warning(
-        "Refused sequences that transactional id %r at %s used before: %s; %d since the start",
-        (request.body.transactional_id or "")[:MOST_TOLD],
-        request.peer,
-        _why(reused),
-        broker.counts.reused_sequences,
+        "Refused sequences that transactional id %(owner)r at %(peer)s used before: %(why)s; %(count)d since the start",
+        _about(request, reused)
+        | {
+            "owner": (request.body.transactional_id or "")[:MOST_TOLD],
+            "count": broker.metrics.reused_sequences,
+        },
     )
+
+
+def _about(request: Request, failed: list[PartitionResponse]) -> dict[str, object]:
+    """The fields of a line about rows that failed, the first of which it names."""
+    first = {"topic": failed[0].topic, "partition": failed[0].partition, "error": ErrorCode(failed[0].error).name}
+    return request.about | first | {"transactional_id": request.body.transactional_id, "why": _why(failed)}
 
 
 def _why(failed: list[PartitionResponse]) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.context import Broker, Encoded, Request
+from ottla.broker.api.refused import tell_rows_refused
 from ottla.broker.costs import COPY_BYTE_US, REPLY_ROW_US, ROW_US
 from ottla.broker.memory import FREE_BYTES, Room
 from ottla.protocol import codec
@@ -33,7 +34,7 @@ SETTLED_BYTES: Final = 1_024
 class ReplyBuilder:
     """One reply that is being written, and the memory that it takes."""
 
-    __slots__ = ("_broker", "_request", "_room", "_size_bytes", "turns")
+    __slots__ = ("_broker", "_request", "_room", "_size_bytes", "failed", "turns")
 
     def __init__(self, broker: Broker, request: Request) -> None:
         self.turns = broker.turns
@@ -41,10 +42,14 @@ class ReplyBuilder:
         self._request = request
         self._room: Room | None = None
         self._size_bytes = 0
+        self.failed = broker.metrics.apis[request.api_key].failed
+        """Hears of each row with an error."""
 
     def rows(self, *path: str) -> "ReplyRows":
         """An empty array of the response; `path` names the arrays that it lies in, and itself."""
-        return ReplyRows(self, codec.row_writer(self._request.api_key, self._request.api_version, *path))
+        api_key = self._request.api_key
+        write = codec.row_writer(api_key, self._request.api_version, *path)
+        return ReplyRows(self, write, codec.error_place(api_key, *path))
 
     def wrote(self, rows: int, structs: int, size_bytes: int) -> None:
         """Charge for rows. Every byte of a reply in progress is counted here; at most `SETTLED_BYTES` wait for it."""
@@ -73,11 +78,12 @@ class ReplyBuilder:
 class ReplyRows(Rows):
     """One array of a reply."""
 
-    __slots__ = ("_due_bytes", "_reply", "_settled", "_settled_bytes", "_structs", "_write")
+    __slots__ = ("_due_bytes", "_error_at", "_reply", "_settled", "_settled_bytes", "_structs", "_write")
 
-    def __init__(self, reply: ReplyBuilder, write: Writer) -> None:
+    def __init__(self, reply: ReplyBuilder, write: Writer, error_at: int | None) -> None:
         super().__init__()
         self._reply = reply
+        self._error_at = error_at
         self._write = write
         self._structs = 0
         self._settled = 0
@@ -86,6 +92,9 @@ class ReplyRows(Rows):
 
     async def add(self, *values: Any, **named: Any) -> None:
         """Write one row. Others go ahead when the share is spent, so what was looked at before may have changed."""
+        at = self._error_at
+        if at is not None and (error := values[at] if len(values) > at else named.get("error_code", 0)):
+            self._reply.failed(error)
         self._structs += self._write(self, *values, **named)
         self.count += 1
         if len(self.out) > self._due_bytes:
@@ -127,8 +136,15 @@ def encoded(request: Request, *values: Any, **named: Any) -> Encoded:
 async def with_tables(
     broker: Broker, request: Request, outer: str, inner: str, tables: Sequence[Sequence[Any]]
 ) -> Encoded:
-    """The reply that is an array `outer` of structs, the last field of which is an array `inner`: [(..., [row])]."""
+    """The reply that is an array `outer` of structs, the last field of which is an array `inner`: [(..., [row])].
+
+    The second value of a row is its error.
+    """
     if len(tables) <= FEW_ROWS and sum([len(table[-1]) for table in tables]) <= FEW_ROWS:
+        failed = [row[1] for table in tables for row in table[-1] if row[1]]
+        if failed:
+            broker.metrics.apis[request.api_key].rows_failed(failed)
+            tell_rows_refused(broker, request, failed)
         return encoded(request, **{outer: tables})
     reply = ReplyBuilder(broker, request)
     written = reply.rows(outer)

@@ -6,20 +6,25 @@ Version notes: 2 adds leader epochs; 3 is flexible and names the member, so that
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Final
 
 from ottla.broker.api import durability, verification
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.fenced import FENCED, tell_fenced
-from ottla.broker.api.offset_commit import commit_rows, or_else
+from ottla.broker.api.offset_commit import READ_TOPIC, commit_rows, or_else, refused_rows
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.costs import LOOK_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 
+_WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+_READ_GROUP: Final = need_of(AclOperation.READ, ResourceType.GROUP)
+NEEDS: Final = (_WRITE_ID, _READ_GROUP, READ_TOPIC)
 FIRST_VERSION_WITH_ABORTABLE = 4
 FIRST_VERSION_THAT_ADDS = 5
 
@@ -27,6 +32,10 @@ FIRST_VERSION_THAT_ADDS = 5
 async def handle(broker: Broker, request: Request) -> Reply:
     """Commit each offset inside the transaction; one row per partition."""
     version, body = request.api_version, request.body
+    for need, name in ((_WRITE_ID, body.transactional_id), (_READ_GROUP, body.group_id)):
+        if not broker.may(request, need, name):
+            refused = await refused_rows(broker, body.topics, need.error)
+            return await with_tables(broker, request, "topics", "partitions", refused)
     caller = Caller(body.group_id)
     if version >= 3:
         caller = Caller(body.group_id, body.generation_id, body.member_id, body.group_instance_id)
@@ -37,12 +46,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
         error = joined or _verify(broker, request)
         if error:
             if error in FENCED:
-                tell_fenced(request, error)
+                tell_fenced(broker, request, error)
             return [_told(error, version)] * len(rows)
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
         return [_told(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
 
-    topics = await commit_rows(broker, body.topics, version >= 2, -1, commit)
+    topics = await commit_rows(broker, request, version >= 2, -1, commit)
     topics = or_else(topics, await durability.wait_group_durable(broker, body.group_id))
     return await with_tables(broker, request, "topics", "partitions", topics)
 
@@ -50,7 +59,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 async def _join(broker: Broker, request: Request) -> ErrorCode:
     """Add the group's partition to the transaction, unless nothing of the request can be committed anyway."""
     body = request.body
-    if not await _names_partitions(broker, body.topics):
+    if not await _names_partitions(broker, request):
         return ErrorCode.NONE
     place, local = _local_verification(broker, request)
     if local is not None:
@@ -60,10 +69,13 @@ async def _join(broker: Broker, request: Request) -> ErrorCode:
     )
 
 
-async def _names_partitions(broker: Broker, topics: Sequence[Any]) -> bool:
-    """Whether one of them exists: mostly the first."""
+async def _names_partitions(broker: Broker, request: Request) -> bool:
+    """Whether one of them exists, and may be read: mostly the first."""
     exists, turns = broker.cluster.has_partition, broker.turns
-    for topic in topics:
+    for topic in request.body.topics:
+        if not broker.may(request, READ_TOPIC, topic.name):
+            await turns.share()
+            continue
         for row in topic.partitions:
             if exists(topic.name, row.partition_index):
                 return True

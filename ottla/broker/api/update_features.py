@@ -10,20 +10,28 @@ their next ApiVersions request.
 """
 
 import logging
+from typing import Final
 
+from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.named import last_named
 from ottla.broker.api.reply import ReplyBuilder, encoded
 from ottla.broker.cluster.features import FeatureUpdate, UpgradeType
 from ottla.broker.costs import ROW_US
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
+
+_ALTER: Final = need_of(AclOperation.ALTER, ResourceType.CLUSTER)
+NEEDS: Final = (_ALTER,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Check all updates, then log them in one batch."""
     version, body = request.api_version, request.body
+    if not broker.may(request, _ALTER, CLUSTER_NAME):
+        return _refusal(request, _ALTER.error, MESSAGES[_ALTER.error])
     cluster, updates = broker.cluster, []
     for asked in (await last_named(broker.turns, body.feature_updates, lambda asked: asked.feature)).values():
         upgrade_type = asked.upgrade_type if version >= 1 else UpgradeType.UPGRADE
@@ -35,7 +43,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     except OSError as failure:
         return _refusal(request, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
     if problem is not None:
-        log.warning("Refused UpdateFeatures of %s: %s", request.peer, problem)
+        log.warning("Refused UpdateFeatures of %(peer)s: %(why)s", request.about | {"why": problem})
         return _refusal(request, ErrorCode.INVALID_UPDATE_VERSION, problem)
     if version >= 2:
         return encoded(request, error_code=ErrorCode.NONE, error_message=None)

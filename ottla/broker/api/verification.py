@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.broker.api.context import Broker
+from ottla.broker.deadline import sleep
 from ottla.broker.log.partition import Partition
-from ottla.broker.turns import Wait
 from ottla.broker.txn.end_txn_rules import V2
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import TopicPartition
@@ -67,10 +67,4 @@ async def add(
             return error
         if error is not ErrorCode.CONCURRENT_TRANSACTIONS or clock.monotonic_ms() >= until_ms:
             return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
-        await _sleep(broker, broker.config.add_partitions_to_txn_retry_backoff_ms)
-
-
-async def _sleep(broker: Broker, delay_ms: int) -> None:
-    wait: Wait[None] = Wait(broker.turns)
-    wait.on_discard = broker.clock.call_later(delay_ms, lambda: wait.wake(None)).cancel
-    await wait
+        await sleep(broker.turns, clock, broker.config.add_partitions_to_txn_retry_backoff_ms)

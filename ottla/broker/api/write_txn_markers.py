@@ -8,15 +8,24 @@ answer has one row per producer id, with the topics of all its markers.
 Version notes: 1 is flexible and the first that Kafka 4 serves; 2 says for each marker by which
 transaction version it was made (KIP-1228): from 2 on its epoch is the bumped one. Markers of version 1 follow the rules
 of transaction version 0.
+
+Needs ALTER of the cluster, or CLUSTER_ACTION.
 """
 
+from typing import Final
+
+from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import LOOK_US, MARKER_US
 from ottla.broker.turns import Wait
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TransactionMarker
 
+_ALTER: Final = need_of(AclOperation.ALTER, ResourceType.CLUSTER, is_quiet=True)
+_ACT: Final = need_of(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+NEEDS: Final = (_ALTER, _ACT)
 FIRST_VERSION_WITH_GENERATION = 2
 UNKNOWN_GENERATION = -1
 
@@ -27,6 +36,7 @@ Results = dict[int, dict[str, dict[int, ErrorCode]]]
 async def handle(broker: Broker, request: Request) -> Reply:
     """Write the markers."""
     results: Results = {}
+    may = broker.may(request, _ALTER, CLUSTER_NAME) or broker.may(request, _ACT, CLUSTER_NAME)
     for asked in request.body.markers:
         marker = TransactionMarker(
             asked.producer_id,
@@ -44,7 +54,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 continue
             errors = topics.setdefault(topic.name, {})
             for index in dict.fromkeys(topic.partition_indexes):
-                errors[index] = await _write(broker, topic.name, index, marker)
+                errors[index] = await _write(broker, topic.name, index, marker) if may else _ACT.error
                 broker.turns.charge(MARKER_US)
                 await broker.turns.share()
         await broker.turns.share()

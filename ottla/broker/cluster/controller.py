@@ -25,8 +25,10 @@ from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, TopicImage
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.cluster.names import unify_collision_chars
+from ottla.broker.config.loggable import loggable_value
 from ottla.broker.costs import CONFIGURE_US
 from ottla.broker.log.checkpoints import encode_id
+from ottla.broker.security.changes import told
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
@@ -42,6 +44,7 @@ from ottla.protocol.metadata_records import (
     encode_metadata_record,
     encode_partition_records,
 )
+from ottla.protocol.security_records import SecurityRecord
 from ottla.protocol.steps import RECORD_US
 from ottla.protocol.values_batch import ValuesBatch
 
@@ -52,6 +55,10 @@ T = TypeVar("T")
 
 FEATURES: Final = "features/"
 """What a change of features claims; no topic is called so."""
+ACLS: Final = "acls/"
+SCRAM_CREDENTIALS: Final = "scram-credentials/"
+CLIENT_QUOTAS: Final = "client-quotas/"
+"""What a change of these claims."""
 PREFETCH_LEFT: Final = PRODUCER_ID_BLOCK // 10
 """Ids that are left when the next block is asked for (`RPCProducerIdManager.PREFETCH_THRESHOLD`)."""
 CHANGED_AT_ONCE: Final = 50
@@ -64,7 +71,8 @@ APPLY_US: Final = 1.0
 """One config that is applied."""
 _PARTITIONS_AT_ONCE: Final = 500
 _CONFIGS_AT_ONCE: Final = 200
-_CONFIGS_TOLD: Final = 100
+_SECURITY_AT_ONCE: Final = 200
+_TOLD: Final = 100
 
 
 class Partitions(Protocol):
@@ -87,7 +95,8 @@ class Partitions(Protocol):
 
 
 class Controller:
-    """The one writer of the metadata. `on_topic_deleted` are told in the step in which a topic is gone."""
+    """The one writer of the metadata. `on_topic_deleted` are told in the step in which a topic is gone,
+    `on_security_changed` a few records at a time, before whoever made the change is answered."""
 
     def __init__(
         self,
@@ -96,17 +105,18 @@ class Controller:
         partitions: Partitions,
         turns: Turns,
         node_id: int,
-        new_topic_id: Callable[[], bytes],
+        new_id: Callable[[], bytes],
         directory_id: Callable[[], bytes],
     ) -> None:
         self.on_topic_deleted: list[Callable[[TopicImage], None]] = []
         self.on_broker_configs_changed: Callable[[], None] = lambda: None
+        self.on_security_changed: list[Callable[[Sequence[SecurityRecord]], None]] = []
         self._image = image
         self._log = metadata_log
         self._partitions = partitions
         self.turns = turns
         self._node_id = node_id
-        self._new_topic_id = new_topic_id
+        self.new_id = new_id
         self._directory_id = directory_id
         self._claims = Claims(turns)
         self._removing: dict[bytes, tuple[TopicImage, Iterator[int]]] = {}
@@ -183,7 +193,7 @@ class Controller:
 
         Raises OSError, as whatever changes the metadata, when the change cannot be logged.
         """
-        topic_id = self._new_topic_id()
+        topic_id = self.new_id()
         records: list[MetadataRecord] = [TopicRecord(name, topic_id)]
         records += [ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items()]
         batch = ValuesBatch()
@@ -196,7 +206,10 @@ class Controller:
             topic = TopicImage(name, topic_id, [0] * partition_count, [place] * partition_count, configs)
             self._image.add_topic(topic)
             self._partitions.make(topic, range(partition_count))
-            log.info("Created topic %s with %d partitions and topic id %s", name, partition_count, encode_id(topic_id))
+            log.info(
+                "Created topic %(topic)s with %(count)d partitions and topic id %(topic_id)s",
+                {"topic": name, "count": partition_count, "topic_id": encode_id(topic_id)},
+            )
 
         self._log.append_batch(batch, apply)
         return topic_id
@@ -214,7 +227,7 @@ class Controller:
             topic.leader_epochs += [0] * len(added)
             topic.registrations += [place] * len(added)
             self._partitions.make(topic, added)
-            log.info("Topic %s has %d partitions now", topic.name, partition_count)
+            log.info("Topic %(topic)s has %(count)d partitions now", {"topic": topic.name, "count": partition_count})
 
         self._log.append_batch(batch, apply)
 
@@ -246,7 +259,7 @@ class Controller:
         def apply() -> None:
             self._image.apply(record)
             count = self._partitions.detach(topic)
-            log.info("Deleted topic %s", topic.name)
+            log.info("Deleted topic %(topic)s", {"topic": topic.name})
             for listener in self.on_topic_deleted:
                 listener(topic)
             claim = self._claims.follow(unify_collision_chars(topic.name))
@@ -292,11 +305,60 @@ class Controller:
                 self.turns.charge(CONFIGURE_US)
             if any(each.resource_type == BROKER_RESOURCE for each in changes):
                 self.on_broker_configs_changed()
-            told = ", ".join(f"{each.resource_name} {each.name}={each.value}" for each in changes[:_CONFIGS_TOLD])
-            more = f" (and {len(changes) - _CONFIGS_TOLD} more)" if len(changes) > _CONFIGS_TOLD else ""
-            log.info("Changed configs: %s%s", told, more)
+            listed = ", ".join(
+                f"{each.resource_name} {each.name}={loggable_value(each.name, each.value)}" for each in changes[:_TOLD]
+            )
+            more = f" (and {len(changes) - _TOLD} more)" if len(changes) > _TOLD else ""
+            log.info("Changed configs: %s%s", listed, more)
 
         self._log.append_batch(batch, apply)
+
+    # --- who may do what, and how much ----------------------------------------------------------------------------
+
+    async def change_security(
+        self, claims: Iterable[str], decide: Callable[[], Handler[Sequence[SecurityRecord]]]
+    ) -> None:
+        """Change ACLs, SCRAM users or quotas: all that `decide` returns, or nothing. Raises OSError.
+
+        `claims` are kept from before the decision until it is in force. Kafka bounds the records of one change to
+        10,000 (`QuorumController.MAX_RECORDS_PER_USER_OP`), and so must the caller.
+        """
+        await self._apart(self._claimed(claims, self._change_security(decide)))
+
+    async def _change_security(self, decide: Callable[[], Handler[Sequence[SecurityRecord]]]) -> None:
+        records = await decide()
+        if records:
+            await self.log_security(records)
+            await self.applied()
+            await self.tell_security(records)
+
+    async def log_security(self, records: Sequence[SecurityRecord]) -> None:
+        """Log a change that was decided and claimed."""
+        batch = ValuesBatch()
+        for start in range(0, len(records), _SECURITY_AT_ONCE):
+            some = records[start : start + _SECURITY_AT_ONCE]
+            batch.add([encode_metadata_record(record) for record in some])
+            self.turns.charge(len(some) * CONFIG_US)
+            await self.turns.share()
+
+        def apply() -> None:
+            self.turns.charge(len(records) * APPLY_US)
+            listed = ", ".join(told(record, self._image.acls) for record in records[:_TOLD])
+            more = f" (and {len(records) - _TOLD} more)" if len(records) > _TOLD else ""
+            for record in records:
+                self._image.apply(record)
+            log.info("Changed security: %s%s", listed, more)
+
+        self._log.append_batch(batch, apply)
+
+    async def tell_security(self, records: Sequence[SecurityRecord]) -> None:
+        """Tell all who follow a change that is applied."""
+        for start in range(0, len(records), _SECURITY_AT_ONCE):
+            some = records[start : start + _SECURITY_AT_ONCE]
+            for listener in self.on_security_changed:
+                listener(some)
+            self.turns.charge(len(some) * CONFIG_US)
+            await self.turns.share()
 
     # --- features and producer ids --------------------------------------------------------------------------------
 

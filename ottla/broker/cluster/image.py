@@ -1,4 +1,4 @@
-"""What `__cluster_metadata-0` says: topics, configs, features, producer ids. pure
+"""What `__cluster_metadata-0` says: topics, configs, features, producer ids, who may do what. pure
 
 `MetadataImage.apply` is the only thing that changes it, live and in recovery, so the image is always the log replayed.
 """
@@ -24,6 +24,14 @@ from ottla.protocol.metadata_records import (
     ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
+)
+from ottla.protocol.security_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    QuotaEntity,
+    RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
 )
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -129,8 +137,14 @@ class MetadataImage:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
+    acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict)
+    """By their ids."""
+    scram_credentials: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
+    """By user and mechanism."""
+    client_quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
+    """By entity, whose pairs are sorted by type. The quotas of an entity are never changed in place."""
     passed_over: list[bytes] = field(default_factory=list)
-    """Records that one broker has no use for, encoded, in their order. Apache Kafka has: brokers, ACLs, quotas."""
+    """Records that one broker has no use for, encoded, in their order. Apache Kafka has: brokers, tokens."""
     quorum: dict[int, ControlRecord] = field(default_factory=dict)
     """The newest control record of each type that says what the quorum is: its version, its voters."""
     # Names with a dot or an underscore, by what they collide in (`ReplicationControlManager.topicsWithCollisionChars`).
@@ -161,6 +175,16 @@ class MetadataImage:
                     self.features.pop(record.name, None)
             case ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id
+            case AccessControlEntryRecord():
+                self.acls[record.id] = record
+            case RemoveAccessControlEntryRecord():
+                self.acls.pop(record.id, None)
+            case UserScramCredentialRecord():
+                self.scram_credentials[record.name, record.mechanism] = record
+            case RemoveUserScramCredentialRecord():
+                self.scram_credentials.pop((record.name, record.mechanism), None)
+            case ClientQuotaRecord():
+                self._set_client_quota(record)
 
     def add_topic(self, topic: TopicImage) -> None:
         """A topic as its records, one after the other, would make it."""
@@ -224,6 +248,18 @@ class MetadataImage:
     def shared(self, place: PartitionRegistration) -> PartitionRegistration:
         """The one object for this registration."""
         return self._registrations.setdefault(place, place)
+
+    def _set_client_quota(self, record: ClientQuotaRecord) -> None:
+        entity = tuple(sorted(dict(record.entity).items()))
+        quotas = {**self.client_quotas.get(entity, {})}
+        if record.remove:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
+        if quotas:
+            self.client_quotas[entity] = quotas
+        else:
+            self.client_quotas.pop(entity, None)
 
     def configs_of(self, resource_type: int, name: str) -> dict[str, str] | None:
         """The configs that somebody gave a resource; None for a topic that does not exist."""

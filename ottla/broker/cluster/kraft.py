@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.broker.cluster.image import CONFIGURED, MetadataImage
+from ottla.broker.costs import STATE_RECORD_US
 from ottla.protocol.batch_header import BatchHeader, crc_is_valid, iter_batches
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import (
@@ -29,6 +30,7 @@ from ottla.protocol.metadata_records import (
     metadata_record_type,
 )
 from ottla.protocol.records import iter_records
+from ottla.protocol.steps import Steps, to_the_end
 
 FIRST_EPOCH: Final = 1
 QUORUM_STATE: Final = "quorum-state"
@@ -40,21 +42,20 @@ RECORD_TYPES: Final = {
     7: "FenceBroker",
     8: "UnfenceBroker",
     10: "DelegationToken",
-    11: "UserScramCredential",
-    14: "ClientQuota",
     17: "BrokerRegistrationChange",
-    18: "AccessControlEntry",
-    19: "RemoveAccessControlEntry",
     20: "NoOp",
     21: "ZkMigrationState",
-    22: "RemoveUserScramCredential",
     26: "RemoveDelegationToken",
     27: "RegisterController",
     28: "ClearElr",
 }
 """Names of the types that a broker of one passes over, for the log (`MetadataRecordType`)."""
 NO_OP: Final = 20
-PROTECTING_TYPES: Final = frozenset((10, 11, 14, 18))
+RECORDS_AT_ONCE: Final = 200
+"""Records of a batch that are read in one step; the batches of Kafka's snapshots have up to 8 MiB."""
+APPLY_US: Final = 1.0
+"""One record that was read before and is applied."""
+PROTECTING_TYPES: Final = frozenset((10,))
 """Records that protect a cluster: without them it is open to whoever reaches it."""
 
 
@@ -73,11 +74,17 @@ class MetadataBatchLoader:
         return self._transaction is not None
 
     def load_batch(self, header: BatchHeader, batch: memoryview, from_offset: int = 0) -> None:
+        """`load_steps` here and now."""
+        to_the_end(self.load_steps(header, batch, from_offset))
+
+    def load_steps(self, header: BatchHeader, batch: memoryview, from_offset: int = 0) -> Steps[None]:
         """The records of a batch from an offset on. Raises ProtocolError or LookupError for what cannot be."""
         if header.is_control:
             self.image.quorum.update(quorum_records(header, batch))
             return
-        for record in iter_records(batch, header):
+        for count, record in enumerate(iter_records(batch, header), 1):
+            if count % RECORDS_AT_ONCE == 0:
+                yield RECORDS_AT_ONCE * STATE_RECORD_US
             if record.offset < from_offset or record.value is None:
                 continue
             value = decode_metadata_record(record.value)
@@ -88,8 +95,18 @@ class MetadataBatchLoader:
                     self.replay(bytes(record.value))
             elif isinstance(value, ConfigRecord) and value.resource_type not in CONFIGURED:
                 self.replay(bytes(record.value))
+            elif isinstance(value, EndTransactionRecord):
+                yield from self._end_steps()
             else:
                 self.replay(value)
+        yield header.record_count % RECORDS_AT_ONCE * STATE_RECORD_US
+
+    def _end_steps(self) -> Steps[None]:
+        ended, self._transaction = self._transaction or [], None
+        for count, each in enumerate(ended, 1):
+            self._apply(each)
+            if count % RECORDS_AT_ONCE == 0:
+                yield RECORDS_AT_ONCE * APPLY_US
 
     def replay(self, record: MetadataRecord | bytes) -> None:
         """A record, or the value of one that is passed over."""
@@ -99,9 +116,7 @@ class MetadataBatchLoader:
             case AbortTransactionRecord():
                 self._transaction = None
             case EndTransactionRecord():
-                ended, self._transaction = self._transaction or [], None
-                for each in ended:
-                    self._apply(each)
+                to_the_end(self._end_steps())
             case _ if self._transaction is not None:
                 self._transaction.append(record)
             case _:

@@ -4,6 +4,9 @@ Source: `BootstrapMetadata`, `ActivationRecordsGenerator` of Kafka 4.3.1. Featur
 controller logs the records in their order. A partition goes into a new leader epoch: its leader is another program now.
 """
 
+from collections.abc import Iterator
+from itertools import chain
+
 from ottla.broker.cluster.features import METADATA_FEATURE
 from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, TopicImage
 from ottla.protocol.metadata_records import (
@@ -17,12 +20,13 @@ from ottla.protocol.metadata_records import (
     ProducerIdsRecord,
     TopicRecord,
 )
+from ottla.protocol.security_records import ClientQuotaRecord, SecurityRecord
 
 
 def bootstrap_records(
     image: MetadataImage, node_id: int, directory_id: bytes, highest_metadata_version: int
 ) -> list[MetadataRecord]:
-    """Features, configs, topics with this node as the one replica, producer ids."""
+    """Features, configs, topics with this node as the one replica, producer ids, who may do what."""
     level = min(image.features.get(METADATA_FEATURE, highest_metadata_version), highest_metadata_version)
     records: list[MetadataRecord] = [FeatureLevelRecord(METADATA_FEATURE, level)]
     records += [
@@ -35,7 +39,18 @@ def bootstrap_records(
         records += _topic_records(topic, node_id, directory_id)
     if image.next_producer_id > 0:
         records.append(ProducerIdsRecord(node_id, 0, image.next_producer_id))
+    records += security_records(image)
     return records
+
+
+def security_records(image: MetadataImage) -> Iterator[SecurityRecord]:
+    """ACLs, SCRAM users and quotas as they are at the call, whatever becomes of them while they are asked for."""
+    quotas = (
+        ClientQuotaRecord(entity, key, value, remove=False)
+        for entity, of_entity in tuple(image.client_quotas.items())
+        for key, value in of_entity.items()
+    )
+    return chain(tuple(image.acls.values()), tuple(image.scram_credentials.values()), quotas)
 
 
 def cluster_records(image: MetadataImage, node_id: int) -> list[MetadataRecord]:

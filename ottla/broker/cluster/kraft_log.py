@@ -16,12 +16,14 @@ from ottla.broker.cluster.kraft import (
     PROTECTING_TYPES,
     QUORUM_STATE,
     RECORD_TYPES,
+    RECORDS_AT_ONCE,
     MetadataBatchLoader,
     newest_snapshot,
     quorum_epoch,
     snapshots_of,
     writing_epoch,
 )
+from ottla.broker.costs import STATE_RECORD_US
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.meta_properties import LogDirectoryError
@@ -41,11 +43,14 @@ from ottla.protocol.metadata_records import (
     encode_metadata_record,
 )
 from ottla.protocol.records import iter_records
+from ottla.protocol.steps import Steps
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP
 from ottla.protocol.values_batch import ValuesBatch
 
 log = logging.getLogger(__name__)
 
+RECORDS_PER_COMMIT: Final = 500
+"""Of many that a start makes; as many are encoded in one step."""
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1).bytes
 METADATA_SETTINGS: Final = LogConfig(
@@ -58,7 +63,6 @@ Segments go when a snapshot holds them, and for no other reason (`KafkaRaftLog.c
 Each record is flushed, as Kafka's quorum does: a topic or a block of producer ids that a power loss takes back would be
 handed out again, while the logs still know the old one (`KafkaRaftClient` flushes before the high watermark moves).
 """
-RECORDS_PER_COMMIT: Final = 5000
 
 
 class MetadataLog:
@@ -98,25 +102,25 @@ class MetadataLog:
         """Behind what is durable, and so in the image."""
         return self.partition.high_watermark
 
-    def open(self) -> None:
+    def open_steps(self) -> Steps[None]:
         """Replay what is there. Raises LogDirectoryError, or OSError when the bootstrap records cannot be logged."""
         newest = newest_snapshot(self._store.side_files.names(f"{METADATA_TOPIC}-0"))
         settings = self._settings if newest is None else replace(self._settings, needed_from_offset=newest.end_offset)
         # In which epoch to write is known when its records have been read.
-        partition = self._store.open_partition(
+        partition = yield from self._store.open_steps(
             METADATA_TOPIC, 0, METADATA_TOPIC_ID, NO_PARTITION_LEADER_EPOCH, settings
         )
         partition.log.config = self._settings
         self.partition = partition
-        self.newest_snapshot = snapshot = self._read_newest_snapshot()
-        self._read_log(snapshot.end_offset)
+        self.newest_snapshot = snapshot = yield from self._read_newest_snapshot()
+        yield from self._read_log(snapshot.end_offset)
         self._choose_epoch(max(partition.log.epochs.latest_epoch, snapshot.epoch))
         self._tell_skipped()
         image = self.image
         # Also after a kill within the bootstrap records: they are begun anew (`ActivationRecordsGenerator`).
         self.began_empty = not image.features and not image.topics
         if self.began_empty:
-            self._bootstrap()
+            yield from self._bootstrap()
 
     def append_batch(self, batch: ValuesBatch, apply: Callable[[], None]) -> None:
         """Append a batch of records; `apply` brings the image to where their replay would, when it is durable.
@@ -144,11 +148,13 @@ class MetadataLog:
         self.append_batch(*self._batch(records))
         self.sync()
 
-    def commit_together(self, name: str, records: Sequence[MetadataRecord]) -> None:
+    def commit_together(self, name: str, records: Sequence[MetadataRecord]) -> Steps[None]:
         """`commit` of any number of records as one metadata transaction: a kill leaves all or none."""
         self.append_batch(*self._batch([BeginTransactionRecord(name)]))
         for start in range(0, len(records), RECORDS_PER_COMMIT):
-            self._append(*self._batch(records[start : start + RECORDS_PER_COMMIT]))
+            some = records[start : start + RECORDS_PER_COMMIT]
+            self._append(*self._batch(some))
+            yield len(some) * STATE_RECORD_US
         self._append(*self._batch([EndTransactionRecord()]))
         self.sync()
 
@@ -168,7 +174,7 @@ class MetadataLog:
         if problem is not None:
             raise LogDirectoryError(f"{partition.name}: {problem}")
 
-    def _read_newest_snapshot(self) -> SnapshotId:
+    def _read_newest_snapshot(self) -> Steps[SnapshotId]:
         """Read the newest snapshot, or an older one if it is damaged and the log still reaches back so far."""
         found = snapshots_of(self._store.side_files.names(self._name))
         while True:
@@ -185,19 +191,19 @@ class MetadataLog:
                     raise LogDirectoryError(f"{path} is damaged: {damage}") from damage
                 log.error("%s is damaged (%s): the metadata is read from offset %d on instead", path, damage, older)
                 continue
-            self._read_snapshot(path, batches)
+            yield from self._read_snapshot(path, batches)
             return snapshot
 
-    def _read_snapshot(self, path: str, batches: Sequence[tuple[BatchHeader, memoryview]]) -> None:
+    def _read_snapshot(self, path: str, batches: Sequence[tuple[BatchHeader, memoryview]]) -> Steps[None]:
         try:
             for header, batch in batches:
-                self._loader.load_batch(header, batch)
+                yield from self._loader.load_steps(header, batch)
         except UnknownVersion as newer:
             raise LogDirectoryError(f"{path}: {newer} was written by a newer Kafka") from newer
         except (ProtocolError, LookupError) as damage:
             raise LogDirectoryError(f"{path} is damaged: {damage}") from damage
 
-    def _read_log(self, from_offset: int) -> None:
+    def _read_log(self, from_offset: int) -> Steps[None]:
         at_offset = next_offset = from_offset
         name = self.partition.name
         try:
@@ -208,7 +214,7 @@ class MetadataLog:
                 next_offset = header.next_offset
                 if not crc_is_valid(batch, header):
                     raise ProtocolError("wrong CRC")
-                self._loader.load_batch(header, batch, from_offset)
+                yield from self._loader.load_steps(header, batch, from_offset)
                 self.bytes_since_snapshot += len(batch)
                 self.last_timestamp_ms = header.max_timestamp
         except UnknownVersion as newer:
@@ -275,21 +281,25 @@ class MetadataLog:
             raise OSError(f"the metadata log refused a record: {result.error.name}")
         return result.last_offset
 
-    def _bootstrap(self) -> None:
+    def _bootstrap(self) -> Steps[None]:
         """Log what `bootstrap.checkpoint` says, together, as the first active controller of a cluster does."""
         if BOOTSTRAP not in self._store.side_files.names():
             return
         found: list[MetadataRecord] = []
         try:
             for header, batch in read_snapshot(self._store.side_files.read(BOOTSTRAP)):
-                found += _known_records(header, batch)
+                found += yield from _known_records(header, batch)
         except ProtocolError as damage:
             raise LogDirectoryError(f"{BOOTSTRAP} cannot be read: {damage}") from damage
-        self.commit_together("Bootstrap records", found)
+        yield from self.commit_together("Bootstrap records", found)
 
 
-def _known_records(header: BatchHeader, batch: memoryview) -> list[MetadataRecord]:
-    if header.is_control:
-        return []
-    values = (record.value for record in iter_records(batch, header) if record.value is not None)
-    return [found for value in values if (found := decode_metadata_record(value)) is not None]
+def _known_records(header: BatchHeader, batch: memoryview) -> Steps[list[MetadataRecord]]:
+    found: list[MetadataRecord] = []
+    for count, record in enumerate(iter_records(batch, header) if not header.is_control else (), 1):
+        known = None if record.value is None else decode_metadata_record(record.value)
+        if known is not None:
+            found.append(known)
+        if count % RECORDS_AT_ONCE == 0:
+            yield RECORDS_AT_ONCE * STATE_RECORD_US
+    return found

@@ -21,7 +21,7 @@ from ottla.broker.cluster.kraft_log import (
     MetadataLog,
 )
 from ottla.broker.cluster.names import detect_invalid_topic
-from ottla.broker.costs import OPEN_PARTITION_US
+from ottla.broker.costs import OPEN_PARTITION_US, PASSWORD_US
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.meta_properties import LogDirectoryError
@@ -36,6 +36,7 @@ from ottla.protocol.metadata_records import (
     PartitionChangeRecord,
     parse_uuid,
 )
+from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.values import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -58,13 +59,16 @@ class Cluster:
         default_partitions: int,
         transaction_version: int = 2,
         metadata_settings: LogConfig = METADATA_SETTINGS,
+        first_users: Callable[[], Iterable[MetadataRecord]] = tuple,
     ) -> None:
         """`new_topic_id` draws a fresh id; `settings_of` gives what a topic's configs mean for its logs;
         `internal_topics` has the partition count and the forced configs of each; `transaction_version` is the level
-        of that feature in a directory that has no metadata yet; `metadata_settings` are those of the metadata log."""
+        of that feature in a directory that has no metadata yet; `first_users` are in force
+        there; `metadata_settings` are those of the metadata log."""
         self.node_id = node_id
         self.default_partitions = default_partitions
         self._transaction_version = transaction_version
+        self._first_users = first_users
         self.image = MetadataImage()
         self._store = store
         self._clock = clock
@@ -123,19 +127,24 @@ class Cluster:
 
         After a clean stop there is nothing to recover, and partitions are opened when somebody asks for them.
         """
-        self._log.open()
+        to_the_end(self.open_steps())
+
+    def open_steps(self) -> Steps[None]:
+        """`open` in steps. Who gives up leaves what a crash in the middle of a start leaves."""
+        yield from self._log.open_steps()
         if self._log.began_empty and not self.image.topics:
-            self._begin()
+            yield from self._begin()
         else:
             self._store.rename_strays({METADATA_TOPIC_ID, *self.image.topics_by_id}, self.has_partition)
         self._find_absent()
         self._elect()
-        self._store.recover_in_processes(self._logs_here())
+        yield from self._store.recover_in_processes(self._logs_here())
         for topic in self.image.topics.values():
             self._partitions[topic.name] = [None] * topic.partition_count
             if not self._store.clean_start:
                 for index in range(topic.partition_count):
-                    self._open(topic, index)
+                    yield from self._open_steps(topic, index)
+                    yield 0.0  # charged where it was done
         if self._store.offline is not None:
             raise LogDirectoryError(self._store.offline)
 
@@ -146,7 +155,7 @@ class Cluster:
                 if (topic.name, index) not in self._absent:
                     yield topic.name, index, topic.topic_id, settings
 
-    def _begin(self) -> None:
+    def _begin(self) -> Steps[None]:
         """Write the first metadata of a directory: a new one's, or one's whose partitions alone are here."""
         directory_id = self._directory_id
         forced = {name: configs for name, (_, configs) in self._internal_topics.items()}
@@ -155,9 +164,13 @@ class Cluster:
         found = adoption.records()
         if not self.image.features:
             levels = {METADATA_FEATURE: METADATA_VERSION, TRANSACTION_FEATURE: self._transaction_version}
-            found = [*(FeatureLevelRecord(name, level) for name, level in levels.items() if level), *found]
+            features = [FeatureLevelRecord(name, level) for name, level in levels.items() if level]
+            found = [*features, *found]
+            for user in self._first_users():
+                found.append(user)
+                yield PASSWORD_US
         if found:
-            self._log.commit_together("Topics found in their directories", found)
+            yield from self._log.commit_together("Topics found in their directories", found)
 
     @property
     def _directory_id(self) -> bytes:
@@ -334,6 +347,9 @@ class Cluster:
             self._log.commit(changes[start : start + RECORDS_PER_COMMIT])
 
     def _open(self, topic: TopicImage, index: int) -> Partition:
+        return to_the_end(self._open_steps(topic, index))
+
+    def _open_steps(self, topic: TopicImage, index: int) -> Steps[Partition]:
         self._turns.charge(OPEN_PARTITION_US)
         epoch = topic.leader_epochs[index]
         if (topic.name, index) in self._absent:
@@ -343,7 +359,9 @@ class Cluster:
             # A coordinator would take what cannot be read now for empty, and go on without what it has never loaded.
             patient = topic.name not in self._internal_topics
             try:
-                partition = self._store.open_partition(topic.name, index, topic.topic_id, epoch, settings, patient)
+                partition = yield from self._store.open_steps(
+                    topic.name, index, topic.topic_id, epoch, settings, patient
+                )
             except Shortage as short:  # not kept: who asks next tries again
                 return self._store.absent_partition(topic.name, index, topic.topic_id, epoch, f"{short}")
             if partition.leader_epoch != epoch:

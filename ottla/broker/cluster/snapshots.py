@@ -13,13 +13,18 @@ Source: `SnapshotGenerator`, `RecordsSnapshotWriter`, `FileRawSnapshotWriter`, `
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice, pairwise
 from typing import Final, NamedTuple
 
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.kraft import snapshots_of
-from ottla.broker.cluster.kraft_bootstrap import cluster_records, partition_record, topic_and_configs
+from ottla.broker.cluster.kraft_bootstrap import (
+    cluster_records,
+    partition_record,
+    security_records,
+    topic_and_configs,
+)
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.partition import Partition
@@ -146,7 +151,8 @@ class MetadataSnapshots:
         offset = len(controls)
         batch = ValuesBatch()
         batch.add(map(encode_metadata_record, cluster_records(self._image, self._log.node_id)))
-        for some in chain(_some_at_once(self._image.passed_over), _topics_of(frozen)):
+        security = map(encode_metadata_record, security_records(self._image))
+        for some in chain(_some_at_once(self._image.passed_over), _some_at_once(security), _topics_of(frozen)):
             batch.add(some)
             self._turns.charge(len(some) * RECORD_US * 8)
             if batch.size_bytes >= BATCH_BYTES:
@@ -224,8 +230,10 @@ class MetadataSnapshots:
             log.error("A snapshot of the metadata was given up", exc_info=error)
 
 
-def _some_at_once(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    return (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))
+def _some_at_once(values: Iterable[bytes]) -> Iterator[Sequence[bytes]]:
+    left = iter(values)
+    while some := [*islice(left, _AT_ONCE)]:
+        yield some
 
 
 def _topics_of(frozen: dict[bytes, TopicImage]) -> Iterator[Sequence[bytes]]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ottla.broker.admission import FOR_EVER, TELL_AGAIN_MS, Admission, Limits, Seldom
+from ottla.broker.admission import FOR_EVER, Admission, Limits
+from ottla.broker.seldom import TELL_AGAIN_MS, Seldom
 
 MANY = 2**31 - 1
 

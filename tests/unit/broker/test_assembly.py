@@ -11,7 +11,8 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.frames import INITIAL_BYTES, LITTLE_BYTES
 from ottla.protocol.metadata_records import BROKER_RESOURCE, ConfigRecord
 from ottla.protocol.produced import check_produced_batch
-from ottla.testkit.metadata import alter_configs, create_internal_topic, create_topic, delete_topic
+from ottla.protocol.security_records import ClientQuotaRecord
+from ottla.testkit.metadata import alter_configs, change_security, create_internal_topic, create_topic, delete_topic
 
 
 class Timer:
@@ -134,6 +135,23 @@ def test_logs_act_on_a_changed_config_of_the_broker_a_share_at_a_time(assembly, 
     clock.run_turns()
     assert (largest(assembly, names), largest(assembly, ["own"])) == ({200}, {300})
     assembly.close()
+
+
+def test_quotas_that_a_directory_has_act_from_the_start(assembly, clock, tmp_path):
+    assert not assembly.broker.quotas.enabled
+    records = [
+        ClientQuotaRecord((("client-id", None), ("user", "ada")), "consumer_byte_rate", 5.0, False),
+        ClientQuotaRecord((("ip", "10.0.0.1"),), "connection_creation_rate", 0.1, False),
+        ClientQuotaRecord((("user", "ada"),), "of_a_later_kafka", 5.0, False),
+    ]
+    change_security(assembly.broker.cluster, records)
+    assert assembly.broker.quotas.fetch.sensors.limit("ada", "any") == 5.0
+    assembly.close()
+    again = Assembly(Config(log_dirs=str(tmp_path / "data")), clock, RealDisk(), assembly.broker.turns)
+    quotas = again.broker.quotas
+    assert quotas.enabled and quotas.fetch.sensors.limit("ada", "any") == 5.0
+    assert [quotas.connections.enter("10.0.0.1", 0.0) for _ in range(2)] == [True, False]
+    again.close()
 
 
 def test_what_is_read_at_the_start_begins_with_the_changed_configs(assembly, clock, tmp_path):

@@ -4,6 +4,7 @@ import pytest
 
 from ottla.broker.api.table import TABLE
 from ottla.broker.turns import Turns
+from ottla.protocol.acls import ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
 from ottla.protocol.metadata_records import BROKER_RESOURCE
@@ -66,6 +67,28 @@ def held(lone, api, state, entries=ENTRIES, size_bytes=BYTES):
 def test_a_greedy_request_is_charged_and_holds_nobody(api, stage):
     lone, state = stage()
     assert [*held(lone, api, state)] == []
+    assert lone.bugs == []
+
+
+class Moody:
+    """Refuses about half of the topics and ids, so that a request has rows of both kinds."""
+
+    def authorize(self, session, need, name):
+        return need.resource_type in (ResourceType.GROUP, ResourceType.CLUSTER) or name[-1:] < "5"
+
+    def authorize_by_resource_type(self, session, need):
+        return True
+
+
+@pytest.mark.parametrize("api", [api for api in TABLE.values() if api.needs], ids=lambda api: api.title)
+def test_a_greedy_request_holds_nobody_where_rights_are_asked_for(api, stage):
+    lone, state = stage()
+    broker = lone.assembly.broker
+    broker.authorizer = Moody()
+    try:
+        assert [*held(lone, api, state)] == []
+    finally:
+        broker.authorizer = None
     assert lone.bugs == []
 
 

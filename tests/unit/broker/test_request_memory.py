@@ -11,12 +11,14 @@ from ottla.broker.api.context import Api, Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.dispatch import SMALL_BODY_BYTES, memory_of
 from ottla.broker.memory import ENTRY_BYTES, FREE_BYTES, decoded_bytes
+from ottla.broker.security.session import Session
 from ottla.broker.turns import Wait
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import parse_request_header
 from ottla.testkit.furnish import message
 from ottla.testkit.greedy import Greed, State, greedy
+from tests.stand_in import broker_of
 from tests.unit.broker.peer import Peer, echo
 from tests.unit.broker.test_large_requests import DELETE_GROUPS, delete_groups
 
@@ -36,7 +38,7 @@ class Waiting:
         self._table(self.first)
 
     def _table(self, peer):
-        peer.connection._dispatcher._table[DELETE_GROUPS] = Api(DELETE_GROUPS, 0, 1, self.handle)
+        peer.connection._dispatcher._table[DELETE_GROUPS] = Api(DELETE_GROUPS, 0, 1, self.handle, ())
 
     async def handle(self, broker, request):
         wait = Wait(broker.turns)
@@ -152,9 +154,11 @@ def test_who_waits_for_other_members_holds_nothing_of_its_request(api):
     rows = {"protocols": [{"name": "range", "metadata": b"m"}]}
     if api is ApiKey.SYNC_GROUP:
         rows = {"assignments": [{"member_id": "range", "assignment": b"m"}]}
-    request = Request(api, 3, 1, "", "10.0.0.1:1", message(api, 3, group_id="g", member_id="", **rows), claim)
+    request = Request(
+        api, 3, 1, "", Session(peer="10.0.0.1:1"), message(api, 3, group_id="g", member_id="", **rows), claim
+    )
     with pytest.raises(ConnectionError):
-        module.handle(SimpleNamespace(groups=groups, turns=Peer(echo).turns), request).send(None)
+        module.handle(broker_of(groups=groups, turns=Peer(echo).turns), request).send(None)
     assert request.body is None and released == [True]
     assert [[*rows] for rows in groups.asked] == [[("range", b"m")]]
 

@@ -10,12 +10,14 @@ from ottla.broker.api.context import Request
 from ottla.broker.cluster import controller
 from ottla.broker.config import Config
 from ottla.broker.log.flusher import Flusher
+from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.metadata import create_topic, reserve_producer_ids
 from tests.replies import message_of
+from tests.stand_in import broker_of
 
 
 class Held:
@@ -32,10 +34,14 @@ class Held:
 
     def begin(self, module, key, version, body):
         broker, replies = self.broker, []
-        context = SimpleNamespace(
-            cluster=broker.cluster, turns=broker.turns, config=Config(), logs=broker.logs, endpoints={}
+        context = broker_of(
+            cluster=broker.cluster,
+            turns=broker.turns,
+            config=Config(),
+            logs=broker.logs,
+            endpoints={},
         )
-        handler = module.handle(context, Request(key, version, 1, "", "peer", body))
+        handler = module.handle(context, Request(key, version, 1, "", Session(), body))
 
         def answered(reply):
             replies.append(message_of(reply, key, version))

@@ -1,17 +1,17 @@
 """Feature levels: the rows of Kafka 4.3.1's `FeatureControlManager`, and what a restart finds."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from ottla.broker.api import update_features
 from ottla.broker.api.context import Request
 from ottla.broker.cluster.features import FeatureUpdate, update_problem
+from ottla.broker.security.session import Session
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.metadata import run
 from tests.replies import message_of
+from tests.stand_in import broker_of
 
 TV, MV = "transaction.version", "metadata.version"
 UP, SAFE, UNSAFE = 1, 2, 3
@@ -81,8 +81,11 @@ def update(broker):
         more = {"validate_only": validate_only} if version else {}
         sent = codec.request_class(ApiKey.UPDATE_FEATURES)(version=version, feature_updates=updates, **more)
         body = codec.decode_request(ApiKey.UPDATE_FEATURES, version, codec.encode_request(sent, version, 7, "")[15:])
-        serving = SimpleNamespace(cluster=broker.cluster, turns=broker.turns)
-        handler = update_features.handle(serving, Request(ApiKey.UPDATE_FEATURES, version, 7, "", "peer", body))
+        serving = broker_of(
+            cluster=broker.cluster,
+            turns=broker.turns,
+        )
+        handler = update_features.handle(serving, Request(ApiKey.UPDATE_FEATURES, version, 7, "", Session(), body))
         return message_of(run(broker.cluster, handler), ApiKey.UPDATE_FEATURES, version)
 
     return send

@@ -8,12 +8,14 @@ from ottla.broker.api.context import Request
 from ottla.broker.api.table import TABLE
 from ottla.broker.config import Config
 from ottla.broker.costs import CHANGE_US, CONFIGURE_US, ROW_US
+from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.furnish import message
 from ottla.testkit.metadata import create_topic
 from tests.replies import message_of
+from tests.stand_in import broker_of
 
 MANY = 5_000
 
@@ -29,11 +31,15 @@ def ask(broker, monkeypatch):
     monkeypatch.setattr(type(broker.disk), "start_sync", sync)
 
     def ask(key, version, **fields):
-        context = SimpleNamespace(
-            cluster=broker.cluster, turns=broker.turns, config=Config(), logs=broker.logs, endpoints={}
+        context = broker_of(
+            cluster=broker.cluster,
+            turns=broker.turns,
+            config=Config(),
+            logs=broker.logs,
+            endpoints={},
         )
         context.memory = SimpleNamespace(replies=SimpleNamespace(room=lambda: Room()))
-        request = Request(key, version, 1, "", "peer", message(key, version, **fields))
+        request = Request(key, version, 1, "", Session(), message(key, version, **fields))
         replies = []
         handler = TABLE[key].handle(context, request)
         broker.turns.event(lambda: broker.turns.start(handler, replies.append, broker.bugs.append))

@@ -26,7 +26,21 @@ from ottla.protocol.metadata_records import (
     BeginTransactionRecord,
     ConfigRecord,
 )
-from ottla.testkit.metadata import add_partitions, alter_configs, create_topic, delete_topic, reserve_producer_ids
+from ottla.protocol.security_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from ottla.testkit.metadata import (
+    add_partitions,
+    alter_configs,
+    change_security,
+    create_topic,
+    delete_topic,
+    reserve_producer_ids,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +60,20 @@ def fill(broker):
     configs = [(BROKER_RESOURCE, "", "log.retention.ms"), (GROUP_RESOURCE, "g", "a"), (TOPIC_RESOURCE, "a.b", "size")]
     alter_configs(cluster, [ConfigRecord(kind, name, key, "5") for kind, name, key in configs])
     reserve_producer_ids(cluster)
+    change_security(cluster, [*map(acl, range(450)), user("alice"), quota("alice", 1.0), quota(None, 2.0)])
     broker.settle()
+
+
+def acl(number):
+    return AccessControlEntryRecord(number.to_bytes(16, "big"), 2, f"topic-{number}", 3, "User:alice", "*", 3, 3)
+
+
+def user(name, mechanism=1):
+    return UserScramCredentialRecord(name, mechanism, b"salt", b"stored", b"server", 4096)
+
+
+def quota(name, value, key="producer_byte_rate", remove=False):
+    return ClientQuotaRecord((("user", name), ("client-id", "app")), key, value, remove)
 
 
 def snapshots(broker, **settings):
@@ -95,6 +122,8 @@ def test_a_snapshot_is_that_of_its_first_step_whatever_changes_meanwhile(broker)
     alter_configs(broker.cluster, [ConfigRecord(TOPIC_RESOURCE, "wide", "size", "7")])
     delete_topic(broker.cluster, broker.cluster.topics["a.b"])
     create_topic(broker.cluster, "new")
+    gone = [RemoveAccessControlEntryRecord(acl(1).id), RemoveUserScramCredentialRecord("alice", 1)]
+    change_security(broker.cluster, [*gone, acl(900), user("bob"), quota("alice", 3.0), quota(None, 0, remove=True)])
     broker.settle()
     (path,) = files(broker)
     assert image_of(path) == before != broker.cluster.image

@@ -1,0 +1,78 @@
+"""What DescribeAcls, CreateAcls and DeleteAcls share: who may, and what cannot be an entry. free
+
+Source: `AclApis`, `AclControlManager` of Kafka 4.3.1.
+"""
+
+from typing import Any, Final
+
+from ottla.broker.api.context import Broker, Request
+from ottla.broker.security.acl_filter import AclFilter, is_unknown
+from ottla.broker.security.authorizer import Need
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, PatternType, PermissionType, ResourceType
+from ottla.protocol.errors import ApiError, ErrorCode
+from ottla.protocol.security_records import AccessControlEntryRecord
+
+ALTER: Final = Need(AclOperation.ALTER, ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+DESCRIBE: Final = Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+MOST_CHANGED: Final = 10_000
+"""Entries of one request that are made or deleted (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
+MATCH_US: Final = 1.0
+"""One entry that a filter is held against."""
+_ANY: Final = 1
+
+
+def refusal(broker: Broker, request: Request, need: Need, disabled: str) -> ApiError | None:
+    """Why nobody may do this here, or this client may not; `disabled` is what Kafka says without an authorizer."""
+    if broker.authorizer is None:
+        return ApiError(ErrorCode.SECURITY_DISABLED, disabled)
+    if not broker.may(request, need, CLUSTER_NAME):
+        return ApiError(need.error, "Cluster authorization failed.")
+    return None
+
+
+def filter_of(asked: Any) -> AclFilter:
+    """What a request says of the entries that it means."""
+    return AclFilter(
+        asked.resource_type_filter,
+        asked.resource_name_filter,
+        asked.pattern_type_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        asked.operation,
+        asked.permission_type,
+    )
+
+
+def entry_problem(entry: AccessControlEntryRecord) -> str:
+    """Why there can be no such entry, or an empty string; in Kafka's words, where Kafka refuses it too.
+
+    An empty host matches nobody: Kafka takes it, and who made it believes for ever that it does something.
+    """
+    if entry.resource_type == ResourceType.CLUSTER and entry.resource_name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    if not entry.resource_name:
+        return "Invalid empty resource name"
+    if is_unknown(ResourceType, entry.resource_type) or entry.resource_type == _ANY:
+        return f"Invalid resourceType {_word(entry.resource_type)}"
+    if entry.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        return f"Invalid patternType {_pattern_word(entry.pattern_type)}"
+    if is_unknown(AclOperation, entry.operation) or entry.operation == _ANY:
+        return f"Invalid operation {_word(entry.operation)}"
+    if entry.permission_type not in (PermissionType.DENY, PermissionType.ALLOW):
+        return f"Invalid permissionType {_word(entry.permission_type)}"
+    if ":" not in entry.principal:
+        return (
+            f"Could not parse principal from `{entry.principal}` (no colon is present separating the principal type "
+            "from the principal name)"
+        )
+    if not entry.host:
+        return 'The host must be an address, or "*" for every one'
+    return ""
+
+
+def _word(code: int) -> str:
+    return "ANY" if code == _ANY else "UNKNOWN"
+
+
+def _pattern_word(code: int) -> str:
+    return "UNKNOWN" if is_unknown(PatternType, code) else PatternType(code).name

@@ -1,0 +1,84 @@
+"""AlterClientQuotas 0-1: set the quotas of users, client ids and addresses, and take them away. free
+
+Version notes: 1 is flexible. One entity is changed as a whole or not at all, and all changes of a request are one: when
+it is answered they are durable and act. Source: `ControllerApis.handleAlterClientQuotas`, `ClientQuotaControlManager`.
+
+Stricter than Apache Kafka 4.3.1: of an entity that has two rows nothing is changed, where Kafka changes what the first
+one says and answers with an error.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ottla.broker.api.authorization import MESSAGES, need_of
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.named import named
+from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.cluster.controller import CLIENT_QUOTAS
+from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.quotas.alteration import decide, named_twice
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.errors import ApiError, ErrorCode
+from ottla.protocol.security_records import QuotaEntity, SecurityRecord
+
+_ALTER: Final = need_of(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
+NEEDS: Final = (_ALTER,)
+MOST_RECORDS: Final = 10_000
+"""Of one request (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
+_REFUSED: Final = ApiError(_ALTER.error, MESSAGES[_ALTER.error])
+_EXCESSIVE: Final = ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+_NOTHING: Final[Mapping[str, float]] = {}
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Change the quotas, or only check the changes when `validate_only`; one row for each entity, as it was named."""
+    body = request.body
+    first, twice = await named(broker.turns, body.entries, _entity)
+    if broker.may(request, _ALTER, CLUSTER_NAME):
+        outcomes = await _alter(broker, first, twice, body.validate_only)
+    else:
+        outcomes = dict.fromkeys(first, _REFUSED)
+    reply = ReplyBuilder(broker, request)
+    entries = reply.rows("entries")
+    for entity in first:
+        error, message = outcomes[entity]
+        await entries.add(error, message, entity)
+    return reply.finish(entries=entries)
+
+
+def _entity(row: Any) -> QuotaEntity:
+    """Sorted by type, of which none is named twice: the last one counts."""
+    return tuple(sorted({pair.entity_type: pair.entity_name for pair in row.entity}.items()))
+
+
+async def _alter(
+    broker: Broker, rows: Mapping[QuotaEntity, Any], twice: Any, validate_only: bool
+) -> dict[QuotaEntity, ApiError]:
+    outcomes = dict.fromkeys(rows, ApiError())
+
+    async def changes() -> Sequence[SecurityRecord]:
+        records: list[SecurityRecord] = []
+        for entity, row in rows.items():
+            names = dict(entity)
+            if entity in twice:
+                outcomes[entity] = named_twice(names)
+                continue
+            ops = [(op.key, None if op.remove else op.value) for op in row.ops]
+            decided = decide(names, ops, broker.cluster.image.client_quotas.get(entity, _NOTHING))
+            if isinstance(decided, ApiError):
+                outcomes[entity] = decided
+            else:
+                records += decided
+            broker.turns.charge(ROW_US + len(ops) * ROW_US + len(entity) * LOOK_US)
+            await broker.turns.share()
+        if len(records) > MOST_RECORDS:
+            outcomes.update(dict.fromkeys(rows, _EXCESSIVE))
+            return ()
+        return () if validate_only else records
+
+    try:
+        await broker.cluster.controller.change_security((CLIENT_QUOTAS,), changes)
+    except OSError as failure:
+        failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        outcomes = {entity: outcome if outcome.error else failed for entity, outcome in outcomes.items()}
+    return outcomes

@@ -1,0 +1,47 @@
+"""What APIs need, and what a client may not do of what its request names. free
+
+Source: `AuthHelper.filterByAuthorized` of Kafka 4.3.1.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from ottla.broker.api.context import Broker, Request
+from ottla.broker.costs import LOOK_US
+from ottla.broker.security.authorizer import Need
+from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.errors import ErrorCode
+
+_ERRORS: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+MESSAGES: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+}
+"""What Kafka says where an answer has room for it (`Errors`)."""
+
+
+def need_of(operation: AclOperation, resource_type: ResourceType, *, is_quiet: bool = False) -> Need:
+    """To do this to a resource of this type; the error is that of the type."""
+    return Need(operation, resource_type, _ERRORS[resource_type], is_quiet)
+
+
+async def denied(broker: Broker, request: Request, need: Need, names: Iterable[str]) -> Collection[str]:
+    """Those of the names that the client has not this right to. Each is asked for once, in shares."""
+    if broker.authorizer is None:
+        return ()
+    found: dict[str, bool] = {}
+    turns = broker.turns
+    for name in names:
+        if name not in found:
+            found[name] = broker.may(request, need, name)
+        turns.charged_us += LOOK_US
+        if turns.rest_is_due:
+            await turns.pause()
+    return {name for name, may in found.items() if not may}

@@ -1,0 +1,87 @@
+"""CreateAcls 1-3: entries that say who may do what; what is said already is said once. free
+
+Version notes: 2 is flexible; 3 knows the resource type USER. Each bad row is INVALID_REQUEST by itself, also where
+Kafka closes the connection; the others are made, all of them or none, before the answer. Stricter than Kafka: an
+entry needs a host.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.broker.api.acls import ALTER, MOST_CHANGED, entry_problem, refusal
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.cluster.controller import ACLS
+from ottla.broker.costs import ROW_US
+from ottla.broker.security.authorizer import Authorizer
+from ottla.protocol.errors import ApiError, ErrorCode
+from ottla.protocol.security_records import AccessControlEntryRecord
+
+NEEDS = (ALTER,)
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Make the entries; a row each, in the order of the request."""
+    asked = request.body.creations
+    outcomes = [refusal(broker, request, ALTER, "No Authorizer is configured.") or ApiError()] * len(asked)
+    if broker.authorizer is not None and not any(outcome.error for outcome in outcomes[:1]):
+        creating = _Creating(broker, broker.authorizer, asked)
+        outcomes = await creating.create()
+    reply = ReplyBuilder(broker, request)
+    results = reply.rows("results")
+    for outcome in outcomes:
+        await results.add(outcome.error, outcome.message)
+    return reply.finish(results=results)
+
+
+class _Creating:
+    """One request on its way."""
+
+    def __init__(self, broker: Broker, authorizer: Authorizer, asked: Sequence[Any]) -> None:
+        self._broker = broker
+        self._authorizer = authorizer
+        self._asked = asked
+        self._outcomes: list[ApiError] = []
+
+    async def create(self) -> list[ApiError]:
+        """An outcome for each row."""
+        try:
+            await self._broker.cluster.controller.change_security((ACLS,), self._decide)
+        except OSError as failure:
+            return self._failed(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+        return self._outcomes
+
+    async def _decide(self) -> list[AccessControlEntryRecord]:
+        turns, controller = self._broker.turns, self._broker.cluster.controller
+        made: dict[tuple[int | str, ...], AccessControlEntryRecord] = {}
+        for row in self._asked:
+            turns.charge(ROW_US)
+            await turns.share()
+            entry = _entry(row, controller.new_id())
+            problem = entry_problem(entry)
+            self._outcomes.append(ApiError(ErrorCode.INVALID_REQUEST, problem) if problem else ApiError())
+            if not problem and not self._authorizer.has(entry):
+                made.setdefault(entry[1:], entry)
+        if len(made) > MOST_CHANGED:
+            too_many = "Unable to perform excessively large batch operation."
+            self._outcomes = self._failed(ApiError(ErrorCode.POLICY_VIOLATION, too_many))
+            return []
+        return list(made.values())
+
+    def _failed(self, failed: ApiError) -> list[ApiError]:
+        """Rows that were right in themselves share the fate of all."""
+        self._outcomes += [ApiError()] * (len(self._asked) - len(self._outcomes))
+        return [outcome if outcome.error else failed for outcome in self._outcomes]
+
+
+def _entry(row: Any, new_id: bytes) -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        new_id,
+        row.resource_type,
+        row.resource_name,
+        row.resource_pattern_type,
+        row.principal,
+        row.host,
+        row.operation,
+        row.permission_type,
+    )

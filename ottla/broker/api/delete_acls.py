@@ -1,0 +1,91 @@
+"""DeleteAcls 1-3: the entries that filters mean are no more, and the answer says which they were. free
+
+Version notes: 2 is flexible; 3 knows the resource type USER. All filters look at the entries as they were before the
+request; an entry that two of them mean is listed by both. A filter with what nobody knows is INVALID_REQUEST by itself.
+No more than 10,000 entries are listed: filters that mean more have INVALID_REQUEST and delete nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.broker.api.acls import ALTER, MATCH_US, MOST_CHANGED, filter_of, refusal
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.cluster.controller import ACLS
+from ottla.broker.costs import ROW_US
+from ottla.protocol.errors import ApiError, ErrorCode
+from ottla.protocol.security_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+
+NEEDS = (ALTER,)
+
+_Found = tuple[ApiError, Sequence[AccessControlEntryRecord]]
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Delete what each filter means; a row each, in the order of the request."""
+    asked = request.body.filters
+    refused = refusal(broker, request, ALTER, "No Authorizer is configured.")
+    found: list[_Found] = [(refused or ApiError(), ())] * len(asked)
+    if refused is None:
+        found = await _Deleting(broker, asked).delete()
+    reply = ReplyBuilder(broker, request)
+    results = reply.rows("filter_results")
+    for outcome, entries in found:
+        matching = reply.rows("filter_results", "matching_acls")
+        for entry in entries:
+            await matching.add(
+                ErrorCode.NONE,
+                None,
+                *entry[1:],
+            )
+        await results.add(outcome.error, outcome.message, matching)
+    return reply.finish(filter_results=results)
+
+
+class _Deleting:
+    """One request on its way."""
+
+    def __init__(self, broker: Broker, asked: Sequence[Any]) -> None:
+        self._broker = broker
+        self._asked = asked
+        self._found: list[_Found] = []
+
+    async def delete(self) -> list[_Found]:
+        """For each filter an outcome, and what it meant."""
+        try:
+            await self._broker.cluster.controller.change_security((ACLS,), self._decide)
+        except OSError as failure:
+            failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+            self._found += [(failed, ())] * (len(self._asked) - len(self._found))
+            return [(outcome, entries) if outcome.error else (failed, ()) for outcome, entries in self._found]
+        return self._found
+
+    async def _decide(self) -> list[RemoveAccessControlEntryRecord]:
+        left = MOST_CHANGED
+        gone: dict[bytes, None] = {}
+        turns = self._broker.turns
+        for asked in self._asked:
+            turns.charge(ROW_US)
+            await turns.share()
+            outcome, entries = await self._means(asked, left)
+            left -= len(entries)
+            gone |= dict.fromkeys(entry.id for entry in entries)
+            self._found.append((outcome, entries))
+        return [RemoveAccessControlEntryRecord(entry_id) for entry_id in gone]
+
+    async def _means(self, asked: Any, most: int) -> _Found:
+        """Looks at the entries in shares: nobody else changes them meanwhile."""
+        turns = self._broker.turns
+        wanted = filter_of(asked)
+        if wanted.problem:
+            return ApiError(ErrorCode.INVALID_REQUEST, wanted.problem), ()
+        entries = []
+        for entry in self._broker.cluster.image.acls.values():
+            turns.charge(MATCH_US)
+            await turns.share()
+            if wanted.matches(entry):
+                entries.append(entry)
+                if len(entries) > most:
+                    told = f"Cannot remove more than {MOST_CHANGED} acls in a single delete operation."
+                    return ApiError(ErrorCode.INVALID_REQUEST, told), ()
+        return ApiError(), entries

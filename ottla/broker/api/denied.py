@@ -1,0 +1,88 @@
+"""What an authorizer refuses, in the log and for who watches the broker. free
+
+The line is that of `kafka.authorizer.logger` (`StandardAuthorizerData.buildAuditMessage` of Kafka 4.3.1), so that what
+reads Kafka's reads ours; each principal, resource and operation has one a minute. Kafka counts how often a request
+names the resource; here that is always 1, because each is asked about where it is met.
+"""
+
+import logging
+from typing import Final
+
+from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.fenced import said_of
+from ottla.broker.events import shortened
+from ottla.broker.security.acl import AclAuthorizer, Decision
+from ottla.broker.security.authorizer import Need
+from ottla.broker.security.denials import Denial, Denials
+from ottla.protocol.acls import RESOURCE_TYPE_NAMES, AclOperation, PatternType, PermissionType, ResourceType
+from ottla.protocol.api_keys import ApiKey
+
+log = logging.getLogger(__name__)
+
+TOLD_US: Final = 30.0
+"""One refusal that is told: which entry decides, and the sentence."""
+_FIELDS: Final[dict[int, str]] = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.GROUP: "group",
+    ResourceType.TRANSACTIONAL_ID: "transactional_id",
+}
+
+
+class DenialTeller:
+    """Tells of what one broker's authorizer refuses."""
+
+    def __init__(self, broker: Broker, authorizer: AclAuthorizer) -> None:
+        self._broker = broker
+        self._authorizer = authorizer
+        self._denials = Denials()
+
+    def tell(self, request: Request, need: Need, name: str) -> None:
+        """The client may not do this to the resource of that name."""
+        broker, session = self._broker, request.session
+        denial = Denial(session.principal, session.host, need.operation, need.resource_type, shortened(name))
+        times = self._denials.times(denial, broker.clock.monotonic_ms())
+        if not times and broker.events is None:
+            return
+        broker.turns.charge(TOLD_US)
+        sentence = _sentence(denial, request, self._authorizer.why(*denial[:4], name))
+        if broker.events is not None:
+            api, transactional_id = ApiKey(request.api_key).title, said_of(request.body).get("transactional_id")
+            broker.events.refused(
+                api, need.error.name, request.client_id or "", request.peer, transactional_id, sentence
+            )
+        if times:
+            again = f" ({times} times since this was said last)" if times > 1 else ""
+            log.info("%(sentence)s%(again)s", _fields(denial, request, need) | {"sentence": sentence, "again": again})
+
+
+def _sentence(denial: Denial, request: Request, decision: Decision) -> str:
+    resource = f"{RESOURCE_TYPE_NAMES[ResourceType(denial.resource_type)]}:LITERAL:{denial.name}"
+    return (
+        f"Principal = {denial.principal} is Denied operation = {AclOperation(denial.operation).name} "
+        f"from host = {denial.host} on resource = {resource} for request = {ApiKey(request.api_key).title} "
+        f"with resourceRefCount = 1 based on rule {_rule(decision)}"
+    )
+
+
+def _rule(decision: Decision) -> str:
+    """As Kafka writes it."""
+    entry = decision.entry
+    if entry is None:
+        return decision.rule
+    return (
+        f"MatchingAcl(acl=StandardAcl(resourceType={ResourceType(entry.resource_type).name}, "
+        f"resourceName={entry.resource_name}, patternType={PatternType(entry.pattern_type).name}, "
+        f"principal={entry.principal}, host={entry.host}, operation={AclOperation(entry.operation).name}, "
+        f"permissionType={PermissionType(entry.permission_type).name}))"
+    )
+
+
+def _fields(denial: Denial, request: Request, need: Need) -> dict[str, object]:
+    """What the line is about, by the names that all lines share."""
+    fields = request.about | {
+        "principal": denial.principal,
+        "operation": AclOperation(denial.operation).name,
+        "error": need.error.name,
+    }
+    kind = _FIELDS.get(denial.resource_type)
+    return fields if kind is None else fields | {kind: denial.name}

@@ -1,0 +1,53 @@
+"""DescribeAcls 1-3: the entries that a filter means, those of one pattern together. free
+
+Version notes: 2 is flexible; 3 knows the resource type USER. A filter with what nobody knows is INVALID_REQUEST, where
+Kafka closes the connection or answers with no entry. Of very many entries a pattern may come more than once.
+"""
+
+from ottla.broker.api.acls import DESCRIBE, MATCH_US, filter_of, refusal
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder, ReplyRows, encoded
+from ottla.protocol.errors import ApiError, ErrorCode
+from ottla.protocol.security_records import AccessControlEntryRecord
+
+NEEDS = (DESCRIBE,)
+GROUPED_AT_ONCE = 10_000
+"""Entries whose patterns are brought together; no more are held beside the reply."""
+
+_Pattern = tuple[int, str, int]
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """Look through all entries, in shares; those that are made or go meanwhile may be missing or there."""
+    wanted = filter_of(request.body)
+    refused = refusal(broker, request, DESCRIBE, "No Authorizer is configured on the broker")
+    if refused is None and wanted.problem:
+        refused = ApiError(ErrorCode.INVALID_REQUEST, wanted.problem)
+    if refused is not None:
+        return encoded(request, error_code=refused.error, error_message=refused.message, resources=())
+    reply = ReplyBuilder(broker, request)
+    resources = reply.rows("resources")
+    patterns: dict[_Pattern, list[AccessControlEntryRecord]] = {}
+    count = 0
+    for entry in list(broker.cluster.image.acls.values()):
+        broker.turns.charge(MATCH_US)
+        await broker.turns.share()
+        if not wanted.matches(entry):
+            continue
+        patterns.setdefault((entry.resource_type, entry.resource_name, entry.pattern_type), []).append(entry)
+        count += 1
+        if count == GROUPED_AT_ONCE:
+            await _write(reply, resources, patterns)
+            patterns, count = {}, 0
+    await _write(reply, resources, patterns)
+    return reply.finish(error_code=ErrorCode.NONE, error_message=None, resources=resources)
+
+
+async def _write(
+    reply: ReplyBuilder, resources: ReplyRows, patterns: dict[_Pattern, list[AccessControlEntryRecord]]
+) -> None:
+    for pattern, entries in patterns.items():
+        acls = reply.rows("resources", "acls")
+        for entry in entries:
+            await acls.add(entry.principal, entry.host, entry.operation, entry.permission_type)
+        await resources.add(*pattern, acls)

@@ -1,0 +1,46 @@
+"""DescribeClientQuotas 0-1: the quotas of the entities that a filter names. free
+
+Version notes: 1 is flexible. A filter that is refused is answered with an error for the whole request and no entries.
+Source: `ClientQuotasImage.describe`, `KafkaApis.handleDescribeClientQuotasRequest`.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ottla.broker.api.authorization import MESSAGES, need_of
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.reply import ReplyBuilder, encoded
+from ottla.broker.costs import LOOK_US
+from ottla.broker.quotas.filters import Component, read_filter
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.errors import ApiError, ErrorCode
+
+_DESCRIBE: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+NEEDS: Final = (_DESCRIBE,)
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """An entry for each entity that has quotas and matches."""
+    body = request.body
+    if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
+        return _refused(request, ApiError(_DESCRIBE.error, MESSAGES[_DESCRIBE.error]))
+    asked = read_filter(_components(body.components), body.strict)
+    if isinstance(asked, ApiError):
+        return _refused(request, asked)
+    reply = ReplyBuilder(broker, request)
+    entries = reply.rows("entries")
+    for entity, values in list(broker.cluster.image.client_quotas.items()):
+        if asked.matches(entity):
+            await entries.add(entity, list(values.items()))
+        broker.turns.charge(5 * LOOK_US)
+        await broker.turns.share()
+    return reply.finish(error_code=ErrorCode.NONE, error_message="", entries=entries)
+
+
+def _components(rows: list[Any]) -> Iterator[Component]:
+    for row in rows:
+        yield Component(row.entity_type, row.match_type, row.match)
+
+
+def _refused(request: Request, refusal: ApiError) -> Reply:
+    return encoded(request, error_code=refusal.error, error_message=refusal.message, entries=None)

@@ -1,0 +1,61 @@
+"""DescribeUserScramCredentials 0: by which SCRAM mechanisms users log in, and with how many iterations. free
+
+No users named, or null, asks for all. A user that is named twice is described to nobody: DUPLICATE_RESOURCE. Without
+DESCRIBE of the cluster the whole request is refused, with a row for each user that was named; Apache Kafka 4.3.1 gives
+no answer at all when none was. Source: `ScramImage.describe`.
+"""
+
+from typing import Final
+
+from ottla.broker.api.authorization import MESSAGES, need_of
+from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.named import named
+from ottla.broker.api.reply import ReplyBuilder
+from ottla.broker.costs import LOOK_US
+from ottla.broker.security.scram import ScramMechanism
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.protocol.errors import ErrorCode
+
+_DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+NEEDS: Final = (_DESCRIBE,)
+_TWICE: Final = "Cannot describe SCRAM credentials for the same user twice in a single request: "
+_ABSENT: Final = "Attempt to describe a user credential that does not exist: "
+_LOOKED_AT_ONCE: Final = 1_000
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """One row for each user that is asked for, or that is there."""
+    reply = ReplyBuilder(broker, request)
+    results = reply.rows("results")
+    asked = await named(broker.turns, request.body.users or (), lambda user: user.name)
+    if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
+        error, message = _DESCRIBE.error, MESSAGES[_DESCRIBE.error]
+        for name in asked.first:
+            await results.add(name, error, message, ())
+        return reply.finish(error_code=error, error_message=message, results=results)
+    credentials = broker.cluster.image.scram_credentials
+    for name in asked.first or await _everybody(broker):
+        infos = [
+            (mechanism, kept.iterations)
+            for mechanism in ScramMechanism
+            if (kept := credentials.get((name, mechanism))) is not None
+        ]
+        if name in asked.twice:
+            await results.add(name, ErrorCode.DUPLICATE_RESOURCE, _TWICE + name, ())
+        elif infos:
+            await results.add(name, ErrorCode.NONE, None, infos)
+        else:
+            await results.add(name, ErrorCode.RESOURCE_NOT_FOUND, _ABSENT + name, ())
+    return reply.finish(error_code=ErrorCode.NONE, error_message=None, results=results)
+
+
+async def _everybody(broker: Broker) -> dict[str, None]:
+    """Who has a credential."""
+    everybody: dict[str, None] = {}
+    keys = list(broker.cluster.image.scram_credentials)
+    for start in range(0, len(keys), _LOOKED_AT_ONCE):
+        some = keys[start : start + _LOOKED_AT_ONCE]
+        everybody.update((name, None) for name, _ in some)
+        broker.turns.charge(len(some) * LOOK_US)
+        await broker.turns.share()
+    return everybody

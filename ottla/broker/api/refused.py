@@ -1,0 +1,63 @@
+"""Refused requests, told to who watches the broker, if there is one. free"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.broker.api.context import Broker, Request
+from ottla.broker.api.fenced import said_of
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+
+ROUTINE: Final = frozenset(
+    (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.MEMBER_ID_REQUIRED,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    )
+)
+"""What sound clients are told in the course of things, and ask again, or what another row explains."""
+_FENCED: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
+_NOT_AUTHORIZED: Final = frozenset(
+    (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    )
+)
+_OWNER: Final = ("transactional_id", "producer_id", "producer_epoch")
+
+
+def tell_refused(broker: Broker, request: Request, error_code: int, reason: str = "") -> None:
+    """The whole request, or a row of it, is answered with this error."""
+    events = broker.events
+    if events is None or error_code in ROUTINE:
+        return
+    if error_code in _NOT_AUTHORIZED and broker.authorizer is not None:
+        return  # told where it was found, with what decides (`denied.py`)
+    said = said_of(request.body)
+    reason = reason or ", ".join(f"{name} {value}" for name, value in said.items() if name != _OWNER[0])
+    transactional_id, producer_id, producer_epoch = (said.get(name) for name in _OWNER)
+    events.refused(
+        *(ApiKey(request.api_key).title, ErrorCode(error_code).name, request.client_id or "", request.peer),
+        *(transactional_id, reason),
+        producer=(-1 if producer_id is None else producer_id, -1 if producer_epoch is None else producer_epoch),
+        is_fenced=error_code in _FENCED,
+    )
+
+
+def tell_rows_refused(broker: Broker, request: Request, errors: Sequence[int]) -> None:
+    """Rows of the request are answered with these errors; the first that says something is told."""
+    if broker.events is not None:
+        error = next((error for error in errors if error not in ROUTINE), None)
+        if error is not None:
+            rows = f"the first of {len(errors)} rows with errors" if len(errors) > 1 else ""
+            tell_refused(broker, request, error, rows)

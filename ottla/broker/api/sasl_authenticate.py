@@ -1,0 +1,70 @@
+"""SaslAuthenticate 0-2: the tokens of a login, and those that come as frames without it. free
+
+Version notes: 1 tells for how long the client is logged in (KIP-368), 2 is flexible. Who is not let in hears of it
+after `connection.failed.authentication.delay.ms`, whatever the reason is, and the connection ends.
+"""
+
+from struct import Struct
+from typing import Final
+
+from ottla.broker.api.context import Broker, Close, Encoded, Reply, Request
+from ottla.broker.api.reply import encoded
+from ottla.broker.deadline import sleep
+from ottla.broker.security.mechanism import SaslFailed
+from ottla.broker.security.sasl import Authenticator
+from ottla.broker.security.session import Session
+from ottla.protocol.errors import ErrorCode
+
+_SIZE: Final = Struct(">i")
+_LATE: Final = "SaslAuthenticate request received after successful authentication"
+
+
+async def handle(broker: Broker, request: Request) -> Reply:
+    """One token; SASL_AUTHENTICATION_FAILED, ILLEGAL_SASL_STATE for who has logged in."""
+    session = request.session
+    authenticator = session.authenticator
+    if authenticator is None or authenticator.has_ended:
+        return encoded(
+            request,
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message=_LATE,
+            auth_bytes=b"",
+            session_lifetime_ms=0,
+        )
+    token = bytes(request.body.auth_bytes)
+    request.forget_body()
+    began_ms = broker.clock.monotonic_ms()
+    try:
+        answer, lifetime_ms = await authenticator.authenticate(session, token)
+    except SaslFailed as failed:
+        await _let_wait(broker, began_ms)
+        return encoded(
+            request,
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+            error_message=failed.told,
+            auth_bytes=b"",
+            session_lifetime_ms=0,
+        )._replace(closes=_reason(failed))
+    return encoded(request, error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms)
+
+
+async def handle_token(broker: Broker, session: Session, authenticator: Authenticator, token: bytes) -> Reply:
+    """One token that is a frame of its own, as is what it is answered (SaslHandshake 0); a failure is not answered."""
+    began_ms = broker.clock.monotonic_ms()
+    try:
+        answer, _ = await authenticator.authenticate(session, token)
+    except SaslFailed as failed:
+        await _let_wait(broker, began_ms)
+        return Close(f"SaslAuthenticate: {_reason(failed)}")
+    return Encoded([_SIZE.pack(len(answer)) + answer])
+
+
+async def _let_wait(broker: Broker, began_ms: float) -> None:
+    """From the beginning of the token on: how long it took to find out tells nothing."""
+    passed_ms = broker.clock.monotonic_ms() - began_ms
+    left_ms = broker.config.connection_failed_authentication_delay_ms - passed_ms
+    await sleep(broker.turns, broker.clock, max(0.0, left_ms))
+
+
+def _reason(failed: SaslFailed) -> str:
+    return f"Failed authentication: {failed.reason}"

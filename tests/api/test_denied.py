@@ -1,0 +1,103 @@
+"""What an authorizer refuses, in the log and for who watches: Kafka's words, and not again and again."""
+
+import logging
+
+import pytest
+
+from ottla.broker.config.broker import STANDARD_AUTHORIZER
+from ottla.broker.security.authorizer import Need
+from ottla.broker.security.denials import MOST_DENIALS, Denial, Denials
+from ottla.broker.seldom import TELL_AGAIN_MS
+from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.security_records import AccessControlEntryRecord
+from tests.lone import Lone
+
+LINE = (
+    "Principal = User:ANONYMOUS is Denied operation = ALTER from host = client on resource = "
+    "Cluster:LITERAL:kafka-cluster for request = DeleteAcls with resourceRefCount = 1 based on rule "
+)
+
+
+@pytest.fixture
+def lone():
+    return Lone(authorizer_class_name=STANDARD_AUTHORIZER)
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(logging.INFO, "ottla.broker.api.denied")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "ottla.broker.api.denied"]
+
+
+def refused(lone):
+    assert lone.call(K.DELETE_ACLS, 3, filters=[{}]).filter_results[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_what_is_refused_is_told_in_the_words_of_kafka_once_a_minute(lone, lines):
+    for _ in range(3):
+        refused(lone)
+    assert lines() == [f"{LINE}DefaultDeny"]
+    lone.rest(TELL_AGAIN_MS)
+    refused(lone)
+    assert lines()[1:] == [f"{LINE}DefaultDeny (3 times since this was said last)"]
+
+
+def test_the_entry_that_denies_is_named_as_kafka_names_it(lone, lines):
+    denying = AccessControlEntryRecord(b"1" * 16, 4, "kafka-cluster", 3, "User:*", "*", 7, 2)
+    lone.assembly.broker.authorizer.add(denying)
+    refused(lone)
+    assert lines() == [
+        f"{LINE}MatchingAcl(acl=StandardAcl(resourceType=CLUSTER, resourceName=kafka-cluster, patternType=LITERAL, "
+        "principal=User:*, host=*, operation=ALTER, permissionType=DENY))"
+    ]
+
+
+def test_a_line_has_fields_for_what_it_is_about(lone, caplog):
+    caplog.set_level(logging.INFO, "ottla.broker.api.denied")
+    request = lone_request(lone)
+    broker = lone.assembly.broker
+    need = Need(AclOperation.WRITE, ResourceType.TOPIC, E.TOPIC_AUTHORIZATION_FAILED)
+    assert not broker.may(request, need, "orders")
+    wanted = {
+        "api": "DeleteAcls",
+        "peer": "10.0.0.9:4711",
+        "principal": "User:alice",
+        "operation": "WRITE",
+        "topic": "orders",
+        "error": "TOPIC_AUTHORIZATION_FAILED",
+    }
+    assert wanted.items() <= caplog.records[-1].args.items()
+
+
+def test_what_is_only_looked_at_is_no_refusal(lone, lines):
+    need = Need(AclOperation.DESCRIBE, ResourceType.GROUP, E.GROUP_AUTHORIZATION_FAILED, is_quiet=True)
+    assert not lone.assembly.broker.may(lone_request(lone), need, "g")
+    assert lines() == []
+
+
+def test_who_watches_sees_it_each_time_with_its_reason(lone):
+    events = lone.assembly.broker.watch()
+    refused(lone)
+    refused(lone)
+    (refusal,) = events.refusals()
+    assert (refusal.api, refusal.error, refusal.client_id) == ("DeleteAcls", "CLUSTER_AUTHORIZATION_FAILED", "client")
+    assert (refusal.reason, refusal.times) == (f"{LINE}DefaultDeny", 2)
+
+
+def lone_request(lone):
+    from ottla.broker.api.context import Request
+    from ottla.broker.security.session import Session
+
+    return Request(K.DELETE_ACLS, 3, 1, "c", Session(peer="10.0.0.9:4711", principal="User:alice"), None)
+
+
+def test_of_very_many_the_oldest_are_forgotten():
+    denials = Denials()
+    first = Denial("User:a", "h", 4, 2, "t")
+    assert denials.times(first, 0.0) == 1
+    for number in range(MOST_DENIALS):
+        assert denials.times(first._replace(name=str(number)), 1.0) == 1
+    assert denials.times(first._replace(name="1"), 2.0) == 0
+    assert denials.times(first, 3.0) == 1

@@ -1,0 +1,167 @@
+"""SaslHandshake, and what a client may do before it has logged in."""
+
+import pytest
+
+from ottla.broker.connection import LINGER_MS
+from ottla.broker.security.sasl import LOGIN_MS
+from ottla.broker.security.session import ANONYMOUS
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.furnish import message
+from tests.api.guests import ALICE, DELAY_MS, NAME, REFUSED_MS, Guest, lone_with_logins
+from tests.lone import Lone
+
+
+@pytest.fixture
+def lone():
+    return lone_with_logins()
+
+
+@pytest.fixture
+def guest(lone):
+    return Guest(lone)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_mechanism_that_is_enabled_may_be_chosen(guest, version):
+    reply = guest.handshake(version=version)
+    assert (reply.error_code, reply.mechanisms) == (ErrorCode.NONE, ["PLAIN", "SCRAM-SHA-256"])
+    assert not guest.closed and guest.principal == ANONYMOUS
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_another_mechanism_is_told_of_those_that_are_enabled_and_closed(guest, caplog, version):
+    assert guest.handshake("GSSAPI", version, for_ms=DELAY_MS - 10) is None and not guest.closed
+    guest.lone.rest(20)
+    (frame,) = guest.frames()
+    assert not guest.closed
+    guest.lone.rest(LINGER_MS)
+    reply = codec.decode_response(ApiKey.SASL_HANDSHAKE, version, frame)[1]
+    assert (reply.error_code, reply.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ["PLAIN", "SCRAM-SHA-256"])
+    assert guest.closed
+    (line,) = caplog.messages
+    assert f"SaslHandshake v{version}: Unsupported SASL mechanism 'GSSAPI'" in line
+
+
+def test_a_long_name_of_a_mechanism_does_not_fill_the_log(guest, caplog):
+    guest.handshake("x" * 30_000, for_ms=REFUSED_MS)
+    assert guest.closed and len(caplog.text) < 500
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "fields"),
+    [
+        (ApiKey.METADATA, 5, {"topics": [], "allow_auto_topic_creation": True}),
+        (ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": ALICE}),
+        (ApiKey.PRODUCE, 9, {"transactional_id": None, "acks": -1, "timeout_ms": 1, "topic_data": []}),
+    ],
+)
+@pytest.mark.parametrize("first", [(), ("versions",)])
+def test_nothing_else_is_served_before_the_handshake(guest, caplog, first, api_key, version, fields):
+    for call in first:
+        assert getattr(guest, call)().error_code == 0
+    assert guest.ask(api_key, version, **fields) is None and guest.closed
+    (line,) = caplog.messages
+    assert f"{api_key.title} v{version}: Unexpected Kafka request of type {api_key.name} during SASL handshake." in line
+
+
+def test_an_api_that_nobody_knows_closes(guest, caplog):
+    guest.frame(b"\x03\xe7\0\0\0\0\0\1\xff\xff")
+    assert guest.closed and "Unexpected Kafka request of type 999" in caplog.text
+
+
+def test_what_is_no_request_closes(lone):
+    for frame in (b"", b"\0", b"\x60\x82\1\2" * 20, b"\xff" * 100):
+        guest = Guest(lone)
+        guest.frame(frame)
+        assert guest.closed
+    assert lone.bugs == []
+
+
+def test_versions_are_told_once_before_the_handshake(guest, caplog):
+    told = guest.versions()
+    assert {(row.api_key, row.min_version, row.max_version) for row in told.api_keys} >= {(17, 0, 1), (36, 0, 2)}
+    assert guest.versions() is None and guest.closed
+    assert "Unexpected Kafka request of type API_VERSIONS during SASL handshake" in caplog.text
+
+
+def test_versions_may_be_asked_for_anew_in_one_that_is_served(guest):
+    asked = message(ApiKey.API_VERSIONS, 4, client_software_name="x", client_software_version="1")
+    frame = bytearray(codec.encode_request(asked, 4, 1, "client"))
+    frame[6:8] = b"\0\x7f"  # the version
+    assert guest.send(bytes(frame))[0][4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+    assert guest.versions(0).error_code == 0
+    assert guest.log_in() and guest.works()
+
+
+def test_a_second_handshake_is_an_illegal_state_and_closes(guest, caplog):
+    guest.handshake()
+    reply = guest.handshake(for_ms=REFUSED_MS)
+    assert (reply.error_code, reply.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, []) and guest.closed
+    assert "Unexpected Kafka request of type SASL_HANDSHAKE during SASL authentication." in caplog.text
+
+
+def test_between_handshake_and_token_nothing_else_is_served(guest, caplog):
+    guest.handshake()
+    assert guest.versions() is None and guest.closed
+    assert "Unexpected Kafka request of type API_VERSIONS during SASL authentication." in caplog.text
+
+
+def test_who_has_logged_in_for_ever_is_told_that_it_has(guest):
+    assert guest.log_in()
+    reply = guest.handshake()
+    assert (reply.error_code, reply.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+    assert guest.works()
+
+
+def test_where_nobody_logs_in_it_is_an_illegal_state():
+    guest = Guest(Lone(), "PLAINTEXT")
+    assert guest.handshake().error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert guest.token().error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert guest.works()
+
+
+def test_who_says_nothing_is_closed_in_time(lone, caplog):
+    guest, slow, member = Guest(lone), Guest(lone), Guest(lone)
+    assert member.log_in()
+    slow.handshake()
+    lone.rest(LOGIN_MS - 100)
+    assert not guest.closed and not slow.closed
+    lone.rest(200)
+    assert guest.closed and slow.closed and member.works()
+    assert caplog.text.count("it has not logged in for 60 s") == 2
+
+
+def test_who_hangs_up_is_forgotten(lone, caplog):
+    guest = Guest(lone)
+    guest.handshake()
+    guest.connection.connection_lost(None)
+    lone.rest(LOGIN_MS + 100)
+    assert not caplog.messages and lone.bugs == []
+
+
+def test_a_request_before_the_login_is_of_a_limited_size(lone, caplog):
+    guest = Guest(lone)
+    guest.send((524_289).to_bytes(4, "big") + b"\0\x24\0\2")
+    assert guest.closed and "524288" in caplog.text
+    member = Guest(lone)
+    assert member.log_in()
+    member.send((1_000_000).to_bytes(4, "big") + b"\0\x03\0\5")
+    assert not member.closed
+
+
+def test_the_size_is_an_option_of_the_listener():
+    guest = Guest(lone_with_logins({"sasl.server.max.receive.size": "100"}))
+    guest.send((101).to_bytes(4, "big") + b"\0\x24")
+    assert guest.closed
+
+
+def test_logins_are_counted_by_what_became_of_them(lone):
+    assert Guest(lone).log_in() and not Guest(lone).works()
+    Guest(lone).handshake("GSSAPI", for_ms=REFUSED_MS)
+    wrong = Guest(lone)
+    wrong.handshake()
+    wrong.token(b"\0alice\0x", for_ms=REFUSED_MS)
+    counts = lone.assembly.broker.mechanisms[NAME].counts
+    assert (counts.logged_in, counts.failed) == (1, 3)

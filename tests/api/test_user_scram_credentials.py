@@ -1,0 +1,231 @@
+"""AlterUserScramCredentials and DescribeUserScramCredentials: users that log in by SCRAM, made, listed, taken away."""
+
+import hashlib
+import logging
+
+import pytest
+
+from ottla.broker.turns import SHARE_US
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.security_records import UserScramCredentialRecord
+from ottla.testkit.furnish import message
+from tests.lone import Lone
+
+SHA_256, SHA_512 = 1, 2
+MANY = 5_000
+SIZES = {SHA_256: 32, SHA_512: 64}
+ALICE = "alice"
+
+
+@pytest.fixture
+def lone():
+    made = Lone()
+    yield made
+    assert made.bugs == []
+
+
+def upsertion(name=ALICE, mechanism=SHA_512, iterations=4096, salt=b"salt", salted_password=None):
+    salted = bytes(SIZES.get(mechanism, 0)) if salted_password is None else salted_password
+    row = {"name": name, "mechanism": mechanism, "iterations": iterations}
+    return row | {"salt": salt, "salted_password": salted}
+
+
+def deletion(name=ALICE, mechanism=SHA_512):
+    return {"name": name, "mechanism": mechanism}
+
+
+def alter(lone, *upsertions, deletions=()):
+    """[(user, error)], each error with a message."""
+    reply = lone.call(K.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[*deletions], upsertions=[*upsertions])
+    assert all(bool(row.error_message) == bool(row.error_code) for row in reply.results)
+    return [(row.user, E(row.error_code)) for row in reply.results]
+
+
+def describe(lone, *names, asked=True):
+    """[(user, error, [(mechanism, iterations)])]."""
+    users = [{"name": name} for name in names] if asked else None
+    reply = lone.call(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
+    assert (reply.error_code, reply.error_message) == (E.NONE, None)
+    assert all(bool(row.error_message) == bool(row.error_code) for row in reply.results)
+    return [
+        (row.user, E(row.error_code), [(info.mechanism, info.iterations) for info in row.credential_infos])
+        for row in reply.results
+    ]
+
+
+def kept(lone):
+    return dict(lone.assembly.broker.cluster.image.scram_credentials)
+
+
+@pytest.mark.parametrize("mechanism", SIZES)
+def test_a_user_is_made_described_altered_and_taken_away(lone, mechanism):
+    assert alter(lone, upsertion(mechanism=mechanism)) == [(ALICE, E.NONE)]
+    assert describe(lone, ALICE) == [(ALICE, E.NONE, [(mechanism, 4096)])]
+    assert alter(lone, upsertion(mechanism=mechanism, iterations=16_384)) == [(ALICE, E.NONE)]
+    assert describe(lone, ALICE) == [(ALICE, E.NONE, [(mechanism, 16_384)])]
+    assert alter(lone, deletions=[deletion(mechanism=mechanism)]) == [(ALICE, E.NONE)]
+    assert describe(lone, ALICE) == [(ALICE, E.RESOURCE_NOT_FOUND, [])]
+
+
+def test_what_is_kept_is_neither_the_password_nor_what_the_client_sent(lone):
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", b"salt", 4096)
+    alter(lone, upsertion(mechanism=SHA_256, salted_password=salted))
+    client_key = hashlib.new("sha256", hmac_of(salted, b"Client Key")).digest()
+    server_key = hmac_of(salted, b"Server Key")
+    record = UserScramCredentialRecord(ALICE, SHA_256, b"salt", client_key, server_key, 4096)
+    assert kept(lone) == {(ALICE, SHA_256): record}
+    assert salted not in bytes(record.stored_key + record.server_key)
+
+
+def hmac_of(key, message):
+    """As RFC 2104 has it."""
+    key = key.ljust(64, b"\0")
+    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key) + message).digest()
+    return hashlib.sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest()
+
+
+def test_a_user_has_a_credential_for_each_mechanism(lone):
+    alter(lone, upsertion(mechanism=SHA_256))
+    alter(lone, upsertion(mechanism=SHA_512, iterations=8192), upsertion("bob"))
+    both = (ALICE, E.NONE, [(SHA_256, 4096), (SHA_512, 8192)])
+    bob = ("bob", E.NONE, [(SHA_512, 4096)])
+    assert describe(lone, "bob", ALICE) == [bob, both]
+    assert describe(lone) == describe(lone, asked=False) == [both, bob]
+
+
+def test_nobody_is_described_where_nobody_is(lone):
+    assert describe(lone) == []
+
+
+def test_a_user_that_is_named_twice_is_described_to_nobody(lone):
+    alter(lone, upsertion(), upsertion("bob"))
+    assert describe(lone, ALICE, "bob", ALICE) == [
+        (ALICE, E.DUPLICATE_RESOURCE, []),
+        ("bob", E.NONE, [(SHA_512, 4096)]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("deletions", "upsertions"),
+    [
+        ([], [upsertion(), upsertion()]),
+        ([], [upsertion(mechanism=SHA_256), upsertion()]),
+        ([deletion()], [upsertion()]),
+        ([deletion(), deletion()], []),
+        ([deletion(), deletion(), deletion()], [upsertion(), upsertion()]),
+    ],
+    ids=["made twice", "for two mechanisms", "taken away and made", "taken away twice", "often"],
+)
+def test_a_user_that_is_named_twice_stays_as_it_is(lone, deletions, upsertions):
+    alter(lone, upsertion(iterations=5000))
+    before = kept(lone)
+    assert alter(lone, *upsertions, deletions=deletions) == [(ALICE, E.DUPLICATE_RESOURCE)]
+    assert kept(lone) == before
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        (upsertion(iterations=4095), E.UNACCEPTABLE_CREDENTIAL),
+        (upsertion(iterations=16_385), E.UNACCEPTABLE_CREDENTIAL),
+        (upsertion(iterations=-1), E.UNACCEPTABLE_CREDENTIAL),
+        (upsertion(""), E.UNACCEPTABLE_CREDENTIAL),
+        (upsertion("zoë"), E.UNACCEPTABLE_CREDENTIAL),
+        (upsertion("a\0b"), E.UNACCEPTABLE_CREDENTIAL),
+        (upsertion(salted_password=b""), E.UNACCEPTABLE_CREDENTIAL),
+        (upsertion(salted_password=bytes(32)), E.UNACCEPTABLE_CREDENTIAL),
+        (upsertion(mechanism=0), E.UNSUPPORTED_SASL_MECHANISM),
+        (upsertion(mechanism=3), E.UNSUPPORTED_SASL_MECHANISM),
+        (upsertion(mechanism=-1), E.UNSUPPORTED_SASL_MECHANISM),
+    ],
+)
+def test_a_credential_that_cannot_be_is_refused_and_others_are_made(lone, row, error):
+    assert alter(lone, row, upsertion("bob")) == [(row["name"], error), ("bob", E.NONE)]
+    assert [*kept(lone)] == [("bob", SHA_512)]
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        (deletion("nobody"), E.RESOURCE_NOT_FOUND),
+        (deletion(mechanism=SHA_256), E.RESOURCE_NOT_FOUND),
+        (deletion(""), E.UNACCEPTABLE_CREDENTIAL),
+        (deletion(mechanism=3), E.UNSUPPORTED_SASL_MECHANISM),
+    ],
+)
+def test_what_is_not_there_cannot_be_taken_away(lone, row, error):
+    alter(lone, upsertion())
+    assert alter(lone, deletions=[row]) == [(row["name"], error)]
+    assert [*kept(lone)] == [(ALICE, SHA_512)]
+
+
+class Nobody:
+    """An authorizer: nobody may do anything. `asked` is what was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def authorize(self, session, need, name):
+        self.asked.append((need.operation.name, need.resource_type.name, name))
+        return False
+
+
+def test_who_may_not_alter_alters_nobody(lone):
+    alter(lone, upsertion())
+    before = kept(lone)
+    lone.assembly.broker.authorizer = nobody = Nobody()
+    refused = alter(lone, upsertion("bob"), upsertion(iterations=5000), deletions=[deletion()])
+    assert refused == [(ALICE, E.CLUSTER_AUTHORIZATION_FAILED), ("bob", E.CLUSTER_AUTHORIZATION_FAILED)]
+    assert kept(lone) == before
+    assert nobody.asked == [("ALTER", "CLUSTER", "kafka-cluster")]
+
+
+@pytest.mark.parametrize("users", [None, [], [{"name": ALICE}, {"name": "nobody"}]])
+def test_who_may_not_describe_is_told_so_and_of_nobody(lone, users):
+    alter(lone, upsertion())
+    lone.assembly.broker.authorizer = nobody = Nobody()
+    reply = lone.call(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
+    refused = E.CLUSTER_AUTHORIZATION_FAILED
+    assert (reply.error_code, reply.error_message) == (refused, "Cluster authorization failed.")
+    assert [(row.user, row.error_code, row.credential_infos) for row in reply.results] == [
+        (user["name"], refused, []) for user in users or ()
+    ]
+    assert nobody.asked == [("DESCRIBE", "CLUSTER", "kafka-cluster")]
+
+
+def test_a_directory_of_an_old_kafka_that_knows_no_such_users_gets_none(lone):
+    lone.assembly.broker.cluster.image.features["metadata.version"] = 10
+    assert alter(lone, upsertion(), deletions=[deletion("bob")]) == [
+        ("bob", E.UNSUPPORTED_VERSION),
+        (ALICE, E.UNSUPPORTED_VERSION),
+    ]
+    assert kept(lone) == {}
+
+
+def test_many_users_are_altered_and_described_in_shares(lone):
+    rows = [upsertion(f"user-{number}", SHA_256) for number in range(MANY)]
+    altering = message(K.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[], upsertions=rows)
+    describing = message(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
+    lone.call(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
+    for asked in (altering, describing):
+        weight = lone.weigh(asked, 0)
+        assert weight.us < 2 * SHARE_US and weight.uncharged_calls < 1_000
+    assert len(describe(lone)) == MANY
+
+
+def test_an_empty_request_changes_nothing(lone):
+    lone.mark()
+    assert alter(lone) == []
+
+
+def test_it_is_durable_when_it_is_answered(flushed):
+    asked = {"deletions": [], "upsertions": [upsertion()]}
+    (row,) = flushed.ask(K.ALTER_USER_SCRAM_CREDENTIALS, 0, **asked).results
+    assert (row.user, row.error_code) == (ALICE, E.NONE)
+
+
+def test_the_log_tells_of_it_without_secrets(lone, caplog):
+    with caplog.at_level(logging.INFO):
+        alter(lone, upsertion(salt=b"SALT-SECRET", salted_password=b"PASSWORD-SECRET".ljust(64)))
+    assert ALICE in caplog.text and "SECRET" not in caplog.text

@@ -1,0 +1,95 @@
+"""A broker in memory with what the cells name, and who asks it."""
+
+from uuid import UUID
+
+from ottla.broker.security.acl import AclAuthorizer
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.security_records import AccessControlEntryRecord
+from tests.api.callers import FEW, batch, commit
+from tests.authorization.cell import DOTTED_TOPIC, GROUP, OPEN_TXN, OTHER_TOPIC, TOPIC, TXN, IdOf
+from tests.authorization.ways import SUPER_USERS, entries_of
+from tests.lone import Lone
+
+HOST = "10.0.0.1"
+
+
+def authorizer(way, entries):
+    """Kafka's rules over these entries."""
+    made = AclAuthorizer(SUPER_USERS, way.everyone)
+    for number, entry in enumerate(entries):
+        where = entry.resource_type, entry.name, entry.pattern, entry.principal, entry.host
+        made.add(AccessControlEntryRecord(number.to_bytes(16), *where, entry.operation, entry.permission))
+    return made
+
+
+def furnish(caller, timeout_ms):
+    """What the cells name, of who may do everything; `timeout_ms` is that of the transaction that stays open."""
+    caller.create_topic(TOPIC, 2)
+    caller.create_topic(OTHER_TOPIC)
+    caller.create_topic(DOTTED_TOPIC)
+    for key_type in (0, 1):
+        caller.call_when_ready(K.FIND_COORDINATOR, 1, key="anybody", key_type=key_type)
+    asked = {"transaction_timeout_ms": timeout_ms, "producer_id": -1, "producer_epoch": -1}
+    caller.call_when_ready(K.INIT_PRODUCER_ID, 4, transactional_id=TXN, **asked)
+    opened = caller.call_when_ready(K.INIT_PRODUCER_ID, 4, transactional_id=OPEN_TXN, **asked)
+    caller.call(
+        K.ADD_PARTITIONS_TO_TXN,
+        3,
+        v3_and_below_transactional_id=OPEN_TXN,
+        v3_and_below_producer_id=opened.producer_id,
+        v3_and_below_producer_epoch=opened.producer_epoch,
+        v3_and_below_topics=[{"name": name, "partitions": [0]} for name in (TOPIC, OTHER_TOPIC)],
+    )
+    rows = [{"name": TOPIC, "partition_data": [{"index": 0, "records": batch(count=3)}]}]
+    caller.call(K.PRODUCE, 9, transactional_id=None, acks=-1, timeout_ms=1_000, topic_data=rows)
+    commit(caller, (TOPIC, 0, 1), group_id=GROUP)
+
+
+def filled(value, id_of):
+    """The fields of a request with the ids of topics in their places."""
+    if isinstance(value, IdOf):
+        return id_of(value.topic)
+    if isinstance(value, dict):
+        return {name: filled(field, id_of) for name, field in value.items()}
+    return [filled(row, id_of) for row in value] if isinstance(value, list) else value
+
+
+class Stage:
+    """Made once: what cells ask does not change what others are answered."""
+
+    def __init__(self):
+        self.lone = Lone(**FEW)
+        self.broker = self.lone.assembly.broker
+        self._clients = {}
+        furnish(self.lone, self.broker.config.transaction_max_timeout_ms)
+
+    def play(self, cell, way):
+        """What of the answer shows whether the right was there; None if the connection was closed instead."""
+        replies = self.ask(cell, way.principal, authorizer(way, entries_of(cell, way, HOST)))
+        return cell.read(*replies) if replies else None
+
+    def ask(self, cell, principal, authorizer):
+        """The reply to the cell's request where this one decides, or none if the connection was closed instead."""
+        if cell.before is not None:
+            key, version, fields = cell.before
+            self.lone.call(key, version, **fields)
+        client = self._client(principal)
+        client.replies.clear()
+        self.broker.authorizer = authorizer
+        try:
+            client.send(cell.api_key, cell.version, **filled(cell.fields, self._id_of))
+            self.lone.rest()
+        finally:
+            self.broker.authorizer = None
+        if client.closed:
+            del self._clients[principal]
+        return client.replies
+
+    def _id_of(self, topic):
+        return UUID(bytes=self.broker.cluster.topics[topic].topic_id)
+
+    def _client(self, principal):
+        """One connection for each."""
+        if principal not in self._clients:
+            self._clients[principal] = self.lone.client(HOST, principal)
+        return self._clients[principal]

@@ -1,0 +1,25 @@
+"""Every right that an API asks for, had and lacked in every way."""
+
+import pytest
+
+from tests.authorization.cells import CELLS
+from tests.authorization.stage import Stage
+from tests.authorization.ways import ways_of
+
+
+@pytest.fixture(scope="module")
+def stage():
+    made = Stage()
+    yield made
+    assert made.lone.bugs == []
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=[cell.name for cell in CELLS])
+def test_who_has_the_right_is_served_and_nobody_else(stage, cell):
+    expected = {way.name: cell.allowed if way.expected else cell.denied for way in ways_of(cell)}
+    assert {way.name: stage.play(cell, way) for way in ways_of(cell)} == expected
+
+
+def test_cells_are_told_apart():
+    names = [cell.name for cell in CELLS]
+    assert len(set(names)) == len(names)

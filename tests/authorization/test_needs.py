@@ -1,0 +1,66 @@
+"""The table says of every API which rights it asks for, and that is what its handler asks for."""
+
+import pytest
+
+from ottla.broker.api.authorization import need_of
+from ottla.broker.api.table import TABLE
+from ottla.protocol.errors import NO_ERROR
+from tests.authorization.cells import CELLS
+from tests.authorization.stage import Stage
+
+WITHOUT_RIGHTS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "ConsumerGroupHeartbeat"}
+"""What everybody may ask who may connect, and what is refused to everybody."""
+OF_ANOTHER_ERROR = {("InitProducerId", "WRITE", "TOPIC")}
+"""Asked for in the place of a right to the cluster."""
+
+
+def refusing(api):
+    """Its needs, but for those that only say what may be done to a resource."""
+    return [need for need in api.needs if need.error is not NO_ERROR]
+
+
+def kinds(needs):
+    return {(need.operation, need.resource_type) for need in needs}
+
+
+def test_every_api_asks_for_rights_but_a_few():
+    assert {api.title for api in TABLE.values() if not api.needs} <= WITHOUT_RIGHTS
+
+
+@pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.title)
+def test_who_lacks_a_right_is_told_the_error_of_its_resource(api):
+    for need in refusing(api):
+        if (api.title, need.operation.name, need.resource_type.name) not in OF_ANOTHER_ERROR:
+            assert need.error is need_of(need.operation, need.resource_type).error
+
+
+@pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.title)
+def test_every_right_is_played(api):
+    played = {(cell.right.operation, cell.right.resource_type) for cell in CELLS if cell.api_key == api.key}
+    assert kinds(refusing(api)) <= played
+
+
+class Recorder:
+    """Lets everybody do everything, and writes down what was asked."""
+
+    def __init__(self, answer):
+        self.asked = []
+        self._answer = answer
+
+    def authorize(self, session, need, name):
+        self.asked.append(need)
+        return self._answer
+
+    def authorize_by_resource_type(self, session, need):
+        return self.authorize(session, need, "")
+
+
+@pytest.mark.parametrize("answer", [True, False], ids=["allowed", "denied"])
+def test_a_handler_asks_for_what_the_table_says(answer):
+    stage = Stage()
+    for cell in CELLS:
+        recorder = Recorder(answer)
+        stage.ask(cell, "User:alice", recorder)
+        assert recorder.asked, cell.name
+        unsaid = {need for need in recorder.asked if need.error is not NO_ERROR} - {*TABLE[cell.api_key].needs}
+        assert not unsaid, cell.name

@@ -1,0 +1,184 @@
+"""Changes of ACLs, users and quotas: when they are in force, who hears of them, and what a failure leaves."""
+
+import errno
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.cluster import controller
+from ottla.broker.cluster.controller import ACLS
+from ottla.protocol.security_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from ottla.testkit.metadata import change_security
+
+USER = UserScramCredentialRecord("alice", 2, b"SALT", b"STORED", b"SERVER", 8192)
+BY_USER_AND_ID = (("user", "alice"), ("client-id", None))
+BY_ID_AND_USER = (("client-id", None), ("user", "alice"))
+RATE = "producer_byte_rate"
+
+
+def acl(number, name="ledger"):
+    return AccessControlEntryRecord(number.to_bytes(16, "big"), 2, name, 3, "User:alice", "*", 3, 3)
+
+
+class Changes:
+    """A broker whose syncs end when the test says so, and what its listeners heard."""
+
+    def __init__(self, broker, monkeypatch):
+        self.broker, self.jobs, self.heard = broker, [], []
+        self.controller = broker.cluster.controller
+        self.controller.on_security_changed.append(self.heard.append)
+        monkeypatch.setattr(type(broker.disk), "start_sync", lambda _disk, paths, on_end: self.hold(on_end))
+
+    def hold(self, on_end):
+        job = SimpleNamespace(done=False, error=None, on_end=on_end)
+        self.jobs.append(job)
+        return job
+
+    def end_sync(self, error=None):
+        (job,) = self.jobs
+        self.jobs.clear()
+        job.done, job.error = True, error
+        job.on_end()
+        self.broker.settle()
+
+    def begin(self, decide, *claims):
+        answers = []
+        work = self.controller.change_security(claims, decide)
+        turns = self.broker.turns
+        turns.event(lambda: setattr(self, "activity", turns.start(work, answers.append, answers.append)))
+        return answers
+
+
+async def _of(*records):
+    return records
+
+
+@pytest.fixture
+def changes(broker, monkeypatch):
+    return Changes(broker, monkeypatch)
+
+
+def test_every_kind_is_in_force_and_outlives_a_kill(broker):
+    change_security(broker.cluster, [acl(1), acl(2), USER, ClientQuotaRecord(BY_USER_AND_ID, RATE, 1.5, False)])
+    change_security(broker.cluster, [ClientQuotaRecord(BY_ID_AND_USER, "request_percentage", 7.0, False)])
+    image = broker.cluster.image
+    assert image.acls == {acl(1).id: acl(1), acl(2).id: acl(2)}
+    assert image.scram_credentials == {("alice", 2): USER}
+    assert image.client_quotas == {BY_ID_AND_USER: {RATE: 1.5, "request_percentage": 7.0}}
+    broker.kill()
+    broker.start()
+    assert broker.cluster.image == image
+
+
+def test_what_is_removed_is_gone_and_stays_so(broker):
+    given = [acl(1), acl(2), USER, ClientQuotaRecord(BY_USER_AND_ID, RATE, 1.5, False)]
+    change_security(broker.cluster, given)
+    removed = [
+        RemoveAccessControlEntryRecord(acl(1).id),
+        RemoveUserScramCredentialRecord("alice", 2),
+        ClientQuotaRecord(BY_ID_AND_USER, RATE, 0.0, True),
+        ClientQuotaRecord((("user", "nobody"),), RATE, 0.0, True),
+    ]
+    change_security(broker.cluster, removed)
+    broker.kill()
+    broker.start()
+    image = broker.cluster.image
+    assert (image.acls, image.scram_credentials, image.client_quotas) == ({acl(2).id: acl(2)}, {}, {})
+
+
+def test_quotas_that_somebody_holds_do_not_change_under_him(broker):
+    change_security(broker.cluster, [ClientQuotaRecord(BY_ID_AND_USER, RATE, 1.5, False)])
+    held = broker.cluster.image.client_quotas[BY_ID_AND_USER]
+    change_security(broker.cluster, [ClientQuotaRecord(BY_ID_AND_USER, RATE, 2.5, False)])
+    assert held == {RATE: 1.5}
+
+
+def test_a_change_is_in_force_when_it_is_durable_and_told_before_it_is_answered(changes):
+    answers = changes.begin(lambda: _of(acl(1), USER), ACLS)
+    changes.broker.settle()
+    assert (answers, changes.heard, changes.broker.cluster.image.acls) == ([], [], {})
+    changes.activity.discard()  # its client has gone away
+    changes.end_sync()
+    assert changes.broker.cluster.image.acls == {acl(1).id: acl(1)}
+    assert changes.heard == [(acl(1), USER)]
+
+
+def test_what_is_decided_rests_on_what_was_claimed_before(changes):
+    seen = []
+
+    async def second():
+        seen.append(dict(changes.broker.cluster.image.acls))
+        return []
+
+    changes.begin(lambda: _of(acl(1)), ACLS)
+    answers = changes.begin(second, ACLS)
+    changes.broker.settle()
+    assert (seen, answers) == ([], [])
+    changes.end_sync()
+    assert (seen, answers) == ([{acl(1).id: acl(1)}], [None])
+
+
+def test_nothing_decided_is_nothing_logged(changes):
+    before = changes.broker.cluster.metadata_log.partition.log_end_offset
+    answers = changes.begin(lambda: _of(), ACLS)
+    changes.broker.settle()
+    assert answers == [None]
+    assert changes.broker.cluster.metadata_log.partition.log_end_offset == before
+
+
+def test_many_entries_are_one_batch_and_told_in_shares(changes, monkeypatch):
+    monkeypatch.setattr(controller, "CONFIG_US", 11.0)
+    first = changes.broker.cluster.metadata_log.partition.log_end_offset
+    many = [acl(number) for number in range(450)]
+    answers = changes.begin(lambda: _of(*many), ACLS)
+    changes.broker.settle()
+    (_,) = [header for header, _ in changes.broker.cluster.metadata_log.partition.scan(first)]
+    changes.end_sync()
+    assert [len(part) for part in changes.heard] == [200, 200, 50]
+    assert answers == [None]
+
+
+def test_what_cannot_be_synced_is_not_in_force_and_told_to_nobody(changes):
+    answers = changes.begin(lambda: _of(acl(1)), ACLS)
+    changes.broker.settle()
+    changes.end_sync(OSError(errno.EIO, "Input/output error"))
+    (error,) = answers
+    assert isinstance(error, OSError)
+    assert (changes.heard, changes.broker.cluster.image.acls) == ([], {})
+
+
+def test_the_log_tells_each_change_without_a_secret(broker, caplog):
+    removed = [
+        RemoveAccessControlEntryRecord(acl(1).id),
+        RemoveAccessControlEntryRecord(acl(2).id),
+        RemoveUserScramCredentialRecord("alice", 2),
+        RemoveUserScramCredentialRecord("alice", 9),
+        ClientQuotaRecord((("user", None),), RATE, 0.0, True),
+    ]
+    with caplog.at_level(logging.INFO):
+        change_security(broker.cluster, [acl(1), USER, ClientQuotaRecord(BY_USER_AND_ID, RATE, 1048576.0, False)])
+        change_security(broker.cluster, removed)
+        change_security(broker.cluster, [acl(number)._replace(operation=77) for number in range(103)])
+    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Changed security")]
+    entry = (
+        "ACL AAAAAAAAAAAAAAAAAAAAAQ (principal=User:alice, host=*, operation=READ, permissionType=ALLOW) on "
+        "(resourceType=TOPIC, name=ledger, patternType=LITERAL)"
+    )
+    assert told[0] == (
+        f"Changed security: {entry}, "
+        "SCRAM-SHA-512 of user alice with 8192 iterations, "
+        "quota producer_byte_rate of user alice, client-id <default> = 1048576.0"
+    )
+    assert told[1] == (
+        f"Changed security: {entry} removed, ACL AAAAAAAAAAAAAAAAAAAAAg removed, SCRAM-SHA-512 of user alice removed, "
+        "mechanism 9 of user alice removed, quota producer_byte_rate of user <default> removed"
+    )
+    assert "operation=77" in told[2] and told[2].endswith(" (and 3 more)")
+    assert not any(secret in caplog.text for secret in ("SALT", "STORED", "SERVER"))

@@ -1,0 +1,195 @@
+"""What clients log in with, and what a broker is given as a secret, is told nobody: not in logs, nor by any port."""
+
+import json
+import logging
+from base64 import b64encode
+
+import pytest
+
+from ottla.broker.admin.about import own_routes
+from ottla.broker.admin.metrics.page import MetricsPage
+from ottla.broker.admin.picture import picture_routes
+from ottla.broker.admin.routes import Router
+from ottla.broker.config import describe_broker
+from ottla.broker.config.dynamic import describe_cluster, in_force
+from ottla.broker.config.load import load_config
+from ottla.broker.config.sources import from_flags, from_properties
+from ottla.cli.logs import JsonFormatter, KafkaFormatter
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.metadata_records import BROKER_RESOURCE
+from ottla.testkit.control.dispatch import SteeredDispatcher
+from ottla.testkit.control.journal import Journal
+from ottla.testkit.control.journal_routes import journal_routes
+from ottla.testkit.faults.plan import Plan
+from ottla.testkit.furnish import message
+from ottla.testkit.history.events import events
+from tests.api.guests import Guest, lone_with_logins
+from tests.unit.broker.admin.web import Web, request
+
+SECRET = "hunter2-and-more"
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+KEY = "listener.name.plaintext.ssl.keystore.password"
+ASKED = (
+    *("/v1/broker", "/v1/overview", "/v1/transactions", "/v1/partitions", "/v1/groups", "/v1/refusals", "/v1/history"),
+    *("/v1/export", "/metrics", "/v1/journal", "/v1/loglevel"),
+)
+STREAMS = ("/v1/trace?verbose=true", "/v1/events")
+
+
+def is_told(text):
+    """Whether a secret stands there, plainly or as bytes are written in JSON."""
+    data = text if isinstance(text, bytes) else text.encode()
+    cut = (b64encode(SECRET.encode()[at:])[:-4] for at in range(3))
+    return any(each in data for each in (SECRET.encode(), *cut))
+
+
+class Watched(Web):
+    """A broker in memory which everybody watches in every way that there is."""
+
+    def __init__(self):
+        super().__init__()
+        broker = self.lone.assembly.broker
+        clock = self.lone.clock
+        self.journal = Journal(clock)
+        routes = [
+            *own_routes(broker, clock, 0, "/data"),
+            *picture_routes(broker, clock),
+            MetricsPage(broker, clock, 0).route,
+            *journal_routes(self.journal, self.lone.turns),
+        ]
+        self.router = Router(routes)
+        self.lone.assembly.dispatcher = SteeredDispatcher(broker, Plan(), self.journal, clock, lambda _id: None)
+        self.streams = []
+        for path in STREAMS:
+            self.streams.append(self.connect())
+            self.streams[-1].send(request("GET", path))
+
+    def shown(self):
+        """All that it shows to whom it shows anything, by the name of it."""
+        self.lone.rest(3_000)
+        for path in ASKED:
+            visitor = self.connect()
+            visitor.send(request("GET", path))
+            self.lone.rest(1_000)
+            assert visitor.transport.written.startswith(b"HTTP/1.1 200 "), path
+            yield path, bytes(visitor.transport.written)
+        for path, stream in zip(STREAMS, self.streams, strict=True):
+            assert stream.transport.written
+            yield path, bytes(stream.transport.written)
+        yield "a history", "".join(json.dumps(each) for each in events(self.journal.since(0)))
+
+
+def altering(key, version, *configs):
+    how = {"config_operation": 0} if key is K.INCREMENTAL_ALTER_CONFIGS else {}
+    rows = [{"name": name, "value": value} | how for name, value in configs]
+    resource = {"resource_type": BROKER_RESOURCE, "resource_name": "1", "configs": rows}
+    return key, version, {"resources": [resource], "validate_only": False}
+
+
+SALTED = {"name": "alice", "mechanism": 1, "iterations": 4_096}
+REQUESTS = [
+    altering(K.INCREMENTAL_ALTER_CONFIGS, 1, (KEY, SECRET), ("plugin.password", SECRET)),
+    altering(K.ALTER_CONFIGS, 2, (KEY, SECRET)),
+    altering(K.INCREMENTAL_ALTER_CONFIGS, 1, ("ssl.keystore.password", SECRET)),
+    altering(K.INCREMENTAL_ALTER_CONFIGS, 1, ("sasl.jaas.config", SECRET)),
+    (
+        K.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        {
+            "deletions": [],
+            "upsertions": [SALTED | {"salt": SECRET.encode(), "salted_password": SECRET.encode().ljust(32)}],
+        },
+    ),
+    (K.SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0alice\0{SECRET}".encode()}),
+    (K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None}),
+    (K.DESCRIBE_CONFIGS, 4, {"resources": [], "include_synonyms": True}),
+]
+
+
+@pytest.mark.parametrize(("key", "version", "fields"), REQUESTS, ids=lambda value: getattr(value, "name", None))
+def test_whoever_watches_a_broker_sees_no_secret(key, version, fields, caplog):
+    caplog.set_level(logging.DEBUG, logger="ottla")
+    watched = Watched()
+    watched.lone.serve(message(key, version, **fields), version)
+    for where, shown in watched.shown():
+        assert not is_told(shown), where
+    for formatter in (JsonFormatter(), KafkaFormatter()):
+        assert not any(is_told(formatter.format(record)) for record in caplog.records)
+    assert [passage.request[1] for passage in watched.journal.since(0)] == [key]
+
+
+def test_a_login_without_headers_does_not_stand_in_the_journal():
+    """This one would pass for a request: where a length stands in a header, there is the begin of the password."""
+    password = "!" + 4 * SECRET
+    lone = lone_with_logins({"plain.sasl.jaas.config": f'{MODULE} user_charlie="{password}";'})
+    journal = Journal(lone.clock)
+    broker = lone.assembly.broker
+    lone.assembly.dispatcher = SteeredDispatcher(broker, Plan(), journal, lone.clock, lambda _id: None)
+    guest = Guest(lone)
+    guest.handshake(version=0)
+    guest.frame(f"\0charlie\0{password}".encode())
+    assert guest.principal == "User:charlie"
+    assert [passage.request[1] for passage in journal.since(0)] == [K.SASL_HANDSHAKE]
+
+
+def test_a_config_that_is_no_secret_stands_in_the_journal():
+    watched = Watched()
+    key, version, fields = altering(K.INCREMENTAL_ALTER_CONFIGS, 1, ("log.retention.ms", "60000"))
+    watched.lone.call(key, version, **fields)
+    (passage,) = watched.journal.since(0)
+    assert b"60000" in passage.request
+
+
+def test_clients_are_told_no_secret_that_was_set():
+    watched = Watched()
+    broker = watched.lone.assembly.broker
+    broker.tls_problem = lambda config: ""
+    key, version, fields = altering(K.INCREMENTAL_ALTER_CONFIGS, 1, (KEY, SECRET), ("plugin.password", SECRET))
+    (row,) = watched.lone.call(key, version, **fields).responses
+    assert row.error_code == E.NONE
+    asked = [{"resource_type": BROKER_RESOURCE, "resource_name": "1", "configuration_keys": None}]
+    frame = watched.lone.serve(message(K.DESCRIBE_CONFIGS, 4, resources=asked, include_synonyms=True), 4)
+    assert KEY.encode() in frame and not is_told(bytes(frame))
+
+
+def test_a_secret_that_a_directory_of_kafka_holds_is_told_nobody():
+    """Kafka sets these for a listener alone; that they stand there without one is no reason to show them."""
+    config = in_force(load_config().config, 1, {"": {"ssl.key.password": SECRET}, "1": {"ssl.keystore.key": SECRET}})
+    told = [*describe_broker(config), *describe_cluster(config)]
+    assert {"ssl.key.password", "ssl.keystore.key"} <= {entry.name for entry in told}
+    assert not is_told(repr(told)) and not is_told(repr(config))
+
+
+def test_a_configuration_is_shown_without_secrets():
+    text = "\n".join(
+        f"{key}={SECRET}"
+        for key in (
+            "ssl.keystore.password",
+            "ssl.key.password",
+            "ssl.truststore.password",
+            "listener.name.outside.ssl.key.password",
+            "delegation.token.secret.key",
+            "plugin.password",
+        )
+    )
+    jaas = f'{MODULE} user_alice="{SECRET}";'
+    text += f"\nlistener.name.outside.plain.sasl.jaas.config={jaas}\nsasl.jaas.config={jaas}"
+    loaded = load_config(from_properties(text, "server.properties"))
+    assert not is_told(repr(loaded) + "".join(loaded.notes()) + repr([*describe_broker(loaded.config)]))
+
+
+@pytest.mark.parametrize("key", ["listener.name.outside.plain.sasl.jaas.config", "add.scram"])
+def test_a_value_with_a_secret_that_cannot_be_is_refused_without_it(key):
+    with pytest.raises(ValueError, match="hidden") as refused:
+        load_config(from_properties(f"{key}={SECRET}", "server.properties"))
+    assert not is_told(str(refused.value))
+
+
+@pytest.mark.parametrize(
+    "key", ["ssl.keystore.pasword", "ssl.keystore.keys", "listener.name.outside.ssl.key.passwrd", "my.secret"]
+)
+def test_a_flag_that_may_have_meant_a_secret_is_refused_without_its_value(key):
+    with pytest.raises(ValueError, match="there is no such option") as refused:
+        load_config(from_flags([f"{key}={SECRET}"]))
+    assert key in str(refused.value) and not is_told(str(refused.value))
